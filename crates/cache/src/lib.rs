@@ -1,0 +1,1 @@
+//! The deterministic cache engine: store, flights, dependency index, freshness.

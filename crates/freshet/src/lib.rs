@@ -1,0 +1,1 @@
+//! A drop-in SQL cache: the binary, its configuration and its demo.

@@ -1,0 +1,1 @@
+//! Sockets: upstream login, service connections, replication connections.

@@ -1,0 +1,1 @@
+//! Sessions, planning, prober, lease, coverage, catalogue loader, admin replies.

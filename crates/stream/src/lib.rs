@@ -1,0 +1,1 @@
+//! Follows a logical slot and turns it into committed changes.

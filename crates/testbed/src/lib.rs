@@ -1,0 +1,1 @@
+//! Throw-away database servers on private ports, for the demo and the tests.

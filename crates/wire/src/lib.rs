@@ -1,0 +1,1 @@
+//! Sans-IO codecs: every untrusted byte is parsed here and nowhere else.
