@@ -7,11 +7,13 @@
 mod catalog;
 mod change;
 mod position;
+mod reason;
 mod tag;
 mod value;
 
 pub use catalog::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId};
 pub use change::{Cell, Change, ChangeSet, Commit, Relation, Row};
 pub use position::{End, Epoch, Lsn, Nanos, Visible, Xid};
+pub use reason::Reason;
 pub use tag::{PointColumn, RowSet, Tag};
 pub use value::{Value, ValueType};

@@ -1,0 +1,103 @@
+//! The lease, the applied position and the floor of a session: all that a hit needs to know about time.
+//!
+//! The textbook lease ("the connection is alive") says nothing about what the stream has delivered. Here the
+//! lease is a proof: the end of the log was read at time t, and the stream has passed that position; so the
+//! cache reflects everything that was visible at t. One rule catches lag, broken links, asynchronous commits
+//! and a stalled decoder.
+//!
+//! Reading list: Gray & Cheriton, "Leases" (1989); `docs/PROTOCOL.md` sections 2 and 7.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use freshet_model::{End, Epoch, Lsn, Nanos, Reason};
+
+/// Readings of the end of the log that the stream has not yet passed, oldest first.
+pub(crate) type Readings = VecDeque<(Lsn, Nanos)>;
+
+/// What a session has read: no later answer may be older.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Floor {
+    /// The end of the log after the last read, if it is known.
+    pub end: Option<End>,
+    /// When the last answer from the database arrived; 0 if there was none.
+    pub since: Nanos,
+}
+
+/// The freshness that one look-up works with.
+pub(crate) struct Seen {
+    pub(crate) epoch: Epoch,
+    pub(crate) applied: Lsn,
+    pub(crate) floor_passed: bool,
+}
+
+/// Zero in any of these means "none".
+#[derive(Debug, Default)]
+pub(crate) struct Freshness {
+    epoch: AtomicU64,
+    applied: AtomicU64,
+    stream_as_of: AtomicU64,
+    catalog_as_of: AtomicU64,
+}
+
+impl Freshness {
+    /// What a look-up may rely on, or why it must bypass. Called before the key is looked up.
+    ///
+    /// The order of the loads matters: a new epoch first revokes the lease. A lease of the new epoch is granted
+    /// only after the old entries are gone, so an old epoch read here with a new lease finds no entry of its own.
+    pub(crate) fn read(&self, floor: &Floor, now: Nanos, staleness_max: Nanos) -> Result<Seen, Reason> {
+        let epoch = Epoch(self.epoch.load(SeqCst));
+        let applied = Lsn(self.applied.load(SeqCst));
+        let stream_as_of = self.stream_as_of.load(SeqCst);
+        let catalog_as_of = self.catalog_as_of.load(SeqCst);
+        if stream_as_of == 0 || catalog_as_of == 0 {
+            return Err(Reason::NoStream);
+        }
+        if now.saturating_sub(stream_as_of.min(catalog_as_of)) > staleness_max {
+            return Err(Reason::LeaseExpired);
+        }
+        let end_passed = floor.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
+        let floor_passed = end_passed || stream_as_of >= floor.since;
+        Ok(Seen { epoch, applied, floor_passed })
+    }
+
+    pub(crate) fn applied(&self) -> Lsn {
+        Lsn(self.applied.load(SeqCst))
+    }
+
+    /// Publishes a position and renews the lease from the readings it passes.
+    pub(crate) fn advance(&self, lsn: Lsn, readings: &mut Readings) {
+        self.applied.fetch_max(lsn.0, SeqCst);
+        let applied = self.applied();
+        while let Some((end, asked_at)) = readings.front() {
+            if *end > applied {
+                break;
+            }
+            self.stream_as_of.fetch_max((*asked_at).max(1), SeqCst);
+            readings.pop_front();
+        }
+    }
+
+    pub(crate) fn renew_catalog(&self, asked_at: Nanos) {
+        self.catalog_as_of.fetch_max(asked_at.max(1), SeqCst);
+    }
+
+    pub(crate) fn revoke_catalog(&self) {
+        self.catalog_as_of.store(0, SeqCst);
+    }
+
+    pub(crate) fn revoke(&self) {
+        self.stream_as_of.store(0, SeqCst);
+    }
+
+    pub(crate) fn begin_epoch(&self, epoch: Epoch) {
+        self.applied.store(0, SeqCst);
+        self.epoch.store(epoch.0, SeqCst);
+    }
+
+    /// Ages of the two leases.
+    pub(crate) fn ages(&self, now: Nanos) -> (Option<Nanos>, Option<Nanos>) {
+        let age = |as_of: u64| (as_of != 0).then(|| now.saturating_sub(as_of));
+        (age(self.stream_as_of.load(SeqCst)), age(self.catalog_as_of.load(SeqCst)))
+    }
+}

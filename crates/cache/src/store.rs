@@ -1,0 +1,130 @@
+//! The bounded store: bytes in, bytes out, the crate's eviction in between.
+//!
+//! `quick_cache` (Clock-PRO, sharded, weighted) does the work. Its eviction hook hands the evicted entries
+//! back, so that their tags leave the dependency index under the same lock that inserted the new entry.
+
+use std::sync::Arc;
+
+use freshet_model::{Epoch, Lsn};
+use quick_cache::sync::Cache;
+use quick_cache::{Lifecycle, Weighter};
+use rapidhash::quality::RandomState;
+
+use crate::core::{Flight, Id};
+
+/// What an entry holds for its reader.
+pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
+    /// Bytes it owns on the heap.
+    fn heap_bytes(&self) -> usize;
+}
+
+/// An installed result.
+#[derive(Debug)]
+pub struct Entry<P> {
+    /// What the reader gets.
+    pub payload: P,
+    id: Id,
+    epoch: Epoch,
+    read_end: Lsn,
+    weight: u64,
+}
+
+impl<P: Payload> Entry<P> {
+    /// Allowances, measured with the allocator's statistics: the entry itself with its `Arc` and the store's slot;
+    /// a tag's share of the dependency index.
+    const ENTRY_BYTES: usize = 256;
+    const TAG_BYTES: usize = 192;
+
+    pub(crate) fn new(id: Id, payload: P, epoch: Epoch, read_end: Lsn, flight: &Flight) -> Self {
+        let bytes = Self::ENTRY_BYTES
+            + std::mem::size_of::<Self>()
+            + payload.heap_bytes()
+            + 2 * flight.key.len()
+            + flight.tags * Self::TAG_BYTES;
+        Self { payload, id, epoch, read_end, weight: bytes as u64 }
+    }
+
+    /// Its bytes, with key and tags.
+    pub fn weight(&self) -> u64 {
+        self.weight
+    }
+
+    /// The position after which it may be served.
+    pub fn read_end(&self) -> Lsn {
+        self.read_end
+    }
+
+    pub(crate) fn id(&self) -> Id {
+        self.id
+    }
+
+    pub(crate) fn servable(&self, epoch: Epoch, applied: Lsn) -> bool {
+        self.epoch == epoch && applied >= self.read_end
+    }
+}
+
+/// An entry with its key.
+pub type Keyed<P> = (Arc<[u8]>, Arc<Entry<P>>);
+
+#[derive(Clone, Debug)]
+struct ByWeight;
+
+impl<P: Payload> Weighter<Arc<[u8]>, Arc<Entry<P>>> for ByWeight {
+    fn weight(&self, _key: &Arc<[u8]>, entry: &Arc<Entry<P>>) -> u64 {
+        entry.weight()
+    }
+}
+
+/// Hands evicted entries back to the caller of `insert`.
+#[derive(Clone, Debug)]
+struct Evicted;
+
+impl<P: Payload> Lifecycle<Arc<[u8]>, Arc<Entry<P>>> for Evicted {
+    type RequestState = Vec<Id>;
+
+    fn on_evict(&self, out: &mut Vec<Id>, _key: Arc<[u8]>, entry: Arc<Entry<P>>) {
+        out.push(entry.id());
+    }
+}
+
+/// Entries by full key.
+#[derive(Debug)]
+pub(crate) struct Store<P: Payload> {
+    cache: Cache<Arc<[u8]>, Arc<Entry<P>>, ByWeight, RandomState, Evicted>,
+}
+
+impl<P: Payload> Store<P> {
+    pub(crate) fn new(memory_bytes: u64) -> Self {
+        /// A guess that sizes the initial tables only.
+        const TYPICAL_ENTRY_BYTES: u64 = 4096;
+        let items = usize::try_from(memory_bytes / TYPICAL_ENTRY_BYTES).unwrap_or(usize::MAX).clamp(64, 1 << 20);
+        Self { cache: Cache::with(items, memory_bytes, ByWeight, RandomState::new(), Evicted) }
+    }
+
+    pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
+        self.cache.get(key)
+    }
+
+    /// Inserts an entry whose key is not present; returns the ids of those that had to go (perhaps its own).
+    pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Vec<Id> {
+        let mut out = Vec::new();
+        self.cache.insert_with_lifecycle(key, entry, &mut out);
+        out
+    }
+
+    pub(crate) fn remove(&self, key: &[u8]) {
+        self.cache.remove(key);
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.cache.len() as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.cache.weight()
+    }
+
+    pub(crate) fn entries(&self) -> Vec<Keyed<P>> {
+        self.cache.iter().collect()
+    }
+}

@@ -1,0 +1,162 @@
+//! Why a statement was not answered from the cache: one enumeration for plans, metrics, SHOW and EXPLAIN.
+
+use std::fmt;
+
+/// Why a statement went to the database.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    // --- the statement -------------------------------------------------------------------------------------
+    /// It is not a SELECT (or an equivalent that only reads).
+    NotSelect,
+    /// The parser does not understand it.
+    NotParsed,
+    /// Several statements in one message.
+    SeveralStatements,
+    /// Longer than the analysis limit.
+    TooLong,
+    /// It locks rows (`FOR UPDATE` and its kin).
+    LocksRows,
+    /// It calls a function that is not on the allow-list.
+    Function(Box<str>),
+    /// It uses an operator that is not on the allow-list.
+    Operator(Box<str>),
+    /// A user-defined function or operator of that name could be meant.
+    UserDefined(Box<str>),
+    /// A literal or parameter such as `now` may be folded to a clock reading.
+    ClockLiteral,
+    /// It uses a construct that is never cached, named here.
+    Construct(&'static str),
+    /// It reads no table: nothing to save.
+    NoTable,
+    // --- the tables ----------------------------------------------------------------------------------------
+    /// No such relation is known (or a name that cannot be resolved).
+    UnknownTable(Box<str>),
+    /// A system table, view, materialised view, foreign, partitioned, inherited, unlogged or temporary table.
+    TableKind(Box<str>),
+    /// Row-level security is enabled on the table.
+    RowSecurity(Box<str>),
+    /// A column of the table has a user-defined type.
+    UserType(Box<str>),
+    /// The table has no replica identity, so it cannot be published.
+    NoReplicaIdentity(Box<str>),
+    /// The table is being added to the publication.
+    NotCovered,
+    /// The catalogue changed since the statement was analysed, or is not loaded.
+    CatalogStale,
+    // --- the session ---------------------------------------------------------------------------------------
+    /// A transaction block is open.
+    InTransaction,
+    /// The session is SERIALIZABLE.
+    Serializable,
+    /// The session has temporary tables, which may shadow others.
+    TemporaryTables,
+    /// The session's settings cannot be known.
+    SettingsUnknown,
+    /// The session uses another database than the change stream.
+    OtherDatabase,
+    /// The session's connection leads to another server than the change stream.
+    OtherServer,
+    /// The message sequence is not one that is answered from the cache (cursors, partial fetches, Flush …).
+    MessageShape,
+    /// The prepared statement is not known to the proxy.
+    UnknownStatement,
+    /// The session has read newer state than the stream has delivered.
+    Floor,
+    // --- the moment ----------------------------------------------------------------------------------------
+    /// No change stream: the upstream cannot provide one or it is being set up.
+    NoStream,
+    /// The lease has run out: the stream lags or is broken.
+    LeaseExpired,
+    /// The entry exists and waits for the stream to pass the position it was read at.
+    NotYetApplied,
+    /// Another session is filling the same key.
+    FillInFlight,
+    /// Too many fills are in flight or too many commits are not yet proven visible.
+    TooBusy,
+}
+
+impl Reason {
+    /// Its name as a metric label: fixed, without details.
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::NotSelect => "not_select",
+            Self::NotParsed => "not_parsed",
+            Self::SeveralStatements => "several_statements",
+            Self::TooLong => "too_long",
+            Self::LocksRows => "locks_rows",
+            Self::Function(_) => "function",
+            Self::Operator(_) => "operator",
+            Self::UserDefined(_) => "user_defined",
+            Self::ClockLiteral => "clock_literal",
+            Self::Construct(_) => "construct",
+            Self::NoTable => "no_table",
+            Self::UnknownTable(_) => "unknown_table",
+            Self::TableKind(_) => "table_kind",
+            Self::RowSecurity(_) => "row_security",
+            Self::UserType(_) => "user_type",
+            Self::NoReplicaIdentity(_) => "no_replica_identity",
+            Self::NotCovered => "not_covered",
+            Self::CatalogStale => "catalog_stale",
+            Self::InTransaction => "in_transaction",
+            Self::Serializable => "serializable",
+            Self::TemporaryTables => "temporary_tables",
+            Self::SettingsUnknown => "settings_unknown",
+            Self::OtherDatabase => "other_database",
+            Self::OtherServer => "other_server",
+            Self::MessageShape => "message_shape",
+            Self::UnknownStatement => "unknown_statement",
+            Self::Floor => "floor",
+            Self::NoStream => "no_stream",
+            Self::LeaseExpired => "lease_expired",
+            Self::NotYetApplied => "not_yet_applied",
+            Self::FillInFlight => "fill_in_flight",
+            Self::TooBusy => "too_busy",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotSelect => f.write_str("not a SELECT"),
+            Self::NotParsed => f.write_str("the statement is not understood by the parser"),
+            Self::SeveralStatements => f.write_str("several statements in one message"),
+            Self::TooLong => f.write_str("the statement is too long to analyse"),
+            Self::LocksRows => f.write_str("the statement locks rows"),
+            Self::Function(name) => write!(f, "function {name} is not known to depend on its arguments alone"),
+            Self::Operator(name) => write!(f, "operator {name} is not on the allow-list"),
+            Self::UserDefined(name) => write!(f, "{name} may be a user-defined function or operator"),
+            Self::ClockLiteral => f.write_str("a literal such as 'now' or 'today' may become a clock reading"),
+            Self::Construct(what) => write!(f, "{what} is never cached"),
+            Self::NoTable => f.write_str("the statement reads no table"),
+            Self::UnknownTable(name) => write!(f, "relation {name} is not known"),
+            Self::TableKind(name) => write!(f, "{name} is not an ordinary table"),
+            Self::RowSecurity(name) => write!(f, "row-level security is enabled on {name}"),
+            Self::UserType(name) => write!(f, "a column of {name} has a user-defined type"),
+            Self::NoReplicaIdentity(name) => {
+                write!(
+                    f,
+                    "{name} has no replica identity; add a primary key, or ALTER TABLE {name} REPLICA IDENTITY FULL"
+                )
+            }
+            Self::NotCovered => f.write_str("a table is being added to the publication"),
+            Self::CatalogStale => f.write_str("the catalogue is being read again"),
+            Self::InTransaction => f.write_str("a transaction block is open"),
+            Self::Serializable => f.write_str("the session is SERIALIZABLE"),
+            Self::TemporaryTables => f.write_str("the session has temporary tables"),
+            Self::SettingsUnknown => f.write_str("the session's settings are not known"),
+            Self::OtherDatabase => f.write_str("the session uses another database than the change stream"),
+            Self::OtherServer => f.write_str("the session's server is not the one that sends the change stream"),
+            Self::MessageShape => {
+                f.write_str("the protocol messages ask for more than a whole result (cursor, Flush …)")
+            }
+            Self::UnknownStatement => f.write_str("the prepared statement is not known"),
+            Self::Floor => f.write_str("the session has read newer state than the stream has delivered"),
+            Self::NoStream => f.write_str("there is no change stream"),
+            Self::LeaseExpired => f.write_str("the change stream is late"),
+            Self::NotYetApplied => f.write_str("the stream has not yet passed the position the result was read at"),
+            Self::FillInFlight => f.write_str("another session is reading the same result"),
+            Self::TooBusy => f.write_str("too many results are being read"),
+        }
+    }
+}
