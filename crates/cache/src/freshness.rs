@@ -22,6 +22,8 @@ pub struct Floor {
     pub end: Option<End>,
     /// When the last answer from the database arrived; 0 if there was none.
     pub since: Nanos,
+    /// When the last statement that may have changed the catalogue was answered; 0 if there was none.
+    pub catalog_since: Nanos,
 }
 
 /// The freshness that one look-up works with.
@@ -57,7 +59,7 @@ impl Freshness {
             return Err(Reason::LeaseExpired);
         }
         let end_passed = floor.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
-        let floor_passed = end_passed || stream_as_of >= floor.since;
+        let floor_passed = (end_passed || stream_as_of >= floor.since) && catalog_as_of >= floor.catalog_since;
         Ok(Seen { epoch, applied, floor_passed })
     }
 

@@ -1,1 +1,6 @@
-//! A drop-in SQL cache: the binary, its configuration and its demo.
+//! The parts of the `freshet` program: command line, wiring, web endpoints, demo.
+
+pub mod cli;
+pub mod demo;
+mod serve;
+mod web;

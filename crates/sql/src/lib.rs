@@ -1,1 +1,28 @@
 //! Statement text to verdict, footprint and tags; the only importer of the SQL parser.
+//!
+//! ```text
+//! text ─ lex ─► shape + literals          every statement, cheap
+//! shape ─ Template::parse ─► effect       once per shape
+//! template ─ resolve(catalogue, search path) ─► Footprint or the Reason why not     once per shape and catalogue
+//! footprint ─ bind(parameters) ─► tags    every execution that is not answered by a key already known
+//! ```
+//!
+//! Everything here is a pure function of its arguments. When in doubt the answer is a [`freshet_model::Reason`]:
+//! a statement that passes costs time, one that is cached wrongly costs the truth.
+
+mod admin;
+mod block;
+mod expressions;
+mod footprint;
+mod functions;
+mod lexer;
+mod predicate;
+mod scanner;
+mod survey;
+mod template;
+mod walk;
+
+pub use admin::{Admin, admin};
+pub use footprint::{Footprint, Parameter, ParameterValue};
+pub use lexer::{Lexed, Literal, LiteralKind, lex};
+pub use template::{Effect, Template};

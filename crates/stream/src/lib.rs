@@ -1,1 +1,91 @@
-//! Follows a logical slot and turns it into committed changes.
+//! Follows a logical replication slot and turns it into committed changes.
+//!
+//! # The problem
+//!
+//! A cached result is true as long as every commit that matters to it is known. So the stream must have no gap,
+//! and a reader of it must know where "from here on everything is delivered" begins. Naive answers fail:
+//!
+//! - *Reconnect and go on* loses what was committed in between, unless a slot kept it. Here every connection has a
+//!   temporary slot of its own and so is a new [`Epoch`]: whatever was cached before is void.
+//! - *The slot's start position covers what was committed before* is wrong in both directions: a commit before it
+//!   may not be visible yet, and its changes will never be delivered. So a stream stands only once a fresh
+//!   snapshot shows everything that the slot's own snapshot shows ([`Visible::covers`]).
+//! - *Skip what is not understood* may skip a change. Whatever is unknown ends the stream and thus the epoch.
+//!
+//! The order of calls on the [`Sink`] is `connected`, then `commit` and `advance` in stream order, then
+//! `disconnected`; all from one task.
+//!
+//! [`Visible::covers`]: freshet_model::Visible::covers
+
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
+
+mod assemble;
+mod control;
+mod error;
+mod follow;
+mod session;
+mod setup;
+
+use std::time::Duration;
+
+use freshet_model::{Commit, Epoch, Lsn};
+use freshet_net::UpstreamUrl;
+
+pub use control::Control;
+pub use error::{Fault, SetupError};
+pub use follow::follow;
+
+/// Default of [`FollowerConfig::silence_max`].
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+
+/// Who takes the changes. The calls must be short: while one runs, the stream stands.
+pub trait Sink: Send + Sync + 'static {
+    /// A new stream stands: everything cached under older epochs is void. Every commit that is not visible to
+    /// statements sent from now on will be delivered. Returns the new epoch.
+    fn connected(&self, identity: &Identity) -> Epoch;
+    /// The next commit of the stream.
+    fn commit(&self, commit: Commit);
+    /// The stream passed `lsn`: every commit record that ends there or before was delivered. Called after each commit
+    /// with its end, and for keepalives outside a transaction. It may repeat and never goes back within an epoch.
+    fn advance(&self, lsn: Lsn);
+    /// There is no stream: fail closed at once. Called too, without a `connected` before it, when a stream could not be
+    /// set up and `why` is new.
+    fn disconnected(&self, why: &str);
+}
+
+/// Which server, and which run of it, a stream comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// `system_identifier` of `pg_control_system()`.
+    pub system_id: String,
+    /// The timeline, which changes with a failover.
+    pub timeline: u32,
+    /// The text of `extract(epoch from pg_postmaster_start_time())`.
+    pub postmaster_start: String,
+    /// `server_version_num`.
+    pub server_version_num: u32,
+    /// `wal_segment_size` in bytes, for [`Lsn::without_page_header`].
+    pub wal_segment_bytes: u64,
+    /// The database the slot belongs to.
+    pub database: String,
+}
+
+/// What to follow.
+#[derive(Clone, Debug)]
+pub struct FollowerConfig {
+    /// The upstream; its role needs REPLICATION.
+    pub url: UpstreamUrl,
+    /// The publication.
+    pub publication: String,
+    /// Create the publication, without tables, if it is missing.
+    pub ensure_publication: bool,
+    /// Silence after which the stream counts as dead. After a third of it the server is asked for a sign of life.
+    pub silence_max: Duration,
+}
+
+impl FollowerConfig {
+    /// Follows the publication `freshet`, which is created if missing.
+    pub fn new(url: UpstreamUrl) -> Self {
+        Self { url, publication: "freshet".into(), ensure_publication: true, silence_max: SILENCE_MAX }
+    }
+}

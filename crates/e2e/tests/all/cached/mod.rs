@@ -1,0 +1,59 @@
+//! What applications see when their reads come from memory.
+//!
+//! Reads hit; writes, through Freshet or around it, are seen; settings, roles and the schema count as they do in the
+//! database; and what was not answered from memory is listed with its reason.
+
+mod admin;
+mod drivers;
+mod freshness;
+mod logins;
+mod privileges;
+mod schema;
+mod settings;
+
+use anyhow::{Result, ensure};
+
+use crate::support::{PATIENCE, Pair, RawClient, eventually};
+
+/// What most of these tests read.
+const SCHEMA: &str = "
+    create table film (id int primary key, title text not null, genre text, votes int not null default 0);
+    insert into film select i, 'film ' || i, case i % 3 when 0 then 'drama' when 1 then 'comedy' end, i
+        from generate_series(1, 200) i;
+    create table role (film_id int not null references film, actor text not null, primary key (film_id, actor));
+    insert into role select i % 200 + 1, 'actor ' || i from generate_series(1, 500) i;";
+
+/// D, within which a write around Freshet is seen, with room for a busy machine.
+const SEEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// Reads until a read comes from memory; fails if none does.
+fn until_hit(pair: &Pair, client: &mut RawClient, sql: &str) -> Result<()> {
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?;
+        client.query(sql)?;
+        let after = pair.freshet.metrics()?;
+        ensure!(after.hits() > before.hits(), "{sql} does not hit: {:?}", after.passed_since(&before));
+        Ok(())
+    })
+}
+
+/// Runs a statement several times: none of them may hit, and each time Freshet gives this reason (any, if empty).
+fn never_hits(pair: &Pair, client: &mut RawClient, sql: &str, reason: &str) -> Result<()> {
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let before = pair.freshet.metrics()?;
+    for _ in 0..4 {
+        client.query(sql)?;
+        std::thread::sleep(std::time::Duration::from_millis(60));
+    }
+    let after = pair.freshet.metrics()?;
+    let passed = after.passed_since(&before);
+    ensure!(after.hits() == before.hits(), "{sql} hits");
+    let named = reason.is_empty() || after.passed(reason) - before.passed(reason) == 4;
+    ensure!(named, "{sql} passes, but not as {reason}: {passed:?}");
+    Ok(())
+}

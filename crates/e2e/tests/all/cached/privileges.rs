@@ -1,0 +1,211 @@
+//! Nobody is shown a result that they could not have read themselves.
+
+use anyhow::{Result, ensure};
+
+use super::{SCHEMA, SEEN_WITHIN, never_hits, until_hit};
+use crate::support::{Pair, RawClient, Version, eventually, on_both};
+
+on_both!(
+    a_role_without_the_privilege,
+    revoked_privileges,
+    revoked_memberships,
+    changed_roles,
+    column_privileges,
+    row_security,
+    views_and_functions_of_others,
+);
+
+const READ: &str = "select title from film where id = 1";
+const DENIED: Option<&str> = Some("42501");
+
+/// A role of this test alone. Roles belong to the whole server, so it goes with the test.
+struct Role<'a> {
+    pair: &'a Pair,
+    name: String,
+}
+
+impl<'a> Role<'a> {
+    fn create(pair: &'a Pair, suffix: &str) -> Result<Self> {
+        let name = format!("{}_{suffix}", pair.database.name);
+        pair.database.run(&format!("create role {name} login"))?;
+        Ok(Self { pair, name })
+    }
+
+    fn connect(&self) -> Result<RawClient> {
+        RawClient::login(self.pair.address(), self.pair.database.login_as(&self.name))
+    }
+}
+
+impl Drop for Role<'_> {
+    fn drop(&mut self) {
+        let _ = self.pair.database.run(&format!("drop owned by {0}; drop role {0}", self.name));
+    }
+}
+
+/// The SQLSTATE of the answer, None if it is a result.
+fn refusal(client: &mut RawClient, sql: &str) -> Result<Option<String>> {
+    let messages = client.query(sql)?;
+    Ok(messages.iter().find(|m| m.tag == b'E').and_then(|m| m.field(b'C')))
+}
+
+fn denied(client: &mut RawClient, sql: &str) -> Result<()> {
+    let code = refusal(client, sql)?;
+    ensure!(code.as_deref() == DENIED, "{sql}: {code:?} rather than a refusal");
+    Ok(())
+}
+
+fn a_role_without_the_privilege(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let role = Role::create(&pair, "stranger")?;
+    let (mut owner, mut stranger) = (pair.connect()?, role.connect()?);
+    until_hit(&pair, &mut owner, READ)?;
+    for _ in 0..3 {
+        denied(&mut stranger, READ)?;
+    }
+    // The same session under another role, and back.
+    owner.query(&format!("set role {}", role.name))?;
+    denied(&mut owner, READ)?;
+    owner.query("reset role")?;
+    ensure!(refusal(&mut owner, READ)?.is_none(), "refused after RESET ROLE");
+    owner.query(&format!("set session authorization {}", role.name))?;
+    denied(&mut owner, READ)?;
+    owner.query("reset session authorization")?;
+    ensure!(refusal(&mut owner, READ)?.is_none(), "refused after RESET SESSION AUTHORIZATION");
+    owner.query(&format!("begin; set local role {}", role.name))?;
+    denied(&mut owner, READ)?;
+    owner.query("rollback")?;
+    owner.query(&format!("select set_config('role', '{}', false)", role.name))?;
+    denied(&mut owner, READ)?;
+    owner.query("discard all")?;
+    ensure!(refusal(&mut owner, READ)?.is_none(), "refused after DISCARD ALL");
+    until_hit(&pair, &mut pair.connect()?, READ)
+}
+
+fn revoked_privileges(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let role = Role::create(&pair, "reader")?;
+    let name = &role.name;
+    // With its schema: without, a schema that may not be used is skipped, and the table does not exist.
+    let read = "select title from public.film where id = 1";
+    for (grant, revoke) in [
+        (format!("grant select on film to {name}"), format!("revoke select on film from {name}")),
+        (format!("alter table film owner to {name}"), "alter table film owner to postgres".to_owned()),
+        (
+            format!("grant select on film to {name}; grant usage on schema public to {name}"),
+            "revoke usage on schema public from public".to_owned()
+                + &format!("; revoke usage on schema public from {name}"),
+        ),
+    ] {
+        pair.database.run(&grant)?;
+        let mut reader = role.connect()?;
+        until_hit(&pair, &mut reader, read)?;
+        pair.database.run(&revoke)?;
+        eventually(SEEN_WITHIN, || denied(&mut reader, read))?;
+        denied(&mut role.connect()?, read)?;
+    }
+    Ok(())
+}
+
+fn revoked_memberships(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let (group, member) = (Role::create(&pair, "group")?, Role::create(&pair, "member")?);
+    pair.database.run(&format!("grant select on film to {0}; grant {0} to {1}", group.name, member.name))?;
+    let mut client = member.connect()?;
+    until_hit(&pair, &mut client, READ)?;
+    pair.database.run(&format!("revoke {} from {}", group.name, member.name))?;
+    eventually(SEEN_WITHIN, || denied(&mut client, READ))?;
+    pair.database.run(&format!("grant pg_read_all_data to {}", member.name))?;
+    eventually(SEEN_WITHIN, || {
+        ensure!(refusal(&mut client, READ)?.is_none(), "still refused");
+        Ok(())
+    })?;
+    pair.database.run(&format!("revoke pg_read_all_data from {}", member.name))?;
+    eventually(SEEN_WITHIN, || denied(&mut client, READ))
+}
+
+fn changed_roles(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let role = Role::create(&pair, "fallen")?;
+    pair.database.run(&format!("alter role {} superuser", role.name))?;
+    let mut client = role.connect()?;
+    until_hit(&pair, &mut client, READ)?;
+    pair.database.run(&format!("alter role {} nosuperuser", role.name))?;
+    eventually(SEEN_WITHIN, || denied(&mut client, READ))?;
+    // Renamed: the name in the session's memory now means nobody, or somebody else.
+    pair.database.run(&format!("grant select on film to {}", role.name))?;
+    eventually(SEEN_WITHIN, || {
+        ensure!(refusal(&mut client, READ)?.is_none(), "still refused");
+        Ok(())
+    })
+}
+
+fn column_privileges(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let role = Role::create(&pair, "partial")?;
+    pair.database.run(&format!("grant select (id, title) on film to {}", role.name))?;
+    let (mut owner, mut partial) = (pair.connect()?, role.connect()?);
+    until_hit(&pair, &mut owner, "select votes from film where id = 1")?;
+    until_hit(&pair, &mut owner, "select count(*) from film where genre = 'drama'")?;
+    denied(&mut partial, "select votes from film where id = 1")?;
+    denied(&mut partial, "select count(*) from film where genre = 'drama'")?;
+    denied(&mut partial, "select * from film where id = 1")?;
+    ensure!(refusal(&mut partial, READ)?.is_none(), "refused its own columns");
+    pair.database.run(&format!("revoke select (title) on film from {}", role.name))?;
+    eventually(SEEN_WITHIN, || denied(&mut partial, READ))
+}
+
+fn row_security(version: Version) -> Result<()> {
+    let schema = format!(
+        "{SCHEMA}
+        create table letter (id int primary key, addressee text, content text);
+        insert into letter select i, case i % 2 when 0 then 'a' else 'b' end, 'content ' || i from generate_series(1, 10) i;"
+    );
+    let pair = Pair::new(version, &schema)?;
+    let role = Role::create(&pair, "addressee")?;
+    let name = &role.name;
+    pair.database.run(&format!("grant select on letter to {name}"))?;
+    let read = "select count(*) from letter where id > 0";
+    let mut client = role.connect()?;
+    until_hit(&pair, &mut client, read)?;
+    ensure!(client.value(read)? == "10", "before the policy");
+    // The policy counts within D, also for what is kept already.
+    pair.database.run(
+        "create policy own on letter using (addressee = current_setting('app.who', true));
+        alter table letter enable row level security",
+    )?;
+    eventually(SEEN_WITHIN, || {
+        let count = client.value(read)?;
+        ensure!(count == "0", "{count} rows are seen past the policy");
+        Ok(())
+    })?;
+    client.query("set app.who = 'a'")?;
+    ensure!(client.value(read)? == "5", "the rows of a");
+    never_hits(&pair, &mut client, read, "row_security")?;
+    client.query("set app.who = 'nobody'")?;
+    ensure!(client.value(read)? == "0", "the rows of nobody");
+    // The owner is not subject to it, and the others must not get the owner's result.
+    let mut owner = pair.connect()?;
+    ensure!(owner.value(read)? == "10", "the owner");
+    ensure!(client.value(read)? == "0", "the owner's rows are shown to others");
+    pair.database.run("alter table letter disable row level security")?;
+    eventually(SEEN_WITHIN, || {
+        ensure!(client.value(read)? == "10", "after the policy");
+        Ok(())
+    })?;
+    until_hit(&pair, &mut client, read)
+}
+
+fn views_and_functions_of_others(version: Version) -> Result<()> {
+    let schema = format!(
+        "{SCHEMA}
+        create view mine as select id, title from film where title <> current_user;
+        create function whoami(int) returns text language sql security definer stable as 'select current_user::text';"
+    );
+    let pair = Pair::new(version, &schema)?;
+    let mut c = pair.connect()?;
+    never_hits(&pair, &mut c, "select title from mine where id = 1", "table_kind")?;
+    never_hits(&pair, &mut c, "select whoami(id) from film where id = 1", "")?;
+    never_hits(&pair, &mut c, "select current_user from film where id = 1", "")?;
+    never_hits(&pair, &mut c, "select title from film where title <> session_user and id = 1", "")?;
+    never_hits(&pair, &mut c, "select has_table_privilege('film', 'select') from film where id = 1", "")
+}

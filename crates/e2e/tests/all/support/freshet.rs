@@ -1,0 +1,173 @@
+//! A running Freshet.
+
+use std::env;
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::http::{Metrics, get};
+use super::{Database, eventually};
+
+const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much of Freshet's log a failing test shows.
+const LOG_BYTES_MAX: usize = 32 * 1024;
+
+/// The process. It is killed when this is dropped.
+pub(crate) struct Freshet {
+    /// None where the tests check themselves without Freshet.
+    child: Option<Child>,
+    /// Where it serves.
+    pub(crate) address: SocketAddr,
+    http: SocketAddr,
+    log: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Freshet {
+    /// Starts in front of a database and waits until reads can be cached.
+    pub(crate) fn start(database: &Database, more: &[&str]) -> Result<Self> {
+        let freshet = Self::start_unready(database.address(), &database.url(), more)?;
+        freshet.wait_ready()?;
+        Ok(freshet)
+    }
+
+    /// Starts with any upstream URL and waits only until it listens.
+    pub(crate) fn start_unready(direct: SocketAddr, upstream: &str, more: &[&str]) -> Result<Self> {
+        let Some(program) = program()? else {
+            return Ok(Self { child: None, address: direct, http: direct, log: Arc::default() });
+        };
+        let mut command = Command::new(&program);
+        command.args(["serve", "--upstream", upstream, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(more);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+        let log = Arc::default();
+        let stderr = child.stderr.take().context("no stderr")?;
+        keep_tail(stderr, Arc::clone(&log));
+        let lines = lines(child.stdout.take().context("no stdout")?);
+        // From here on a failure kills the process.
+        let mut freshet = Self { child: Some(child), address: direct, http: direct, log };
+        freshet.address = freshet.announced(&lines, "listening on ")?;
+        freshet.http = freshet.announced(&lines, "http on ")?;
+        Ok(freshet)
+    }
+
+    fn announced(&self, lines: &Receiver<String>, what: &str) -> Result<SocketAddr> {
+        loop {
+            match lines.recv_timeout(START_TIMEOUT) {
+                Ok(line) => {
+                    if let Some(address) = line.strip_prefix(what) {
+                        return address.trim().parse().with_context(|| line.clone());
+                    }
+                }
+                Err(_) => bail!("Freshet does not say \"{what}…\"; its log:\n{}", self.log()),
+            }
+        }
+    }
+
+    /// Whether there is a Freshet at all.
+    pub(crate) fn is_there(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// Waits until reads can be cached.
+    pub(crate) fn wait_ready(&self) -> Result<()> {
+        if !self.is_there() {
+            return Ok(());
+        }
+        eventually(START_TIMEOUT, || {
+            let (status, body) = get(self.http, "/health")?;
+            ensure!(status == 200, "/health: {status} {body}; the log:\n{}", self.log());
+            Ok(())
+        })
+    }
+
+    /// Status and body of `/health`.
+    pub(crate) fn health(&self) -> Result<(u16, String)> {
+        get(self.http, "/health")
+    }
+
+    pub(crate) fn metrics(&self) -> Result<Metrics> {
+        if self.is_there() { Metrics::read(self.http) } else { Ok(Metrics::default()) }
+    }
+
+    /// The process id.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// The most memory the process has ever held, in bytes.
+    pub(crate) fn peak_memory(&self) -> Result<u64> {
+        let Some(pid) = self.pid() else { return Ok(0) };
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).context("no VmHWM")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? * 1024)
+    }
+
+    /// Whether the process still runs.
+    pub(crate) fn is_alive(&self) -> bool {
+        // A process that has ended and was not waited for is a zombie.
+        let stat = |pid| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        self.pid().is_none_or(|pid| stat(pid).rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
+    }
+
+    /// The end of what it logged.
+    pub(crate) fn log(&self) -> String {
+        let log = self.log.lock().expect("no panic while the log is held");
+        String::from_utf8_lossy(&log).into_owned()
+    }
+}
+
+impl Drop for Freshet {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+            // Shown only if the test fails.
+            eprintln!("--- Freshet's log ends:\n{}", self.log());
+        }
+    }
+}
+
+/// The binary: named by `FRESHET_BIN` or beside this one. `FRESHET_BIN=none` lets the conversations run twice directly,
+/// to check the tests themselves.
+fn program() -> Result<Option<PathBuf>> {
+    if let Some(named) = env::var_os("FRESHET_BIN") {
+        return Ok((named != "none").then(|| named.into()));
+    }
+    let this = env::current_exe()?;
+    let beside = this.parent().and_then(|deps| deps.parent()).context("a test binary lies in target/…/deps")?;
+    let program = beside.join("freshet");
+    ensure!(program.exists(), "no {}: cargo build --package freshet, or set FRESHET_BIN", program.display());
+    Ok(Some(program))
+}
+
+fn lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
+    let (sender, receiver) = sync_channel(100);
+    thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            // Nobody listens any more once the addresses are known; the pipe must be emptied all the same.
+            let _ = sender.try_send(line);
+        }
+    });
+    receiver
+}
+
+fn keep_tail(mut stderr: impl Read + Send + 'static, log: Arc<Mutex<Vec<u8>>>) {
+    thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(n @ 1..) = stderr.read(&mut chunk) {
+            let mut log = log.lock().expect("no panic while the log is held");
+            log.extend(chunk.get(..n).unwrap_or_default());
+            let excess = log.len().saturating_sub(LOG_BYTES_MAX);
+            log.drain(..excess);
+        }
+    });
+}

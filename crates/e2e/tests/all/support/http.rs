@@ -1,0 +1,66 @@
+//! Just enough HTTP to ask Freshet how it is.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+/// Status and body of `GET path`.
+pub(crate) fn get(address: SocketAddr, path: &str) -> Result<(u16, String)> {
+    let timeout = Duration::from_secs(10);
+    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
+    stream.set_read_timeout(Some(timeout))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no end of the header")?;
+    let status = head.split(' ').nth(1).context("no status")?.parse()?;
+    Ok((status, body.to_owned()))
+}
+
+/// The samples of `/metrics` by their full name, labels included.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Metrics {
+    samples: BTreeMap<String, f64>,
+}
+
+impl Metrics {
+    pub(crate) fn read(address: SocketAddr) -> Result<Self> {
+        let (status, text) = get(address, "/metrics")?;
+        ensure!(status == 200, "/metrics: {status} {text}");
+        let samples = text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Ok(Self { samples: samples.collect() })
+    }
+
+    /// The value of one sample; 0 if it has not been seen yet.
+    pub(crate) fn value(&self, name: &str) -> f64 {
+        self.samples.get(name).copied().unwrap_or_default()
+    }
+
+    /// The value of a counter.
+    #[expect(clippy::cast_sign_loss, reason = "counters only grow, from 0")]
+    pub(crate) fn count(&self, name: &str) -> u64 {
+        self.value(name) as u64
+    }
+
+    pub(crate) fn hits(&self) -> u64 {
+        self.count("freshet_hits_total")
+    }
+
+    /// Statements that were passed to the server for this reason.
+    pub(crate) fn passed(&self, reason: &str) -> u64 {
+        self.count(&format!("freshet_passed_total{{reason=\"{reason}\"}}"))
+    }
+
+    /// The reasons seen since an earlier reading, for messages.
+    pub(crate) fn passed_since(&self, earlier: &Self) -> Vec<String> {
+        let passed = self.samples.iter().filter(|(name, _)| name.starts_with("freshet_passed_total"));
+        let more = passed.filter(|(name, value)| **value > earlier.value(name));
+        more.map(|(name, value)| format!("{name} +{}", value - earlier.value(name))).collect()
+    }
+}

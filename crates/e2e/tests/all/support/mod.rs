@@ -1,0 +1,37 @@
+//! What all tests stand on: real servers, a running Freshet, and a client that hides nothing.
+
+pub(crate) mod frames;
+mod freshet;
+mod http;
+mod pair;
+mod raw;
+mod server;
+
+pub(crate) use freshet::Freshet;
+pub(crate) use pair::Pair;
+pub(crate) use raw::{Login, Message, RawClient};
+pub(crate) use server::{Database, Version, connect, on_both};
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+/// The default patience for what takes a moment.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Tries again until it holds; fails with the last reason once the time is over.
+pub(crate) fn eventually<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match attempt() {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() >= deadline => bail!("not within {patience:?}: {error:#}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Time for the change stream to pass what a session has read, so that its next read may come from memory.
+pub(crate) fn rest() {
+    std::thread::sleep(Duration::from_millis(200));
+}

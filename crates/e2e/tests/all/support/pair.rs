@@ -1,0 +1,96 @@
+//! A database reached both directly and through Freshet, and conversations that must not show the difference.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+
+use super::raw::{Login, Message, RawClient};
+use super::{Database, Freshet, PATIENCE, Version, eventually};
+
+/// The database and the Freshet in front of it.
+pub(crate) struct Pair {
+    // Dropped first: a database cannot go while its slot is in use.
+    pub(crate) freshet: Freshet,
+    pub(crate) database: Database,
+}
+
+impl Pair {
+    /// A database on the shared server with this schema.
+    pub(crate) fn new(version: Version, schema: &str) -> Result<Self> {
+        Self::over(Database::shared(version)?, schema, &[])
+    }
+
+    /// The same over any database, with options for `freshet serve`.
+    pub(crate) fn over(database: Database, schema: &str, options: &[&str]) -> Result<Self> {
+        database.run(schema)?;
+        let freshet = Freshet::start(&database, options)?;
+        Ok(Self { freshet, database })
+    }
+
+    /// Where Freshet serves.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.freshet.address
+    }
+
+    pub(crate) fn login(&self) -> Login<'_> {
+        self.database.login()
+    }
+
+    /// A connection of the superuser through Freshet.
+    pub(crate) fn connect(&self) -> Result<RawClient> {
+        RawClient::login(self.address(), self.login())
+    }
+
+    /// The conversation sounds the same directly and through Freshet, twice.
+    pub(crate) fn same(&self, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
+        let direct = self.transcript(self.database.address(), &conversation).context("directly")?;
+        for time in ["the first time", "the second time"] {
+            let through = self.transcript(self.address(), &conversation).with_context(|| time.to_owned())?;
+            ensure_same(&direct, &through).with_context(|| time.to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// The same, and again until at least so many of its reads came from memory in one go.
+    pub(crate) fn same_with_hits(&self, hits: u64, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
+        self.same(&conversation)?;
+        let direct = self.transcript(self.database.address(), &conversation).context("directly")?;
+        if !self.freshet.is_there() {
+            return Ok(());
+        }
+        eventually(PATIENCE, || {
+            let before = self.freshet.metrics()?;
+            let through = self.transcript(self.address(), &conversation)?;
+            // A difference is not mended by trying again.
+            ensure_same(&direct, &through).unwrap_or_else(|error| panic!("with hits: {error:#}"));
+            let after = self.freshet.metrics()?;
+            let hit = after.hits() - before.hits();
+            ensure!(hit >= hits, "{hit} hits, not {hits}; {:?}", after.passed_since(&before));
+            Ok(())
+        })
+    }
+
+    fn transcript(
+        &self,
+        address: SocketAddr,
+        conversation: &impl Fn(&mut RawClient) -> Result<()>,
+    ) -> Result<Vec<Message>> {
+        let mut client = RawClient::login(address, self.login())?;
+        conversation(&mut client)?;
+        Ok(client.heard)
+    }
+}
+
+/// Fails with the first message that differs.
+pub(crate) fn ensure_same(direct: &[Message], through: &[Message]) -> Result<()> {
+    let differs = (0..direct.len().max(through.len())).find(|i| direct.get(*i) != through.get(*i));
+    let Some(at) = differs else { return Ok(()) };
+    let tags = |messages: &[Message]| messages.iter().map(|m| char::from(m.tag)).collect::<String>();
+    anyhow::bail!(
+        "message {at} differs\n direct:  {:?}\n through: {:?}\n direct:  {}\n through: {}",
+        direct.get(at),
+        through.get(at),
+        tags(direct),
+        tags(through)
+    )
+}

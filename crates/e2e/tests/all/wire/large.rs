@@ -1,0 +1,132 @@
+//! Bound and results larger than any buffer stream through in bounded memory, and a slow reader is waited for.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::support::frames::{Bound, bind, copy_data, copy_done, execute, frame, parse, query, sync, unnamed};
+use crate::support::{Message, Pair, RawClient, Version, on_both};
+
+on_both!(a_result_of_many_rows, a_result_of_one_value, a_large_table, a_large_parameter, a_slow_reader, copy_of_much);
+
+const MEGABYTE: usize = 1_000_000;
+const LARGE: usize = 50 * MEGABYTE;
+/// By how much the process may grow while 50 MB pass through it.
+const GROWTH_MAX: u64 = 24 * 1024 * 1024;
+
+/// Rows that can be cached, but for their size: 50 MB, not compressible by the server's own means.
+const SCHEMA: &str = "
+    create table large (id int primary key, content text not null);
+    alter table large alter content set storage external;
+    insert into large select i, repeat(md5(i::text), 31250) from generate_series(1, 50) i;
+    create table small (id int primary key, name text);
+    insert into small values (1, 'one');";
+
+/// Reads up to ReadyForQuery without keeping anything: how many bytes of rows, and the last message.
+fn drain(client: &mut RawClient) -> Result<(usize, Option<Message>)> {
+    let mut bytes = 0;
+    let mut last = None;
+    loop {
+        let message = client.read_unheard()?.context("closed")?;
+        match message.tag {
+            b'Z' => return Ok((bytes, last)),
+            b'D' | b'd' => bytes += message.body.len(),
+            _ => last = Some(message),
+        }
+    }
+}
+
+/// Runs something twice; the memory that Freshet holds must not grow with what passes.
+fn in_bounded_memory(pair: &Pair, pass: impl Fn(&mut RawClient) -> Result<usize>) -> Result<()> {
+    let mut client = pair.connect()?;
+    client.expect_silence()?;
+    let before = pair.freshet.peak_memory()?;
+    for _ in 0..2 {
+        let bytes = pass(&mut client)?;
+        ensure!(bytes >= LARGE, "only {bytes} bytes arrived");
+    }
+    client.expect_silence()?;
+    let growth = pair.freshet.peak_memory()? - before;
+    ensure!(growth < GROWTH_MAX, "the process grew by {growth} bytes");
+    Ok(())
+}
+
+fn a_result_of_many_rows(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    in_bounded_memory(&pair, |c| {
+        c.send(&query("select repeat('x', 1000), i from generate_series(1, 50000) i"))?;
+        Ok(drain(c)?.0)
+    })
+}
+
+fn a_result_of_one_value(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    in_bounded_memory(&pair, |c| {
+        c.send(&[unnamed("select repeat($1, 50000000)", &["x"]), sync()].concat())?;
+        Ok(drain(c)?.0)
+    })
+}
+
+/// Looks like a result to keep until it turns out to be too large.
+fn a_large_table(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    in_bounded_memory(&pair, |c| {
+        c.send(&query("select id, content from large"))?;
+        let simple = drain(c)?.0;
+        c.send(&[unnamed("select id, content from large where id > $1", &["0"]), sync()].concat())?;
+        Ok(simple.min(drain(c)?.0))
+    })
+}
+
+fn a_large_parameter(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let value = vec![b'x'; LARGE];
+    let values = Bound { values: &[Some(&value)], ..Bound::default() };
+    let statement = |sql| [parse("", sql), bind("", "", values), execute("", 0), sync()].concat();
+    let uncached = statement("select length($1::text), random() < 2");
+    let cached = statement("select id, name from small where name = $1");
+    in_bounded_memory(&pair, |c| {
+        for all in [&uncached, &cached] {
+            c.send(all)?;
+            let (_, last) = drain(c)?;
+            ensure!(last.as_ref().is_some_and(|m| m.tag == b'C'), "{last:?}");
+        }
+        let literal = [b"select length('".as_slice(), &value, b"')\0"].concat();
+        c.send(&frame(b'Q', &literal))?;
+        let (_, last) = drain(c)?;
+        ensure!(last.as_ref().is_some_and(|m| m.tag == b'C'), "{last:?}");
+        Ok(LARGE)
+    })
+}
+
+fn a_slow_reader(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    in_bounded_memory(&pair, |c| {
+        c.send(&query("select id, content from large"))?;
+        // While it does not read, the result waits in the server, and others are served.
+        thread::sleep(Duration::from_secs(1));
+        let mut other = pair.connect()?;
+        other.query("select name from small where id = 1")?;
+        other.expect_silence()?;
+        Ok(drain(c)?.0)
+    })
+}
+
+fn copy_of_much(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let line = [&vec![b'x'; MEGABYTE], b"\n".as_slice()].concat();
+    in_bounded_memory(&pair, |c| {
+        c.query("create temporary table if not exists copied (content text)")?;
+        c.send(&query("copy copied from stdin"))?;
+        for _ in 0..50 {
+            c.send(&copy_data(&line))?;
+        }
+        c.send(&copy_done())?;
+        drain(c)?;
+        c.send(&query("copy copied to stdout"))?;
+        let bytes = drain(c)?.0;
+        c.query("truncate copied")?;
+        Ok(bytes)
+    })
+}

@@ -1,0 +1,203 @@
+//! What was written when: the measure by which an answer is right or wrong.
+//!
+//! Three facts of every popular movie title carry a counter that only the demo's writer moves, always by one: the number
+//! of votes, the time of the last update, and the number of added genres. The writer notes a version *before* it sends
+//! the write, and the time *after* the database acknowledged it. An answer that shows version v is then
+//!
+//! - wrong if v was never sent, or if two rows of one answer show different versions (they are written together);
+//! - wrong if version v + 1 was acknowledged longer ago, seen from when the read was *sent*, than an answer may be old;
+//! - else right: some snapshot within the allowed age held it.
+//!
+//! Both clock readings err towards lenience by no more than the time a call takes, never the other way, so what is
+//! called wrong is wrong.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use tokio_postgres::Client;
+
+/// A counted fact of a movie title.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Fact {
+    /// `title_rating.num_votes`, by UPDATE.
+    Votes,
+    /// `title.updated`, by UPDATE.
+    Updated,
+    /// Rows of `title_genre`, by INSERT.
+    Genres,
+}
+
+impl Fact {
+    pub(super) const ALL: [Self; 3] = [Self::Votes, Self::Updated, Self::Genres];
+}
+
+/// When a version was acknowledged, and whether the write went through the cache.
+#[derive(Clone, Copy, Debug)]
+struct Acknowledged {
+    at: Instant,
+    through_cache: bool,
+}
+
+/// The history of one counter.
+#[derive(Debug, Default)]
+pub(super) struct Register {
+    sent: usize,
+    /// The n-th is that of version n + 1.
+    acknowledged: Vec<Acknowledged>,
+}
+
+/// What the register says about an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Right, and this much older than the database at the moment it was asked for.
+    Right(Duration),
+    /// No write with that version was ever sent.
+    NeverWritten,
+    /// A newer version had been acknowledged this long before the read was sent.
+    TooOld(Duration),
+}
+
+impl Register {
+    /// The next version, which is about to be written.
+    fn send(&mut self) -> usize {
+        self.sent += 1;
+        self.sent
+    }
+
+    fn acknowledge(&mut self, through_cache: bool) {
+        self.acknowledged.push(Acknowledged { at: Instant::now(), through_cache });
+    }
+
+    /// Judges an answer to a read sent at `sent`. `age_max` is how old an answer may be with respect to writes that
+    /// went around the cache; a write through it must be seen by every read sent after its acknowledgement.
+    fn judge(&self, version: usize, sent: Instant, age_max: Duration) -> Verdict {
+        if version > self.sent {
+            return Verdict::NeverWritten;
+        }
+        let newer = self.acknowledged.get(version..).unwrap_or_default();
+        let missed_by = |write: &Acknowledged| {
+            let allowed = if write.through_cache { Duration::ZERO } else { age_max };
+            let age = sent.saturating_duration_since(write.at);
+            (age > allowed).then_some(age)
+        };
+        // Writes through the cache allow less, so a later one may be the one that is missed.
+        if let Some(age) = newer.iter().find_map(missed_by) {
+            return Verdict::TooOld(age);
+        }
+        Verdict::Right(newer.first().map_or(Duration::ZERO, |write| sent.saturating_duration_since(write.at)))
+    }
+}
+
+/// A popular title and its counters.
+#[derive(Debug)]
+pub(super) struct Movie {
+    pub(super) title: String,
+    /// Keys of its rows of type `movie`.
+    pub(super) ids: Vec<i32>,
+    votes_base: i32,
+    registers: [Mutex<Register>; 3],
+}
+
+impl Movie {
+    fn register(&self, fact: Fact) -> MutexGuard<'_, Register> {
+        self.registers[fact as usize].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the next version is about to be sent, and returns it.
+    pub(super) fn send(&self, fact: Fact) -> usize {
+        self.register(fact).send()
+    }
+
+    /// Notes that the version sent last is acknowledged.
+    pub(super) fn acknowledge(&self, fact: Fact, through_cache: bool) {
+        self.register(fact).acknowledge(through_cache);
+    }
+
+    /// Judges an answer.
+    pub(super) fn judge(&self, fact: Fact, version: usize, sent: Instant, age_max: Duration) -> Verdict {
+        self.register(fact).judge(version, sent, age_max)
+    }
+
+    /// The number of votes that stands for a version.
+    pub(super) fn votes(&self, version: usize) -> Result<i32> {
+        Ok(self.votes_base + i32::try_from(version)?)
+    }
+
+    /// The version that a number of votes stands for.
+    pub(super) fn votes_version(&self, votes: i32) -> Result<usize> {
+        usize::try_from(votes - self.votes_base).with_context(|| format!("{votes} votes, fewer than at the start"))
+    }
+}
+
+/// All popular titles.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    pub(super) movies: Vec<Movie>,
+}
+
+impl Ledger {
+    /// Reads the keys and the first state from the database itself.
+    pub(super) async fn read(database: &Client, titles: &[String]) -> Result<Self> {
+        let sql = "SELECT t.title, array_agg(t.title_id), min(r.num_votes), max(r.num_votes)
+                   FROM title t JOIN title_rating r ON r.title_id = t.title_id
+                   WHERE t.title = ANY ($1) AND t.type = 'movie' GROUP BY t.title ORDER BY t.title";
+        let mut movies = Vec::with_capacity(titles.len());
+        for row in database.query(sql, &[&titles]).await.context("reading the popular movies")? {
+            let (low, high): (i32, i32) = (row.try_get(2)?, row.try_get(3)?);
+            ensure!(low == high, "the votes of one title start with {low} and {high}");
+            let registers = Default::default();
+            movies.push(Movie { title: row.try_get(0)?, ids: row.try_get(1)?, votes_base: low, registers });
+        }
+        ensure!(movies.len() == titles.len(), "{} of {} popular titles were loaded", movies.len(), titles.len());
+        Ok(Self { movies })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AGE_MAX: Duration = Duration::from_secs(1);
+
+    fn written(through_cache: &[bool]) -> Register {
+        let mut register = Register::default();
+        for through in through_cache {
+            register.send();
+            register.acknowledge(*through);
+        }
+        register
+    }
+
+    fn after(register: &Register, version: usize, wait: Duration) -> Instant {
+        register.acknowledged[version - 1].at + wait
+    }
+
+    #[test]
+    fn an_answer_may_be_old_but_not_too_old() {
+        let register = written(&[false, false]);
+        let soon = after(&register, 2, Duration::from_millis(900));
+        assert!(matches!(register.judge(1, soon, AGE_MAX), Verdict::Right(age) if age.as_millis() == 900));
+        let late = after(&register, 2, Duration::from_millis(1100));
+        assert!(matches!(register.judge(1, late, AGE_MAX), Verdict::TooOld(age) if age.as_millis() == 1100));
+        assert_eq!(register.judge(2, late, AGE_MAX), Verdict::Right(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_was_sent_may_be_seen_before_it_is_acknowledged() {
+        let mut register = written(&[false]);
+        register.send();
+        assert_eq!(register.judge(2, Instant::now(), AGE_MAX), Verdict::Right(Duration::ZERO));
+        assert_eq!(register.judge(3, Instant::now(), AGE_MAX), Verdict::NeverWritten);
+    }
+
+    #[test]
+    fn a_write_through_the_cache_is_seen_at_once() {
+        let register = written(&[false, true]);
+        let sent = after(&register, 2, Duration::from_millis(1));
+        assert!(matches!(register.judge(1, sent, AGE_MAX), Verdict::TooOld(_)));
+        // Version 0 misses both writes; the one around the cache alone would be allowed.
+        assert!(matches!(register.judge(0, sent, AGE_MAX), Verdict::TooOld(_)));
+        assert_eq!(register.judge(2, sent, AGE_MAX), Verdict::Right(Duration::ZERO));
+    }
+}

@@ -1,0 +1,128 @@
+//! One measured round, and rounds taken in turns.
+//!
+//! Direct and cached rounds alternate, so that whatever else the machine does meets both. Each round has connections
+//! of its own: PostgreSQL counts a session's transactions for others to see at the latest when the session ends.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use freshet_testbed::Server;
+use indicatif::ProgressBar;
+use tokio_postgres::Client;
+
+use super::check::Checked;
+use super::child::{Freshet, Metrics};
+use super::load::{Load, Shape, Tally};
+
+const SESSIONS_END_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Everything that is measured on.
+pub(super) struct Bench<'a> {
+    pub(super) server: &'a Server,
+    /// A session on the database for its statistics.
+    pub(super) control: &'a Client,
+    /// None where `--cached-url` names something else than a Freshet of ours.
+    pub(super) freshet: Option<&'a Freshet>,
+    pub(super) bar: &'a ProgressBar,
+}
+
+/// The sum of the rounds of one target at one shape.
+pub(super) struct Measured {
+    pub(super) tally: Tally,
+    /// Statements that reached the database.
+    pub(super) upstream: f64,
+    pub(super) database_cpu_seconds: f64,
+    pub(super) freshet_cpu_seconds: f64,
+    pub(super) metrics: Metrics,
+    pub(super) checked: Checked,
+}
+
+impl Measured {
+    pub(super) fn new() -> Result<Self> {
+        Ok(Self {
+            tally: Tally::new()?,
+            upstream: 0.0,
+            database_cpu_seconds: 0.0,
+            freshet_cpu_seconds: 0.0,
+            metrics: Metrics::default(),
+            checked: Checked::default(),
+        })
+    }
+
+    pub(super) fn add(&mut self, other: &Self) -> Result<()> {
+        self.tally.add(&other.tally)?;
+        self.upstream += other.upstream;
+        self.database_cpu_seconds += other.database_cpu_seconds;
+        self.freshet_cpu_seconds += other.freshet_cpu_seconds;
+        self.metrics.add(&other.metrics);
+        self.checked.add(other.checked.clone());
+        Ok(())
+    }
+
+    /// Microseconds of processor time for each transaction.
+    pub(super) fn per_transaction_us(&self, seconds: f64) -> f64 {
+        seconds * 1e6 / (self.tally.transactions as f64).max(1.0)
+    }
+}
+
+impl Bench<'_> {
+    /// Runs one round.
+    pub(super) async fn round(&self, shape: &Shape, length: Duration) -> Result<Measured> {
+        let (sessions, committed) = (self.sessions().await?, self.committed().await?);
+        let mut load = Load::connect(shape.clone()).await?;
+        let before = self.reading().await?;
+        load.begin();
+        self.follow(&load, length).await;
+        let after = self.reading().await?;
+        let tally = load.finish().await?;
+        self.wait_for_sessions(sessions).await?;
+        Ok(Measured {
+            tally,
+            upstream: self.committed().await? - committed,
+            database_cpu_seconds: after.0 - before.0,
+            freshet_cpu_seconds: after.1 - before.1,
+            metrics: after.2.since(&before.2),
+            checked: Checked::default(),
+        })
+    }
+
+    /// Shows how the load gets on until its time is over.
+    async fn follow(&self, load: &Load, length: Duration) {
+        let began = Instant::now();
+        let message = self.bar.message();
+        while let Some(left) = length.checked_sub(began.elapsed()) {
+            tokio::time::sleep(left.min(Duration::from_millis(200))).await;
+            let per_second = load.transactions() as f64 / began.elapsed().as_secs_f64();
+            self.bar.set_message(format!("{message}: {per_second:.0} transactions/s"));
+        }
+        self.bar.set_message(message);
+    }
+
+    async fn reading(&self) -> Result<(f64, f64, Metrics)> {
+        let database = self.server.cpu_seconds()?;
+        Ok(match self.freshet {
+            Some(freshet) => (database, freshet.cpu_seconds()?, freshet.metrics().await?),
+            None => (database, 0.0, Metrics::default()),
+        })
+    }
+
+    async fn committed(&self) -> Result<f64> {
+        let sql =
+            "SELECT (xact_commit + xact_rollback)::float8 FROM pg_stat_database WHERE datname = current_database()";
+        Ok(self.control.query_one(sql, &[]).await.context("reading statistics")?.try_get(0)?)
+    }
+
+    async fn sessions(&self) -> Result<i64> {
+        let sql = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
+        Ok(self.control.query_one(sql, &[]).await?.try_get(0)?)
+    }
+
+    /// A pool in between may keep them open, and then the last second of its counts is missing.
+    async fn wait_for_sessions(&self, before: i64) -> Result<()> {
+        let deadline = Instant::now() + SESSIONS_END_TIMEOUT;
+        while self.sessions().await? > before && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        Ok(())
+    }
+}

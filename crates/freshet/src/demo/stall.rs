@@ -1,0 +1,167 @@
+//! What happens when the change stream stands still: the demo stops the database's walsender for a while.
+//!
+//! The cache cannot learn of the writes that go on meanwhile. It may answer from memory until its newest proof is as
+//! old as an answer may be; from then on it has to pass every statement on, until the stream moves again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use freshet_testbed::process;
+use tokio_postgres::Client;
+
+use super::check::{AGE_MAX, Checked, Checkers};
+use super::child::Freshet;
+use super::ledger::Ledger;
+use super::load::{Load, Shape};
+use super::writer::{Plan, Writer};
+
+/// How long the walsender stands still.
+const STALL: Duration = Duration::from_secs(3);
+const BEFORE: Duration = Duration::from_secs(1);
+/// For metrics that are summed up now and then, and for a busy machine.
+const SLACK: Duration = Duration::from_millis(250);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(25);
+const CONNECTIONS: usize = 4;
+
+/// What was seen.
+#[derive(Debug)]
+pub(super) struct Stalled {
+    pub(super) hits_per_second_before: f64,
+    /// From the stop until the last hit.
+    pub(super) last_hit_after: Duration,
+    /// Hits later than an answer may be old.
+    pub(super) late_hits: f64,
+    /// Transactions answered once the hits had to be over, which the database then served.
+    pub(super) bypassed_transactions: u64,
+    pub(super) writes: u64,
+    /// From the continuation until the first hit; `None` if there was none.
+    pub(super) recovery: Option<Duration>,
+    pub(super) checked: Checked,
+}
+
+impl Stalled {
+    /// What is wrong with it.
+    pub(super) fn failures(&self) -> Vec<String> {
+        let mut failures = Vec::new();
+        if self.hits_per_second_before < 1.0 {
+            failures.push("there were no hits before the stall".to_owned());
+        }
+        if self.late_hits > 0.0 {
+            failures.push(format!("{} hits while the stream was known to be too old", self.late_hits));
+        }
+        if self.bypassed_transactions == 0 {
+            failures.push("nothing was answered during the stall".to_owned());
+        }
+        if self.recovery.is_none() {
+            failures.push(format!("no hits within {RECOVERY_TIMEOUT:?} after the stall"));
+        }
+        failures
+    }
+}
+
+/// A stopped process that goes on when this value is dropped, whatever happens.
+struct Paused(Vec<u32>);
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        for pid in &self.0 {
+            // It may have ended; there is nobody left to continue then.
+            let _ = process::resume(*pid);
+        }
+    }
+}
+
+/// Everything the check needs.
+pub(super) struct Stall<'a> {
+    pub(super) freshet: &'a Freshet,
+    pub(super) control: &'a Client,
+    pub(super) ledger: &'a Arc<Ledger>,
+    pub(super) shape: Shape,
+    pub(super) writes: Plan,
+}
+
+impl Stall<'_> {
+    /// Runs it: load, writes and checks before, during and after the stop.
+    pub(super) async fn run(self) -> Result<Stalled> {
+        let shape = Shape { connections: CONNECTIONS, ..self.shape.clone() };
+        let mut load = Load::connect(shape.clone()).await?;
+        let writer = Writer::start(self.writes.clone(), Arc::clone(self.ledger)).await?;
+        let checkers = Checkers::start(&shape.url, self.ledger, &writer.latest()).await?;
+        load.begin();
+
+        let first = self.hits().await?;
+        tokio::time::sleep(BEFORE).await;
+        let hits_per_second_before = (self.hits().await? - first) / BEFORE.as_secs_f64();
+
+        let stopped = Instant::now();
+        let written = writer.written();
+        let paused = self.pause_walsenders().await?;
+        let (last_hit_after, _) = self.watch(stopped, AGE_MAX + SLACK).await?;
+        let (hits, transactions) = (self.hits().await?, load.transactions());
+        let (_, later) = self.watch(stopped, STALL).await?;
+        let bypassed_transactions = load.transactions() - transactions;
+        let writes = writer.written() - written;
+        let late_hits = later - hits;
+        drop(paused);
+
+        let recovery = self.recovery(later).await?;
+        let checked = checkers.finish().await?;
+        writer.finish().await?;
+        load.finish().await?;
+        Ok(Stalled {
+            hits_per_second_before,
+            last_hit_after,
+            late_hits,
+            bypassed_transactions,
+            writes,
+            recovery,
+            checked,
+        })
+    }
+
+    async fn hits(&self) -> Result<f64> {
+        Ok(self.freshet.metrics().await?.hits)
+    }
+
+    async fn pause_walsenders(&self) -> Result<Paused> {
+        let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walsender'";
+        let mut paused = Paused(Vec::new());
+        for row in self.control.query(sql, &[]).await.context("looking for the walsender")? {
+            let pid = u32::try_from(row.try_get::<_, i32>(0)?)?;
+            process::pause(pid)?;
+            paused.0.push(pid);
+        }
+        ensure!(!paused.0.is_empty(), "the database has no walsender: Freshet does not follow its change stream");
+        Ok(paused)
+    }
+
+    /// Follows the hits until `length` after the stop. Returns when the last one was seen, and their number.
+    async fn watch(&self, stopped: Instant, length: Duration) -> Result<(Duration, f64)> {
+        let mut last = Duration::ZERO;
+        let mut hits = self.hits().await?;
+        while stopped.elapsed() < length {
+            tokio::time::sleep(POLL).await;
+            let now = self.hits().await?;
+            if now > hits {
+                (hits, last) = (now, stopped.elapsed());
+            }
+        }
+        Ok((last, hits))
+    }
+
+    async fn recovery(&self, hits: f64) -> Result<Option<Duration>> {
+        let continued = Instant::now();
+        while continued.elapsed() < RECOVERY_TIMEOUT {
+            if self.hits().await? > hits {
+                let recovery = continued.elapsed();
+                // The checks go on for a moment: what was missed must not come back as stale hits.
+                tokio::time::sleep(BEFORE).await;
+                return Ok(Some(recovery));
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,127 @@
+//! `GET /metrics` (Prometheus text) and `GET /health`.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use anyhow::{Context, Result};
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use freshet_proxy::Shared;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+/// Binds the address and serves in the background; returns the bound address.
+pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<SocketAddr> {
+    let listener =
+        tokio::net::TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address} (--http)"))?;
+    let bound = listener.local_addr()?;
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Figures { shared: shared.clone() }));
+    let router = Router::new()
+        .route("/metrics", get(metrics).with_state(Arc::new(registry)))
+        .route("/health", get(health).with_state(shared));
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router).await {
+            tracing::error!(%error, "the web endpoints have ended");
+        }
+    });
+    Ok(bound)
+}
+
+async fn health(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    match shared.trouble() {
+        None => (StatusCode::OK, "ready\n".to_owned()),
+        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not caching: {why}\n")),
+    }
+}
+
+async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
+    let mut body = String::new();
+    match text::encode(&mut body, &registry) {
+        Ok(()) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            (StatusCode::OK, [(header::CONTENT_TYPE, kind)], body)
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, [(header::CONTENT_TYPE, "text/plain")], error.to_string()),
+    }
+}
+
+/// Reads the counters when asked.
+#[derive(Debug)]
+struct Figures {
+    shared: Arc<Shared>,
+}
+
+impl Collector for Figures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let mut out = Writer { encoder: &mut encoder };
+        let metrics = &self.shared.metrics;
+        out.counter("freshet_hits", "Statements answered from the cache", metrics.hits())?;
+        out.counter("freshet_hit_bytes", "Bytes answered from the cache", metrics.hit_bytes())?;
+        out.counter("freshet_fills", "Statements answered by the database, to be kept", metrics.fills())?;
+        out.passed(&self.shared)?;
+        out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
+        out.gauge("freshet_sessions", "Sessions open", metrics.sessions() as f64)?;
+        self.cache(&mut out)
+    }
+}
+
+impl Figures {
+    fn cache(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let cache = &self.shared.cache;
+        let counters = cache.counters();
+        let (change, size) = (counters.evicted_by_change.load(Relaxed), counters.evicted_by_size.load(Relaxed));
+        out.counter("freshet_installed", "Results kept", counters.installed.load(Relaxed))?;
+        out.counter("freshet_stale_fills", "Results not kept, since a commit raced", counters.stale_fills.load(Relaxed))?;
+        out.counter("freshet_evictions", "Entries removed by changes or for room", change + size)?;
+        out.counter("freshet_evicted_by_change", "Entries removed because a commit touched them", change)?;
+        out.counter("freshet_evicted_by_size", "Entries removed to make room", size)?;
+        out.counter("freshet_flushed", "Entries removed with the stream, catalogue or publication", counters.flushed.load(Relaxed))?;
+        out.counter("freshet_commits", "Commits delivered by the change stream", counters.commits.load(Relaxed))?;
+        let levels = cache.levels(self.shared.clock.now());
+        let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
+        out.gauge("freshet_entries", "Entries", levels.entries as f64)?;
+        out.gauge("freshet_bytes", "Bytes of entries with keys and tags", levels.bytes as f64)?;
+        out.gauge("freshet_bytes_max", "The memory limit", cache.limits().memory_bytes as f64)?;
+        out.gauge("freshet_commits_pending", "Commits not yet proven visible", levels.pending as f64)?;
+        out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
+        out.gauge("freshet_tables_covered", "Tables whose changes are complete", levels.covered as f64)?;
+        out.gauge("freshet_stream_age_seconds", "Age of the proof that the stream is current", seconds(levels.stream_age))?;
+        out.gauge("freshet_catalog_age_seconds", "Age of the last look at the catalogue", seconds(levels.catalog_age))
+    }
+}
+
+struct Writer<'a, 'b> {
+    encoder: &'a mut DescriptorEncoder<'b>,
+}
+
+impl Writer<'_, '_> {
+    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = ConstCounter::new(value);
+        metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let metric = ConstGauge::new(value);
+        metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    fn passed(&mut self, shared: &Shared) -> fmt::Result {
+        let family = Family::<[(&'static str, &'static str); 1], prometheus_client::metrics::counter::Counter>::default();
+        for passed in shared.metrics.passed_by_reason() {
+            family.get_or_create(&[("reason", passed.reason)]).inc_by(passed.count);
+        }
+        let descriptor =
+            self.encoder.encode_descriptor("freshet_passed", "Statements passed, by reason", None, family.metric_type())?;
+        family.encode(descriptor)
+    }
+}

@@ -1,0 +1,301 @@
+//! The client of service connections.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use freshet_wire::reader::{Malformed, Reader};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::error::{ConnectError, Error, ServerError};
+use super::frames::{Frames, MESSAGE_BYTES_MAX, frame};
+use super::login::{login, parameter_status};
+use crate::{UpstreamUrl, connect_tcp};
+
+/// Bytes that all rows of one answer may hold.
+const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
+/// What one row or value costs beside its text, counted so that empty values have a bound too.
+const VALUE_OVERHEAD_BYTES: usize = 24;
+/// Time for a cancel request, which is a courtesy.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// CancelRequest's code ("Message Formats" in the manual).
+const CANCEL_CODE: u32 = 80_877_102;
+
+/// What a service connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Statements.
+    Sql,
+    /// A walsender bound to the database (`replication=database`): statements by simple protocol, replication
+    /// commands and the stream.
+    Replication,
+}
+
+/// Rows in text form; None is NULL.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// What the server expects next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A statement.
+    Ready,
+    /// Nothing: it answers one. Found at the start of a call it means that an earlier call was dropped.
+    Busy,
+    /// Copy data, both ways.
+    Copying,
+    /// The connection is out of step or closed.
+    Dead,
+}
+
+/// A service connection to PostgreSQL.
+pub struct Client {
+    frames: Frames,
+    peer: Option<SocketAddr>,
+    parameters: HashMap<String, String>,
+    cancel_key: Option<Vec<u8>>,
+    state: State,
+}
+
+impl Client {
+    /// Connects and logs in, within the URL's connect time-out.
+    pub async fn connect(upstream: &UpstreamUrl, purpose: Purpose) -> Result<Self, ConnectError> {
+        let limit = upstream.connect_timeout;
+        timeout(limit, Self::connect_unbounded(upstream, purpose)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+    }
+
+    async fn connect_unbounded(upstream: &UpstreamUrl, purpose: Purpose) -> Result<Self, ConnectError> {
+        let stream = connect_tcp(upstream).await.map_err(ConnectError::Tcp)?;
+        let peer = stream.peer_addr().ok();
+        let mut frames = Frames::new(stream);
+        let answer = login(&mut frames, upstream, purpose).await?;
+        let mut client =
+            Self { frames, peer, parameters: answer.parameters, cancel_key: answer.cancel_key, state: State::Ready };
+        // A start-up parameter that the server does not know refuses the login, and this one came with version 14.
+        if client.server_version() >= 14 {
+            let sql = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)";
+            client.query(sql).await.map_err(ConnectError::Protocol)?;
+        }
+        Ok(client)
+    }
+
+    /// What the server reports of its settings: `server_version`, `server_encoding`, `in_hot_standby` …
+    pub fn parameters(&self) -> &HashMap<String, String> {
+        &self.parameters
+    }
+
+    /// The major version as `server_version` says it, 0 if it does not.
+    pub fn server_version(&self) -> u32 {
+        let text = self.parameters.get("server_version").map(String::as_str).unwrap_or_default();
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        text.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(0)
+    }
+
+    /// The server's address.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
+    /// Whether the connection can take no further statement.
+    pub fn is_dead(&self) -> bool {
+        self.state == State::Dead
+    }
+
+    /// Runs a simple query and returns the rows of its last result set.
+    ///
+    /// A server error of severity `ERROR` leaves the connection usable; after anything else, and after a call that
+    /// was dropped before it ended, it is dead.
+    pub async fn query(&mut self, sql: &str) -> Result<Rows, Error> {
+        self.start(sql).await?;
+        let answer = self.answer().await;
+        self.state = match &answer {
+            Ok(_) => State::Ready,
+            Err(Error::Server(error)) if error.severity == "ERROR" => State::Ready,
+            Err(_) => State::Dead,
+        };
+        answer
+    }
+
+    /// As [`Self::query`] with a time limit, after which the statement is cancelled and the connection is dead.
+    pub async fn query_timeout(&mut self, sql: &str, limit: Duration) -> Result<Rows, Error> {
+        if let Ok(answer) = timeout(limit, self.query(sql)).await {
+            return answer;
+        }
+        self.state = State::Dead;
+        self.cancel().await;
+        Err(Error::Timeout(limit))
+    }
+
+    /// Runs a command that answers with CopyBoth, such as START_REPLICATION.
+    pub async fn start_copy_both(&mut self, sql: &str) -> Result<(), Error> {
+        self.start(sql).await?;
+        let mut failure = None;
+        let answer = loop {
+            match self.receive().await {
+                Ok((b'W', _)) if failure.is_none() => break Ok(State::Copying),
+                Ok((b'E', body)) if failure.is_none() => match ServerError::decode(body) {
+                    Ok(error) => failure = Some(Box::new(error)),
+                    Err(error) => break Err(error.into()),
+                },
+                Ok((b'Z', _)) => match failure.take() {
+                    Some(error) => {
+                        self.state = State::Ready;
+                        return Err(Error::Server(error));
+                    }
+                    None => break Err(Error::Unexpected(b'Z')),
+                },
+                Ok((tag, _)) => break Err(Error::Unexpected(tag)),
+                Err(error) => break Err(failure.map_or(error, Error::Server)),
+            }
+        };
+        self.state = *answer.as_ref().unwrap_or(&State::Dead);
+        answer.map(|_| ())
+    }
+
+    /// The next piece of copy data, lent until the next call. Cancel-safe: a dropped call loses nothing.
+    pub async fn recv_copy(&mut self) -> Result<&[u8], Error> {
+        if self.state != State::Copying {
+            return Err(Error::Dead);
+        }
+        // The state is set back once a whole message of copy data was seen, so every other way out leaves it dead
+        // except a drop, which happens inside `receive` only.
+        match Self::receive_on(&mut self.frames, &mut self.parameters).await {
+            Ok((b'd', body)) => Ok(body),
+            other => {
+                self.state = State::Dead;
+                Err(match other {
+                    // A walsender whose server shuts down says that the command is complete.
+                    Ok((b'c' | b'C', _)) => Error::CopyDone,
+                    Ok((b'E', body)) => {
+                        ServerError::decode(body).map_or_else(Error::Malformed, |e| Error::Server(Box::new(e)))
+                    }
+                    Ok((tag, _)) => Error::Unexpected(tag),
+                    Err(error) => error,
+                })
+            }
+        }
+    }
+
+    /// Whether [`Self::recv_copy`] would return data without waiting.
+    pub fn has_copy_buffered(&self) -> bool {
+        self.state == State::Copying && matches!(self.frames.buffered_tag(), Ok(Some(b'd')))
+    }
+
+    /// Sends one piece of copy data. Not cancel-safe: a dropped call leaves the connection dead.
+    pub async fn send_copy(&mut self, data: &[u8]) -> Result<(), Error> {
+        if self.state != State::Copying {
+            return Err(Error::Dead);
+        }
+        self.state = State::Dead;
+        self.frames.send(&frame(b'd', data)).await?;
+        self.state = State::Copying;
+        Ok(())
+    }
+
+    /// Says goodbye. Dropping the client closes the socket too, which the server logs.
+    pub async fn close(mut self) {
+        if matches!(self.state, State::Ready | State::Copying) {
+            let _ = timeout(CANCEL_TIMEOUT, self.frames.send(&frame(b'X', &[]))).await;
+        }
+    }
+
+    /// Asks the server to cancel the running statement, on a connection of its own. Best effort.
+    async fn cancel(&self) {
+        let (Some(peer), Some(key)) = (self.peer, &self.cancel_key) else { return };
+        let mut message = (key.len() as u32 + 8).to_be_bytes().to_vec();
+        message.extend_from_slice(&CANCEL_CODE.to_be_bytes());
+        message.extend_from_slice(key);
+        let send = async { TcpStream::connect(peer).await?.write_all(&message).await };
+        let _ = timeout(CANCEL_TIMEOUT, send).await;
+    }
+
+    async fn start(&mut self, sql: &str) -> Result<(), Error> {
+        if self.state != State::Ready {
+            self.state = State::Dead;
+            return Err(Error::Dead);
+        }
+        if sql.contains('\0') || sql.len() > MESSAGE_BYTES_MAX {
+            return Err(Malformed::Invalid("statement").into());
+        }
+        self.state = State::Busy;
+        let mut body = sql.as_bytes().to_vec();
+        body.push(0);
+        if let Err(error) = self.frames.send(&frame(b'Q', &body)).await {
+            self.state = State::Dead;
+            return Err(error.into());
+        }
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> Result<(u8, &[u8]), Error> {
+        Self::receive_on(&mut self.frames, &mut self.parameters).await
+    }
+
+    /// The next message that is neither a notice nor a report.
+    async fn receive_on<'a>(
+        frames: &'a mut Frames,
+        parameters: &mut HashMap<String, String>,
+    ) -> Result<(u8, &'a [u8]), Error> {
+        loop {
+            frames.wait().await?;
+            match frames.peek_tag() {
+                Some(b'S') => {
+                    let (_, body) = frames.take()?;
+                    let (name, value) = parameter_status(body)?;
+                    parameters.insert(name, value);
+                }
+                Some(b'N' | b'A') => drop(frames.take()?),
+                _ => return frames.take(),
+            }
+        }
+    }
+
+    /// Reads the answer to a simple query up to its ReadyForQuery.
+    async fn answer(&mut self) -> Result<Rows, Error> {
+        let mut rows = Rows::new();
+        let mut failure = None;
+        let mut bytes = 0_usize;
+        loop {
+            let (tag, body) = match self.receive().await {
+                Ok(message) => message,
+                // A FATAL error says why the connection closed.
+                Err(error) => return Err(failure.map_or(error, Error::Server)),
+            };
+            match tag {
+                b'T' => rows.clear(),
+                b'D' => {
+                    let row = data_row(body)?;
+                    bytes = bytes.saturating_add(body.len() + (row.len() + 1) * VALUE_OVERHEAD_BYTES);
+                    if bytes > ANSWER_BYTES_MAX {
+                        return Err(Error::TooLarge(ANSWER_BYTES_MAX));
+                    }
+                    rows.push(row);
+                }
+                b'C' | b'I' => {}
+                b'E' if failure.is_none() => failure = Some(Box::new(ServerError::decode(body)?)),
+                b'Z' => return failure.map_or(Ok(rows), |error| Err(Error::Server(error))),
+                other => return Err(Error::Unexpected(other)),
+            }
+        }
+    }
+}
+
+/// Decodes a DataRow whose values are text.
+fn data_row(body: &[u8]) -> Result<Vec<Option<String>>, Error> {
+    let mut reader = Reader::new(body);
+    let columns = reader.u16("column count")?;
+    let mut row = Vec::new();
+    for _ in 0..columns {
+        let length = reader.i32("value length")?;
+        if length == -1 {
+            row.push(None);
+            continue;
+        }
+        let length = usize::try_from(length).map_err(|_| Malformed::Invalid("value length"))?;
+        let text = std::str::from_utf8(reader.bytes(length, "value")?);
+        row.push(Some(text.map_err(|_| Malformed::Invalid("value"))?.to_owned()));
+    }
+    reader.finish()?;
+    Ok(row)
+}

@@ -1,0 +1,116 @@
+//! What can go wrong on a service connection, and whose fault it is.
+
+use std::io;
+use std::time::Duration;
+
+use freshet_wire::reader::{Malformed, Reader};
+
+/// An ErrorResponse of the server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{severity}: {message} (SQLSTATE {code})")]
+pub struct ServerError {
+    /// `ERROR`, `FATAL` or `PANIC`, not translated.
+    pub severity: String,
+    /// The five characters of the SQLSTATE.
+    pub code: String,
+    /// The primary message, in the server's language.
+    pub message: String,
+    /// More of it, or empty.
+    pub detail: String,
+    /// What the server advises, or empty.
+    pub hint: String,
+}
+
+impl ServerError {
+    /// Decodes the body of an ErrorResponse or NoticeResponse ("Error and Notice Message Fields" in the manual).
+    pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(body);
+        let mut error = Self::default();
+        loop {
+            let field = reader.u8("error field")?;
+            if field == 0 {
+                reader.finish()?;
+                return Ok(error);
+            }
+            let text = String::from_utf8_lossy(reader.cstr("error text")?);
+            match field {
+                b'V' => error.severity = text.into_owned(),
+                b'C' => error.code = text.into_owned(),
+                b'M' => error.message = text.into_owned(),
+                b'D' => error.detail = text.into_owned(),
+                b'H' => error.hint = text.into_owned(),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Why a service connection could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The name or the address does not answer.
+    #[error("cannot reach the upstream: {0}")]
+    Tcp(#[source] io::Error),
+    /// Not within the time.
+    #[error("the upstream did not complete the login within {0:?}")]
+    Timeout(Duration),
+    /// The server refused.
+    #[error("the upstream refused the login: {0}")]
+    Refused(#[source] Box<ServerError>),
+    /// The server wants a password and none is given.
+    #[error("the upstream asks for a password: write it into the upstream's URL")]
+    PasswordMissing,
+    /// The server wants a method that is not supported.
+    #[error("the upstream asks for {0}, which is not supported")]
+    Method(String),
+    /// SCRAM failed: usually because the server could not prove that it knows the password.
+    #[error("SCRAM-SHA-256 with the upstream failed: {0}")]
+    Scram(#[source] io::Error),
+    /// The connection broke during the login, or the server said something unknown.
+    #[error("the login to the upstream failed: {0}")]
+    Protocol(#[source] Error),
+}
+
+/// Why a statement or the stream on a service connection failed.
+///
+/// After anything but [`Error::Server`] with severity `ERROR` the connection is dead.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The server's own error.
+    #[error("{0}")]
+    Server(#[source] Box<ServerError>),
+    /// The socket failed.
+    #[error("the connection to the upstream failed: {0}")]
+    Io(#[from] io::Error),
+    /// The server closed the connection.
+    #[error("the upstream closed the connection")]
+    Closed,
+    /// A message was not understood.
+    #[error("the upstream sent a malformed message: {0}")]
+    Malformed(#[from] Malformed),
+    /// A message came where it does not belong.
+    #[error("the upstream sent message {:?} where it does not belong", char::from(*.0))]
+    Unexpected(u8),
+    /// A message, or all rows of an answer, are larger than what is held in memory.
+    #[error("the upstream's answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// No answer within the time.
+    #[error("the upstream did not answer within {0:?}")]
+    Timeout(Duration),
+    /// The server ended the stream.
+    #[error("the upstream ended the stream")]
+    CopyDone,
+    /// An earlier failure, or a statement whose answer nobody waited for, left the connection unusable.
+    #[error("the connection is not usable after an earlier failure")]
+    Dead,
+}
+
+impl Error {
+    /// The server's SQLSTATE, if it is the server's error.
+    pub fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Server(error) => Some(&error.code),
+            _ => None,
+        }
+    }
+}

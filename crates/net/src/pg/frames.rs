@@ -1,0 +1,106 @@
+//! Framed messages over a socket, both ways.
+//!
+//! A receive may be dropped at any await: what was read stays in the buffer. A message is lent from the buffer
+//! and gone with the next receive. The buffer grows with the bytes that came, never with what a header announces.
+
+use std::io;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::error::Error;
+use freshet_wire::reader::Malformed;
+
+/// Largest message that is held in memory.
+pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
+/// Least free room for one read.
+const READ_BYTES: usize = 16 << 10;
+/// Capacity beyond which an empty buffer is given back.
+const KEEP_BYTES: usize = 1 << 20;
+/// Tag and length.
+const HEADER_BYTES: usize = 5;
+
+/// The socket with its inbound buffer.
+pub(super) struct Frames {
+    stream: TcpStream,
+    inbound: BytesMut,
+    /// Length of the message at the front that was lent out, header included.
+    lent: usize,
+}
+
+impl Frames {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self { stream, inbound: BytesMut::with_capacity(READ_BYTES), lent: 0 }
+    }
+
+    /// The next message: its tag and its body.
+    pub(super) async fn receive(&mut self) -> Result<(u8, &[u8]), Error> {
+        self.wait().await?;
+        self.take()
+    }
+
+    /// Waits until a whole message is there; gives up the one lent before. Cancel-safe.
+    pub(super) async fn wait(&mut self) -> Result<(), Error> {
+        self.inbound.advance(self.lent.min(self.inbound.len()));
+        self.lent = 0;
+        if self.inbound.is_empty() && self.inbound.capacity() > KEEP_BYTES {
+            self.inbound = BytesMut::with_capacity(READ_BYTES);
+        }
+        while self.buffered_tag()?.is_none() {
+            self.inbound.reserve(READ_BYTES);
+            if self.stream.read_buf(&mut self.inbound).await? == 0 {
+                return Err(Error::Closed);
+            }
+        }
+        Ok(())
+    }
+
+    /// The tag of the message at the front.
+    pub(super) fn peek_tag(&self) -> Option<u8> {
+        self.inbound.get(self.lent).copied()
+    }
+
+    /// Lends the message at the front, which [`Self::wait`] has waited for.
+    pub(super) fn take(&mut self) -> Result<(u8, &[u8]), Error> {
+        let Some((tag, total)) = header(&self.inbound)? else {
+            return Err(Malformed::Truncated("message header").into());
+        };
+        self.lent = total;
+        let body = self.inbound.get(HEADER_BYTES..total).ok_or(Malformed::Truncated("message"))?;
+        Ok((tag, body))
+    }
+
+    /// The tag of the message behind the one that is lent, if all of it is there.
+    pub(super) fn buffered_tag(&self) -> Result<Option<u8>, Error> {
+        let unread = self.inbound.get(self.lent..).unwrap_or_default();
+        Ok(header(unread)?.and_then(|(tag, total)| (unread.len() >= total).then_some(tag)))
+    }
+
+    /// Sends bytes that are framed already.
+    pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+}
+
+/// Tag and total length of the message that starts here, once its header is there.
+fn header(bytes: &[u8]) -> Result<Option<(u8, usize)>, Error> {
+    let Some((&[tag, a, b, c, d], _)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let length = u32::from_be_bytes([a, b, c, d]) as usize;
+    if length < 4 {
+        return Err(Malformed::Invalid("message length").into());
+    }
+    if length > MESSAGE_BYTES_MAX {
+        return Err(Error::TooLarge(MESSAGE_BYTES_MAX));
+    }
+    Ok(Some((tag, length + 1)))
+}
+
+/// One message with its header. The body must be shorter than 2 GiB.
+pub(super) fn frame(tag: u8, body: &[u8]) -> Vec<u8> {
+    let mut message = Vec::with_capacity(body.len() + HEADER_BYTES);
+    message.push(tag);
+    message.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    message.extend_from_slice(body);
+    message
+}

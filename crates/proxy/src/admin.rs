@@ -1,0 +1,174 @@
+//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS and EXPLAIN CACHE.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_model::Reason;
+use freshet_sql::Admin;
+
+use crate::context::Context;
+use crate::registry::Shape;
+use crate::shared::Shared;
+
+/// Rows beyond which a list ends.
+const ROWS_MAX: usize = 1000;
+
+/// Who asks.
+pub(crate) struct Asker<'a> {
+    /// The session user; empty if not known.
+    pub(crate) user: &'a str,
+    /// The session's context, if known.
+    pub(crate) context: Option<&'a Context>,
+    /// Why the session bypasses at this moment, if it does.
+    pub(crate) obstacle: Option<Reason>,
+}
+
+/// A result.
+pub(crate) struct Table {
+    pub(crate) columns: &'static [&'static str],
+    pub(crate) rows: Vec<Vec<String>>,
+}
+
+/// A refusal.
+pub(crate) struct AdminError {
+    pub(crate) sqlstate: &'static str,
+    pub(crate) message: String,
+}
+
+/// Answers.
+pub(crate) fn answer(
+    shared: &Shared,
+    asker: &Asker<'_>,
+    admin: &Result<Admin, String>,
+) -> Result<Table, AdminError> {
+    let admin = admin.as_ref().map_err(|message| AdminError { sqlstate: "42601", message: message.clone() })?;
+    if let Admin::ExplainCache(query) = admin {
+        return explain(shared, asker, query);
+    }
+    // These show other users' statements.
+    if !shared.settings.admin_users.iter().any(|user| user == asker.user) {
+        let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.user);
+        return Err(AdminError { sqlstate: "42501", message });
+    }
+    Ok(match admin {
+        Admin::ShowCaches => caches(shared),
+        Admin::ShowProxiedQueries => proxied(shared),
+        _ => status(shared),
+    })
+}
+
+fn fingerprint(shape: &Shape) -> String {
+    format!("{:016x}", shape.fingerprint)
+}
+
+fn caches(shared: &Shared) -> Table {
+    let row = |shape: &Shape| {
+        let figures = &shape.figures;
+        let (hits, fills) = (figures.hits.load(Relaxed), figures.fills.load(Relaxed));
+        let micros = figures.fill_nanos.load(Relaxed) / 1000 / fills.max(1);
+        vec![
+            fingerprint(shape),
+            shape.text.to_string(),
+            hits.to_string(),
+            fills.to_string(),
+            figures.entries.load(Relaxed).to_string(),
+            micros.to_string(),
+        ]
+    };
+    let shapes = shared.registry.shapes();
+    let used = shapes.iter().filter(|s| s.figures.fills.load(Relaxed) > 0);
+    Table {
+        columns: &["fingerprint", "query", "hits", "fills", "entries", "fill_micros"],
+        rows: used.take(ROWS_MAX).map(|s| row(s)).collect(),
+    }
+}
+
+fn proxied(shared: &Shared) -> Table {
+    let row = |shape: &Shape| {
+        let reason = shape.figures.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        vec![
+            fingerprint(shape),
+            shape.text.to_string(),
+            shape.figures.passed.load(Relaxed).to_string(),
+            reason.as_ref().map_or("", Reason::label).to_owned(),
+            reason.map(|reason| reason.to_string()).unwrap_or_default(),
+        ]
+    };
+    let shapes = shared.registry.shapes();
+    let passed = shapes.iter().filter(|s| s.figures.passed.load(Relaxed) > 0);
+    Table {
+        columns: &["fingerprint", "query", "count", "reason", "detail"],
+        rows: passed.take(ROWS_MAX).map(|s| row(s)).collect(),
+    }
+}
+
+fn status(shared: &Shared) -> Table {
+    let levels = shared.cache.levels(shared.clock.now());
+    let counters = shared.cache.counters();
+    let metrics = &shared.metrics;
+    let age = |nanos: Option<u64>| nanos.map_or("none".to_owned(), |n| format!("{:.3}", n as f64 / 1e9));
+    let pairs: Vec<(&str, String)> = vec![
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("serving", shared.trouble().unwrap_or_else(|| "yes".to_owned())),
+        ("upstream", format!("{}:{}", shared.settings.upstream.host, shared.settings.upstream.port)),
+        ("stream_position", levels.applied.map_or("none".to_owned(), |end| end.lsn.to_string())),
+        ("stream_epoch", levels.applied.map_or(0, |end| end.epoch.0).to_string()),
+        ("stream_age_seconds", age(levels.stream_age)),
+        ("catalog_age_seconds", age(levels.catalog_age)),
+        ("staleness_max_seconds", age(Some(shared.cache.limits().staleness_max))),
+        ("tables_covered", levels.covered.to_string()),
+        ("commits_pending", levels.pending.to_string()),
+        ("fills_in_flight", levels.flights.to_string()),
+        ("entries", levels.entries.to_string()),
+        ("bytes", levels.bytes.to_string()),
+        ("bytes_max", shared.cache.limits().memory_bytes.to_string()),
+        ("sessions", metrics.sessions().to_string()),
+        ("hits", metrics.hits().to_string()),
+        ("fills", metrics.fills().to_string()),
+        ("passed", metrics.passed().to_string()),
+        ("commits", counters.commits.load(Relaxed).to_string()),
+        ("installed", counters.installed.load(Relaxed).to_string()),
+        ("stale_fills", counters.stale_fills.load(Relaxed).to_string()),
+        ("evicted_by_change", counters.evicted_by_change.load(Relaxed).to_string()),
+        ("evicted_by_size", counters.evicted_by_size.load(Relaxed).to_string()),
+        ("flushed", counters.flushed.load(Relaxed).to_string()),
+    ];
+    table_of_pairs(pairs)
+}
+
+fn table_of_pairs(pairs: Vec<(&str, String)>) -> Table {
+    Table {
+        columns: &["name", "value"],
+        rows: pairs.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
+    }
+}
+
+fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, AdminError> {
+    let invalid = |message: String| AdminError { sqlstate: "42601", message };
+    let statement = shared
+        .registry
+        .statement(query.as_bytes(), &[])
+        .map_err(|reason| invalid(format!("EXPLAIN CACHE: {reason}")))?;
+    let shape = &statement.shape;
+    let mut pairs = vec![("fingerprint", fingerprint(shape)), ("query", shape.text.to_string())];
+    let Some(context) = asker.context else {
+        let reason = asker.obstacle.as_ref().map_or("the session is not known yet".to_owned(), Reason::to_string);
+        pairs.push(("cached", format!("no: {reason}")));
+        return Ok(table_of_pairs(pairs));
+    };
+    let catalog = shared.catalog.load();
+    match shape.resolve(&catalog, context) {
+        Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
+        Ok(footprint) => {
+            let session = context.obstacle.as_ref().or(asker.obstacle.as_ref());
+            pairs.push(("cached", session.map_or("yes".to_owned(), |why| format!("not in this session now: {why}"))));
+            for table in &footprint.tables {
+                let name = catalog.table(*table).map_or(String::new(), |t| format!("{}.{}", t.schema, t.name));
+                let covered = if shared.cache.is_covered(*table) { "" } else { " (not covered yet)" };
+                pairs.push(("table", format!("{name}{covered}")));
+            }
+            pairs.extend(footprint.describe().into_iter().map(|line| ("depends_on", line)));
+        }
+    }
+    Ok(table_of_pairs(pairs))
+}

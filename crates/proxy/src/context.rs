@@ -1,0 +1,200 @@
+//! What besides the statement decides its answer: database, role, search path and settings of the session.
+//!
+//! Not all of these are reported by the server, and functions can change them unseen. So Freshet asks: before the
+//! first look-up of a session, and again after each statement that is not known to be pure. Sessions that agree
+//! in everything share a number, which is part of every key.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use freshet_model::Reason;
+
+/// Settings that can change a result (`docs/PROTOCOL.md`, section 9). One that a version lacks reads as NULL.
+const SETTINGS: &[&str] = &[
+    "search_path",
+    "TimeZone",
+    "DateStyle",
+    "IntervalStyle",
+    "client_encoding",
+    "extra_float_digits",
+    "bytea_output",
+    "xmlbinary",
+    "xmloption",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "row_security",
+    "array_nulls",
+    "transform_null_equals",
+    "standard_conforming_strings",
+    "backslash_quote",
+    "default_text_search_config",
+    "gin_fuzzy_search_limit",
+    "quote_all_identifiers",
+    "timezone_abbreviations",
+];
+
+/// Positions in the answer of [`question`] before the settings.
+const FIXED_COLUMNS: usize = 8;
+
+/// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
+pub(crate) fn question(with_system_id: bool) -> String {
+    use std::fmt::Write as _;
+    let system_id =
+        if with_system_id { "(SELECT system_identifier::text FROM pg_catalog.pg_control_system())" } else { "NULL" };
+    let mut sql = format!(
+        "SELECT {system_id}, extract(epoch from pg_catalog.pg_postmaster_start_time())::text, \
+         pg_catalog.current_database()::text, session_user::text, current_user::text, \
+         pg_catalog.current_schemas(true)::text, pg_catalog.pg_my_temp_schema()::text, \
+         pg_catalog.current_setting('transaction_isolation')"
+    );
+    for setting in SETTINGS {
+        let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
+    }
+    sql
+}
+
+/// The answer to [`question`].
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) system_id: Option<String>,
+    pub(crate) postmaster_start: String,
+    pub(crate) database: String,
+    pub(crate) session_user: String,
+    temporary_tables: bool,
+    serializable: bool,
+    standard_strings: bool,
+    utf8: bool,
+    schemas: Vec<Arc<str>>,
+    /// Everything that goes into the key.
+    key: Vec<Option<String>>,
+}
+
+impl Answer {
+    /// Reads the row; None if it has not the shape that was asked for.
+    pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
+        let column = |at: usize| {
+            row.get(at).copied().flatten().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        };
+        if row.len() != FIXED_COLUMNS + SETTINGS.len() {
+            return None;
+        }
+        let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
+        let schemas = column(5)?;
+        // The user, the search path in force and all settings, but not what changes from moment to moment.
+        let mut key = vec![column(2), column(3), column(4), Some(schemas.clone())];
+        key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
+        Some(Self {
+            system_id: column(0),
+            postmaster_start: column(1)?,
+            database: column(2)?,
+            session_user: column(3)?,
+            temporary_tables: column(6)? != "0" && column(6)? != "-",
+            serializable: column(7)? == "serializable",
+            standard_strings: setting("standard_conforming_strings")? == "on",
+            utf8: setting("client_encoding")? == "UTF8",
+            schemas: parse_name_array(&schemas)?,
+            key,
+        })
+    }
+}
+
+/// A session's context, shared by all sessions that agree in it.
+#[derive(Debug)]
+pub(crate) struct Context {
+    /// Its number: never used for another context.
+    pub(crate) id: u32,
+    /// `current_schemas(true)`.
+    pub(crate) schemas: Vec<Arc<str>>,
+    /// The client's encoding is UTF-8.
+    pub(crate) utf8: bool,
+    /// Why its sessions bypass, if they do.
+    pub(crate) obstacle: Option<Reason>,
+}
+
+/// All contexts seen.
+#[derive(Debug, Default)]
+pub(crate) struct Contexts {
+    known: Mutex<HashMap<Vec<Option<String>>, Arc<Context>>>,
+}
+
+/// Distinct contexts; sessions beyond it bypass.
+const CONTEXTS_MAX: usize = 65_536;
+
+impl Contexts {
+    /// The context of an answer; an error if there are too many.
+    pub(crate) fn intern(&self, answer: Answer) -> Result<Arc<Context>, Reason> {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut key = answer.key;
+        key.push(Some(format!("{} {}", answer.temporary_tables, answer.serializable)));
+        if let Some(context) = known.get(&key) {
+            return Ok(context.clone());
+        }
+        let id = u32::try_from(known.len()).ok().filter(|_| known.len() < CONTEXTS_MAX);
+        let id = id.ok_or(Reason::SettingsUnknown)?;
+        let obstacle = if answer.temporary_tables {
+            Some(Reason::TemporaryTables)
+        } else if answer.serializable {
+            Some(Reason::Serializable)
+        } else if !answer.standard_strings {
+            Some(Reason::SettingsUnknown)
+        } else {
+            None
+        };
+        let context = Arc::new(Context { id, schemas: answer.schemas, utf8: answer.utf8, obstacle });
+        known.insert(key, context.clone());
+        Ok(context)
+    }
+}
+
+/// Reads the text form of a `name[]`: `{a,"b c","d\"e"}`.
+fn parse_name_array(text: &str) -> Option<Vec<Arc<str>>> {
+    let inner = text.strip_prefix('{')?.strip_suffix('}')?;
+    let mut names = Vec::new();
+    let mut chars = inner.chars().peekable();
+    while chars.peek().is_some() {
+        let mut name = String::new();
+        if chars.next_if_eq(&'"').is_some() {
+            loop {
+                match chars.next()? {
+                    '"' => break,
+                    '\\' => name.push(chars.next()?),
+                    other => name.push(other),
+                }
+            }
+        } else {
+            while let Some(other) = chars.next_if(|c| *c != ',') {
+                name.push(other);
+            }
+        }
+        names.push(name.into());
+        match chars.next() {
+            None | Some(',') => {}
+            Some(_) => return None,
+        }
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schema_lists_are_read() {
+        let parse = |text| parse_name_array(text).map(|names| names.join("|"));
+        assert_eq!(parse("{pg_catalog,public}").as_deref(), Some("pg_catalog|public"));
+        assert_eq!(parse(r#"{"a,b","c\"d",e}"#).as_deref(), Some("a,b|c\"d|e"));
+        assert_eq!(parse("{}").as_deref(), Some(""));
+        assert_eq!(parse("{\"a}"), None);
+        assert_eq!(parse("a"), None);
+    }
+
+    #[test]
+    fn the_question_names_each_setting_once() {
+        let sql = question(true);
+        for setting in SETTINGS {
+            assert_eq!(sql.matches(&format!("'{setting}'")).count(), 1, "{setting}");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Every distinct statement, analysed once.
+//!
+//! Parsing costs as much as a thousand look-ups, so nothing is parsed twice: a text is lexed once, its shape (the
+//! text without its literals) is parsed once, and a shape is resolved once per catalogue and search path. A hit
+//! needs none of this: its key is made of the text or of the statement's number and the bytes of `Bind`.
+//!
+//! Both maps are bounded. A text that was dropped gets a new number when it comes again, so entries under the old
+//! number are not found any more and age out.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use freshet_model::{Catalog, CatalogVersion, Reason};
+use freshet_sql::{Admin, Footprint, Lexed, Literal, Template};
+use quick_cache::sync::Cache;
+
+use crate::context::Context;
+
+/// Distinct texts kept.
+const TEXTS_MAX: usize = 100_000;
+/// Distinct shapes kept; a map this full is cleared, since that many shapes come only from generated SQL.
+const SHAPES_MAX: usize = 20_000;
+/// Bytes of a statement's text beyond which it is passed without a look.
+pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
+/// Search paths per shape for which the resolution is kept.
+const RESOLUTIONS_MAX: usize = 8;
+
+/// Figures of one shape, for SHOW and the metrics.
+#[derive(Debug, Default)]
+pub struct ShapeFigures {
+    /// Answers from the cache.
+    pub hits: AtomicU64,
+    /// Answers from the database that were to be kept.
+    pub fills: AtomicU64,
+    /// Statements passed.
+    pub passed: AtomicU64,
+    /// Nanoseconds the database took for the fills, round trip included.
+    pub fill_nanos: AtomicU64,
+    /// Entries now.
+    pub entries: AtomicU64,
+    /// The last reason for passing.
+    pub reason: Mutex<Option<Reason>>,
+}
+
+/// A statement without its literals.
+#[derive(Debug)]
+pub(crate) struct Shape {
+    pub(crate) fingerprint: u64,
+    pub(crate) text: Box<str>,
+    pub(crate) template: Template,
+    pub(crate) figures: ShapeFigures,
+    resolutions: Mutex<Vec<Resolution>>,
+}
+
+#[derive(Debug)]
+struct Resolution {
+    catalog: CatalogVersion,
+    context: u32,
+    footprint: Result<Arc<Footprint>, Reason>,
+}
+
+impl Shape {
+    fn new(lexed: &Lexed) -> Self {
+        Self {
+            fingerprint: lexed.fingerprint,
+            template: Template::parse(&lexed.shape),
+            text: lexed.shape.as_str().into(),
+            figures: ShapeFigures::default(),
+            resolutions: Mutex::default(),
+        }
+    }
+
+    /// What it depends on under this catalogue and context, or why it is not cached.
+    pub(crate) fn resolve(&self, catalog: &Catalog, context: &Context) -> Result<Arc<Footprint>, Reason> {
+        let mut known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known.iter().find(|r| r.catalog == catalog.version && r.context == context.id) {
+            return found.footprint.clone();
+        }
+        let footprint = self.template.resolve(catalog, &context.schemas).map(Arc::new);
+        known.retain(|r| r.catalog == catalog.version);
+        if known.len() >= RESOLUTIONS_MAX {
+            known.remove(0);
+        }
+        known.push(Resolution { catalog: catalog.version, context: context.id, footprint: footprint.clone() });
+        footprint
+    }
+
+    pub(crate) fn note_passed(&self, reason: &Reason) {
+        self.figures.passed.fetch_add(1, Relaxed);
+        let mut last = self.figures.reason.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref() != Some(reason) {
+            *last = Some(reason.clone());
+        }
+    }
+}
+
+/// A statement's text.
+#[derive(Debug)]
+pub(crate) struct Statement {
+    /// Its number: never used for another text or other declared types.
+    pub(crate) id: u64,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) literals: Vec<Literal>,
+    pub(crate) own_params: u16,
+    /// Four bytes for each type declared in `Parse`.
+    pub(crate) types: Box<[u8]>,
+    /// The text has ASCII characters only, so that its encoding does not matter.
+    pub(crate) ascii: bool,
+    /// It is for Freshet itself.
+    pub(crate) admin: Option<Result<Admin, String>>,
+}
+
+/// All statements.
+#[derive(Debug)]
+pub(crate) struct Registry {
+    texts: Cache<Box<[u8]>, Arc<Statement>>,
+    shapes: Mutex<HashMap<Box<str>, Arc<Shape>>>,
+    next_id: AtomicU64,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self { texts: Cache::new(TEXTS_MAX), shapes: Mutex::default(), next_id: AtomicU64::new(1) }
+    }
+}
+
+impl Registry {
+    /// The statement of a text and its declared types; None if it is too long or not UTF-8.
+    pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Reason::TooLong);
+        }
+        if types.is_empty() {
+            return self.lookup(text, text, types);
+        }
+        let mut key = Vec::with_capacity(text.len() + types.len() + 1);
+        key.extend_from_slice(text);
+        key.push(0); // no text has a zero byte
+        key.extend_from_slice(types);
+        self.lookup(&key, text, types)
+    }
+
+    fn lookup(&self, key: &[u8], text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+        if let Some(found) = self.texts.get(key) {
+            return Ok(found);
+        }
+        let text = std::str::from_utf8(text).map_err(|_| Reason::NotParsed)?;
+        let lexed = freshet_sql::lex(text);
+        let statement = Arc::new(Statement {
+            id: self.next_id.fetch_add(1, Relaxed),
+            shape: self.shape(&lexed),
+            admin: freshet_sql::admin(text),
+            own_params: lexed.own_params,
+            literals: lexed.literals,
+            types: types.into(),
+            ascii: text.is_ascii(),
+        });
+        self.texts.insert(key.into(), statement.clone());
+        Ok(statement)
+    }
+
+    fn shape(&self, lexed: &Lexed) -> Arc<Shape> {
+        let lock = || self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = lock().get(lexed.shape.as_str()) {
+            return found.clone();
+        }
+        let shape = Arc::new(Shape::new(lexed)); // parsed outside the lock
+        let mut shapes = lock();
+        if shapes.len() >= SHAPES_MAX {
+            shapes.clear();
+        }
+        shapes.entry(shape.text.clone()).or_insert(shape).clone()
+    }
+
+    /// All shapes, most used first.
+    pub(crate) fn shapes(&self) -> Vec<Arc<Shape>> {
+        let mut all: Vec<_> =
+            self.shapes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let uses = |s: &Shape| {
+            let f = &s.figures;
+            f.hits.load(Relaxed) + f.fills.load(Relaxed) + f.passed.load(Relaxed)
+        };
+        all.sort_by_key(|s| std::cmp::Reverse(uses(s)));
+        all
+    }
+}

@@ -1,0 +1,110 @@
+//! A service connection that comes back by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_net::pg::{Client, ConnectError, Error, Purpose, Rows};
+use thiserror::Error as ThisError;
+
+use crate::shared::{ServerIdentity, Shared};
+
+/// An answer later than this means that the connection is not alive.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why a service statement has no answer.
+#[derive(Debug, ThisError)]
+pub(crate) enum ServiceError {
+    /// No connection.
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    /// The statement failed, or the connection did.
+    #[error("{0}")]
+    Query(#[from] Error),
+    /// The connection leads to another server than the change stream.
+    #[error("the connection leads to another server than the change stream")]
+    OtherServer,
+    /// The answer has not the expected shape.
+    #[error("unexpected answer to {0}")]
+    Shape(&'static str),
+}
+
+impl ServiceError {
+    /// Whether the server refused the statement, as opposed to being out of reach.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(_)))
+    }
+}
+
+pub(crate) struct Connection {
+    shared: Arc<Shared>,
+    client: Option<Client>,
+    identity: Option<ServerIdentity>,
+}
+
+impl Connection {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, client: None, identity: None }
+    }
+
+    /// Runs a statement on the server that sends the change stream; connects first if need be.
+    pub(crate) async fn query(&mut self, sql: &str) -> Result<Rows, ServiceError> {
+        if self.client.as_ref().is_none_or(Client::is_dead) {
+            self.connect().await?;
+        }
+        let stream = self.shared.identity();
+        if stream.is_none_or(|stream| self.identity.as_ref() != Some(&stream)) {
+            self.client = None;
+            return Err(ServiceError::OtherServer);
+        }
+        let Some(client) = &mut self.client else { return Err(ServiceError::OtherServer) };
+        let answer = client.query_timeout(sql, ANSWER_TIMEOUT).await;
+        if client.is_dead() {
+            self.client = None;
+        }
+        Ok(answer?)
+    }
+
+    async fn connect(&mut self) -> Result<(), ServiceError> {
+        let mut client = Client::connect(&self.shared.settings.upstream, Purpose::Sql).await?;
+        let rows = client
+            .query_timeout(
+                "SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), \
+                 extract(epoch from pg_catalog.pg_postmaster_start_time())::text, \
+                 pg_catalog.current_database()::text",
+                ANSWER_TIMEOUT,
+            )
+            .await?;
+        self.identity = match rows.into_iter().next().as_deref() {
+            Some([Some(system_id), Some(start), Some(database)]) => Some(ServerIdentity {
+                system_id: system_id.clone(),
+                postmaster_start: start.clone(),
+                database: database.clone(),
+            }),
+            _ => return Err(ServiceError::Shape("the server's identity")),
+        };
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+/// Says a thing once until something else is to be said.
+#[derive(Default)]
+pub(crate) struct Once {
+    last: Option<String>,
+}
+
+impl Once {
+    /// Logs a failure unless it was the last thing logged.
+    pub(crate) fn warn(&mut self, what: &str, error: &ServiceError) {
+        let text = error.to_string();
+        if self.last.as_ref() != Some(&text) {
+            tracing::warn!("{what}: {text}");
+            self.last = Some(text);
+        }
+    }
+
+    /// It works again.
+    pub(crate) fn clear(&mut self) {
+        self.last = None;
+    }
+}

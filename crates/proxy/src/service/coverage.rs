@@ -1,0 +1,247 @@
+//! Adds tables to the publication and decides when their changes are complete.
+//!
+//! Publishing a table is not enough: a transaction that wrote to it *before* `ALTER PUBLICATION` committed, and
+//! commits afterwards, never delivers that write. A result that was read in between would stay stale for ever. So a
+//! table is covered only once everybody who held a lock that allows writing, at a moment after the ALTER, has ended.
+//! Prepared transactions hold such locks too, and `pg_locks` shows them.
+//!
+//! Tables are added in batches, with a lock time-out, and by their object id: a table that was dropped and created
+//! again is another table.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_model::{Catalog, Epoch, ReplicaIdentity, TableId};
+
+use crate::service::connection::{Connection, Once, ServiceError};
+use crate::shared::Shared;
+
+/// Tables that are asked for within this time go into one batch.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+/// Time between looks at the lock holders.
+const BARRIER_POLL: Duration = Duration::from_millis(20);
+/// Time between looks when nothing is asked for.
+const IDLE_POLL: Duration = Duration::from_millis(500);
+/// Tables in one ALTER.
+const BATCH_MAX: usize = 200;
+/// Rounds before a table that could not be published is tried again.
+const REFUSED_ROUNDS: u32 = 60;
+
+/// Releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may keep decoding a running transaction with the publication
+/// as it was (commit 4909b38af): there the stream is started again after the barrier.
+fn stream_must_restart(version_num: u32) -> bool {
+    let fixed_minor = match version_num / 10_000 {
+        13 => 21,
+        14 => 18,
+        15 => 13,
+        16 => 9,
+        17 => 5,
+        major => return major < 13,
+    };
+    version_num % 10_000 < fixed_minor
+}
+
+/// Covers what sessions ask for, for ever.
+pub async fn cover_tables(shared: Arc<Shared>) {
+    let mut task = Coverage {
+        connection: Connection::new(shared.clone()),
+        refused: HashMap::new(),
+        version_num: 0,
+        shared: shared.clone(),
+    };
+    let mut once = Once::default();
+    loop {
+        tokio::select! {
+            () = shared.coverage_wanted.notified() => tokio::time::sleep(BATCH_DELAY).await,
+            () = tokio::time::sleep(IDLE_POLL) => {}
+        }
+        match task.round().await {
+            Ok(()) => once.clear(),
+            Err(error) => once.warn("cannot publish tables", &error),
+        }
+    }
+}
+
+struct Coverage {
+    shared: Arc<Shared>,
+    connection: Connection,
+    /// Tables that the server refused to publish, and the rounds left until they are tried again.
+    refused: HashMap<TableId, u32>,
+    version_num: u32,
+}
+
+impl Coverage {
+    async fn round(&mut self) -> Result<(), ServiceError> {
+        let Some(epoch) = self.shared.cache.epoch() else { return Ok(()) };
+        let catalog = self.shared.catalog.load_full();
+        self.refused.retain(|_, rounds| {
+            *rounds -= 1;
+            *rounds > 0
+        });
+        let mut batch = Vec::new();
+        for table in self.shared.wanted() {
+            if self.shared.cache.is_covered(table) || self.refused.contains_key(&table) {
+                continue;
+            }
+            match catalog.table(table) {
+                None => self.shared.unwant(table),
+                Some(known) if known.identity == ReplicaIdentity::Missing => self.shared.unwant(table),
+                Some(_) => batch.push(table),
+            }
+        }
+        batch.truncate(BATCH_MAX);
+        if !batch.is_empty() {
+            self.cover(epoch, batch).await?;
+        }
+        self.withdraw(&catalog).await
+    }
+
+    async fn cover(&mut self, epoch: Epoch, batch: Vec<TableId>) -> Result<(), ServiceError> {
+        let published = self.published().await?;
+        let missing: Vec<TableId> = batch.iter().filter(|t| !published.contains_key(t)).copied().collect();
+        let added = !missing.is_empty();
+        if added {
+            self.publish(missing).await?;
+        }
+        let published = self.published().await?;
+        let batch: Vec<TableId> = batch.into_iter().filter(|t| published.contains_key(t)).collect();
+        if !self.shared.settings.skip_coverage_barrier {
+            self.barrier(epoch, &batch).await?;
+        }
+        if added && stream_must_restart(self.version_num().await?) {
+            tracing::info!("starting the change stream again, since this server release needs it after a publication grew");
+            self.shared.restart_stream.notify_one();
+            return Ok(());
+        }
+        self.shared.note_published(published.into_iter().filter(|(table, _)| batch.contains(table)));
+        self.shared.cache.cover(epoch, &batch);
+        tracing::info!(tables = batch.len(), "tables covered");
+        Ok(())
+    }
+
+    /// The publication's tables, each with the version of its row.
+    async fn published(&mut self) -> Result<HashMap<TableId, String>, ServiceError> {
+        let sql = format!(
+            "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
+             JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {}",
+            self.shared.publication_literal()
+        );
+        Ok(read_published(self.connection.query(&sql).await?))
+    }
+
+    /// Adds the tables in one statement; if that is refused, each by itself, so that one does not hold up the others.
+    async fn publish(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
+        self.connection.query("SET lock_timeout = '2s'").await?;
+        let all = self.alter("ADD", &tables).await;
+        if all.as_ref().is_err_and(ServiceError::is_refusal) && tables.len() > 1 {
+            for table in tables {
+                if let Err(error) = self.alter("ADD", &[table]).await {
+                    self.refuse(table, &error);
+                }
+            }
+            return Ok(());
+        }
+        match (all, tables.as_slice()) {
+            (Err(error), [table]) if error.is_refusal() => {
+                self.refuse(*table, &error);
+                Ok(())
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn refuse(&mut self, table: TableId, error: &ServiceError) {
+        tracing::warn!(table = table.0, "table cannot be published and stays uncached: {error}");
+        self.refused.insert(table, REFUSED_ROUNDS);
+    }
+
+    async fn alter(&mut self, verb: &str, tables: &[TableId]) -> Result<(), ServiceError> {
+        let ids = id_list(tables);
+        let sql = format!(
+            "SELECT pg_catalog.format('ALTER PUBLICATION %I {verb} TABLE ONLY ', {}::text) || \
+             pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.relname), ', ONLY ') \
+             FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid IN ({ids})",
+            self.shared.publication_literal()
+        );
+        let rows = self.connection.query(&sql).await?;
+        if let Some([Some(statement)]) = rows.first().map(Vec::as_slice) {
+            let statement = statement.clone();
+            self.connection.query(&statement).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until everybody has ended who holds, now, a lock on the tables that goes with writing.
+    async fn barrier(&mut self, epoch: Epoch, tables: &[TableId]) -> Result<(), ServiceError> {
+        if tables.is_empty() {
+            return Ok(());
+        }
+        let sql = format!(
+            "SELECT relation::text, virtualtransaction FROM pg_catalog.pg_locks WHERE locktype = 'relation' AND granted \
+             AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+             AND mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
+             AND relation IN ({})",
+            id_list(tables)
+        );
+        let mut waiting: HashSet<Vec<Option<String>>> = self.connection.query(&sql).await?.into_iter().collect();
+        while !waiting.is_empty() && self.shared.cache.epoch() == Some(epoch) {
+            tokio::time::sleep(BARRIER_POLL).await;
+            let holders: HashSet<_> = self.connection.query(&sql).await?.into_iter().collect();
+            waiting.retain(|holder| holders.contains(holder));
+        }
+        Ok(())
+    }
+
+    async fn version_num(&mut self) -> Result<u32, ServiceError> {
+        if self.version_num == 0 {
+            let rows = self.connection.query("SHOW server_version_num").await?;
+            let text = rows.first().and_then(|row| row.first()).and_then(Option::as_deref);
+            self.version_num =
+                text.and_then(|text| text.parse().ok()).ok_or(ServiceError::Shape("server_version_num"))?;
+        }
+        Ok(self.version_num)
+    }
+
+    /// Takes tables out of the publication that have lost their replica identity: the application's own updates
+    /// of them fail while they are published.
+    async fn withdraw(&mut self, catalog: &Catalog) -> Result<(), ServiceError> {
+        let lost: Vec<TableId> = catalog
+            .tables()
+            .filter(|table| table.identity == ReplicaIdentity::Missing && self.shared.is_published(table.id))
+            .map(|table| table.id)
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        self.shared.cache.uncover(&lost);
+        self.alter("DROP", &lost).await?;
+        self.shared.forget_published(&lost);
+        tracing::warn!(tables = lost.len(), "tables without replica identity taken out of the publication");
+        Ok(())
+    }
+}
+
+pub(crate) fn read_published(rows: Vec<Vec<Option<String>>>) -> HashMap<TableId, String> {
+    let read = |row: Vec<Option<String>>| match <[_; 2]>::try_from(row) {
+        Ok([Some(id), Some(version)]) => Some((TableId(id.parse().ok()?), version)),
+        _ => None,
+    };
+    rows.into_iter().filter_map(read).collect()
+}
+
+fn id_list(tables: &[TableId]) -> String {
+    tables.iter().map(|table| table.0.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_releases_without_the_fix_restart() {
+        for (version, expected) in [(150_012, true), (150_013, false), (150_018, false), (180_000, false), (130_020, true)] {
+            assert_eq!(stream_must_restart(version), expected, "{version}");
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! What runs beside the sessions, each on an upstream connection of its own, so that none waits for another.
+
+mod catalog;
+mod connection;
+mod coverage;
+mod lease;
+
+pub use catalog::watch_catalog;
+pub use coverage::cover_tables;
+pub use lease::keep_lease;

@@ -1,0 +1,130 @@
+//! A look at the extended-protocol messages up to the next `Sync`, without consuming them.
+//!
+//! Batches of the form `([Parse] Bind [Describe portal] Execute)+ Sync`, all on the unnamed portal and without row
+//! limits, can be answered from the cache. Everything else passes, and from the first message that does not fit
+//! nothing is held back.
+
+use freshet_wire::pg::frame;
+use freshet_wire::pg::frontend::{self, Bind, Execute, Parse, Target};
+
+use crate::registry::TEXT_BYTES_MAX;
+
+/// Executions in one batch beyond which it passes.
+const GROUPS_MAX: usize = 256;
+
+/// One execution.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    /// `Parse` precedes it, for the statement that it binds.
+    pub(crate) parse: Option<(Parse<'a>, &'a [u8])>,
+    pub(crate) bind: Bind<'a>,
+    pub(crate) describe: bool,
+}
+
+/// What the messages at the start of the input are.
+#[derive(Debug)]
+pub(crate) enum Batch<'a> {
+    /// They fit so far, and `Sync` is not there yet.
+    Incomplete,
+    /// They pass.
+    Other,
+    /// They can be answered from the cache.
+    Candidate {
+        /// The executions, in order; at least one.
+        groups: Vec<Group<'a>>,
+        /// All bytes, `Sync` included.
+        bytes: usize,
+    },
+}
+
+/// Looks at the start of the input.
+pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
+    let mut groups = Vec::new();
+    let mut parse = None;
+    let mut bound: Option<Group<'_>> = None;
+    let mut at = 0;
+    loop {
+        let rest = input.get(at..).unwrap_or_default();
+        let Ok(head) = frame::header(rest) else { return Batch::Other };
+        let Some(head) = head else { return Batch::Incomplete };
+        if at + head.frame_bytes > TEXT_BYTES_MAX {
+            return Batch::Other;
+        }
+        let Some(message) = rest.get(..head.frame_bytes) else { return Batch::Incomplete };
+        at += head.frame_bytes;
+        match head.tag {
+            frontend::PARSE if parse.is_none() && bound.is_none() => match Parse::read(message) {
+                Ok(read) => parse = Some((read, message)),
+                Err(_) => return Batch::Other,
+            },
+            frontend::BIND if bound.is_none() => match Bind::read(message) {
+                Ok(bind) if bind.portal.is_empty() && fits(parse.as_ref(), &bind) => {
+                    bound = Some(Group { parse: parse.take(), bind, describe: false });
+                }
+                _ => return Batch::Other,
+            },
+            frontend::DESCRIBE => match (&mut bound, Target::read(message)) {
+                (Some(group), Ok(Target { kind: b'P', name: b"" })) if !group.describe => group.describe = true,
+                _ => return Batch::Other,
+            },
+            frontend::EXECUTE => match (bound.take(), Execute::read(message)) {
+                (Some(group), Ok(Execute { portal: b"", rows_max: 0 })) if groups.len() < GROUPS_MAX => {
+                    groups.push(group);
+                }
+                _ => return Batch::Other,
+            },
+            frontend::SYNC if !groups.is_empty() && parse.is_none() && bound.is_none() => {
+                return Batch::Candidate { groups, bytes: at };
+            }
+            _ => return Batch::Other,
+        }
+    }
+}
+
+/// A `Parse` counts only for the `Bind` that follows it at once and names its statement.
+fn fits(parse: Option<&(Parse<'_>, &[u8])>, bind: &Bind<'_>) -> bool {
+    parse.is_none_or(|(parse, _)| parse.name == bind.statement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARSE: &[u8] = b"P\0\0\0\x10\0select 1\0\0\0";
+    const BIND: &[u8] = b"B\0\0\0\x0c\0\0\0\0\0\0\0\0";
+    const DESCRIBE: &[u8] = b"D\0\0\0\x06P\0";
+    const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0";
+    const SYNC: &[u8] = b"S\0\0\0\x04";
+    const FLUSH: &[u8] = b"H\0\0\0\x04";
+
+    fn verdict(messages: &[&[u8]]) -> &'static str {
+        match scan(&messages.concat()) {
+            Batch::Incomplete => "incomplete",
+            Batch::Other => "other",
+            Batch::Candidate { groups, .. } => {
+                if groups.len() == 1 { "one" } else { "several" }
+            }
+        }
+    }
+
+    #[test]
+    fn batches_are_recognised() {
+        assert_eq!(verdict(&[PARSE, BIND, DESCRIBE, EXECUTE, SYNC]), "one");
+        assert_eq!(verdict(&[BIND, EXECUTE, SYNC, PARSE]), "one");
+        assert_eq!(verdict(&[PARSE, BIND, EXECUTE, BIND, DESCRIBE, EXECUTE, SYNC]), "several");
+        assert_eq!(verdict(&[PARSE, BIND, DESCRIBE, EXECUTE]), "incomplete");
+        assert_eq!(verdict(&[PARSE, DESCRIBE, SYNC]), "other");
+        assert_eq!(verdict(&[PARSE, BIND, EXECUTE, FLUSH]), "other");
+        assert_eq!(verdict(&[PARSE, SYNC]), "other");
+        assert_eq!(verdict(&[BIND, b"E\0\0\0\x09\0\0\0\0\x05", SYNC]), "other");
+        assert_eq!(verdict(&[SYNC]), "other");
+    }
+
+    #[test]
+    fn every_prefix_of_a_good_batch_is_incomplete() {
+        let all = [PARSE, BIND, DESCRIBE, EXECUTE, SYNC].concat();
+        for end in 0..all.len() {
+            assert!(matches!(scan(&all[..end]), Batch::Incomplete), "{end}");
+        }
+    }
+}

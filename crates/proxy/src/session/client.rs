@@ -1,0 +1,252 @@
+//! The client's messages: each is answered from the cache, sent upstream, or waits.
+//!
+//! At a `Sync` boundary a `Query` or a batch of the extended protocol is looked at as a whole. What cannot be
+//! answered passes by frames; its statements are watched only as far as they can change what later look-ups mean.
+
+use std::sync::Arc;
+
+use freshet_model::Reason;
+use freshet_sql::Effect;
+use freshet_wire::pg::frame::{self, Header};
+use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
+
+use crate::registry::{Statement, TEXT_BYTES_MAX};
+use crate::session::plan::{self, Allowed, View};
+use crate::session::unit::{Ask, ClientUnit, Unit};
+use crate::session::{Known, Session, SessionError};
+
+/// Units in flight beyond which the client is not read: a bound on the queue.
+const UNITS_MAX: usize = 1024;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It dealt with the message.
+    Done,
+    /// More bytes, or an answer, must come first.
+    Wait,
+}
+
+impl Session {
+    /// Handles all that the client has sent, as far as both outputs take it.
+    pub(crate) fn read_client(&mut self) -> Result<(), SessionError> {
+        while !self.client.output.is_high() && !self.upstream.output.is_high() && self.units.len() < UNITS_MAX {
+            if self.client_rest > 0 {
+                if !self.pass_rest() {
+                    break;
+                }
+                continue;
+            }
+            if matches!(self.known, Known::Asked) || self.closing {
+                break;
+            }
+            let head = frame::header(self.client.input.bytes()).map_err(SessionError::ClientMisbehaved)?;
+            let Some(head) = head else { break };
+            if self.step(head) == Step::Wait {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, head: Header) -> Step {
+        if self.passing.is_some() {
+            return self.batch_message(head);
+        }
+        match head.tag {
+            frontend::QUERY => self.query(head),
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
+                self.batch()
+            }
+            frontend::SYNC => {
+                if !std::mem::take(&mut self.absorb_sync) {
+                    self.open_unit(true, true);
+                    self.last_unit().synced = true;
+                }
+                self.pass(head)
+            }
+            frontend::FUNCTION_CALL => {
+                self.open_unit(false, false);
+                self.effect(Effect::Forgets);
+                self.pass(head)
+            }
+            frontend::TERMINATE => {
+                self.closing = true;
+                self.pass(head)
+            }
+            // Passwords, COPY data, Flush, and whatever the server may know: no ReadyForQuery of their own.
+            _ => self.pass(head),
+        }
+    }
+
+    /// Passes the message at the start of the input, as it comes.
+    pub(crate) fn pass(&mut self, head: Header) -> Step {
+        self.client_rest = head.frame_bytes;
+        self.pass_rest();
+        Step::Done
+    }
+
+    /// Moves what is there of the current message; false if nothing is.
+    fn pass_rest(&mut self) -> bool {
+        let input = self.client.input.bytes();
+        let bytes = input.get(..self.client_rest).unwrap_or(input);
+        let count = bytes.len();
+        self.upstream.output.put(bytes);
+        self.client.input.consume(count);
+        self.client_rest -= count;
+        count > 0
+    }
+
+    // --- batches that pass ---------------------------------------------------------------------------------
+
+    /// Lets the extended protocol's messages pass up to the next `Sync`.
+    pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
+        self.catch_up_unnamed();
+        self.open_unit(true, true);
+        self.passing = Some(reason);
+    }
+
+    /// A message of a batch that passes.
+    fn batch_message(&mut self, head: Header) -> Step {
+        let wanted = head.frame_bytes.min(TEXT_BYTES_MAX);
+        let watched = matches!(head.tag, frontend::PARSE | frontend::BIND | frontend::CLOSE);
+        if watched && self.client.input.bytes().len() < wanted && !self.client.ended {
+            return Step::Wait;
+        }
+        match head.tag {
+            frontend::PARSE | frontend::BIND | frontend::CLOSE => {
+                let input = self.client.input.take();
+                self.watch(head, input.bytes().get(..wanted).unwrap_or_default());
+                self.client.input = input;
+            }
+            frontend::SYNC => {
+                self.last_unit().synced = true;
+                let reason = self.passing.take();
+                let step = self.pass(head);
+                if reason.is_some_and(|reason| plan::wants_end(&reason)) {
+                    self.ask(Ask::End);
+                }
+                return step;
+            }
+            // Their ReadyForQuery ends the batch in place of Sync's.
+            frontend::QUERY | frontend::FUNCTION_CALL => {
+                self.passing = None;
+                self.statements.query_sent();
+                self.effect(Effect::Forgets);
+            }
+            frontend::TERMINATE => self.closing = true,
+            _ => {}
+        }
+        self.pass(head)
+    }
+
+    /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.
+    fn watch(&mut self, head: Header, bytes: &[u8]) {
+        match head.tag {
+            frontend::PARSE => match Parse::read(bytes) {
+                Ok(parse) => {
+                    let statement = self.shared.registry.statement(parse.query, parse.types).ok();
+                    self.parse_sent(parse.name, statement);
+                }
+                Err(_) => {
+                    // Too long to look at, or malformed: only the name is known, if that.
+                    let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
+                    self.parse_sent(name.unwrap_or_default(), None);
+                }
+            },
+            frontend::BIND => {
+                let statement = Bind::read(bytes).ok().and_then(|bind| self.statements.get(bind.statement).cloned());
+                let effect = statement.as_ref().map_or(Effect::Forgets, |s| s.shape.template.effect());
+                let fallback = match &statement {
+                    None => Reason::UnknownStatement,
+                    Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
+                };
+                self.note_passed(statement.as_ref(), &fallback);
+                self.effect(effect);
+            }
+            _ => {
+                if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
+                    self.statements.forget(name);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<Arc<Statement>>) {
+        self.statements.sent(name, statement);
+        self.last_unit().parsed.push(name.into());
+    }
+
+    // --- bookkeeping ---------------------------------------------------------------------------------------
+
+    /// Expects one more `ReadyForQuery` for the client.
+    pub(crate) fn open_unit(&mut self, pure: bool, extended: bool) {
+        self.impure += usize::from(!pure);
+        self.units.push_back(Unit::Client(ClientUnit { pure, extended, ..ClientUnit::default() }));
+    }
+
+    /// The unit opened last.
+    pub(crate) fn last_unit(&mut self) -> &mut ClientUnit {
+        if !matches!(self.units.back(), Some(Unit::Client(_))) {
+            self.open_unit(true, true);
+        }
+        match self.units.back_mut() {
+            Some(Unit::Client(unit)) => unit,
+            _ => unreachable!("a client's unit was just pushed"),
+        }
+    }
+
+    /// What the last unit does to the session.
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        if effect == Effect::Pure {
+            return;
+        }
+        let unit = self.last_unit();
+        unit.forgets |= effect == Effect::Forgets;
+        if std::mem::replace(&mut unit.pure, false) {
+            self.impure += 1;
+        }
+        if effect != Effect::TransactionControl {
+            self.known = Known::Nothing;
+        }
+        if effect == Effect::Forgets {
+            self.statements.forget_all();
+            self.own = super::own::OwnStatements::default();
+        }
+    }
+
+    /// What the session allows now.
+    pub(crate) fn allowed(&mut self) -> Allowed {
+        let server = self.compare_server();
+        let view = View {
+            in_transaction: self.status != freshet_wire::pg::backend::STATUS_IDLE,
+            behind_impure: self.impure > 0,
+            server: server.as_ref().map(|verdict| verdict.as_ref().copied()),
+            context: match &self.known {
+                Known::Nothing | Known::Asked => None,
+                Known::Context(context) => Some(Ok(context)),
+                Known::Unknowable(reason) => Some(Err(reason)),
+            },
+        };
+        plan::allowed(view)
+    }
+
+    /// Counts a statement that passes, under its own reason if it has one, else under `otherwise`.
+    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, otherwise: &Reason) {
+        let own = statement.and_then(|statement| self.own_reason(statement));
+        let reason = own.as_ref().unwrap_or(otherwise);
+        self.count_passed(reason);
+        if let Some(statement) = statement {
+            statement.shape.note_passed(reason);
+        }
+    }
+
+    /// Why the statement is never cached, whatever the moment.
+    fn own_reason(&self, statement: &Statement) -> Option<Reason> {
+        match &self.known {
+            Known::Context(context) => statement.shape.resolve(&self.shared.catalog.load(), context).err(),
+            _ if statement.shape.template.effect() != Effect::Pure => Some(Reason::NotSelect),
+            _ => None,
+        }
+    }
+}

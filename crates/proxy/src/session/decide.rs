@@ -1,0 +1,145 @@
+//! From an execution to its key, its tags and the right to keep its answer.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_cache::Lookup;
+use freshet_model::Reason;
+use freshet_sql::{Admin, Parameter, ParameterValue};
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frontend::{Bind, Parse};
+
+use crate::admin;
+use crate::body::Body;
+use crate::registry::Statement;
+use crate::session::client::Step;
+use crate::session::plan::Allowed;
+use crate::session::unit::Fill;
+use crate::session::{Known, Session};
+
+/// One execution: all that its key and its parameters are made of.
+#[derive(Clone, Copy)]
+pub(crate) enum Execution<'a> {
+    /// A `Query` with this text.
+    Query(&'a [u8]),
+    /// A bound statement.
+    Bound {
+        /// The statement.
+        statement: &'a Statement,
+        /// `Bind` behind the names.
+        tail: &'a [u8],
+        /// `RowDescription` is wanted.
+        describe: bool,
+    },
+}
+
+/// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
+fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_>) {
+    key.clear();
+    key.extend_from_slice(&context.to_le_bytes());
+    match execution {
+        Execution::Query(text) => {
+            key.push(b'Q');
+            key.extend_from_slice(text);
+        }
+        Execution::Bound { statement, tail, describe } => {
+            key.push(if describe { b'D' } else { b'E' });
+            key.extend_from_slice(&statement.id.to_le_bytes());
+            key.extend_from_slice(tail);
+        }
+    }
+}
+
+impl Session {
+    /// Looks an execution up.
+    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+        write_key(&mut self.key, context, execution);
+        let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
+        if matches!(found, Lookup::Bypass(Reason::Floor)) {
+            self.shared.reading_wanted.notify_one();
+        }
+        found
+    }
+
+    /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
+    pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
+        let Known::Context(context) = &self.known else { return Err(Reason::SettingsUnknown) };
+        if !context.utf8 && !statement.ascii {
+            return Err(Reason::SettingsUnknown);
+        }
+        let catalog = self.shared.catalog.load_full();
+        let footprint = statement.shape.resolve(&catalog, context)?;
+        let tags = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
+        write_key(&mut self.key, context.id, execution);
+        let begun = self.shared.cache.begin_fill(&self.key, tags, catalog.version);
+        if begun.as_ref().is_err_and(|reason| *reason == Reason::NotCovered) {
+            self.shared.want(&footprint.tables);
+        }
+        let permit = begun?;
+        // The stream may have moved to another server since this session was compared with it; the epoch that the
+        // permit belongs to began after its identity was published.
+        if !matches!(self.compare_server(), Some(Ok(()))) {
+            return Err(Reason::OtherServer);
+        }
+        statement.shape.figures.fills.fetch_add(1, Relaxed);
+        if let Some(counters) = self.counters() {
+            counters.fills.fetch_add(1, Relaxed);
+        }
+        let shape = statement.shape.clone();
+        Ok(Fill { permit, shape, frames: Vec::new(), started: self.now(), complete: false })
+    }
+
+    /// Appends the answer to an admin statement, without `ReadyForQuery`.
+    pub(crate) fn answer_admin(&mut self, admin: &Result<Admin, String>, describe: bool) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        if matches!(self.known, Known::Nothing) && self.status == backend::STATUS_IDLE {
+            self.ask_context();
+            return Step::Wait;
+        }
+        let allowed = self.allowed();
+        let context = match &self.known {
+            Known::Context(context) => Some(context.as_ref()),
+            _ => None,
+        };
+        let asker = admin::Asker {
+            user: &self.session_user,
+            context,
+            obstacle: match allowed {
+                Allowed::Pass(reason) => Some(reason),
+                _ => None,
+            },
+        };
+        match admin::answer(&self.shared, &asker, admin) {
+            Ok(table) => backend::put_text_result(self.client.output.buffer(), table.columns, &table.rows, describe),
+            Err(error) => backend::put_error(self.client.output.buffer(), "ERROR", error.sqlstate, &error.message),
+        }
+        Step::Done
+    }
+}
+
+/// The statement's own parameters, then the literals of its text.
+fn parameters<'a>(statement: &'a Statement, execution: Execution<'a>) -> Result<Vec<Parameter<'a>>, Reason> {
+    let bound = match execution {
+        Execution::Query(_) => Vec::new(),
+        Execution::Bound { tail, .. } => Bind::parameters(tail).map_err(|_| Reason::MessageShape)?,
+    };
+    let own_params = usize::from(statement.own_params);
+    if bound.len() < own_params {
+        return Err(Reason::MessageShape); // the server will complain
+    }
+    let own = bound.into_iter().take(own_params).enumerate().map(|(at, value)| Parameter {
+        value: match value {
+            None => ParameterValue::Null,
+            Some((false, bytes)) => ParameterValue::Text(bytes),
+            Some((true, bytes)) => ParameterValue::Binary(bytes),
+        },
+        declared_type: Parse::type_oid(&statement.types, at),
+    });
+    let literals = statement
+        .literals
+        .iter()
+        .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
+    Ok(own.chain(literals).collect())
+}

@@ -1,0 +1,66 @@
+//! The statements that Freshet runs on a client's connection, each under its own `Sync`, never inside an open
+//! transaction block.
+//!
+//! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
+//! unnamed statement. Every name in them is qualified, so that no search path changes their meaning.
+
+use freshet_wire::pg::frontend;
+
+use crate::context;
+use crate::session::unit::{Ask, Unit};
+use crate::session::{Known, Session};
+
+/// Which of them the upstream knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OwnStatements {
+    proof: bool,
+    end: bool,
+    context: bool,
+}
+
+impl Session {
+    /// Asks, behind everything sent so far.
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        let (name, prepared): (&[u8], &mut bool) = match ask {
+            Ask::Proof => (b"_freshet_proof", &mut self.own.proof),
+            Ask::End => (b"_freshet_end", &mut self.own.end),
+            Ask::Context => (b"_freshet_context", &mut self.own.context),
+            Ask::UnnamedStatement => return,
+        };
+        let out = self.upstream.output.buffer();
+        if !*prepared {
+            let sql = match ask {
+                Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::text".to_owned(),
+                Ask::End => "SELECT pg_catalog.pg_current_wal_insert_lsn()::text".to_owned(),
+                _ => context::question(self.server.is_none()),
+            };
+            // Close first: the name may exist after all, and closing what does not exist is no error.
+            frontend::put_close_statement(out, name);
+            frontend::put_parse(out, name, sql.as_bytes());
+            // The first question about the context is asked in its long form only once.
+            *prepared = ask != Ask::Context || self.server.is_some();
+        }
+        frontend::put_bind_execute(out, name);
+        frontend::put_sync(out);
+        self.units.push_back(Unit::own(ask));
+    }
+
+    /// Asks for the session's context; the client waits for the answer.
+    pub(crate) fn ask_context(&mut self) {
+        self.known = Known::Asked;
+        self.ask(Ask::Context);
+    }
+
+    /// Brings the upstream's unnamed statement in step before messages that may use it.
+    pub(crate) fn catch_up_unnamed(&mut self) {
+        use crate::session::statements::Unnamed;
+        let out = self.upstream.output.buffer();
+        match self.statements.catch_up() {
+            None | Some((Unnamed::InStep, _)) => return,
+            Some((Unnamed::Unsent, parse)) => out.extend_from_slice(parse),
+            Some((Unnamed::Dropped, _)) => frontend::put_close_statement(out, b""),
+        }
+        frontend::put_sync(out);
+        self.units.push_back(Unit::own(Ask::UnnamedStatement));
+    }
+}

@@ -1,0 +1,167 @@
+//! A socket with its two buffers, both bounded.
+//!
+//! On the hit path a request costs one `recv` and one `send`: the read buffer is larger than the request, so the
+//! partial read tells tokio that the socket is drained without a second, failing `recv`.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// First size of the read buffer.
+const READ_BYTES_MIN: usize = 8 << 10;
+/// Most that is read ahead: enough for the largest statement that is looked at.
+pub(crate) const READ_BYTES_MAX: usize = 128 << 10;
+/// Bytes waiting to be written beyond which no more is produced.
+pub(crate) const WRITE_BYTES_HIGH: usize = 256 << 10;
+
+/// Bytes received and not yet consumed.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// Initialised throughout; `start..end` is what counts.
+    data: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    fn new() -> Self {
+        Self { data: vec![0; READ_BYTES_MIN], start: 0, end: 0 }
+    }
+
+    /// Takes the whole out while its messages are looked at; it must be put back.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self { data: Vec::new(), start: 0, end: 0 })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.data.get(self.start..self.end).unwrap_or_default()
+    }
+
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.end - self.start >= READ_BYTES_MAX
+    }
+
+    /// Room for a read: compacts first, then doubles up to the bound.
+    fn spare(&mut self) -> &mut [u8] {
+        if self.end == self.data.len() {
+            if self.start > 0 {
+                self.data.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            } else {
+                self.data.resize((self.data.len() * 2).min(READ_BYTES_MAX), 0);
+            }
+        }
+        self.data.get_mut(self.end..).unwrap_or_default()
+    }
+}
+
+/// Bytes to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    data: Vec<u8>,
+    written: usize,
+}
+
+impl Output {
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.data
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.data.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.data.len() - self.written >= WRITE_BYTES_HIGH
+    }
+
+    fn pending(&self) -> &[u8] {
+        self.data.get(self.written..).unwrap_or_default()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.written += count;
+        if self.written >= self.data.len() {
+            self.data.clear();
+            self.written = 0;
+            self.data.shrink_to(WRITE_BYTES_HIGH);
+        }
+    }
+}
+
+/// One end of a session.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    socket: TcpStream,
+    pub(crate) input: Input,
+    pub(crate) output: Output,
+    /// The peer sends nothing more.
+    pub(crate) ended: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(socket: TcpStream) -> Self {
+        Self { socket, input: Input::new(), output: Output::default(), ended: false }
+    }
+
+    pub(crate) fn into_socket(self) -> TcpStream {
+        self.socket
+    }
+
+    /// Receives once if there is room. Ready: something came, or the peer ended.
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.ended || self.input.is_full() {
+            return Poll::Pending;
+        }
+        let mut buffer = ReadBuf::new(self.input.spare());
+        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
+        let count = buffer.filled().len();
+        self.input.end += count;
+        self.ended = count == 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what waits. Ready: all is sent.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.output.is_empty() {
+            let count = ready!(Pin::new(&mut self.socket).poll_write(cx, self.output.pending()))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.output.advance(count);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Waits until `count` bytes are there; false if the peer ended before.
+    pub(crate) async fn receive_at_least(&mut self, count: usize) -> io::Result<bool> {
+        while self.input.bytes().len() < count {
+            if self.ended || self.input.is_full() {
+                return Ok(false);
+            }
+            std::future::poll_fn(|cx| self.poll_receive(cx)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Sends all that waits.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_send(cx)).await
+    }
+}

@@ -1,0 +1,129 @@
+//! The simple protocol: one `Query`, answered whole.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_cache::{Entry, Lookup};
+use freshet_model::Reason;
+use freshet_sql::Effect;
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frame::Header;
+use freshet_wire::pg::frontend;
+
+use crate::body::Body;
+use crate::registry::{Statement, TEXT_BYTES_MAX};
+use crate::session::Session;
+use crate::session::client::Step;
+use crate::session::decide::Execution;
+use crate::session::plan::{self, Allowed};
+use crate::session::unit::{Ask, Fill};
+
+impl Session {
+    /// A `Query` at the start of the input.
+    pub(crate) fn query(&mut self, head: Header) -> Step {
+        if head.frame_bytes > TEXT_BYTES_MAX {
+            self.begin_passing_query(None, &Reason::TooLong);
+            return self.pass(head);
+        }
+        let input = self.client.input.take();
+        let step = match input.bytes().get(..head.frame_bytes) {
+            None => Step::Wait,
+            Some(message) => match frontend::query_text(message) {
+                Ok(text) => self.query_text(text, message),
+                // Malformed: the server says so in its own words.
+                Err(_) => {
+                    self.begin_passing_query(None, &Reason::NotParsed);
+                    self.upstream.output.put(message);
+                    Step::Done
+                }
+            },
+        };
+        self.client.input = input;
+        if step == Step::Done {
+            self.client.input.consume(head.frame_bytes);
+        }
+        step
+    }
+
+    fn query_text(&mut self, text: &[u8], message: &[u8]) -> Step {
+        let execution = Execution::Query(text);
+        let allowed = self.allowed();
+        let mut bypass = None;
+        if let Allowed::Cache { context } = allowed {
+            match self.look_up(context, execution) {
+                Lookup::Hit(entry) => return self.answer_query(&entry),
+                Lookup::Bypass(reason) => bypass = Some(reason),
+                Lookup::Miss => {}
+            }
+        }
+        let statement = match self.shared.registry.statement(text, &[]) {
+            Ok(statement) => statement,
+            Err(reason) => return self.pass_query(message, None, &reason),
+        };
+        if let Some(admin) = &statement.admin {
+            let step = self.answer_admin(admin, true);
+            if step == Step::Done {
+                let status = self.status;
+                let ready = backend::READY_IDLE_FRAME.iter().take(backend::READY_BYTES - 1).copied();
+                self.client.output.buffer().extend(ready.chain([status]));
+            }
+            return step;
+        }
+        let reason = match (allowed, bypass) {
+            (_, Some(reason)) | (Allowed::Pass(reason), None) => reason,
+            (Allowed::Ask, None) if statement.shape.template.effect() == Effect::Pure => {
+                self.ask_context();
+                return Step::Wait;
+            }
+            (Allowed::Ask, None) => Reason::NotSelect,
+            (Allowed::Cache { .. }, None) => match self.begin_fill(&statement, execution) {
+                Ok(fill) => {
+                    self.fill_query(message, fill);
+                    return Step::Done;
+                }
+                Err(reason) => reason,
+            },
+        };
+        self.pass_query(message, Some(&statement), &reason)
+    }
+
+    /// Answers from the cache, unless answers are still owed before it.
+    fn answer_query(&mut self, entry: &Entry<Body>) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        let frames = entry.payload.frames();
+        self.client.output.put(frames);
+        self.client.output.put(backend::READY_IDLE_FRAME);
+        self.statements.query_answered();
+        entry.payload.shape.figures.hits.fetch_add(1, Relaxed);
+        self.count_hits(1, frames.len());
+        Step::Done
+    }
+
+    fn fill_query(&mut self, message: &[u8], fill: Fill) {
+        self.ask(Ask::Proof);
+        self.open_unit(true, false);
+        self.last_unit().fills.push(Some(fill));
+        self.statements.query_sent();
+        self.upstream.output.put(message);
+        self.ask(Ask::End);
+    }
+
+    fn pass_query(&mut self, message: &[u8], statement: Option<&Arc<Statement>>, reason: &Reason) -> Step {
+        self.begin_passing_query(statement, reason);
+        self.upstream.output.put(message);
+        if plan::wants_end(reason) {
+            self.ask(Ask::End);
+        }
+        Step::Done
+    }
+
+    /// Everything but the bytes.
+    fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
+        self.note_passed(statement, reason);
+        self.open_unit(true, false);
+        self.statements.query_sent();
+        self.effect(statement.map_or(Effect::Forgets, |s| s.shape.template.effect()));
+    }
+}

@@ -1,0 +1,82 @@
+//! What the upstream owes: one unit for each `ReadyForQuery` to come, in order.
+
+use std::sync::Arc;
+
+use freshet_cache::FillPermit;
+use freshet_model::Nanos;
+
+use crate::body::Body;
+use crate::registry::Shape;
+
+/// A stretch of the upstream's answers that ends with `ReadyForQuery`.
+#[derive(Debug)]
+pub(crate) enum Unit {
+    /// The client's: forwarded.
+    Client(ClientUnit),
+    /// Freshet's own: swallowed.
+    Own {
+        /// What was asked.
+        ask: Ask,
+        /// The row that came, as a whole frame.
+        row: Option<Box<[u8]>>,
+    },
+}
+
+impl Unit {
+    pub(crate) fn own(ask: Ask) -> Self {
+        Self::Own { ask, row: None }
+    }
+}
+
+/// What Freshet asks on a session's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// What is visible: before the fills of the next unit.
+    Proof,
+    /// The end of the log: after the fills of the last unit, or for the floor alone.
+    End,
+    /// The session's context.
+    Context,
+    /// Brings the upstream's unnamed statement in step with the client's view; answers nothing.
+    UnnamedStatement,
+}
+
+/// The client's messages up to a `Sync` or `Query`.
+#[derive(Debug, Default)]
+pub(crate) struct ClientUnit {
+    /// Nothing in it can write or change the session.
+    pub(crate) pure: bool,
+    /// Something in it may have changed the catalogue.
+    pub(crate) forgets: bool,
+    /// Extended protocol.
+    pub(crate) extended: bool,
+    /// Its `Sync` has been sent.
+    pub(crate) synced: bool,
+    /// An error came.
+    pub(crate) failed: bool,
+    /// Statements whose `Parse` is in it: unknown again if the unit fails.
+    pub(crate) parsed: Vec<Box<[u8]>>,
+    /// One per execution, None for those not to be kept.
+    pub(crate) fills: Vec<Option<Fill>>,
+    /// The execution whose answer comes now; counted by `BindComplete` (from 1) in the extended protocol.
+    pub(crate) execution: usize,
+}
+
+impl ClientUnit {
+    /// The fill whose answer comes now.
+    pub(crate) fn current_fill(&mut self) -> Option<&mut Option<Fill>> {
+        let at = if self.extended { self.execution.checked_sub(1)? } else { 0 };
+        self.fills.get_mut(at)
+    }
+}
+
+/// An answer that is being kept.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub(crate) permit: FillPermit<Body>,
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) frames: Vec<u8>,
+    pub(crate) started: Nanos,
+    /// `CommandComplete` has come.
+    pub(crate) complete: bool,
+}

@@ -1,0 +1,221 @@
+//! The upstream's answers: forwarded in order, kept on the way, or swallowed.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_cache::Floor;
+use freshet_model::{End, Lsn, Visible};
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frame::{self, Header};
+
+use crate::body::Body;
+use crate::context::Answer;
+use crate::session::own::OwnStatements;
+use crate::session::unit::{Ask, ClientUnit, Fill, Unit};
+use crate::session::{Known, Session, SessionError};
+use crate::shared::ServerIdentity;
+
+/// The largest row that Freshet's own statements may answer.
+const OWN_ROW_BYTES_MAX: usize = 64 << 10;
+
+/// What becomes of a message's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the client.
+    #[default]
+    Forward,
+    /// To the client, and into the fill in progress.
+    Keep,
+    /// Nowhere.
+    Swallow,
+}
+
+impl Session {
+    /// Handles all that the upstream has sent, as far as the client takes it.
+    pub(crate) fn read_upstream(&mut self) -> Result<(), SessionError> {
+        while !self.client.output.is_high() {
+            if self.upstream_rest > 0 {
+                if !self.move_upstream_bytes() {
+                    break;
+                }
+                continue;
+            }
+            let input = self.upstream.input.bytes();
+            let head = frame::header(input).map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
+            let Some(head) = head else { break };
+            if head.tag == backend::READY || self.is_own_row(head) {
+                let Some(message) = input.get(..head.frame_bytes) else {
+                    if head.frame_bytes > OWN_ROW_BYTES_MAX {
+                        return Err(SessionError::ServerMisbehaved("an own statement's row is too long"));
+                    }
+                    break;
+                };
+                if head.tag == backend::READY {
+                    let status = message.last().copied().unwrap_or(backend::STATUS_IDLE);
+                    self.upstream_way = if self.ready(status) { Way::Forward } else { Way::Swallow };
+                } else if let Some(Unit::Own { row, .. }) = self.units.front_mut() {
+                    *row = Some(message.into());
+                    self.upstream_way = Way::Swallow;
+                }
+            } else {
+                self.upstream_way = self.message_begins(head);
+            }
+            self.upstream_rest = head.frame_bytes;
+        }
+        Ok(())
+    }
+
+    /// Moves what is there of the current message; false if nothing is.
+    fn move_upstream_bytes(&mut self) -> bool {
+        let input = self.upstream.input.bytes();
+        let bytes = input.get(..self.upstream_rest).unwrap_or(input);
+        let count = bytes.len();
+        if self.upstream_way != Way::Swallow {
+            self.client.output.put(bytes);
+        }
+        if self.upstream_way == Way::Keep
+            && let Some(Unit::Client(unit)) = self.units.front_mut()
+            && let Some(slot) = unit.current_fill()
+            && let Some(fill) = slot
+        {
+            if fill.frames.len() + count > self.shared.cache.limits().entry_bytes_max as usize {
+                *slot = None; // too large to keep: the permit ends here
+            } else {
+                fill.frames.extend_from_slice(bytes);
+            }
+        }
+        self.upstream.input.consume(count);
+        self.upstream_rest -= count;
+        count > 0
+    }
+
+    fn is_own_row(&self, head: Header) -> bool {
+        head.tag == backend::DATA_ROW && matches!(self.units.front(), Some(Unit::Own { .. }))
+    }
+
+    /// Decides what becomes of a message other than `ReadyForQuery`.
+    fn message_begins(&mut self, head: Header) -> Way {
+        let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
+        match self.units.front_mut() {
+            _ if asynchronous => Way::Forward,
+            // Nothing is owed: a fatal error such as the server's shutdown.
+            None => Way::Forward,
+            Some(Unit::Own { .. }) => Way::Swallow,
+            Some(Unit::Client(unit)) => {
+                let way = client_message(unit, head.tag);
+                if head.tag == backend::COPY_IN && unit.extended && unit.synced {
+                    self.absorb_sync = true;
+                }
+                way
+            }
+        }
+    }
+
+    /// The front unit's `ReadyForQuery`; true if it is the client's.
+    fn ready(&mut self, status: u8) -> bool {
+        self.status = status;
+        match self.units.pop_front() {
+            None => true,
+            Some(Unit::Client(unit)) => {
+                self.client_unit_done(unit);
+                true
+            }
+            Some(Unit::Own { ask, row }) => {
+                self.own_unit_done(ask, row.as_deref());
+                false
+            }
+        }
+    }
+
+    fn client_unit_done(&mut self, unit: ClientUnit) {
+        let now = self.now();
+        let catalog_since = if unit.forgets { now } else { self.floor.catalog_since };
+        self.floor = Floor { end: None, since: now, catalog_since };
+        if unit.failed {
+            for name in &unit.parsed {
+                self.statements.forget(name);
+            }
+        }
+        if !unit.pure {
+            self.impure = self.impure.saturating_sub(1);
+        }
+        let proof = self.proof.take();
+        self.complete.clear();
+        if proof.is_some() {
+            self.proof = proof;
+            self.complete.extend(unit.fills.into_iter().flatten().filter(|fill| fill.complete));
+        }
+    }
+
+    fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>) {
+        let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
+        let first = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+        if row.is_none() && ask != Ask::UnnamedStatement {
+            // It failed: perhaps the client's statement dropped all prepared statements unseen.
+            self.own = OwnStatements::default();
+        }
+        match ask {
+            Ask::UnnamedStatement => {}
+            Ask::Proof => self.proof = first.and_then(Visible::parse),
+            Ask::End => self.end_known(first.and_then(Lsn::parse)),
+            Ask::Context => self.context_known(Answer::read(&columns)),
+        }
+    }
+
+    /// Installs what is complete and sets the floor.
+    fn end_known(&mut self, end: Option<Lsn>) {
+        let Some(lsn) = end.map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes())) else {
+            self.complete.clear();
+            return;
+        };
+        // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
+        self.floor.end = self.shared.cache.epoch().map(|epoch| End { epoch, lsn });
+        let Some(proof) = self.proof.take() else { return };
+        let now = self.now();
+        for fill in self.complete.drain(..) {
+            let Fill { permit, shape, frames, started, .. } = fill;
+            shape.figures.fill_nanos.fetch_add(now.saturating_sub(started), Relaxed);
+            permit.commit(Body::new(frames, shape), &proof, lsn);
+        }
+    }
+
+    fn context_known(&mut self, answer: Option<Answer>) {
+        let Some(mut answer) = answer else {
+            self.known = Known::Unknowable(freshet_model::Reason::SettingsUnknown);
+            return;
+        };
+        if let Some(system_id) = answer.system_id.take() {
+            self.server = Some(ServerIdentity {
+                system_id,
+                postmaster_start: answer.postmaster_start.clone(),
+                database: answer.database.clone(),
+            });
+        }
+        self.session_user.clone_from(&answer.session_user);
+        self.known = match self.shared.contexts.intern(answer) {
+            Ok(context) => Known::Context(context),
+            Err(reason) => Known::Unknowable(reason),
+        };
+    }
+}
+
+/// A message of a client's unit: what becomes of it, and what it says of the fills.
+fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
+    match tag {
+        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE => {
+            let Some(Some(fill)) = unit.current_fill() else { return Way::Forward };
+            fill.complete = tag == backend::COMMAND_COMPLETE;
+            Way::Keep
+        }
+        backend::BIND_COMPLETE => {
+            unit.execution += 1;
+            Way::Forward
+        }
+        // An answer with a notice is not repeatable; one with an error is none.
+        backend::NOTICE | backend::ERROR => {
+            unit.fills.clear();
+            unit.failed |= tag == backend::ERROR;
+            Way::Forward
+        }
+        _ => Way::Forward,
+    }
+}

@@ -1,0 +1,221 @@
+//! What all sessions and services of one upstream share.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use freshet_cache::Cache;
+use freshet_model::{Catalog, Nanos, TableId};
+use freshet_net::UpstreamUrl;
+use tokio::sync::Notify;
+
+use crate::body::Body;
+use crate::context::Contexts;
+use crate::metrics::Metrics;
+use crate::registry::Registry;
+
+/// The process's monotonic clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    start: Instant,
+}
+
+impl Default for Clock {
+    fn default() -> Self {
+        Self { start: Instant::now() }
+    }
+}
+
+impl Clock {
+    /// Now; at least 1, since 0 means "never".
+    pub fn now(&self) -> Nanos {
+        Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX).max(1)
+    }
+}
+
+/// Which server and database a connection leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerIdentity {
+    /// `system_identifier` of `pg_control_system()`.
+    pub system_id: String,
+    /// `extract(epoch from pg_postmaster_start_time())::text`.
+    pub postmaster_start: String,
+    /// The database the change stream decodes.
+    pub database: String,
+}
+
+/// What the operator chose.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The upstream, and the account of the service connections.
+    pub upstream: UpstreamUrl,
+    /// Name of the publication that Freshet adds tables to.
+    pub publication: String,
+    /// Users who may see other users' statements.
+    pub admin_users: Vec<String>,
+    /// Test switch: tables count as covered as soon as they are published.
+    pub skip_coverage_barrier: bool,
+}
+
+/// Everything shared.
+#[derive(Debug)]
+pub struct Shared {
+    /// The operator's choices.
+    pub settings: Settings,
+    /// The cache.
+    pub cache: Arc<Cache<Body>>,
+    /// The clock that the cache's times are read from.
+    pub clock: Clock,
+    /// Counters.
+    pub metrics: Metrics,
+    pub(crate) registry: Registry,
+    pub(crate) contexts: Contexts,
+    pub(crate) catalog: ArcSwap<Catalog>,
+    /// Which server sends the change stream; None without one.
+    identity: ArcSwapOption<ServerIdentity>,
+    wal_segment_bytes: AtomicU64,
+    /// Why there is no stream, for people.
+    stream_trouble: Mutex<Option<String>>,
+    /// Rung to have the stream asked for its position.
+    pub keepalive: Notify,
+    /// Rung to have the change stream set up anew.
+    pub restart_stream: Notify,
+    /// Rung when a lease reading is wanted before its time.
+    pub(crate) reading_wanted: Notify,
+    /// Rung when commits wait for proof.
+    pub(crate) proof_wanted: Notify,
+    /// Rung when tables are to be covered.
+    pub(crate) coverage_wanted: Notify,
+    wanted: Mutex<HashSet<TableId>>,
+    /// Covered tables, with the version of the publication's row for each.
+    published: Mutex<HashMap<TableId, String>>,
+}
+
+/// Tables that may wait for coverage at once.
+const WANTED_MAX: usize = 10_000;
+
+impl Shared {
+    /// For one upstream.
+    pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Self {
+        Self {
+            settings,
+            cache,
+            clock,
+            metrics: Metrics::new(workers),
+            registry: Registry::default(),
+            contexts: Contexts::default(),
+            catalog: ArcSwap::from_pointee(Catalog::default()),
+            identity: ArcSwapOption::empty(),
+            wal_segment_bytes: AtomicU64::new(16 << 20),
+            stream_trouble: Mutex::default(),
+            keepalive: Notify::new(),
+            restart_stream: Notify::new(),
+            reading_wanted: Notify::new(),
+            proof_wanted: Notify::new(),
+            coverage_wanted: Notify::new(),
+            wanted: Mutex::default(),
+            published: Mutex::default(),
+        }
+    }
+
+    /// The stream stands and comes from this server.
+    ///
+    /// Called before the cache begins the new epoch, so that a fill of that epoch finds the new identity.
+    pub fn stream_connected(&self, identity: ServerIdentity, wal_segment_bytes: u64) {
+        self.wal_segment_bytes.store(wal_segment_bytes, Relaxed);
+        self.identity.store(Some(Arc::new(identity)));
+        *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.reading_wanted.notify_one();
+        self.coverage_wanted.notify_one();
+    }
+
+    /// There is no stream, for this reason.
+    pub fn stream_lost(&self, why: &str) {
+        self.identity.store(None);
+        *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+    }
+
+    /// A commit was delivered that waits for proof.
+    pub fn commit_delivered(&self) {
+        self.proof_wanted.notify_one();
+    }
+
+    /// Which server sends the stream.
+    pub(crate) fn identity(&self) -> Option<Arc<ServerIdentity>> {
+        self.identity.load_full()
+    }
+
+    pub(crate) fn wal_segment_bytes(&self) -> u64 {
+        self.wal_segment_bytes.load(Relaxed)
+    }
+
+    /// Why the cache is not serving, in words; None if it is.
+    pub fn trouble(&self) -> Option<String> {
+        if let Some(why) = self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+            return Some(why);
+        }
+        let levels = self.cache.levels(self.clock.now());
+        let oldest = match (levels.stream_age, levels.catalog_age) {
+            (Some(stream), Some(catalog)) => stream.max(catalog),
+            _ => return Some("the change stream is being set up".to_owned()),
+        };
+        (oldest > self.cache.limits().staleness_max).then(|| "the change stream is late".to_owned())
+    }
+
+    /// Asks for tables to be covered.
+    pub(crate) fn want(&self, tables: &[TableId]) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = wanted.len();
+        for table in tables {
+            if wanted.len() < WANTED_MAX {
+                wanted.insert(*table);
+            }
+        }
+        if wanted.len() > before {
+            self.coverage_wanted.notify_one();
+        }
+    }
+
+    /// The tables asked for so far.
+    pub(crate) fn wanted(&self) -> Vec<TableId> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+
+    /// A table is not asked for any more (it cannot be covered, or is gone).
+    pub(crate) fn unwant(&self, table: TableId) {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
+    }
+
+    /// The publication's name as an SQL literal.
+    pub(crate) fn publication_literal(&self) -> String {
+        format!("'{}'", self.settings.publication.replace('\'', "''"))
+    }
+
+    fn published(&self) -> MutexGuard<'_, HashMap<TableId, String>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These tables are covered under these versions of the publication's rows.
+    pub(crate) fn note_published(&self, tables: impl Iterator<Item = (TableId, String)>) {
+        self.published().extend(tables);
+    }
+
+    pub(crate) fn is_published(&self, table: TableId) -> bool {
+        self.published().contains_key(&table)
+    }
+
+    pub(crate) fn forget_published(&self, tables: &[TableId]) {
+        self.published().retain(|table, _| !tables.contains(table));
+    }
+
+    /// The tables that were covered and are not in the publication as they were; they are forgotten.
+    pub(crate) fn lost_publications(&self, now: &HashMap<TableId, String>) -> Vec<TableId> {
+        let mut published = self.published();
+        let lost: Vec<TableId> =
+            published.iter().filter(|(table, version)| now.get(table) != Some(version)).map(|(table, _)| *table).collect();
+        published.retain(|table, _| !lost.contains(table));
+        lost
+    }
+}

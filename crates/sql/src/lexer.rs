@@ -1,0 +1,227 @@
+//! Statement text to shape and literals, in one pass.
+//!
+//! Applications that write values into the text would otherwise give every value its own statement: the shape is
+//! the text with its literals replaced by parameters, so that it is parsed once and analysed once. Shape and
+//! literals together still say exactly what the text said: a result may be kept under both (see
+//! [`Lexed::write_key`]).
+//!
+//! A literal becomes a parameter only where its value is beyond doubt and a parameter can stand: everything
+//! unusual (escapes, dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the shape as written.
+
+use crate::scanner::{Kind, Scanner, Token, is_word_part};
+
+/// Literals replaced in one text; the rest stays in the shape.
+const LITERALS_MAX: usize = 10_000;
+
+/// What [`lex`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lexed {
+    /// The text with its literals replaced by `$n`, without comments, trailing semicolons and more than one
+    /// blank in a row, its unquoted words in lower case.
+    pub shape: String,
+    /// A hash of the shape, the same in every process.
+    pub fingerprint: u64,
+    /// The highest `$n` in the text itself. Literal i (from 0) is `$(own_params + i + 1)` in the shape.
+    pub own_params: u16,
+    /// The literals, in the order of the text.
+    pub literals: Vec<Literal>,
+}
+
+/// A literal of the statement's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Literal {
+    /// What it is.
+    pub kind: LiteralKind,
+    /// Its value: a number as written, a string without its quotes.
+    pub text: Box<[u8]>,
+}
+
+/// The kinds of literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiteralKind {
+    /// `'text'`
+    String,
+    /// `1`, `1.5`, `1e3`; never signed.
+    Number,
+}
+
+impl Lexed {
+    /// Appends what tells this text from every text of another meaning: the shape, the number of its own
+    /// parameters, and kind and value of each literal, each with its length before it.
+    ///
+    /// The shape and the parameter values alone do not: `SELECT 1`, `SELECT '1'` and `SELECT $1` share a shape
+    /// and differ in the type of their result.
+    pub fn write_key(&self, key: &mut Vec<u8>) {
+        key.extend_from_slice(&(self.shape.len() as u32).to_be_bytes());
+        key.extend_from_slice(self.shape.as_bytes());
+        key.extend_from_slice(&self.own_params.to_be_bytes());
+        key.extend_from_slice(&(self.literals.len() as u32).to_be_bytes());
+        for literal in &self.literals {
+            key.push(match literal.kind {
+                LiteralKind::String => b'\'',
+                LiteralKind::Number => b'1',
+            });
+            key.extend_from_slice(&(literal.text.len() as u32).to_be_bytes());
+            key.extend_from_slice(&literal.text);
+        }
+    }
+}
+
+/// Splits a text into its shape and its literals. Never fails: what is malformed stays in the shape as it is.
+pub fn lex(text: &str) -> Lexed {
+    let mut shaper = Shaper::new(text, 0);
+    shaper.run(text);
+    let own_params = shaper.own_params;
+    if own_params > 0 && !shaper.lexed.literals.is_empty() {
+        // The literals' numbers follow the highest own one, which is known only now.
+        shaper = Shaper::new(text, own_params);
+        shaper.run(text);
+    }
+    let mut lexed = shaper.lexed;
+    lexed.own_params = u16::try_from(own_params).unwrap_or(u16::MAX);
+    lexed.fingerprint = rapidhash::v3::rapidhash_v3(lexed.shape.as_bytes());
+    lexed
+}
+
+/// What stands before a token, as far as it decides whether a literal may become a parameter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Start,
+    /// A keyword that an expression follows.
+    ExpressionWord,
+    /// A type name that takes modifiers in brackets.
+    TypeWord,
+    Word,
+    /// A literal that became a parameter.
+    Literal,
+    /// Any other number, parameter, string or quoted identifier.
+    Value,
+    /// `)` or `]`
+    Close,
+    Symbol,
+}
+
+struct Shaper {
+    lexed: Lexed,
+    /// The number of the parameter before the first literal.
+    base: u32,
+    own_params: u32,
+    before: Before,
+    /// Inside the brackets of a type such as `numeric(10,2)`.
+    in_modifier: bool,
+    /// Where the shape ends if nothing but semicolons follows.
+    end: Option<usize>,
+}
+
+impl Shaper {
+    fn new(text: &str, base: u32) -> Self {
+        let shape = String::with_capacity(text.len() + 8);
+        Self {
+            lexed: Lexed { shape, ..Lexed::default() },
+            base,
+            own_params: 0,
+            before: Before::Start,
+            in_modifier: false,
+            end: None,
+        }
+    }
+
+    fn run(&mut self, text: &str) {
+        for token in Scanner::new(text) {
+            self.push(token);
+        }
+        if let Some(end) = self.end {
+            self.lexed.shape.truncate(end);
+        }
+    }
+
+    fn push(&mut self, token: Token<'_>) {
+        if token.kind == Kind::Symbol(b';') {
+            self.end.get_or_insert(self.lexed.shape.len());
+        } else {
+            self.end = None;
+        }
+        if token.spaced && !self.lexed.shape.is_empty() {
+            self.lexed.shape.push(' ');
+        }
+        if let Some(kind) = self.literal_kind(token) {
+            self.push_literal(kind, token.text);
+            self.before = Before::Literal;
+            return;
+        }
+        self.separate_from_literal(token);
+        let start = self.lexed.shape.len();
+        self.lexed.shape.push_str(token.text);
+        self.before = match token.kind {
+            Kind::Word => {
+                let word = self.lexed.shape.get_mut(start..).unwrap_or_default();
+                word.make_ascii_lowercase();
+                class_of(word)
+            }
+            Kind::Param(number) => {
+                self.own_params = self.own_params.max(number);
+                Before::Value
+            }
+            Kind::Symbol(b')' | b']') => {
+                self.in_modifier = false;
+                Before::Close
+            }
+            Kind::Symbol(byte) => {
+                self.in_modifier |= byte == b'(' && self.before == Before::TypeWord;
+                Before::Symbol
+            }
+            _ => Before::Value,
+        };
+    }
+
+    fn literal_kind(&self, token: Token<'_>) -> Option<LiteralKind> {
+        let number = self.base as usize + self.lexed.literals.len() + 1;
+        if self.in_modifier || self.lexed.literals.len() >= LITERALS_MAX || number > usize::from(u16::MAX) {
+            return None;
+        }
+        match (token.kind, self.before) {
+            (Kind::Text, Before::ExpressionWord | Before::Symbol) => Some(LiteralKind::String),
+            (Kind::Number, Before::ExpressionWord | Before::Symbol | Before::Close) => Some(LiteralKind::Number),
+            (Kind::Number, Before::Word | Before::TypeWord) if token.spaced => Some(LiteralKind::Number),
+            _ => None,
+        }
+    }
+
+    fn push_literal(&mut self, kind: LiteralKind, text: &str) {
+        let value = match kind {
+            LiteralKind::Number => text.to_owned(),
+            LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'"),
+        };
+        // `select'a'` must not become the identifier `select$1`.
+        if self.lexed.shape.bytes().last().is_some_and(is_word_part) {
+            self.lexed.shape.push(' ');
+        }
+        self.lexed.literals.push(Literal { kind, text: value.into_bytes().into() });
+        let number = self.base as usize + self.lexed.literals.len();
+        self.lexed.shape.push('$');
+        self.lexed.shape.push_str(&number.to_string());
+    }
+
+    /// `'a'b` must not become the parameter `$1b`, nor `'a'.5` the text `$1.5`.
+    fn separate_from_literal(&mut self, token: Token<'_>) {
+        let glued = !token.spaced && self.before == Before::Literal;
+        let first = token.text.bytes().next().unwrap_or_default();
+        if glued && (is_word_part(first) || first == b'.') {
+            self.lexed.shape.push(' ');
+        }
+    }
+}
+
+/// What a word, in lower case, means for the token behind it.
+fn class_of(word: &str) -> Before {
+    match word {
+        "select" | "where" | "and" | "or" | "not" | "in" | "like" | "ilike" | "to" | "between" | "symmetric"
+        | "then" | "else" | "when" | "case" | "on" | "having" | "by" | "limit" | "offset" | "distinct" | "all"
+        | "from" | "for" | "escape" | "both" | "leading" | "trailing" => Before::ExpressionWord,
+        "varchar" | "char" | "character" | "varying" | "bpchar" | "nchar" | "numeric" | "decimal" | "dec" | "bit"
+        | "varbit" | "float" | "time" | "timestamp" | "timestamptz" | "timetz" | "interval" | "second" => {
+            Before::TypeWord
+        }
+        _ => Before::Word,
+    }
+}

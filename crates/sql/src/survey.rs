@@ -1,0 +1,173 @@
+//! What the parser's own visitor sees in a query, whatever its structure: every function, operator and relation.
+//!
+//! The structural walk (`walk.rs`) knows scopes but only the constructs it was written for. The survey knows no
+//! scopes but misses nothing that the parser's derived visitor reaches; the two must count the same nodes, or the
+//! query passes.
+
+use std::ops::ControlFlow;
+
+use freshet_model::Reason;
+use sqlparser::ast::{Expr, ObjectName, Query, Select, Statement, TableFactor, Visit, Visitor};
+
+use crate::Effect;
+use crate::functions::{FunctionClass, binary_operator, function_class, unary_operator};
+
+/// How many nodes of each kind were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) queries: usize,
+    pub(crate) selects: usize,
+    pub(crate) relations: usize,
+    pub(crate) table_factors: usize,
+    pub(crate) exprs: usize,
+}
+
+/// The facts of a query that need no catalogue.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub(crate) effect: Effect,
+    /// The first reason found not to cache it.
+    pub(crate) reason: Option<Reason>,
+    pub(crate) counts: Counts,
+    pub(crate) relations: Vec<ObjectName>,
+    pub(crate) functions: Vec<String>,
+    pub(crate) operators: Vec<String>,
+    ctes: Vec<String>,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self {
+            effect: Effect::Pure,
+            reason: None,
+            counts: Counts::default(),
+            relations: Vec::new(),
+            functions: Vec::new(),
+            operators: Vec::new(),
+            ctes: Vec::new(),
+        }
+    }
+}
+
+impl Survey {
+    pub(crate) fn of(query: &Query) -> Self {
+        let mut survey = Self::default();
+        let _ = query.visit(&mut survey);
+        survey
+    }
+
+    /// Whether an unqualified name is that of a common table expression anywhere in the query.
+    pub(crate) fn is_cte(&self, name: &ObjectName) -> bool {
+        match name.0.as_slice() {
+            [part] => part.as_ident().is_some_and(|ident| self.ctes.contains(&ident.value)),
+            _ => false,
+        }
+    }
+
+    fn note(&mut self, effect: Effect, reason: Reason) {
+        let rank = |effect: Effect| match effect {
+            Effect::Pure => 0,
+            Effect::Settings => 1,
+            Effect::TransactionControl | Effect::Write => 2,
+            Effect::Forgets => 3,
+        };
+        if rank(effect) > rank(self.effect) {
+            self.effect = effect;
+        }
+        self.reason.get_or_insert(reason);
+    }
+
+    fn function(&mut self, name: &ObjectName) {
+        let class = match built_in_name(name) {
+            Some(plain) => {
+                if name.0.len() == 1 {
+                    self.functions.push(plain.to_owned());
+                }
+                function_class(plain)
+            }
+            None => FunctionClass::Unknown,
+        };
+        let reason = || Reason::Function(name.to_string().into());
+        match class {
+            FunctionClass::Cacheable { .. } => {}
+            FunctionClass::Pure => self.note(Effect::Pure, reason()),
+            FunctionClass::Settings => self.note(Effect::Settings, reason()),
+            FunctionClass::Unknown => self.note(Effect::Write, reason()),
+        }
+    }
+
+    fn operator(&mut self, symbol: Result<Option<String>, String>) {
+        match symbol {
+            Ok(symbol) => self.operators.extend(symbol),
+            Err(symbol) => self.note(Effect::Write, Reason::Operator(symbol.into())),
+        }
+    }
+}
+
+/// The name of a function that may be built in: unqualified, or in `pg_catalog`.
+pub(crate) fn built_in_name(name: &ObjectName) -> Option<&str> {
+    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
+    match (name.0.len(), ident(0)?) {
+        (1, name) => Some(name),
+        (2, "pg_catalog") => ident(1),
+        _ => None,
+    }
+}
+
+impl Visitor for Survey {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        self.counts.queries += 1;
+        if !query.locks.is_empty() {
+            self.note(Effect::Write, Reason::LocksRows);
+        }
+        if let Some(with) = &query.with {
+            self.ctes.extend(with.cte_tables.iter().map(|cte| cte.alias.name.value.clone()));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        self.counts.selects += 1;
+        if select.into.is_some() {
+            self.note(Effect::Forgets, Reason::Construct("SELECT INTO"));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+        self.counts.relations += 1;
+        self.relations.push(relation.clone());
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        self.counts.table_factors += 1;
+        match factor {
+            TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.function(name),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.counts.exprs += 1;
+        match expr {
+            Expr::Function(function) => self.function(&function.name),
+            Expr::BinaryOp { op, .. } => self.operator(binary_operator(op)),
+            Expr::AnyOp { compare_op, .. } | Expr::AllOp { compare_op, .. } => {
+                self.operator(binary_operator(compare_op));
+            }
+            Expr::UnaryOp { op, .. } => self.operator(unary_operator(*op)),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Only modifying common table expressions hold statements.
+    fn pre_visit_statement(&mut self, _: &Statement) -> ControlFlow<()> {
+        self.note(Effect::Write, Reason::NotSelect);
+        ControlFlow::Continue(())
+    }
+}

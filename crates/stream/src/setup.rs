@@ -1,0 +1,253 @@
+//! From a URL to a stream that stands.
+//!
+//! All on one walsender connection, so that every answer is about the server that will send the stream:
+//!
+//! 1. check what a stream needs, and name what is missing;
+//! 2. see that the publication exists, *before* the slot: the output plugin reads it as of each change;
+//! 3. create a temporary slot inside a REPEATABLE READ transaction that uses the slot's snapshot, and read that snapshot.
+//!    This waits until every transaction with a transaction id that is open now has ended;
+//! 4. wait until a fresh snapshot covers the slot's. Decoding takes a commit as done once its record is in the log,
+//!    which is before it becomes visible to others (without limit if it waits for a synchronous standby). Such a
+//!    commit is in the slot's snapshot, so it is never delivered, and a query sent now may still not see it;
+//! 5. start the stream at the slot's consistent point.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use freshet_model::{Lsn, Visible};
+use freshet_net::UpstreamUrl;
+use freshet_net::pg::{Client, ConnectError, Purpose, Rows};
+use tokio::time::{Instant, sleep, timeout};
+use tracing::warn;
+
+use crate::error::{Fault, SetupError, quote_identifier, quote_literal};
+use crate::{FollowerConfig, Identity};
+
+/// Oldest supported server.
+const VERSION_NUM_MIN: u32 = 130_000;
+/// From here on CREATE_REPLICATION_SLOT takes its options in parentheses.
+const VERSION_NUM_OPTIONS: u32 = 150_000;
+/// Time for a catalogue query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+/// Waiting beyond this is told.
+const TELL_AFTER: Duration = Duration::from_secs(3);
+/// Pause between two fresh snapshots.
+const COVER_POLL: Duration = Duration::from_millis(5);
+/// Longest such pause.
+const COVER_POLL_MAX: Duration = Duration::from_millis(250);
+
+/// What a stream needs to know of its server.
+const SETTINGS: &str = "SELECT pg_catalog.pg_is_in_recovery()::text, \
+    pg_catalog.current_setting('wal_level'), \
+    pg_catalog.current_setting('server_version_num'), \
+    (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size'), \
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text, \
+    pg_catalog.current_setting('max_replication_slots'), \
+    (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots)";
+
+/// SQLSTATE `insufficient_privilege`.
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
+/// SQLSTATE `too_many_connections`.
+const TOO_MANY_CONNECTIONS: &str = "53300";
+/// SQLSTATE `duplicate_object`.
+const DUPLICATE_OBJECT: &str = "42710";
+/// SQLSTATE `unique_violation`: the same race, later.
+const UNIQUE_VIOLATION: &str = "23505";
+
+/// A stream that stands.
+pub(crate) struct Started {
+    /// The connection, in copy mode.
+    pub(crate) client: Client,
+    /// Where it comes from.
+    pub(crate) identity: Identity,
+    /// Everything before was committed before the stream.
+    pub(crate) start: Lsn,
+}
+
+/// Sets up a stream. Waits without limit for open write transactions.
+pub(crate) async fn start(config: &FollowerConfig) -> Result<Started, Fault> {
+    let mut client = connect(&config.url).await?;
+    let identity = check(&mut client).await?;
+    publication(&mut client, config, identity.server_version_num).await?;
+    let (slot, start, shown) = create_slot(&mut client, identity.server_version_num).await?;
+    wait_until_covered(&mut client, &shown).await?;
+    // The replication grammar has no escapes but the doubled quote.
+    let names = quote_identifier(&config.publication).replace('\'', "''");
+    let sql = format!("START_REPLICATION SLOT {slot} LOGICAL {start} (proto_version '1', publication_names '{names}')");
+    client.start_copy_both(&sql).await?;
+    Ok(Started { client, identity, start })
+}
+
+async fn connect(url: &UpstreamUrl) -> Result<Client, Fault> {
+    Client::connect(url, Purpose::Replication).await.map_err(|error| match error {
+        ConnectError::Refused(source) if source.code == INSUFFICIENT_PRIVILEGE => {
+            SetupError::NotReplication { user: url.user.clone(), source }.into()
+        }
+        ConnectError::Refused(source) if source.code == TOO_MANY_CONNECTIONS => SetupError::NoWalSender(source).into(),
+        other => Fault::Connect(other),
+    })
+}
+
+/// Reads the server's identity and checks that it can send a stream.
+async fn check(client: &mut Client) -> Result<Identity, Fault> {
+    let version = client.parameters().get("server_version").cloned().unwrap_or_default();
+    if client.server_version() < VERSION_NUM_MIN / 10_000 {
+        return Err(SetupError::Version(version).into());
+    }
+    let rows = client.query_timeout("IDENTIFY_SYSTEM", QUERY_TIMEOUT).await?;
+    let [Some(system_id), Some(timeline), _, Some(database)] = one_row(&rows, "IDENTIFY_SYSTEM")? else {
+        return Err(Fault::Answer("IDENTIFY_SYSTEM"));
+    };
+    let settings = client.query_timeout(SETTINGS, QUERY_TIMEOUT).await?;
+    let [Some(recovery), Some(wal_level), Some(number), Some(segment), Some(postmaster_start), Some(max), Some(used)] =
+        one_row(&settings, "settings")?
+    else {
+        return Err(Fault::Answer("settings"));
+    };
+    if recovery != "false" {
+        return Err(SetupError::Standby.into());
+    }
+    if wal_level != "logical" {
+        return Err(SetupError::WalLevel(wal_level.clone()).into());
+    }
+    let (max, used) = (parse(max, "max_replication_slots")?, parse(used, "pg_replication_slots")?);
+    if used >= max {
+        return Err(SetupError::NoSlot { used, max }.into());
+    }
+    Ok(Identity {
+        system_id: system_id.clone(),
+        timeline: parse(timeline, "timeline")?,
+        postmaster_start: postmaster_start.clone(),
+        server_version_num: parse(number, "server_version_num")?,
+        wal_segment_bytes: parse(segment, "wal_segment_size")?,
+        database: database.clone(),
+    })
+}
+
+/// Sees that the publication exists and sends every change of its tables.
+async fn publication(client: &mut Client, config: &FollowerConfig, version_num: u32) -> Result<(), Fault> {
+    let name = &config.publication;
+    let quoted = quote_identifier(name);
+    let literal = quote_literal(name);
+    let sql = format!(
+        "SELECT puballtables::text, (pubinsert AND pubupdate AND pubdelete AND pubtruncate)::text, pubviaroot::text \
+         FROM pg_catalog.pg_publication WHERE pubname = {literal}"
+    );
+    let rows = client.query_timeout(&sql, QUERY_TIMEOUT).await?;
+    if rows.is_empty() {
+        return create_publication(client, config).await;
+    }
+    let unsuitable =
+        |what, statement| Err(SetupError::PublicationUnsuitable { name: name.clone(), what, statement }.into());
+    let [Some(all_tables), Some(all_changes), Some(via_root)] = one_row(&rows, "pg_publication")? else {
+        return Err(Fault::Answer("pg_publication"));
+    };
+    if all_tables == "true" {
+        let statement = format!("DROP PUBLICATION {quoted};");
+        return unsuitable("is FOR ALL TABLES, which breaks updates of tables without a replica identity", statement);
+    }
+    if all_changes != "true" || via_root == "true" {
+        let statement = format!(
+            "ALTER PUBLICATION {quoted} SET (publish = 'insert, update, delete, truncate', \
+             publish_via_partition_root = false);"
+        );
+        return unsuitable("does not send every change under its own table", statement);
+    }
+    if version_num >= VERSION_NUM_OPTIONS {
+        let sql = format!(
+            "SELECT pg_catalog.count(*) FROM pg_catalog.pg_publication_rel r JOIN pg_catalog.pg_publication p \
+             ON p.oid = r.prpubid WHERE p.pubname = {literal} AND (r.prqual IS NOT NULL OR r.prattrs IS NOT NULL)"
+        );
+        let rows = client.query_timeout(&sql, QUERY_TIMEOUT).await?;
+        if one_row(&rows, "pg_publication_rel")? != [Some("0".to_owned())] {
+            return unsuitable("has row filters or column lists", format!("DROP PUBLICATION {quoted};"));
+        }
+    }
+    Ok(())
+}
+
+async fn create_publication(client: &mut Client, config: &FollowerConfig) -> Result<(), Fault> {
+    let name = config.publication.clone();
+    let statement = format!(
+        "CREATE PUBLICATION {} WITH (publish = 'insert, update, delete, truncate');",
+        quote_identifier(&config.publication)
+    );
+    if !config.ensure_publication {
+        return Err(SetupError::PublicationMissing { name, why: String::new(), statement }.into());
+    }
+    match client.query_timeout(&statement, QUERY_TIMEOUT).await {
+        Ok(_) => Ok(()),
+        // Another instance was faster.
+        Err(error) if matches!(error.sqlstate(), Some(DUPLICATE_OBJECT | UNIQUE_VIOLATION)) => Ok(()),
+        Err(error) if error.sqlstate() == Some(INSUFFICIENT_PRIVILEGE) => {
+            Err(SetupError::PublicationMissing { name, why: format!(" ({error})"), statement }.into())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Creates the slot; returns its name, its consistent point and what its snapshot shows.
+async fn create_slot(client: &mut Client, version_num: u32) -> Result<(String, Lsn, Visible), Fault> {
+    let slot = format!("freshet_{:x}_{:016x}", std::process::id(), RandomState::new().hash_one(0));
+    let option = if version_num >= VERSION_NUM_OPTIONS { "(SNAPSHOT 'use')" } else { "USE_SNAPSHOT" };
+    client.query_timeout("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", QUERY_TIMEOUT).await?;
+    let sql = format!("CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput {option}");
+    let rows = tell_when_slow(
+        client.query(&sql),
+        "the change stream waits for open write transactions to end; see SELECT pid, xact_start, query FROM \
+         pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start, and pg_prepared_xacts",
+    )
+    .await?;
+    let start = match one_row(&rows, "CREATE_REPLICATION_SLOT")? {
+        [_, Some(point), ..] => Lsn::parse(point).ok_or(Fault::Answer("CREATE_REPLICATION_SLOT"))?,
+        _ => return Err(Fault::Answer("CREATE_REPLICATION_SLOT")),
+    };
+    let shown = snapshot(client).await?;
+    client.query_timeout("COMMIT", QUERY_TIMEOUT).await?;
+    Ok((slot, start, shown))
+}
+
+/// Reads fresh snapshots until one shows everything that the slot's snapshot shows.
+async fn wait_until_covered(client: &mut Client, shown: &Visible) -> Result<(), Fault> {
+    let wait = async {
+        let mut pause = COVER_POLL;
+        while !snapshot(client).await?.covers(shown) {
+            sleep(pause).await;
+            pause = (pause * 2).min(COVER_POLL_MAX);
+        }
+        Ok(())
+    };
+    tell_when_slow(wait, "the change stream waits for logged commits to become visible (synchronous standby?)").await
+}
+
+async fn snapshot(client: &mut Client) -> Result<Visible, Fault> {
+    let rows = client.query_timeout("SELECT pg_catalog.pg_current_snapshot()", QUERY_TIMEOUT).await?;
+    let [Some(text)] = one_row(&rows, "pg_current_snapshot")? else {
+        return Err(Fault::Answer("pg_current_snapshot"));
+    };
+    Visible::parse(text).ok_or(Fault::Answer("pg_current_snapshot"))
+}
+
+/// Waits without limit, and says so once.
+async fn tell_when_slow<T>(work: impl Future<Output = T>, what: &str) -> T {
+    let began = Instant::now();
+    tokio::pin!(work);
+    if let Ok(done) = timeout(TELL_AFTER, &mut work).await {
+        return done;
+    }
+    warn!("{what}");
+    let done = work.await;
+    warn!("… waited {:.1} s", began.elapsed().as_secs_f64());
+    done
+}
+
+fn one_row<'a>(rows: &'a Rows, what: &'static str) -> Result<&'a [Option<String>], Fault> {
+    match rows.as_slice() {
+        [row] => Ok(row),
+        _ => Err(Fault::Answer(what)),
+    }
+}
+
+fn parse<T: std::str::FromStr>(text: &str, what: &'static str) -> Result<T, Fault> {
+    text.parse().map_err(|_| Fault::Answer(what))
+}

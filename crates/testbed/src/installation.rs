@@ -1,0 +1,109 @@
+//! Which PostgreSQL programs there are on this machine, and which of them the server's user can run.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::owner::Owner;
+use crate::server::Server;
+use crate::settings::Settings;
+
+/// Newest first: what is asked without a version gets the newest there is.
+const MAJORS: [u32; 6] = [18, 17, 16, 15, 14, 13];
+
+/// PostgreSQL as a kind of server.
+#[derive(Clone, Copy, Debug)]
+pub struct Postgres;
+
+impl Postgres {
+    /// Finds the programs of one major version, or of the newest installed.
+    ///
+    /// Looked for in this order: the folder named by `FRESHET_PG_<major>_BIN`, where Debian installs, and where
+    /// `script/setup` unpacks.
+    pub fn find(major: Option<u32>) -> Result<Installation> {
+        let owner = Owner::detect()?;
+        let wanted: Vec<u32> = major.map_or_else(|| MAJORS.to_vec(), |major| vec![major]);
+        let mut looked_at = Vec::new();
+        for major in wanted {
+            for bin in candidates(major) {
+                match probe(owner, &bin, major) {
+                    Ok(version) => return Ok(Installation { bin, owner, major, version }),
+                    Err(error) => looked_at.push(format!("{}: {error:#}", bin.display())),
+                }
+            }
+        }
+        let name = major.map_or_else(|| "no PostgreSQL".to_owned(), |major| format!("no PostgreSQL {major}"));
+        let how = if major == Some(18) { "script/setup test" } else { "script/setup demo" };
+        bail!(
+            "{name} that can be started here; run `{how}`, or set FRESHET_PG_<major>_BIN to the folder with initdb and \
+             postgres.\nLooked at:\n  {}",
+            looked_at.join("\n  ")
+        )
+    }
+}
+
+fn candidates(major: u32) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    // What is named explicitly is used or reported, never silently replaced.
+    if let Some(bin) = std::env::var_os(format!("FRESHET_PG_{major}_BIN")) {
+        return vec![PathBuf::from(bin)];
+    }
+    found.push(PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")));
+    let unpacked = format!("postgresql-{major}");
+    let here = std::env::current_dir().unwrap_or_default();
+    for start in [here.as_path(), Path::new(env!("CARGO_MANIFEST_DIR"))] {
+        for folder in start.ancestors() {
+            let bin = folder.join(".testbed").join(&unpacked).join("bin");
+            if bin.is_dir() && !found.contains(&bin) {
+                found.push(bin);
+            }
+        }
+    }
+    found.push(Path::new("/var/tmp/freshet-testbed").join(&unpacked).join("bin"));
+    found
+}
+
+/// Runs `postgres --version` as the server's user: that proves the path open to it and the libraries present.
+fn probe(owner: Owner, bin: &Path, major: u32) -> Result<String> {
+    let program = bin.join("postgres");
+    ensure!(program.is_file(), "no program postgres");
+    ensure!(bin.join("initdb").is_file(), "no program initdb");
+    let output = owner.command(&program).arg("--version").output().context("the server's user cannot run it")?;
+    ensure!(output.status.success(), "`postgres --version` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let version =
+        String::from_utf8_lossy(&output.stdout).trim().trim_start_matches("postgres (PostgreSQL) ").to_owned();
+    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
+    ensure!(digits == major.to_string(), "it is PostgreSQL {version}");
+    Ok(version)
+}
+
+/// The programs of one PostgreSQL version.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    pub(crate) bin: PathBuf,
+    pub(crate) owner: Owner,
+    major: u32,
+    version: String,
+}
+
+impl Installation {
+    /// Major version, such as 18.
+    pub fn major(&self) -> u32 {
+        self.major
+    }
+
+    /// The full version as the server tells it, such as `15.18 (Debian 15.18-0+deb12u1)`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The path of one of its programs, such as `pgbench`.
+    pub fn program(&self, name: &str) -> PathBuf {
+        self.bin.join(name)
+    }
+
+    /// Creates a data directory and starts a server on it; returns once it accepts connections.
+    pub fn start(&self, settings: &Settings) -> Result<Server> {
+        Server::create(self, settings)
+    }
+}

@@ -1,0 +1,40 @@
+//! Ends a child when its parent is killed, for children that have no directory to remove.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+
+/// `$1` is the process and `$2` when it started (field 22 of proc(5) `stat`): its id may be a stranger's by then.
+const SCRIPT: &str = r#"
+read -r _
+started=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20)
+if [ "$started" = "$2" ]; then kill -TERM "$1"; fi
+"#;
+
+/// While this value lives, the process it was tied to is sent SIGTERM should this process be killed. An ordinary drop
+/// leaves the other process alone.
+#[derive(Debug)]
+pub struct Leash {
+    shell: Child,
+}
+
+impl Leash {
+    /// Ties a running process to the life of this one.
+    pub fn tie(pid: u32) -> Result<Self> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
+        let after_name = stat.rsplit_once(") ").map(|(_, fields)| fields);
+        let started = after_name.and_then(|fields| fields.split(' ').nth(19)).context("unexpected /proc stat line")?;
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", SCRIPT, "freshet-leash", &pid.to_string(), started]);
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Ok(Self { shell: command.spawn().context("starting the watching shell")? })
+    }
+}
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}

@@ -1,0 +1,75 @@
+//! The operating-system user a server runs as.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+/// User and group of the server's processes and files; `None` where they are the caller's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    ids: Option<(u32, u32)>,
+}
+
+impl Owner {
+    /// The caller's own user, or `postgres` (else `nobody`) if the caller is root, whom PostgreSQL refuses.
+    pub(crate) fn detect() -> Result<Self> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(Self { ids: None });
+        }
+        let passwd = fs::read_to_string("/etc/passwd").context("reading /etc/passwd")?;
+        let ids = ["postgres", "nobody"].iter().find_map(|name| find_user(&passwd, name));
+        let ids =
+            ids.context("running as root, and the system has neither a user postgres nor nobody to run the server as")?;
+        Ok(Self { ids: Some(ids) })
+    }
+
+    /// A command that runs as this user, free of the caller's PostgreSQL environment and directory.
+    pub(crate) fn command(self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        if let Some((user, group)) = self.ids {
+            command.uid(user).gid(group);
+        }
+        // PGOPTIONS, PGDATA, PGPORT and the like would change what the server or psql does.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG")) {
+            command.env_remove(name);
+        }
+        // The caller's directories may be closed to this user. Without LC_ALL the log is in the caller's language.
+        command.current_dir("/").env("HOME", "/nonexistent").env("LC_ALL", "C");
+        command
+    }
+
+    /// Hands a path over to this user.
+    pub(crate) fn take(self, path: &Path) -> Result<()> {
+        if let Some((user, group)) = self.ids {
+            std::os::unix::fs::chown(path, Some(user), Some(group))
+                .with_context(|| format!("giving {} to the server's user", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+fn find_user(passwd: &str, name: &str) -> Option<(u32, u32)> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        if fields.next()? != name {
+            return None;
+        }
+        let user = fields.nth(1)?.parse().ok()?;
+        Some((user, fields.next()?.parse().ok()?))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn finds_a_user_by_its_whole_name() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\npostgres2:x:7:8::/:/bin/sh\npostgres:x:101:104:a,b:/:/bin/sh\n";
+        assert_eq!(find_user(passwd, "postgres"), Some((101, 104)));
+        assert_eq!(find_user(passwd, "nobody"), None);
+    }
+}

@@ -1,0 +1,128 @@
+//! Processes by id: stop, continue, kill, and the processor time they took, from `/proc`.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A process as `/proc` shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// Process id.
+    pub pid: u32,
+    /// Its parent.
+    pub parent: u32,
+    /// The letter of its state: `R` running, `S` sleeping, `T` stopped, `Z` a zombie.
+    pub state: char,
+    /// User and system time of the process itself, in clock ticks.
+    own_ticks: u64,
+    /// The same for its children that have ended.
+    ended_ticks: u64,
+}
+
+impl Process {
+    /// Reads one process; an error if it has ended.
+    pub fn read(pid: u32) -> Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
+        Self::parse(&stat).with_context(|| format!("/proc/{pid}/stat: {stat}"))
+    }
+
+    /// proc(5): the second field is the program's name in brackets and may itself hold spaces and brackets.
+    fn parse(stat: &str) -> Option<Self> {
+        let pid = stat.split(' ').next()?.parse().ok()?;
+        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        Some(Self {
+            pid,
+            parent: u32::try_from(number(1)?).ok()?,
+            state: fields.first()?.chars().next()?,
+            own_ticks: number(11)? + number(12)?,
+            ended_ticks: number(13)? + number(14)?,
+        })
+    }
+
+    /// The title the process gave itself, such as `postgres: walsender postgres 127.0.0.1(4711) START_REPLICATION`.
+    pub fn title(&self) -> String {
+        let bytes = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
+    }
+}
+
+/// The living children of a process.
+pub fn children(parent: u32) -> Result<Vec<Process>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").context("listing /proc")? {
+        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        // A process that ended since the listing is no child any more.
+        found.extend(Process::read(pid).ok().filter(|process| process.parent == parent));
+    }
+    Ok(found)
+}
+
+/// User and system time of a process, in seconds, without its children. Ticks of 10 ms on most systems.
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
+    Ok(seconds(Process::read(pid)?.own_ticks))
+}
+
+/// User and system time of a process and of all its children, living and ended, in seconds.
+pub fn family_cpu_seconds(pid: u32) -> Result<f64> {
+    // The children first: one that ends in between is then counted twice rather than not at all.
+    let living: u64 = children(pid)?.iter().map(|child| child.own_ticks + child.ended_ticks).sum();
+    let parent = Process::read(pid)?;
+    Ok(seconds(living + parent.own_ticks + parent.ended_ticks))
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// Stops a process where it stands (SIGSTOP).
+pub fn pause(pid: u32) -> Result<()> {
+    signal(pid, Signal::STOP)
+}
+
+/// Lets a stopped process go on (SIGCONT).
+pub fn resume(pid: u32) -> Result<()> {
+    signal(pid, Signal::CONT)
+}
+
+/// Kills a process without warning (SIGKILL).
+pub fn kill(pid: u32) -> Result<()> {
+    signal(pid, Signal::KILL)
+}
+
+/// Asks a process to end (SIGTERM).
+pub fn terminate(pid: u32) -> Result<()> {
+    signal(pid, Signal::TERM)
+}
+
+pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let target = i32::try_from(pid).ok().and_then(Pid::from_raw).with_context(|| format!("{pid} is no process id"))?;
+    kill_process(target, signal).with_context(|| format!("sending {signal:?} to process {pid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_spaces_and_brackets_is_skipped() {
+        let stat = "42 (odd ) name) S 7 42 42 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 1 0 99 0 0";
+        let process = Process::parse(stat).unwrap();
+        assert_eq!((process.pid, process.parent, process.state), (42, 7, 'S'));
+        assert_eq!((process.own_ticks, process.ended_ticks), (110, 150));
+    }
+
+    #[test]
+    fn truncated_lines_are_no_process() {
+        assert_eq!(Process::parse("42 (name) S 7 42"), None);
+        assert_eq!(Process::parse(""), None);
+    }
+
+    #[test]
+    fn this_process_has_a_parent() {
+        let this = Process::read(std::process::id()).unwrap();
+        assert!(children(this.parent).unwrap().iter().any(|child| child.pid == this.pid));
+        assert!(cpu_seconds(this.pid).unwrap() >= 0.0);
+    }
+}

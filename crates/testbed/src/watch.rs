@@ -1,0 +1,53 @@
+//! The watching shell that outlives whoever started a server. See the crate's documentation for why.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::owner::Owner;
+
+/// `$1` is the server's directory. `read` returns when the last holder of the pipe's write end is gone. The lock file
+/// survives a killed server while its process id may be given to a stranger, so the process is ours only if it stands
+/// in our data directory. Immediate shutdown takes 5 s when a child is stopped and has to be killed by the postmaster.
+const SCRIPT: &str = r#"
+read -r _
+pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
+ours() { [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; }
+if ours "$1"; then
+    kill -QUIT "$pid"
+    tries=0
+    while ours "$1" && [ $tries -lt 70 ]; do sleep 0.1; tries=$((tries + 1)); done
+    if ours "$1"; then kill -KILL "$pid"; fi
+fi
+tries=0
+while ! rm -rf "$1" && [ $tries -lt 20 ]; do sleep 0.1; tries=$((tries + 1)); done
+"#;
+
+/// A directory that is removed, and its server stopped, once this value or its process is gone.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    shell: Child,
+}
+
+impl Watch {
+    pub(crate) fn start(owner: Owner, directory: &Path) -> Result<Self> {
+        let mut command = owner.command(Path::new("/bin/sh"));
+        command.args(["-c", SCRIPT, "freshet-testbed"]).arg(directory);
+        // Its own process group: an interrupt typed at the terminal is meant for the caller.
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+        Ok(Self { shell: command.spawn().context("starting the watching shell")? })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        drop(self.shell.stdin.take());
+        let deadline = Instant::now() + Duration::from_secs(15);
+        while Instant::now() < deadline && matches!(self.shell.try_wait(), Ok(None)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

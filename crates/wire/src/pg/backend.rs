@@ -1,0 +1,124 @@
+//! What the server sends, as far as the proxy looks into it, and the answers that Freshet gives itself.
+
+use crate::pg::frame::{HEADER_BYTES, put, put_cstr};
+use crate::reader::{Malformed, Reader};
+
+/// `BindComplete`
+pub const BIND_COMPLETE: u8 = b'2';
+/// `CommandComplete`
+pub const COMMAND_COMPLETE: u8 = b'C';
+/// `CopyInResponse`
+pub const COPY_IN: u8 = b'G';
+/// `DataRow`
+pub const DATA_ROW: u8 = b'D';
+/// `ErrorResponse`
+pub const ERROR: u8 = b'E';
+/// `NoticeResponse`
+pub const NOTICE: u8 = b'N';
+/// `NotificationResponse`
+pub const NOTIFICATION: u8 = b'A';
+/// `ParameterStatus`
+pub const PARAMETER_STATUS: u8 = b'S';
+/// `ParseComplete`
+pub const PARSE_COMPLETE: u8 = b'1';
+/// `ReadyForQuery`
+pub const READY: u8 = b'Z';
+/// `RowDescription`
+pub const ROW_DESCRIPTION: u8 = b'T';
+
+/// A whole `ParseComplete` frame.
+pub const PARSE_COMPLETE_FRAME: &[u8] = b"1\0\0\0\x04";
+/// A whole `BindComplete` frame.
+pub const BIND_COMPLETE_FRAME: &[u8] = b"2\0\0\0\x04";
+/// A whole `ReadyForQuery` frame outside a transaction block.
+pub const READY_IDLE_FRAME: &[u8] = b"Z\0\0\0\x05I";
+
+/// Bytes of a `ReadyForQuery` frame.
+pub const READY_BYTES: usize = 6;
+
+/// Outside a transaction block.
+pub const STATUS_IDLE: u8 = b'I';
+
+/// The columns of a whole `DataRow` frame in text format; None for NULL.
+pub fn data_row(frame: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
+    let mut reader = Reader::new(frame);
+    reader.bytes(HEADER_BYTES, "header")?;
+    let count = reader.u16("number of columns")?;
+    let mut columns = Vec::new();
+    for _ in 0..count {
+        let length = reader.i32("column length")?;
+        columns.push(match usize::try_from(length) {
+            Ok(length) => Some(reader.bytes(length, "column")?),
+            Err(_) => None,
+        });
+    }
+    reader.finish()?;
+    Ok(columns)
+}
+
+/// Appends an `ErrorResponse`.
+pub fn put_error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, message: &str) {
+    put(out, ERROR, |out| {
+        for (field, text) in [(b'S', severity), (b'V', severity), (b'C', sqlstate), (b'M', message)] {
+            out.push(field);
+            put_cstr(out, text.as_bytes());
+        }
+        out.push(0);
+    });
+}
+
+/// Appends a result of text columns: `RowDescription` if wanted, the rows, `CommandComplete`.
+pub fn put_text_result(out: &mut Vec<u8>, columns: &[&str], rows: &[Vec<String>], describe: bool) {
+    const TEXT_OID: u32 = 25;
+    let count = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes();
+    if describe {
+        put(out, ROW_DESCRIPTION, |out| {
+            out.extend_from_slice(&count(columns.len()));
+            for name in columns {
+                put_cstr(out, name.as_bytes());
+                out.extend_from_slice(&[0; 6]); // no table, no column number
+                out.extend_from_slice(&TEXT_OID.to_be_bytes());
+                out.extend_from_slice(&(-1_i16).to_be_bytes()); // variable length
+                out.extend_from_slice(&(-1_i32).to_be_bytes()); // no modifier
+                out.extend_from_slice(&[0; 2]); // text format
+            }
+        });
+    }
+    for row in rows {
+        put(out, DATA_ROW, |out| {
+            out.extend_from_slice(&count(row.len()));
+            for value in row {
+                out.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes());
+                out.extend_from_slice(value.as_bytes());
+            }
+        });
+    }
+    put(out, COMMAND_COMPLETE, |out| put_cstr(out, format!("SELECT {}", rows.len()).as_bytes()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read() {
+        let row = b"D\0\0\0\x10\0\x02\0\0\0\x02hi\xff\xff\xff\xff";
+        assert_eq!(data_row(row), Ok(vec![Some(&b"hi"[..]), None]));
+        for end in 0..row.len() {
+            assert!(data_row(&row[..end]).is_err(), "{end}");
+        }
+    }
+
+    #[test]
+    fn answers_are_well_formed() {
+        let mut out = Vec::new();
+        put_text_result(&mut out, &["a"], &[vec!["x".into()]], true);
+        assert_eq!(
+            out,
+            b"T\0\0\0\x1a\0\x01a\0\0\0\0\0\0\0\0\0\0\x19\xff\xff\xff\xff\xff\xff\0\0D\0\0\0\x0b\0\x01\0\0\0\x01xC\0\0\0\x0dSELECT 1\0"
+        );
+        out.clear();
+        put_error(&mut out, "FATAL", "08006", "no");
+        assert_eq!(out, b"E\0\0\0\x1eSFATAL\0VFATAL\0C08006\0Mno\0\0");
+    }
+}

@@ -1,0 +1,96 @@
+//! The packets before the first frame: no tag, a length, a code (manual: "Message Formats", StartupMessage,
+//! SSLRequest, GSSENCRequest, CancelRequest).
+
+use thiserror::Error;
+
+use crate::reader::{Malformed, Reader};
+
+/// The largest start-up packet that PostgreSQL takes (`MAX_STARTUP_PACKET_LENGTH` in `libpq/pqcomm.h`).
+pub const PACKET_BYTES_MAX: usize = 10_000;
+
+const CANCEL: u32 = 80_877_102;
+const SSL: u32 = 80_877_103;
+const GSS_ENC: u32 = 80_877_104;
+
+/// What a new connection asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Startup {
+    /// TLS.
+    Ssl,
+    /// GSSAPI encryption.
+    GssEnc,
+    /// To cancel what another connection runs; the packet goes to the server as it is.
+    Cancel,
+    /// A session.
+    Session {
+        /// The connection is for replication (`replication` set to anything but a false value).
+        replication: bool,
+    },
+}
+
+/// Why a start-up packet was refused.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum BadStartup {
+    /// A length below 8 or above [`PACKET_BYTES_MAX`].
+    #[error("invalid length of startup packet")]
+    Length,
+    /// A protocol other than 3.
+    #[error("unsupported frontend protocol {0}.{1}: server supports 3.0 to 3.2")]
+    Protocol(u16, u16),
+    /// The parameters are not pairs of strings.
+    #[error("invalid startup packet layout: {0}")]
+    Layout(#[from] Malformed),
+}
+
+/// Bytes of the packet at the start of `bytes`; None if its length is not there yet.
+pub fn packet_bytes(bytes: &[u8]) -> Result<Option<usize>, BadStartup> {
+    let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
+    let length = u32::from_be_bytes(*length) as usize;
+    if (8..=PACKET_BYTES_MAX).contains(&length) { Ok(Some(length)) } else { Err(BadStartup::Length) }
+}
+
+/// Reads a whole packet.
+pub fn parse(packet: &[u8]) -> Result<Startup, BadStartup> {
+    let mut reader = Reader::new(packet);
+    reader.u32("length")?;
+    match reader.u32("code")? {
+        SSL => Ok(Startup::Ssl),
+        GSS_ENC => Ok(Startup::GssEnc),
+        CANCEL => Ok(Startup::Cancel),
+        version if version >> 16 == 3 => Ok(Startup::Session { replication: replication(&mut reader)? }),
+        version => Err(BadStartup::Protocol((version >> 16) as u16, version as u16)),
+    }
+}
+
+fn replication(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
+    let mut found = false;
+    loop {
+        let name = reader.cstr("parameter name")?;
+        if name.is_empty() {
+            return Ok(found);
+        }
+        let value = reader.cstr("parameter value")?;
+        if name == b"replication" {
+            found = !matches!(value, b"false" | b"off" | b"no" | b"0");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_are_told_apart() {
+        assert_eq!(parse(b"\0\0\0\x08\x04\xd2\x16\x2f"), Ok(Startup::Ssl));
+        assert_eq!(parse(b"\0\0\0\x08\x04\xd2\x16\x30"), Ok(Startup::GssEnc));
+        assert_eq!(parse(b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x01\0\0\0\x02"), Ok(Startup::Cancel));
+        let session = b"\0\0\0\x13\0\x03\0\0user\0me\0\0";
+        assert_eq!(parse(session), Ok(Startup::Session { replication: false }));
+        let walsender = b"\0\0\0\x24\0\x03\0\0replication\0database\0\0";
+        assert_eq!(parse(walsender), Ok(Startup::Session { replication: true }));
+        assert_eq!(parse(b"\0\0\0\x08\0\x02\0\0"), Err(BadStartup::Protocol(2, 0)));
+        assert!(parse(b"\0\0\0\x0c\0\x03\0\0user").is_err());
+        assert_eq!(packet_bytes(b"GET "), Err(BadStartup::Length));
+    }
+}
