@@ -18,7 +18,7 @@ use crate::web;
 
 /// Options of `freshet serve`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct ServeArgs {
+pub(crate) struct ServeArgs {
     /// The database, and the account for Freshet's own connections: postgres://user:password@host:port/database
     #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true)]
     upstream: String,
@@ -173,4 +173,3 @@ impl Sink for Changes {
         tracing::warn!("no change stream, so nothing is answered from the cache: {why}");
     }
 }
-

@@ -81,11 +81,19 @@ impl Figures {
         let counters = cache.counters();
         let (change, size) = (counters.evicted_by_change.load(Relaxed), counters.evicted_by_size.load(Relaxed));
         out.counter("freshet_installed", "Results kept", counters.installed.load(Relaxed))?;
-        out.counter("freshet_stale_fills", "Results not kept, since a commit raced", counters.stale_fills.load(Relaxed))?;
+        out.counter(
+            "freshet_stale_fills",
+            "Results not kept, since a commit raced",
+            counters.stale_fills.load(Relaxed),
+        )?;
         out.counter("freshet_evictions", "Entries removed by changes or for room", change + size)?;
         out.counter("freshet_evicted_by_change", "Entries removed because a commit touched them", change)?;
         out.counter("freshet_evicted_by_size", "Entries removed to make room", size)?;
-        out.counter("freshet_flushed", "Entries removed with the stream, catalogue or publication", counters.flushed.load(Relaxed))?;
+        out.counter(
+            "freshet_flushed",
+            "Entries removed with the stream, catalogue or publication",
+            counters.flushed.load(Relaxed),
+        )?;
         out.counter("freshet_commits", "Commits delivered by the change stream", counters.commits.load(Relaxed))?;
         let levels = cache.levels(self.shared.clock.now());
         let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
@@ -95,7 +103,11 @@ impl Figures {
         out.gauge("freshet_commits_pending", "Commits not yet proven visible", levels.pending as f64)?;
         out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
         out.gauge("freshet_tables_covered", "Tables whose changes are complete", levels.covered as f64)?;
-        out.gauge("freshet_stream_age_seconds", "Age of the proof that the stream is current", seconds(levels.stream_age))?;
+        out.gauge(
+            "freshet_stream_age_seconds",
+            "Age of the proof that the stream is current",
+            seconds(levels.stream_age),
+        )?;
         out.gauge("freshet_catalog_age_seconds", "Age of the last look at the catalogue", seconds(levels.catalog_age))
     }
 }
@@ -116,12 +128,17 @@ impl Writer<'_, '_> {
     }
 
     fn passed(&mut self, shared: &Shared) -> fmt::Result {
-        let family = Family::<[(&'static str, &'static str); 1], prometheus_client::metrics::counter::Counter>::default();
+        let family =
+            Family::<[(&'static str, &'static str); 1], prometheus_client::metrics::counter::Counter>::default();
         for passed in shared.metrics.passed_by_reason() {
             family.get_or_create(&[("reason", passed.reason)]).inc_by(passed.count);
         }
-        let descriptor =
-            self.encoder.encode_descriptor("freshet_passed", "Statements passed, by reason", None, family.metric_type())?;
+        let descriptor = self.encoder.encode_descriptor(
+            "freshet_passed",
+            "Statements passed, by reason",
+            None,
+            family.metric_type(),
+        )?;
         family.encode(descriptor)
     }
 }

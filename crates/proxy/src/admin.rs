@@ -36,11 +36,7 @@ pub(crate) struct AdminError {
 }
 
 /// Answers.
-pub(crate) fn answer(
-    shared: &Shared,
-    asker: &Asker<'_>,
-    admin: &Result<Admin, String>,
-) -> Result<Table, AdminError> {
+pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, String>) -> Result<Table, AdminError> {
     let admin = admin.as_ref().map_err(|message| AdminError { sqlstate: "42601", message: message.clone() })?;
     if let Admin::ExplainCache(query) = admin {
         return explain(shared, asker, query);
@@ -157,7 +153,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         return Ok(table_of_pairs(pairs));
     };
     let catalog = shared.catalog.load();
-    match shape.resolve(&catalog, context) {
+    match shape.resolve(&catalog, context).footprint {
         Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
         Ok(footprint) => {
             let session = context.obstacle.as_ref().or(asker.obstacle.as_ref());

@@ -61,9 +61,8 @@ pub(crate) struct Answer {
     pub(crate) postmaster_start: String,
     pub(crate) database: String,
     pub(crate) session_user: String,
-    temporary_tables: bool,
-    serializable: bool,
-    standard_strings: bool,
+    /// Why its sessions bypass, if they do.
+    obstacle: Option<Reason>,
     utf8: bool,
     schemas: Vec<Arc<str>>,
     /// Everything that goes into the key.
@@ -73,9 +72,8 @@ pub(crate) struct Answer {
 impl Answer {
     /// Reads the row; None if it has not the shape that was asked for.
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
-        let column = |at: usize| {
-            row.get(at).copied().flatten().map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-        };
+        let column =
+            |at: usize| row.get(at).copied().flatten().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
         if row.len() != FIXED_COLUMNS + SETTINGS.len() {
             return None;
         }
@@ -84,14 +82,23 @@ impl Answer {
         // The user, the search path in force and all settings, but not what changes from moment to moment.
         let mut key = vec![column(2), column(3), column(4), Some(schemas.clone())];
         key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
+        let has_temporary_tables = !matches!(column(6)?.as_str(), "0" | "-");
+        let obstacle = if has_temporary_tables {
+            Some(Reason::TemporaryTables)
+        } else if column(7)? == "serializable" {
+            Some(Reason::Serializable)
+        } else if setting("standard_conforming_strings")? != "on" {
+            Some(Reason::SettingsUnknown)
+        } else {
+            None
+        };
+        key.push(obstacle.as_ref().map(|reason| reason.label().to_owned()));
         Some(Self {
             system_id: column(0),
             postmaster_start: column(1)?,
             database: column(2)?,
             session_user: column(3)?,
-            temporary_tables: column(6)? != "0" && column(6)? != "-",
-            serializable: column(7)? == "serializable",
-            standard_strings: setting("standard_conforming_strings")? == "on",
+            obstacle,
             utf8: setting("client_encoding")? == "UTF8",
             schemas: parse_name_array(&schemas)?,
             key,
@@ -125,24 +132,13 @@ impl Contexts {
     /// The context of an answer; an error if there are too many.
     pub(crate) fn intern(&self, answer: Answer) -> Result<Arc<Context>, Reason> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut key = answer.key;
-        key.push(Some(format!("{} {}", answer.temporary_tables, answer.serializable)));
-        if let Some(context) = known.get(&key) {
+        if let Some(context) = known.get(&answer.key) {
             return Ok(context.clone());
         }
         let id = u32::try_from(known.len()).ok().filter(|_| known.len() < CONTEXTS_MAX);
         let id = id.ok_or(Reason::SettingsUnknown)?;
-        let obstacle = if answer.temporary_tables {
-            Some(Reason::TemporaryTables)
-        } else if answer.serializable {
-            Some(Reason::Serializable)
-        } else if !answer.standard_strings {
-            Some(Reason::SettingsUnknown)
-        } else {
-            None
-        };
-        let context = Arc::new(Context { id, schemas: answer.schemas, utf8: answer.utf8, obstacle });
-        known.insert(key, context.clone());
+        let context = Arc::new(Context { id, schemas: answer.schemas, utf8: answer.utf8, obstacle: answer.obstacle });
+        known.insert(answer.key, context.clone());
         Ok(context)
     }
 }

@@ -5,7 +5,7 @@
 //! The services (`service::lease`, `service::catalog`, `service::coverage`) talk to the upstream on connections of
 //! their own. None of this knows how changes are received: the change stream drives the cache from outside.
 
-#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 mod admin;
 mod body;

@@ -34,7 +34,7 @@ pub enum ListenError {
 /// A bound address and its workers.
 #[derive(Debug)]
 pub struct Listener {
-    listener: TcpListener,
+    socket: TcpListener,
     workers: Vec<Worker>,
     shared: Arc<Shared>,
 }
@@ -48,20 +48,20 @@ struct Worker {
 impl Listener {
     /// Binds the address and starts the workers.
     pub async fn bind(address: SocketAddr, workers: usize, shared: Arc<Shared>) -> Result<Self, ListenError> {
-        let listener = TcpListener::bind(address).await.map_err(|error| ListenError::Bind(address, error))?;
+        let socket = TcpListener::bind(address).await.map_err(|error| ListenError::Bind(address, error))?;
         let workers = (0..workers.max(1)).map(|at| Worker::start(at, &shared)).collect::<Result<_, _>>();
-        Ok(Self { listener, workers: workers.map_err(ListenError::Worker)?, shared })
+        Ok(Self { socket, workers: workers.map_err(ListenError::Worker)?, shared })
     }
 
     /// The bound address.
     pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+        self.socket.local_addr()
     }
 
     /// Accepts for ever.
     pub async fn run(self) {
         loop {
-            match self.listener.accept().await {
+            match self.socket.accept().await {
                 Ok((socket, _)) => self.deal(socket),
                 Err(error) => {
                     // Out of descriptors, most likely: others may end meanwhile.

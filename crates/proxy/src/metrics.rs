@@ -45,7 +45,10 @@ pub struct PassedCount {
 
 impl Metrics {
     pub(crate) fn new(workers: usize) -> Self {
-        Self { workers: (0..workers.max(1)).map(|_| WorkerCounters::default()).collect(), connections: AtomicU64::new(0) }
+        Self {
+            workers: (0..workers.max(1)).map(|_| WorkerCounters::default()).collect(),
+            connections: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn worker(&self, at: usize) -> Option<&WorkerCounters> {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_model::{Catalog, CatalogVersion, Reason};
-use freshet_sql::{Admin, Footprint, Lexed, Literal, Template};
+use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
 use quick_cache::sync::Cache;
 
 use crate::context::Context;
@@ -57,7 +57,16 @@ pub(crate) struct Shape {
 struct Resolution {
     catalog: CatalogVersion,
     context: u32,
-    footprint: Result<Arc<Footprint>, Reason>,
+    verdict: Verdict,
+}
+
+/// What a shape is under one catalogue and context.
+#[derive(Clone, Debug)]
+pub(crate) struct Verdict {
+    /// What it may do.
+    pub(crate) effect: Effect,
+    /// What it depends on, or why it is not cached.
+    pub(crate) footprint: Result<Arc<Footprint>, Reason>,
 }
 
 impl Shape {
@@ -71,19 +80,22 @@ impl Shape {
         }
     }
 
-    /// What it depends on under this catalogue and context, or why it is not cached.
-    pub(crate) fn resolve(&self, catalog: &Catalog, context: &Context) -> Result<Arc<Footprint>, Reason> {
+    /// What it is under this catalogue and context.
+    pub(crate) fn resolve(&self, catalog: &Catalog, context: &Context) -> Verdict {
         let mut known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.iter().find(|r| r.catalog == catalog.version && r.context == context.id) {
-            return found.footprint.clone();
+            return found.verdict.clone();
         }
-        let footprint = self.template.resolve(catalog, &context.schemas).map(Arc::new);
+        let verdict = Verdict {
+            effect: self.template.effect_in(catalog, &context.schemas),
+            footprint: self.template.resolve(catalog, &context.schemas).map(Arc::new),
+        };
         known.retain(|r| r.catalog == catalog.version);
         if known.len() >= RESOLUTIONS_MAX {
             known.remove(0);
         }
-        known.push(Resolution { catalog: catalog.version, context: context.id, footprint: footprint.clone() });
-        footprint
+        known.push(Resolution { catalog: catalog.version, context: context.id, verdict: verdict.clone() });
+        verdict
     }
 
     pub(crate) fn note_passed(&self, reason: &Reason) {
@@ -175,8 +187,7 @@ impl Registry {
 
     /// All shapes, most used first.
     pub(crate) fn shapes(&self) -> Vec<Arc<Shape>> {
-        let mut all: Vec<_> =
-            self.shapes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let mut all: Vec<_> = self.shapes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let uses = |s: &Shape| {
             let f = &s.figures;
             f.hits.load(Relaxed) + f.fills.load(Relaxed) + f.passed.load(Relaxed)

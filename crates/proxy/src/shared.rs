@@ -213,8 +213,11 @@ impl Shared {
     /// The tables that were covered and are not in the publication as they were; they are forgotten.
     pub(crate) fn lost_publications(&self, now: &HashMap<TableId, String>) -> Vec<TableId> {
         let mut published = self.published();
-        let lost: Vec<TableId> =
-            published.iter().filter(|(table, version)| now.get(table) != Some(version)).map(|(table, _)| *table).collect();
+        let lost: Vec<TableId> = published
+            .iter()
+            .filter(|(table, version)| now.get(table) != Some(version))
+            .map(|(table, _)| *table)
+            .collect();
         published.retain(|table, _| !lost.contains(table));
         lost
     }

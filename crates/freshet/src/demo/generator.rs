@@ -15,7 +15,7 @@ use tokio_postgres::{Client, CopyInSink};
 
 use super::connect;
 use super::random::Random;
-use super::schema::{KEYS, POPULAR, TABLES, UPDATED_BASE};
+use super::schema::{KEYS, POPULAR, TABLES};
 
 const ADJECTIVES: [&str; 32] = [
     "Silent",
@@ -404,6 +404,7 @@ fn write_name(text: &mut String, random: &mut Random, id: usize) -> Result<()> {
 mod tests {
     use std::collections::{HashMap, HashSet};
 
+    use super::super::schema::UPDATED_BASE;
     use super::*;
 
     #[test]

@@ -110,7 +110,9 @@ impl Coverage {
             self.barrier(epoch, &batch).await?;
         }
         if added && stream_must_restart(self.version_num().await?) {
-            tracing::info!("starting the change stream again, since this server release needs it after a publication grew");
+            tracing::info!(
+                "starting the change stream again, since this server release needs it after a publication grew"
+            );
             self.shared.restart_stream.notify_one();
             return Ok(());
         }
@@ -240,7 +242,9 @@ mod tests {
 
     #[test]
     fn only_releases_without_the_fix_restart() {
-        for (version, expected) in [(150_012, true), (150_013, false), (150_018, false), (180_000, false), (130_020, true)] {
+        for (version, expected) in
+            [(150_012, true), (150_013, false), (150_018, false), (180_000, false), (130_020, true)]
+        {
             assert_eq!(stream_must_restart(version), expected, "{version}");
         }
     }

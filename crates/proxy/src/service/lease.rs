@@ -42,7 +42,8 @@ pub async fn keep_lease(shared: Arc<Shared>) {
             }
         };
         let now = shared.clock.now();
-        let late = shared.cache.oldest_reading().is_some_and(|asked_at| now.saturating_sub(asked_at) > NUDGE_AFTER_NANOS);
+        let late =
+            shared.cache.oldest_reading().is_some_and(|asked_at| now.saturating_sub(asked_at) > NUDGE_AFTER_NANOS);
         if late && now.saturating_sub(nudged_at) > NUDGE_AFTER_NANOS {
             nudged_at = now;
             if let Err(error) = nudge(&mut connection).await {
@@ -51,7 +52,7 @@ pub async fn keep_lease(shared: Arc<Shared>) {
         }
         tokio::time::sleep(TICK_MIN).await;
         tokio::select! {
-            () = tokio::time::sleep(pause - TICK_MIN) => {}
+            () = tokio::time::sleep(pause.saturating_sub(TICK_MIN)) => {}
             () = shared.reading_wanted.notified() => {}
             () = shared.proof_wanted.notified() => {}
         }

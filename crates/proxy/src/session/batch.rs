@@ -102,7 +102,11 @@ mod tests {
             Batch::Incomplete => "incomplete",
             Batch::Other => "other",
             Batch::Candidate { groups, .. } => {
-                if groups.len() == 1 { "one" } else { "several" }
+                if groups.len() == 1 {
+                    "one"
+                } else {
+                    "several"
+                }
             }
         }
     }

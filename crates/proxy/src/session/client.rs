@@ -55,9 +55,7 @@ impl Session {
         }
         match head.tag {
             frontend::QUERY => self.query(head),
-            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => {
-                self.batch()
-            }
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
             frontend::SYNC => {
                 if !std::mem::take(&mut self.absorb_sync) {
                     self.open_unit(true, true);
@@ -143,20 +141,19 @@ impl Session {
     /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.
     fn watch(&mut self, head: Header, bytes: &[u8]) {
         match head.tag {
-            frontend::PARSE => match Parse::read(bytes) {
-                Ok(parse) => {
+            frontend::PARSE => {
+                if let Ok(parse) = Parse::read(bytes) {
                     let statement = self.shared.registry.statement(parse.query, parse.types).ok();
                     self.parse_sent(parse.name, statement);
-                }
-                Err(_) => {
+                } else {
                     // Too long to look at, or malformed: only the name is known, if that.
                     let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
                     self.parse_sent(name.unwrap_or_default(), None);
                 }
-            },
+            }
             frontend::BIND => {
                 let statement = Bind::read(bytes).ok().and_then(|bind| self.statements.get(bind.statement).cloned());
-                let effect = statement.as_ref().map_or(Effect::Forgets, |s| s.shape.template.effect());
+                let effect = self.effect_of(statement.as_ref());
                 let fallback = match &statement {
                     None => Reason::UnknownStatement,
                     Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
@@ -215,6 +212,16 @@ impl Session {
         }
     }
 
+    /// What running the statement may do; a statement that is not known may do anything.
+    pub(crate) fn effect_of(&self, statement: Option<&Arc<Statement>>) -> Effect {
+        let Some(statement) = statement else { return Effect::Forgets };
+        match &self.known {
+            Known::Context(context) => statement.shape.resolve(&self.shared.catalog.load(), context).effect,
+            // The context will be asked for before the next look-up anyway.
+            _ => statement.shape.template.effect(),
+        }
+    }
+
     /// What the session allows now.
     pub(crate) fn allowed(&mut self) -> Allowed {
         let server = self.compare_server();
@@ -244,7 +251,7 @@ impl Session {
     /// Why the statement is never cached, whatever the moment.
     fn own_reason(&self, statement: &Statement) -> Option<Reason> {
         match &self.known {
-            Known::Context(context) => statement.shape.resolve(&self.shared.catalog.load(), context).err(),
+            Known::Context(context) => statement.shape.resolve(&self.shared.catalog.load(), context).footprint.err(),
             _ if statement.shape.template.effect() != Effect::Pure => Some(Reason::NotSelect),
             _ => None,
         }

@@ -68,7 +68,7 @@ impl Session {
             return Err(Reason::SettingsUnknown);
         }
         let catalog = self.shared.catalog.load_full();
-        let footprint = statement.shape.resolve(&catalog, context)?;
+        let footprint = statement.shape.resolve(&catalog, context).footprint?;
         let tags = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
         write_key(&mut self.key, context.id, execution);
         let begun = self.shared.cache.begin_fill(&self.key, tags, catalog.version);
@@ -104,7 +104,7 @@ impl Session {
             _ => None,
         };
         let asker = admin::Asker {
-            user: &self.session_user,
+            user: &self.user,
             context,
             obstacle: match allowed {
                 Allowed::Pass(reason) => Some(reason),
@@ -132,8 +132,8 @@ fn parameters<'a>(statement: &'a Statement, execution: Execution<'a>) -> Result<
     let own = bound.into_iter().take(own_params).enumerate().map(|(at, value)| Parameter {
         value: match value {
             None => ParameterValue::Null,
-            Some((false, bytes)) => ParameterValue::Text(bytes),
-            Some((true, bytes)) => ParameterValue::Binary(bytes),
+            Some(bound) if bound.binary => ParameterValue::Binary(bound.bytes),
+            Some(bound) => ParameterValue::Text(bound.bytes),
         },
         declared_type: Parse::type_oid(&statement.types, at),
     });

@@ -91,7 +91,7 @@ struct Session {
     server: Option<ServerIdentity>,
     /// The stream's identity that `server` was compared with, and the verdict.
     compared: Option<(Arc<ServerIdentity>, Result<(), Reason>)>,
-    session_user: String,
+    user: String,
     statements: Statements,
     floor: Floor,
     own: OwnStatements,

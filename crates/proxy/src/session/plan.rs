@@ -62,8 +62,12 @@ mod tests {
     #[test]
     fn sessions_are_held_back_for_the_first_reason_that_holds() {
         let plain = Context { id: 7, schemas: vec![], utf8: true, obstacle: None };
-        let temporary = Context { obstacle: Some(Reason::TemporaryTables), ..Context { id: 8, schemas: vec![], utf8: true, obstacle: None } };
-        let open = View { in_transaction: false, behind_impure: false, server: Some(Ok(())), context: Some(Ok(&plain)) };
+        let temporary = Context {
+            obstacle: Some(Reason::TemporaryTables),
+            ..Context { id: 8, schemas: vec![], utf8: true, obstacle: None }
+        };
+        let open =
+            View { in_transaction: false, behind_impure: false, server: Some(Ok(())), context: Some(Ok(&plain)) };
         assert_eq!(allowed(open), Allowed::Cache { context: 7 });
         assert_eq!(allowed(View { in_transaction: true, ..open }), Allowed::Pass(Reason::InTransaction));
         assert_eq!(allowed(View { behind_impure: true, ..open }), Allowed::Pass(Reason::InTransaction));

@@ -28,15 +28,14 @@ impl Session {
         let input = self.client.input.take();
         let step = match input.bytes().get(..head.frame_bytes) {
             None => Step::Wait,
-            Some(message) => match frontend::query_text(message) {
-                Ok(text) => self.query_text(text, message),
-                // Malformed: the server says so in its own words.
-                Err(_) => {
-                    self.begin_passing_query(None, &Reason::NotParsed);
-                    self.upstream.output.put(message);
-                    Step::Done
+            Some(message) => {
+                if let Ok(text) = frontend::query_text(message) {
+                    self.query_text(text, message)
+                } else {
+                    // Malformed: the server says so in its own words.
+                    self.pass_query(message, None, &Reason::NotParsed)
                 }
-            },
+            }
         };
         self.client.input = input;
         if step == Step::Done {
@@ -122,8 +121,9 @@ impl Session {
     /// Everything but the bytes.
     fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
         self.note_passed(statement, reason);
+        let effect = self.effect_of(statement);
         self.open_unit(true, false);
         self.statements.query_sent();
-        self.effect(statement.map_or(Effect::Forgets, |s| s.shape.template.effect()));
+        self.effect(effect);
     }
 }

@@ -137,7 +137,7 @@ impl Session {
             known: Known::Nothing,
             server: None,
             compared: None,
-            session_user: String::new(),
+            user: String::new(),
             statements: crate::session::statements::Statements::default(),
             floor: Floor::default(),
             own: crate::session::own::OwnStatements::default(),

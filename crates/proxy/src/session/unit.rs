@@ -43,6 +43,7 @@ pub(crate) enum Ask {
 
 /// The client's messages up to a `Sync` or `Query`.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
 pub(crate) struct ClientUnit {
     /// Nothing in it can write or change the session.
     pub(crate) pure: bool,

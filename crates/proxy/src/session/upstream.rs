@@ -190,7 +190,7 @@ impl Session {
                 database: answer.database.clone(),
             });
         }
-        self.session_user.clone_from(&answer.session_user);
+        self.user.clone_from(&answer.session_user);
         self.known = match self.shared.contexts.intern(answer) {
             Ok(context) => Known::Context(context),
             Err(reason) => Known::Unknowable(reason),

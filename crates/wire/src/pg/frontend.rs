@@ -78,6 +78,15 @@ pub struct Bind<'a> {
     pub tail: &'a [u8],
 }
 
+/// A parameter's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bound<'a> {
+    /// In binary format, else in text format.
+    pub binary: bool,
+    /// The value.
+    pub bytes: &'a [u8],
+}
+
 impl<'a> Bind<'a> {
     /// Reads the names of a frame, of which at least the names must be there.
     pub fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
@@ -87,8 +96,8 @@ impl<'a> Bind<'a> {
         Ok(Self { portal, statement, tail: reader.rest() })
     }
 
-    /// The parameters of a whole tail: None for NULL, else binary or not, and the bytes.
-    pub fn parameters(tail: &'a [u8]) -> Result<Vec<Option<(bool, &'a [u8])>>, Malformed> {
+    /// The parameters of a whole tail; None for NULL.
+    pub fn parameters(tail: &'a [u8]) -> Result<Vec<Option<Bound<'a>>>, Malformed> {
         let mut reader = Reader::new(tail);
         let formats = reader.u16("number of parameter formats")?;
         let formats = reader.bytes(usize::from(formats) * 2, "parameter formats")?;
@@ -99,7 +108,7 @@ impl<'a> Bind<'a> {
             let binary = format.is_some_and(|f| f != [0, 0]);
             let length = reader.i32("parameter length")?;
             parameters.push(match usize::try_from(length) {
-                Ok(length) => Some((binary, reader.bytes(length, "parameter")?)),
+                Ok(length) => Some(Bound { binary, bytes: reader.bytes(length, "parameter")? }),
                 Err(_) => None,
             });
         }
@@ -203,7 +212,7 @@ mod tests {
         let bind = b"B\0\0\0\x16\0st\0\0\x01\0\x01\0\x01\0\0\0\x02hi\0\0";
         let read = Bind::read(bind).unwrap();
         assert_eq!((read.portal, read.statement), (&b""[..], &b"st"[..]));
-        assert_eq!(Bind::parameters(read.tail), Ok(vec![Some((true, &b"hi"[..]))]));
+        assert_eq!(Bind::parameters(read.tail), Ok(vec![Some(Bound { binary: true, bytes: b"hi" })]));
         assert_eq!(query_text(b"Q\0\0\0\x0dselect 1\0"), Ok(&b"select 1"[..]));
         assert_eq!(Execute::read(b"E\0\0\0\x09\0\0\0\0\x05").unwrap().rows_max, 5);
         assert_eq!(Target::read(b"D\0\0\0\x06P\0").unwrap(), Target { kind: b'P', name: b"" });

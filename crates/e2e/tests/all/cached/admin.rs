@@ -3,10 +3,10 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{SCHEMA, never_hits, until_hit};
-use crate::support::frames::{describe_statement, parse, sync, unnamed};
+use crate::support::frames::{bind_text, close_statement, describe_statement, execute, parse, sync, unnamed};
 use crate::support::{Message, Pair, Version, on_both};
 
-on_both!(show_caches, show_proxied_queries, show_status, explain_cache, asked_by_the_extended_protocol);
+on_both!(show_caches, show_proxied_queries, show_status, explain_cache, asked_by_the_extended_protocol, prepared_first);
 
 const READ: &str = "select title from film where id = 1";
 
@@ -96,7 +96,13 @@ fn explain_cache(version: Version) -> Result<()> {
     c.expect_silence()
 }
 
-/// As drivers ask that always prepare.
+const STATEMENTS: &[&str] =
+    &["SHOW CACHES", "SHOW PROXIED QUERIES", "SHOW FRESHET STATUS", "EXPLAIN CACHE select * from film"];
+
+fn tags(messages: &[Message]) -> String {
+    messages.iter().map(|m| char::from(m.tag)).collect()
+}
+
 fn asked_by_the_extended_protocol(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     if !pair.freshet.is_there() {
@@ -104,15 +110,33 @@ fn asked_by_the_extended_protocol(version: Version) -> Result<()> {
     }
     let mut c = pair.connect()?;
     until_hit(&pair, &mut c, READ)?;
-    for sql in ["SHOW CACHES", "SHOW PROXIED QUERIES", "SHOW FRESHET STATUS", "EXPLAIN CACHE select * from film"] {
+    for sql in STATEMENTS {
         let messages = c.exchange(&[unnamed(sql, &[]), sync()].concat(), 1)?;
-        let tags: String = messages.iter().map(|m| char::from(m.tag)).collect();
+        let tags = tags(&messages);
         ensure!(tags.starts_with("12T") && tags.ends_with("CZ"), "{sql}: {tags} {messages:?}");
-        let messages = c.exchange(&[parse("admin", sql), describe_statement("admin"), sync()].concat(), 1)?;
-        let tags: String = messages.iter().map(|m| char::from(m.tag)).collect();
-        ensure!(tags == "1tTZ", "{sql}: {tags} {messages:?}");
-        c.exchange(&[crate::support::frames::close_statement("admin"), sync()].concat(), 1)?;
         c.expect_silence()?;
+    }
+    Ok(())
+}
+
+/// As drivers ask that first learn the types.
+fn prepared_first(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    until_hit(&pair, &mut c, READ)?;
+    for sql in STATEMENTS {
+        for name in ["", "admin"] {
+            let messages = c.exchange(&[parse(name, sql), describe_statement(name), sync()].concat(), 1)?;
+            ensure!(tags(&messages) == "1tTZ", "{sql}: {messages:?}");
+            let messages = c.exchange(&[bind_text("", name, &[]), execute("", 0), sync()].concat(), 1)?;
+            let tags = tags(&messages);
+            ensure!(tags.starts_with('2') && tags.ends_with("CZ"), "{sql}: {tags} {messages:?}");
+            c.exchange(&[close_statement(name), sync()].concat(), 1)?;
+            c.expect_silence()?;
+        }
     }
     Ok(())
 }

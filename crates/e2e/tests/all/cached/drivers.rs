@@ -35,6 +35,12 @@ fn tokio_postgres(version: Version) -> Result<()> {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         }
+        // A statement that is prepared once and executed often.
+        for _ in 0..50 {
+            let row = client.query_one(&prepared, &[&1_i32]).await?;
+            ensure!(row.get::<_, i32>(1) == 1049, "{row:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
         let transaction = client.transaction().await?;
         transaction.execute("update film set votes = 0 where id = 1", &[]).await?;
         let row = transaction.query_one(&prepared, &[&1_i32]).await?;

@@ -48,14 +48,19 @@ pub(crate) struct Ledger {
     by_table: HashMap<&'static str, Vec<KeyId>>,
     staleness_max: Duration,
     /// How long after it was outdated an answer was given, at most.
-    pub(crate) worst: Duration,
+    worst: Duration,
     /// Answers that showed a version that was no longer the latest acknowledged.
-    pub(crate) outdated: u64,
+    outdated: u64,
 }
 
 impl Ledger {
     pub(crate) fn new(staleness_max: Duration) -> Self {
         Self { keys: HashMap::new(), by_table: HashMap::new(), staleness_max, worst: Duration::ZERO, outdated: 0 }
+    }
+
+    /// How outdated the worst answer was, and how many rows were shown that had been.
+    pub(crate) fn figures(&self) -> (Duration, u64) {
+        (self.worst, self.outdated)
     }
 
     /// A key that is there, or dead, from the start.

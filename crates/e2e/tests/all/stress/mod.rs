@@ -225,7 +225,7 @@ impl Run {
     fn print(self, pair: &Pair, stage: &Stage, passed: &[String]) -> Result<()> {
         let metrics = pair.freshet.metrics()?;
         let (reads, writes) = (stage.reads.load(Relaxed), stage.writes.load(Relaxed));
-        let (worst, outdated) = (stage.ledger().worst, stage.ledger().outdated);
+        let (worst, outdated) = stage.ledger().figures();
         println!(
             "{self:?}: {reads} reads, {} hits, {writes} writes; {outdated} rows read after a newer version was acknowledged, \
              the oldest by {} ms",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, Result, ensure};
 
 use super::raw::{Login, Message, RawClient};
-use super::{Database, Freshet, PATIENCE, Version, eventually};
+use super::{Database, Freshet, PATIENCE, Version, eventually, rest};
 
 /// The database and the Freshet in front of it.
 pub(crate) struct Pair {
@@ -76,6 +76,10 @@ impl Pair {
         conversation: &impl Fn(&mut RawClient) -> Result<()>,
     ) -> Result<Vec<Message>> {
         let mut client = RawClient::login(address, self.login())?;
+        if address == self.address() {
+            // The login was answered by the server, so the first read may have to wait for the change stream.
+            rest();
+        }
         conversation(&mut client)?;
         Ok(client.heard)
     }

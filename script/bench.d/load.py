@@ -1,0 +1,149 @@
+"""The load: pgbench and sysbench, programs that nobody here wrote, run for one round against one port."""
+
+import glob
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import schema
+
+HOT_ROWS = 10_000
+POINT = "SELECT c FROM sbtest1 WHERE id = :id"
+# now() keeps a statement out of every cache; the rest is the point select.
+NEVER_CACHED = "SELECT c FROM sbtest1 WHERE id = :id AND now() IS NOT NULL"
+# Timing each transaction costs the load program time on the same cores: one in twenty gives p95 well enough.
+SAMPLING_RATE = 0.05
+
+
+@dataclass
+class Outcome:
+    """What the load program saw in one round."""
+
+    transactions: int
+    seconds: float
+    average_ms: float
+    samples_ms: list  # pgbench: latencies of a sample of the transactions
+    p95_ms: float | None = None  # sysbench: its own figure
+
+
+class LoadFailed(Exception):
+    """The load program ended with an error, or some of its transactions did."""
+
+
+def _number(pattern, text):
+    match = re.search(pattern, text)
+    if not match:
+        raise LoadFailed(f"cannot read the load program's output ({pattern}):\n{text[-2000:]}")
+    return float(match.group(1))
+
+
+def _run(command, directory, seconds):
+    done = subprocess.run(
+        command, cwd=directory, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=seconds + 60
+    )
+    if done.returncode != 0:
+        raise LoadFailed(f"{' '.join(map(str, command))}\n{done.stdout[-1000:]}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+class Pgbench:
+    """Custom scripts. `protocol` is simple (text) or prepared; each workload has the statements of one transaction."""
+
+    name = "pgbench"
+    protocols = {"text": "simple", "prepared": "prepared"}
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        self.binary = shutil.which("pgbench") or "/usr/lib/postgresql/15/bin/pgbench"
+
+    def _script(self, name, lines):
+        path = self.directory / f"{name}.pgbench"
+        path.write_text("".join(f"{line}\n" for line in lines))
+        return path
+
+    def script(self, workload, protocol):
+        """(script, statements per transaction) of one workload."""
+        quoted = "':title'" if protocol == "text" else ":title"
+        title_5 = [f"{query.format(title=quoted)};" for query in schema.TITLE_5]
+        first, last = schema.TITLE_BASE + 1, schema.TITLE_BASE + schema.POPULAR
+        lines = {
+            "title-5": [f"\\set title random({first}, {last})", *title_5],
+            "title-5-each": ["\\set n :n + 1", f"\\set title {schema.TITLE_BASE} + :n", *title_5],
+            "point-select": [f"\\set id random(1, {HOT_ROWS})", POINT + ";"],
+            "point-select-each": ["\\set id :id + 1", POINT + ";"],
+            "never-cached": [f"\\set id random(1, {HOT_ROWS})", NEVER_CACHED + ";"],
+            # :base moves on from round to round, so that no key is asked for twice.
+            "miss": ["\\set n :n + 1", "\\set id :base + :n * :clients + :client_id", "SELECT v FROM once WHERE id = :id;"],
+            "miss-uncached": [
+                "\\set n :n + 1",
+                "\\set id :base + :n * :clients + :client_id",
+                "SELECT v FROM once WHERE id = :id AND now() IS NOT NULL;",
+            ],
+        }[workload]
+        return self._script(f"{workload}-{protocol}", lines), sum(line.endswith(";") for line in lines)
+
+    def _command(self, port, workload, protocol, clients):
+        path, _ = self.script(workload, protocol)
+        command = [self.binary, "-n", "-M", self.protocols[protocol], "-f", path, "-c", str(clients)]
+        return [*command, "-j", str(min(clients, 2)), "-h", "127.0.0.1", "-p", str(port), "-U", "postgres"]
+
+    def each(self, port, workload, protocol, count):
+        """Runs the workload once for each of its keys, on one connection."""
+        command = self._command(port, f"{workload}-each", protocol, 1)
+        _run([*command, "-t", str(count), "-D", "n=0", "-D", "id=0", "postgres"], self.directory, 120)
+
+    def round(self, port, workload, protocol, clients, seconds, base=0):
+        for old in glob.glob(str(self.directory / "latency.*")):
+            os.unlink(old)
+        command = self._command(port, workload, protocol, clients) + ["-T", str(seconds), "-l"]
+        command += ["--log-prefix=latency", f"--sampling-rate={SAMPLING_RATE}"]
+        command += ["-D", "n=0", "-D", f"base={base}", "-D", f"clients={clients}", "postgres"]
+        text = _run(command, self.directory, seconds)
+        transactions = int(_number(r"transactions actually processed: (\d+)", text))
+        failed = int(_number(r"number of failed transactions: (\d+)", text))
+        if failed:
+            raise LoadFailed(f"{failed} transactions failed")
+        rate = _number(r"tps = ([\d.]+)", text)
+        samples = []
+        for name in glob.glob(str(self.directory / "latency.*")):
+            with open(name) as file:
+                samples.extend(int(line.split()[2]) / 1000 for line in file)
+        average = _number(r"latency average = ([\d.]+)", text)
+        return Outcome(transactions, transactions / rate, average, samples)
+
+
+class Sysbench:
+    """oltp_point_select as it ships; text protocol with --db-ps-mode=disable."""
+
+    name = "sysbench"
+    protocols = {"text": "disable", "prepared": "auto"}
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        self.binary = shutil.which("sysbench")
+
+    def _command(self, port):
+        return [
+            self.binary, "oltp_point_select", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", f"--pgsql-port={port}",
+            "--pgsql-user=postgres", "--pgsql-password=", "--pgsql-db=postgres", "--tables=1",
+            f"--table-size={HOT_ROWS}",
+        ]
+
+    def prepare(self, port):
+        """Makes the table sbtest1, which the point selects of pgbench read as well."""
+        _run([*self._command(port), "prepare"], self.directory, 60)
+
+    def round(self, port, protocol, clients, seconds):
+        command = [*self._command(port), f"--db-ps-mode={self.protocols[protocol]}", "--skip-trx=on"]
+        command += ["--rand-type=uniform", "--percentile=95", f"--threads={clients}", f"--time={seconds}", "run"]
+        text = _run(command, self.directory, seconds)
+        return Outcome(
+            int(_number(r"transactions:\s+(\d+)", text)),
+            _number(r"total time:\s+([\d.]+)s", text),
+            _number(r"avg:\s+([\d.]+)", text),
+            [],
+            _number(r"95th percentile:\s+([\d.]+)", text),
+        )

@@ -1,0 +1,219 @@
+"""The servers under measurement: each started here, on a private port, in a temporary directory, and ended by its pid."""
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+POSTGRES_BIN = Path(os.environ.get("FRESHET_PG_15_BIN", "/usr/lib/postgresql/15/bin"))
+POSTGRES_SETTINGS = {
+    "wal_level": "logical",
+    "fsync": "off",
+    "shared_buffers": "512MB",
+    "max_connections": "250",
+    "max_wal_size": "4GB",
+    "autovacuum": "off",
+    "jit": "off",
+    "listen_addresses": "127.0.0.1",
+}
+READY_SECONDS_MAX = 30
+
+
+class Missing(Exception):
+    """A program that is needed for this part is not there."""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def find(name, variable):
+    """A program by environment variable, path, or the places where Debian keeps servers."""
+    found = os.environ.get(variable) or shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    if not found or not os.access(found, os.X_OK):
+        raise Missing(f"{name} is not installed (or {variable} does not name it)")
+    return found
+
+
+def server_account():
+    """Servers refuse to run as root: then they run as user postgres (or nobody)."""
+    if os.geteuid() != 0:
+        return {}
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+            return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+        except KeyError:
+            continue
+    return {}
+
+
+class Server:
+    """A child process with a log file. `target` names it in the tables; `port` is where its clients connect."""
+
+    target = ""
+    stop_signal = signal.SIGTERM
+    metrics_url = None
+
+    def __init__(self, directory):
+        self.directory = Path(directory)
+        self.port = free_port()
+        self.process = None
+
+    def spawn(self, command, **options):
+        with open(self.directory / f"{self.target}.log", "wb") as log:
+            # A session of its own: Ctrl-C reaches this script alone, which then stops the servers in order.
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options
+            )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def wait_ready(self, ready):
+        for _ in range(READY_SECONDS_MAX * 20):
+            if self.process.poll() is not None:
+                break
+            if ready():
+                return
+            time.sleep(0.05)
+        log = (self.directory / f"{self.target}.log").read_text(errors="replace")
+        raise RuntimeError(f"{self.target} did not start:\n{log[-3000:]}")
+
+    def accepts(self):
+        try:
+            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+            return True
+        except OSError:
+            return False
+
+    def stop(self):
+        if self.process is None or self.process.poll() is not None:
+            return
+        for number in (self.stop_signal, signal.SIGKILL):
+            self.process.send_signal(number)
+            try:
+                self.process.wait(timeout=15)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+
+class Postgres(Server):
+    target = "direct"
+    stop_signal = signal.SIGINT  # fast shutdown: does not wait for clients
+
+    def start(self):
+        account = server_account()
+        data = self.directory / "data"
+        data.mkdir()
+        if account:
+            shutil.chown(data, account["user"], account["group"])
+        subprocess.run(
+            [POSTGRES_BIN / "initdb", "-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8"]
+            + ["--no-sync"],
+            check=True, stdout=subprocess.DEVNULL, cwd="/", **account,
+        )
+        settings = POSTGRES_SETTINGS | {"port": str(self.port), "unix_socket_directories": str(data)}
+        with open(data / "postgresql.conf", "a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        self.spawn([POSTGRES_BIN / "postgres", "-D", data], cwd="/", **account)
+        ready = [POSTGRES_BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        self.wait_ready(lambda: subprocess.run(ready, check=False).returncode == 0)
+
+    def sql(self, text):
+        """Runs statements with psql; what they return, unaligned."""
+        command = [POSTGRES_BIN / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres"]
+        command += ["-h", "127.0.0.1", "-p", str(self.port), "postgres"]
+        return subprocess.run(command, input=text, check=True, text=True, stdout=subprocess.PIPE, cwd="/").stdout.strip()
+
+
+class Freshet(Server):
+    target = "freshet"
+
+    def __init__(self, directory, binary, upstream, memory="512MiB"):
+        super().__init__(directory)
+        self.binary, self.upstream, self.memory = binary, upstream, memory
+        self.http = free_port()
+        self.metrics_url = f"http://127.0.0.1:{self.http}/metrics"
+
+    def start(self):
+        self.spawn(
+            [self.binary, "serve", "--upstream", f"postgres://postgres@127.0.0.1:{self.upstream.port}/postgres"]
+            + ["--listen", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{self.http}", "--memory", self.memory]
+        )
+        self.wait_ready(self.healthy)
+
+    def healthy(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/health", timeout=2) as answer:
+                return answer.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+
+class PgBouncer(Server):
+    """Session pooling, since version 1.18 keeps prepared statements in no other mode."""
+
+    target = "pgbouncer"
+
+    def __init__(self, directory, upstream):
+        super().__init__(directory)
+        self.binary, self.upstream = find("pgbouncer", "PGBOUNCER_BIN"), upstream
+
+    def start(self):
+        settings = self.directory / "pgbouncer.ini"
+        settings.write_text(
+            f"[databases]\npostgres = host=127.0.0.1 port={self.upstream.port} dbname=postgres user=postgres\n"
+            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\nauth_type = any\n"
+            "pool_mode = session\nmax_client_conn = 200\ndefault_pool_size = 100\n"
+            "ignore_startup_parameters = extra_float_digits\nlog_connections = 0\nlog_disconnections = 0\n"
+        )
+        self.spawn([self.binary, "-q", settings], cwd="/", **server_account())
+        self.wait_ready(self.accepts)
+
+
+class Pgpool(Server):
+    """pgpool-II as a query cache: raw mode, one backend, cache in shared memory, no expiry."""
+
+    target = "pgpool"
+    stop_signal = signal.SIGINT
+
+    def __init__(self, directory, upstream):
+        super().__init__(directory)
+        self.binary, self.upstream = find("pgpool", "PGPOOL_BIN"), upstream
+
+    def start(self):
+        work = self.directory / "pgpool"
+        work.mkdir()
+        account = server_account()
+        if account:
+            shutil.chown(work, account["user"], account["group"])
+        settings = {
+            "listen_addresses": "127.0.0.1", "port": self.port, "pcp_port": free_port(),
+            "socket_dir": work, "pcp_socket_dir": work, "wd_ipc_socket_dir": work,
+            "unix_socket_directories": work, "pcp_listen_addresses": "127.0.0.1",
+            "pid_file_name": work / "pgpool.pid", "logdir": work, "memqcache_oiddir": work,
+            "backend_clustering_mode": "raw", "backend_hostname0": "127.0.0.1", "backend_port0": self.upstream.port,
+            "backend_weight0": 1, "enable_pool_hba": "off", "pool_passwd": "", "num_init_children": 80, "max_pool": 1,
+            "child_life_time": 0, "connection_cache": "on", "memory_cache_enabled": "on", "memqcache_method": "shmem",
+            "memqcache_total_size": 268435456, "memqcache_max_num_cache": 200000, "memqcache_expire": 0,
+            "memqcache_auto_cache_invalidation": "on", "memqcache_maxcache": 65536, "memqcache_cache_block_size": 262144,
+        }
+        conf = work / "pgpool.conf"
+        conf.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
+        for name in ("pcp.conf", "pool_hba.conf"):
+            (work / name).write_text("")
+        self.spawn(
+            [self.binary, "-n", "-f", conf, "-F", work / "pcp.conf", "-a", work / "pool_hba.conf"], cwd="/", **account
+        )
+        self.wait_ready(self.accepts)
