@@ -30,7 +30,10 @@ pub struct Floor {
 pub(crate) struct Seen {
     pub(crate) epoch: Epoch,
     pub(crate) applied: Lsn,
+    /// The stream, and the catalogue's lease, have passed the floor.
     pub(crate) floor_passed: bool,
+    /// The catalogue's lease has.
+    pub(crate) catalog_passed: bool,
 }
 
 /// Zero in any of these means "none".
@@ -59,8 +62,9 @@ impl Freshness {
             return Err(Reason::LeaseExpired);
         }
         let end_passed = floor.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
-        let floor_passed = (end_passed || stream_as_of >= floor.since) && catalog_as_of >= floor.catalog_since;
-        Ok(Seen { epoch, applied, floor_passed })
+        let catalog_passed = catalog_as_of >= floor.catalog_since;
+        let floor_passed = catalog_passed && (end_passed || stream_as_of >= floor.since);
+        Ok(Seen { epoch, applied, floor_passed, catalog_passed })
     }
 
     pub(crate) fn applied(&self) -> Lsn {

@@ -177,7 +177,13 @@ impl<P: Payload> Cache<P> {
         match self.store.get(key) {
             None => Lookup::Miss,
             Some(entry) if entry.servable(seen.epoch, seen.applied) || self.faults.ignore_read_end => {
-                if seen.floor_passed { Lookup::Hit(entry) } else { Lookup::Bypass(Reason::Floor) }
+                // An entry whose query was sent after the session's last answer is at least as new as that answer.
+                let newer = entry.started() > floor.since;
+                if seen.floor_passed || (newer && seen.catalog_passed) {
+                    Lookup::Hit(entry)
+                } else {
+                    Lookup::Bypass(Reason::Floor)
+                }
             }
             Some(_) => Lookup::Bypass(Reason::NotYetApplied),
         }
@@ -197,7 +203,7 @@ impl<P: Payload> Cache<P> {
             return Err(Reason::TooBusy);
         }
         let (id, epoch) = core.begin_flight(key, tags, catalog, !self.faults.ignore_pending)?;
-        Ok(FillPermit { cache: self.clone(), id, epoch, ended: false })
+        Ok(FillPermit { cache: self.clone(), id, epoch, started: 0, ended: false })
     }
 
     // --- the stream's side, in stream order, one caller ----------------------------------------------------
@@ -392,6 +398,7 @@ pub struct FillPermit<P: Payload> {
     cache: Arc<Cache<P>>,
     id: Id,
     epoch: Epoch,
+    started: Nanos,
     ended: bool,
 }
 
@@ -399,6 +406,13 @@ impl<P: Payload> FillPermit<P> {
     /// The epoch it was begun in: the epoch of the positions that its connection reads.
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// Notes that the query is sent at `now` or later: sessions whose last answer is older may hit the entry at once.
+    #[must_use]
+    pub fn sent_after(mut self, now: Nanos) -> Self {
+        self.started = now;
+        self
     }
 
     /// Whether the result can still be installed, as far as is known: a fill that lost its ground needs no copy.
@@ -416,7 +430,11 @@ impl<P: Payload> FillPermit<P> {
             cache.counters.stale_fills.fetch_add(1, Relaxed);
             return Installed::Stale;
         };
-        let entry = Entry::new(self.id, payload, self.epoch, read_end, &flight);
+        let entry = Entry::new(
+            payload,
+            &flight,
+            store::Origin { id: self.id, epoch: self.epoch, read_end, started: self.started },
+        );
         if entry.weight() > cache.limits.entry_bytes_max {
             core.forget(self.id);
             return Installed::TooLarge;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Epoch, Lsn};
+use freshet_model::{Epoch, Lsn, Nanos};
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, Weighter};
 use rapidhash::quality::RandomState;
@@ -23,10 +23,19 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
 pub struct Entry<P> {
     /// What the reader gets.
     pub payload: P,
-    id: Id,
-    epoch: Epoch,
-    read_end: Lsn,
+    origin: Origin,
     weight: u64,
+}
+
+/// Where an entry comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) id: Id,
+    pub(crate) epoch: Epoch,
+    /// The end of the log after its query.
+    pub(crate) read_end: Lsn,
+    /// Before its query was sent.
+    pub(crate) started: Nanos,
 }
 
 impl<P: Payload> Entry<P> {
@@ -35,13 +44,13 @@ impl<P: Payload> Entry<P> {
     const ENTRY_BYTES: usize = 256;
     const TAG_BYTES: usize = 192;
 
-    pub(crate) fn new(id: Id, payload: P, epoch: Epoch, read_end: Lsn, flight: &Flight) -> Self {
+    pub(crate) fn new(payload: P, flight: &Flight, origin: Origin) -> Self {
         let bytes = Self::ENTRY_BYTES
             + std::mem::size_of::<Self>()
             + payload.heap_bytes()
             + 2 * flight.key.len()
             + flight.tags * Self::TAG_BYTES;
-        Self { payload, id, epoch, read_end, weight: bytes as u64 }
+        Self { payload, origin, weight: bytes as u64 }
     }
 
     /// Its bytes, with key and tags.
@@ -51,15 +60,19 @@ impl<P: Payload> Entry<P> {
 
     /// The position after which it may be served.
     pub fn read_end(&self) -> Lsn {
-        self.read_end
+        self.origin.read_end
+    }
+
+    pub(crate) fn started(&self) -> Nanos {
+        self.origin.started
     }
 
     pub(crate) fn id(&self) -> Id {
-        self.id
+        self.origin.id
     }
 
     pub(crate) fn servable(&self, epoch: Epoch, applied: Lsn) -> bool {
-        self.epoch == epoch && applied >= self.read_end
+        self.origin.epoch == epoch && applied >= self.origin.read_end
     }
 }
 

@@ -1,7 +1,7 @@
 //! What all sessions and services of one upstream share.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -83,7 +83,9 @@ pub struct Shared {
     /// Rung to have the change stream set up anew.
     pub restart_stream: Notify,
     /// Rung when a lease reading is wanted before its time.
-    pub(crate) reading_wanted: Notify,
+    reading_wanted: Notify,
+    /// A session has bypassed for want of a later position since the last reading.
+    sessions_wait: AtomicBool,
     /// Rung when commits wait for proof.
     pub(crate) proof_wanted: Notify,
     /// Rung when tables are to be covered.
@@ -113,6 +115,7 @@ impl Shared {
             keepalive: Notify::new(),
             restart_stream: Notify::new(),
             reading_wanted: Notify::new(),
+            sessions_wait: AtomicBool::new(false),
             proof_wanted: Notify::new(),
             coverage_wanted: Notify::new(),
             wanted: Mutex::default(),
@@ -162,6 +165,22 @@ impl Shared {
             _ => return Some("the change stream is being set up".to_owned()),
         };
         (oldest > self.cache.limits().staleness_max).then(|| "the change stream is late".to_owned())
+    }
+
+    /// A session bypasses until the stream has passed a later position.
+    pub(crate) fn want_reading(&self) {
+        self.sessions_wait.store(true, Relaxed);
+        self.reading_wanted.notify_one();
+    }
+
+    /// Whether a session has asked so since the last call.
+    pub(crate) fn take_waiting_sessions(&self) -> bool {
+        self.sessions_wait.swap(false, Relaxed)
+    }
+
+    /// Ends when a reading is wanted before its time.
+    pub(crate) async fn reading_wanted(&self) {
+        self.reading_wanted.notified().await;
     }
 
     /// Asks for tables to be covered.

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_model::{End, Lsn, Visible};
+use freshet_model::{End, Lsn, Nanos, Visible};
 
 use crate::service::connection::{Connection, Once, ServiceError};
 use crate::shared::Shared;
@@ -22,8 +22,11 @@ const TICK: Duration = Duration::from_millis(50);
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);
-/// Age of a reading that the stream has not passed, after which the log is flushed by a message.
-const NUDGE_AFTER_NANOS: u64 = 150_000_000;
+/// Age of a reading that the stream has not passed, after which the log is flushed by a message: when sessions wait
+/// for it, and when none does.
+const NUDGE_AFTER: (Nanos, Nanos) = (3_000_000, 150_000_000);
+/// Least time between such messages, likewise: each is a commit with its flush.
+const NUDGE_PAUSE: (Nanos, Nanos) = (20_000_000, 150_000_000);
 
 /// Keeps the lease and takes proofs, for ever.
 pub async fn keep_lease(shared: Arc<Shared>) {
@@ -31,7 +34,8 @@ pub async fn keep_lease(shared: Arc<Shared>) {
     let mut once = Once::default();
     let mut nudged_at = 0;
     loop {
-        let pause = match read(&shared, &mut connection).await {
+        let sessions_wait = shared.take_waiting_sessions();
+        let mut pause = match read(&shared, &mut connection).await {
             Ok(()) => {
                 once.clear();
                 if shared.cache.has_pending() { TICK_MIN } else { TICK }
@@ -41,19 +45,23 @@ pub async fn keep_lease(shared: Arc<Shared>) {
                 RETRY
             }
         };
-        let now = shared.clock.now();
-        let late =
-            shared.cache.oldest_reading().is_some_and(|asked_at| now.saturating_sub(asked_at) > NUDGE_AFTER_NANOS);
-        if late && now.saturating_sub(nudged_at) > NUDGE_AFTER_NANOS {
-            nudged_at = now;
-            if let Err(error) = nudge(&mut connection).await {
-                once.warn("cannot write a message into the log", &error);
+        tokio::time::sleep(TICK_MIN).await;
+        if let Some(asked_at) = shared.cache.oldest_reading() {
+            let now = shared.clock.now();
+            let choose = |(waiting, idle)| if sessions_wait { waiting } else { idle };
+            let late = now.saturating_sub(asked_at) > choose(NUDGE_AFTER);
+            if late && now.saturating_sub(nudged_at) > choose(NUDGE_PAUSE) {
+                nudged_at = now;
+                if let Err(error) = nudge(&mut connection).await {
+                    once.warn("cannot write a message into the log", &error);
+                }
+            } else if sessions_wait {
+                pause = pause.min(2 * TICK_MIN);
             }
         }
-        tokio::time::sleep(TICK_MIN).await;
         tokio::select! {
             () = tokio::time::sleep(pause.saturating_sub(TICK_MIN)) => {}
-            () = shared.reading_wanted.notified() => {}
+            () = shared.reading_wanted() => {}
             () = shared.proof_wanted.notified() => {}
         }
     }

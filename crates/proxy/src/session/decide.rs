@@ -55,8 +55,8 @@ impl Session {
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
         write_key(&mut self.key, context, execution);
         let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
-        if matches!(found, Lookup::Bypass(Reason::Floor)) {
-            self.shared.reading_wanted.notify_one();
+        if matches!(found, Lookup::Bypass(Reason::Floor | Reason::NotYetApplied)) {
+            self.shared.want_reading();
         }
         found
     }
@@ -75,7 +75,8 @@ impl Session {
         if begun.as_ref().is_err_and(|reason| *reason == Reason::NotCovered) {
             self.shared.want(&footprint.tables);
         }
-        let permit = begun?;
+        let started = self.now();
+        let permit = begun?.sent_after(started);
         // The stream may have moved to another server since this session was compared with it; the epoch that the
         // permit belongs to began after its identity was published.
         if !matches!(self.compare_server(), Some(Ok(()))) {
@@ -86,7 +87,7 @@ impl Session {
             counters.fills.fetch_add(1, Relaxed);
         }
         let shape = statement.shape.clone();
-        Ok(Fill { permit, shape, frames: Vec::new(), started: self.now(), complete: false })
+        Ok(Fill { permit, shape, frames: Vec::new(), started, complete: false })
     }
 
     /// Appends the answer to an admin statement, without `ReadyForQuery`.

@@ -10,6 +10,7 @@ mod logins;
 mod privileges;
 mod schema;
 mod settings;
+mod shapes;
 
 use anyhow::{Result, ensure};
 

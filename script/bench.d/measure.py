@@ -1,0 +1,166 @@
+"""Rounds: short runs of one load against each target in turn (A B A B), so that drift of the machine hits all alike."""
+
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import time
+
+import figures
+import schema
+from load import HOT_ROWS, LoadFailed
+
+SETTLE_SECONDS_MAX = 1.0
+WARM_SECONDS_MAX = 20.0
+COUNTERS = {
+    "hits": "freshet_hits_total",
+    "fills": "freshet_fills_total",
+    "installed": "freshet_installed_total",
+    "passed": "freshet_passed_total",
+    "evictions": "freshet_evictions_total",
+}
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+class Bench:
+    """The servers of this run and the lengths of its rounds."""
+
+    def __init__(self, postgres, freshet, peers, options):
+        self.postgres, self.freshet = postgres, freshet
+        self.targets = [postgres, freshet, *peers]
+        self.rounds, self.seconds = options.rounds, options.seconds
+
+    def cell(self, name, tool, protocol, clients, run, targets=None):
+        """Runs the rounds of one row group of a table: `run(target)` is one round and returns an Outcome."""
+        results = {}
+        targets = targets or self.targets
+        for number in range(self.rounds):
+            for target in targets:
+                try:
+                    measured = self._round(target, run)
+                except (LoadFailed, subprocess.TimeoutExpired) as error:
+                    say(f"  {name} {protocol} {clients} {target.target}: failed: {error}")
+                    results.setdefault(target.target, {"failed": str(error), "rounds": []})
+                    continue
+                results.setdefault(target.target, {"rounds": []})["rounds"].append(measured)
+        rates = {t: [round(r["transactions"] / r["seconds"]) for r in v["rounds"]] for t, v in results.items()}
+        say(f"  {name:<14} {tool:<8} {protocol:<8} {clients:>3} connections  transactions/s {rates}")
+        return {"workload": name, "tool": tool, "protocol": protocol, "clients": clients, "targets": results}
+
+    def _round(self, target, run):
+        processes = len(figures.family(self.postgres.pid))
+        before = self._read(target)
+        started = time.monotonic()
+        outcome = run(target)
+        elapsed = time.monotonic() - started
+        # Processor time of a backend is the postmaster's to tell once the backend has ended.
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while len(figures.family(self.postgres.pid)) > processes and time.monotonic() < deadline:
+            time.sleep(0.02)
+        after = self._read(target)
+        spent = {name: after[name] - before[name] for name in before}
+        others = spent.pop("machine_us") - spent["postgres_us"] - spent["client_us"] - spent.get("proxy_us", 0)
+        return {
+            "transactions": outcome.transactions,
+            "seconds": outcome.seconds,
+            "average_ms": outcome.average_ms,
+            "p95_ms": outcome.p95_ms if outcome.p95_ms is not None else percentile(outcome.samples_ms, 95),
+            "others_cores": max(0.0, others) / 1e6 / elapsed,
+            **spent,
+        }
+
+    def _read(self, target):
+        values = {"postgres_us": figures.cpu_us(self.postgres.pid), "client_us": figures.client_cpu_us()}
+        values["machine_us"] = figures.machine_busy_us()
+        if target is not self.postgres:
+            values["proxy_us"] = figures.cpu_us(target.pid)
+        if target.metrics_url:
+            counters = figures.counters(target.metrics_url)
+            values |= {name: counters.get(source, 0.0) for name, source in COUNTERS.items()}
+        return values
+
+    def warm(self, pgbench, workload, protocol):
+        """Asks for each key once, after Freshet has covered the tables."""
+        count = {"title-5": schema.POPULAR, "point-select": HOT_ROWS}[workload]
+        deadline = time.monotonic() + WARM_SECONDS_MAX
+        while time.monotonic() < deadline:
+            before = figures.counters(self.freshet.metrics_url)
+            pgbench.each(self.freshet.port, workload, protocol, 20)
+            pgbench.each(self.freshet.port, workload, protocol, 20)
+            if figures.counters(self.freshet.metrics_url)["freshet_hits_total"] - before["freshet_hits_total"] >= 20:
+                break
+            time.sleep(0.2)
+        else:
+            say(f"  {workload} {protocol}: no hits after {WARM_SECONDS_MAX:.0f} s; passed: "
+                f"{figures.passed_reasons(self.freshet.metrics_url)}")
+        for target in self.targets[1:]:
+            try:
+                pgbench.each(target.port, workload, protocol, count)
+            except LoadFailed as error:
+                say(f"  warming {target.target}: {error}")
+
+
+def percentile(values, percent):
+    if not values:
+        return None
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * percent / 100))]
+
+
+def summary(cell, target, statements):
+    """One table row: the rounds of one target added up."""
+    rounds = cell["targets"].get(target, {}).get("rounds")
+    if not rounds:
+        return None
+    transactions = sum(r["transactions"] for r in rounds)
+    queries = transactions * statements
+    rates = [r["transactions"] / r["seconds"] for r in rounds]
+    p95 = [r["p95_ms"] for r in rounds if r["p95_ms"] is not None]
+    row = {
+        "tps": transactions / sum(r["seconds"] for r in rounds),
+        "tps_min": min(rates),
+        "tps_max": max(rates),
+        "average_ms": sum(r["average_ms"] * r["transactions"] for r in rounds) / transactions,
+        "p95_ms": statistics.median(p95) if p95 else None,
+        "queries": queries,
+        "others_cores": max(r["others_cores"] for r in rounds),
+    }
+    for name in ("postgres_us", "proxy_us", "client_us"):
+        row[name] = sum(r.get(name, 0) for r in rounds) / queries
+    if "hits" in rounds[0]:
+        for name in COUNTERS:
+            row[name] = sum(r[name] for r in rounds)
+        answered = row["hits"] + row["fills"] + row["passed"]
+        row["hit_ratio"] = row["hits"] / answered if answered else 0.0
+    return row
+
+
+def syscalls(bench, pgbench, protocol, seconds=2):
+    """System calls of Freshet per hit, counted by strace while title-5 runs; None without strace."""
+    strace = shutil.which("strace")
+    if strace is None:
+        return None
+    output = bench.freshet.directory / "strace.txt"
+    tracer = subprocess.Popen(
+        [strace, "-c", "-f", "-o", output, "-p", str(bench.freshet.pid)], stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        time.sleep(0.5)
+        before = figures.counters(bench.freshet.metrics_url)["freshet_hits_total"]
+        pgbench.round(bench.freshet.port, "title-5", protocol, 4, seconds)
+        hits = figures.counters(bench.freshet.metrics_url)["freshet_hits_total"] - before
+    finally:
+        os.kill(tracer.pid, signal.SIGINT)  # detaches and writes the table
+        tracer.wait(timeout=15)
+    calls = {}
+    for line in output.read_text(errors="replace").splitlines():
+        match = re.match(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:(\d+)\s+)?(\w+)$", line)
+        if match and match.group(3) != "total":
+            calls[match.group(3)] = int(match.group(1))
+    return {"protocol": protocol, "hits": hits, "calls": calls}

@@ -1,0 +1,182 @@
+"""The tables: Markdown for people, JSON for programs."""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+from pathlib import Path
+
+import measure
+from servers import POSTGRES_SETTINGS
+
+
+def machine():
+    model = "unknown"
+    with open("/proc/cpuinfo") as file:
+        for line in file:
+            if line.startswith("model name"):
+                model = line.partition(":")[2].strip()
+                break
+    with open("/proc/meminfo") as file:
+        memory = int(file.readline().split()[1]) // 1024 // 1024
+    return {
+        "cores": len(os.sched_getaffinity(0)), "processor": model, "memory_gib": memory, "kernel": platform.release(),
+        "load_average_at_start": os.getloadavg()[0],
+    }
+
+
+def versions(postgres, freshet, tools):
+    def first_line(*command):
+        done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+        lines = done.stdout.strip().splitlines()
+        return lines[0] if lines else "unknown"
+
+    found = {"postgresql": postgres.sql("SHOW server_version"), "freshet": first_line(freshet.binary, "--version")}
+    return found | {tool.name: first_line(tool.binary, "--version") for tool in tools}
+
+
+def table(header, rows):
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join(lines + ["| " + " | ".join(str(value) for value in row) + " |" for row in rows])
+
+
+def _number(value, digits=2):
+    return "" if value is None else f"{value:,.{digits}f}"
+
+
+HEADER = [
+    "protocol", "conn.", "target", "transactions/s", "× direct", "avg ms", "p95 ms", "PostgreSQL µs/query",
+    "proxy µs/query", "client µs/query", "hit ratio", "fills",
+]
+
+
+def workload_table(cells, statements):
+    rows = []
+    for cell in cells:
+        direct = measure.summary(cell, "direct", statements)
+        for target, result in cell["targets"].items():
+            row = measure.summary(cell, target, statements)
+            if row is None:
+                rows.append([cell["protocol"], cell["clients"], target, f"failed: {result['failed'].splitlines()[-1][:80]}"]
+                            + [""] * 8)
+                continue
+            ratio = "" if target == "direct" or not direct else f"{row['tps'] / direct['tps']:.2f}"
+            cached = "hits" in row
+            rows.append([
+                cell["protocol"], cell["clients"], target,
+                f"{row['tps']:,.0f} ({row['tps_min']:,.0f}–{row['tps_max']:,.0f})", ratio, _number(row["average_ms"], 3),
+                _number(row["p95_ms"], 3), _number(row["postgres_us"], 1),
+                "" if target == "direct" else _number(row["proxy_us"], 1), _number(row["client_us"], 1),
+                f"{row['hit_ratio']:.2%}" if cached else "", f"{row['fills']:,.0f}" if cached else "",
+            ])
+    return table(HEADER, rows)
+
+
+def _pick(cells, workload, protocol, tool="pgbench", clients=16):
+    chosen = [c for c in cells if (c["workload"], c["protocol"], c["tool"]) == (workload, protocol, tool)]
+    exact = [c for c in chosen if c["clients"] == clients]
+    return (exact or chosen or [None])[0]
+
+
+def aims(cells):
+    """[(aim, measured, reached)] at 16 connections."""
+    found = []
+    for tool, workload, statements in (("pgbench", "point-select", 1), ("sysbench", "point-select", 1), ("pgbench", "title-5", 5)):
+        for protocol in ("text", "prepared"):
+            cell = _pick(cells, workload, protocol, tool)
+            row = cell and measure.summary(cell, "freshet", statements)
+            if row:
+                note = "" if row["hit_ratio"] > 0.99 else f" at a hit ratio of {row['hit_ratio']:.1%}"
+                reached = row["proxy_us"] < 15 and row["hit_ratio"] > 0.99
+                found.append((f"a hit below 15 µs: {workload}, {protocol}, {tool}", f"{row['proxy_us']:.1f} µs{note}", reached))
+    for protocol, aim in (("text", 4), ("prepared", 2)):
+        for cell in (c for c in cells if c["workload"] == "title-5" and c["protocol"] == protocol):
+            direct, through = measure.summary(cell, "direct", 5), measure.summary(cell, "freshet", 5)
+            if direct and through:
+                ratio = through["tps"] / direct["tps"]
+                what = f"title-5, {protocol}, {cell['clients']} connections: at least {aim} times direct"
+                found.append((what, f"{ratio:.2f}", ratio >= aim))
+    for protocol in ("text", "prepared"):
+        cell = _pick(cells, "never-cached", protocol)
+        direct = cell and measure.summary(cell, "direct", 1)
+        through = cell and measure.summary(cell, "freshet", 1)
+        if direct and through:
+            added = through["postgres_us"] - direct["postgres_us"]
+            measured = f"{through['proxy_us']:.1f} µs (and PostgreSQL {added:+.1f} µs)"
+            found.append((f"pass-through at most 25 µs: {protocol}", measured, through["proxy_us"] <= 25))
+    return found
+
+
+def evictions(result):
+    samples = result["samples"]["samples"]
+    new = [s["new_us"] for s in samples]
+    old = [s["old_us"] for s in samples if s["old_us"] is not None]
+    stale = [value for value in old if value > 0]
+    rows = [
+        ["first answer with the new value", len(new), _number(statistics.median(new), 0) if new else "",
+         _number(measure.percentile(new, 95), 0), _number(max(new), 0) if new else "", sum(value <= 0 for value in new)],
+        ["last question answered with the old value", len(old), _number(statistics.median(old), 0) if old else "",
+         _number(measure.percentile(old, 95), 0), _number(max(old), 0) if old else "", sum(value <= 0 for value in old)],
+    ]
+    text = table(["µs after the commit's acknowledgement", "samples", "median", "p95", "largest", "before it"], rows)
+    went_back = result["samples"]["went_back"]
+    return text + (f"\n\n{len(stale)} of {len(old)} commits had a reader that asked after the acknowledgement and still got the "
+                   f"old value from the cache. New values overtaken by a later commit: {result['samples']['unseen']}. "
+                   f"Answers older than an earlier one: {went_back}. Reads: {result['reads']:,} "
+                   f"({result['hits']:,.0f} hits).")
+
+
+def markdown(run):
+    """The whole report."""
+    parts = [f"# First slice: measurements\n\nCommand: `{run['command']}`. "
+             "All targets in one run, in short rounds that take turns; load program and servers share the cores."]
+    machine_row = run["machine"]
+    parts.append("\n".join(
+        [f"- Machine: {machine_row['cores']} cores, {machine_row['processor']}, {machine_row['memory_gib']} GiB, Linux {machine_row['kernel']}; "
+         f"load average at the start {machine_row['load_average_at_start']:.2f}; other processes took at most "
+         f"{run['others_cores']:.2f} cores in any round" + (" (**not a quiet machine**)" if run["others_cores"] > 0.2 else "")]
+        + ["- Versions: " + ", ".join(f"{name} {value}" for name, value in run["versions"].items())]
+        + ["- PostgreSQL: " + ", ".join(f"{name}={value}" for name, value in POSTGRES_SETTINGS.items())]
+        + [f"- Data: {run['titles']:,} titles, {run['once']:,} rows read once, 10,000 rows for the point selects"]
+        + [f"- Rounds: {run['rounds']} of {run['seconds']} s for each target"]
+        + ["- µs/query: user and system time of the server's processes from /proc, connecting and disconnecting of each "
+           "round included; transactions/s: mean and the range over the rounds; p95 of pgbench from a sample of 1 in 20"]
+        + [f"- Not measured: {reason}" for reason in run["skipped"]]
+    ))
+    parts.append("## Aims\n\n" + table(["aim", "measured", "reached"], [
+        [what, value, "yes" if reached else "**no**"] for what, value, reached in run["aims"]]))
+    titles = {
+        ("title-5", "pgbench"): ("title-5 (pgbench; five SELECTs a transaction)", 5),
+        ("point-select", "pgbench"): ("point-select (pgbench)", 1),
+        ("point-select", "sysbench"): ("point-select (sysbench oltp_point_select)", 1),
+        ("never-cached", "pgbench"): ("Pass-through: the point select AND now() IS NOT NULL, which is never cached", 1),
+        ("miss", "pgbench"): ("Miss: every key asked for once", 1),
+        ("miss-uncached", "pgbench"): ("The same keys in a statement that is never cached", 1),
+    }
+    for (workload, tool), (title, statements) in titles.items():
+        cells = [c for c in run["cells"] if (c["workload"], c["tool"]) == (workload, tool)]
+        if cells:
+            parts.append(f"## {title}\n\n{workload_table(cells, statements)}")
+    if run.get("eviction"):
+        parts.append("## Commit to eviction\n\n" + evictions(run["eviction"]))
+    if run.get("syscalls"):
+        parts.append("## System calls of Freshet per hit (title-5, 4 connections, under strace)\n\n" + syscall_table(run["syscalls"]))
+    return "\n\n".join(parts) + "\n"
+
+
+def syscall_table(counted):
+    names = sorted({name for one in counted for name in one["calls"]}, key=lambda n: -max(o["calls"].get(n, 0) for o in counted))
+    rows = []
+    for name in names:
+        per_hit = [one["calls"].get(name, 0) / max(1, one["hits"]) for one in counted]
+        if max(per_hit) >= 0.001:
+            rows.append([name] + [f"{value:.3f}" for value in per_hit])
+    return table(["call"] + [f"{one['protocol']} ({one['hits']:,.0f} hits)" for one in counted], rows)
+
+
+def write(run, output):
+    output = Path(output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.with_suffix(".md").write_text(markdown(run))
+    output.with_suffix(".json").write_text(json.dumps(run, indent=1, default=str) + "\n")
