@@ -152,6 +152,10 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         pairs.push(("cached", format!("no: {reason}")));
         return Ok(table_of_pairs(pairs));
     };
+    if let Some(reason @ (Reason::OtherDatabase | Reason::OtherServer | Reason::NoStream)) = &asker.obstacle {
+        pairs.push(("cached", format!("no: {reason}")));
+        return Ok(table_of_pairs(pairs));
+    }
     let catalog = shared.catalog.load();
     match shape.resolve(&catalog, context).footprint {
         Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
@@ -160,8 +164,12 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
             pairs.push(("cached", session.map_or("yes".to_owned(), |why| format!("not in this session now: {why}"))));
             for table in &footprint.tables {
                 let name = catalog.table(*table).map_or(String::new(), |t| format!("{}.{}", t.schema, t.name));
-                let covered = if shared.cache.is_covered(*table) { "" } else { " (not covered yet)" };
-                pairs.push(("table", format!("{name}{covered}")));
+                let note = match shared.refusal(*table) {
+                    Some(why) => format!(" (cannot be published: {why})"),
+                    None if shared.cache.is_covered(*table) => String::new(),
+                    None => " (not covered yet)".to_owned(),
+                };
+                pairs.push(("table", name + &note));
             }
             pairs.extend(footprint.describe().into_iter().map(|line| ("depends_on", line)));
         }

@@ -93,6 +93,8 @@ pub struct Shared {
     wanted: Mutex<HashSet<TableId>>,
     /// Covered tables, with the version of the publication's row for each.
     published: Mutex<HashMap<TableId, String>>,
+    /// Tables that the server refused to publish, and its words.
+    refused: Mutex<HashMap<TableId, String>>,
 }
 
 /// Tables that may wait for coverage at once.
@@ -120,6 +122,7 @@ impl Shared {
             coverage_wanted: Notify::new(),
             wanted: Mutex::default(),
             published: Mutex::default(),
+            refused: Mutex::default(),
         }
     }
 
@@ -239,5 +242,20 @@ impl Shared {
             .collect();
         published.retain(|table, _| !lost.contains(table));
         lost
+    }
+
+    /// The server refused to publish the table.
+    pub(crate) fn note_refusal(&self, table: TableId, why: String) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(table, why);
+    }
+
+    /// The table may be tried again.
+    pub(crate) fn forget_refusal(&self, table: TableId) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
+    }
+
+    /// Why the table cannot be published, if the server said so.
+    pub(crate) fn refusal(&self, table: TableId) -> Option<String> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get(&table).cloned()
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use freshet_model::{Catalog, Epoch, ReplicaIdentity, TableId};
 
@@ -25,8 +25,8 @@ const BARRIER_POLL: Duration = Duration::from_millis(20);
 const IDLE_POLL: Duration = Duration::from_millis(500);
 /// Tables in one ALTER.
 const BATCH_MAX: usize = 200;
-/// Rounds before a table that could not be published is tried again.
-const REFUSED_ROUNDS: u32 = 60;
+/// Time before a table that could not be published is tried again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 
 /// Releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may keep decoding a running transaction with the publication
 /// as it was (commit 4909b38af): there the stream is started again after the barrier.
@@ -47,14 +47,16 @@ pub async fn cover_tables(shared: Arc<Shared>) {
     let mut task = Coverage {
         connection: Connection::new(shared.clone()),
         refused: HashMap::new(),
+        barriers: Vec::new(),
         version_num: 0,
         shared: shared.clone(),
     };
     let mut once = Once::default();
     loop {
+        let poll = if task.barriers.is_empty() { IDLE_POLL } else { BARRIER_POLL };
         tokio::select! {
             () = shared.coverage_wanted.notified() => tokio::time::sleep(BATCH_DELAY).await,
-            () = tokio::time::sleep(IDLE_POLL) => {}
+            () = tokio::time::sleep(poll) => {}
         }
         match task.round().await {
             Ok(()) => once.clear(),
@@ -66,59 +68,105 @@ pub async fn cover_tables(shared: Arc<Shared>) {
 struct Coverage {
     shared: Arc<Shared>,
     connection: Connection,
-    /// Tables that the server refused to publish, and the rounds left until they are tried again.
-    refused: HashMap<TableId, u32>,
+    /// Tables that the server refused to publish, and when they are tried again.
+    refused: HashMap<TableId, Instant>,
+    /// Published tables that wait for their writers to end.
+    barriers: Vec<Barrier>,
     version_num: u32,
 }
+
+/// Tables, and who must end before they are covered.
+struct Barrier {
+    epoch: Epoch,
+    /// With the versions of the publication's rows.
+    tables: HashMap<TableId, String>,
+    /// Lock holders, as [`Coverage::holders`] shows them; None: to be read at the next look.
+    waiting: Option<HashSet<Holder>>,
+    /// The publication grew for them.
+    added: bool,
+}
+
+/// Relation and virtual transaction.
+type Holder = Vec<Option<String>>;
 
 impl Coverage {
     async fn round(&mut self) -> Result<(), ServiceError> {
         let Some(epoch) = self.shared.cache.epoch() else { return Ok(()) };
         let catalog = self.shared.catalog.load_full();
-        self.refused.retain(|_, rounds| {
-            *rounds -= 1;
-            *rounds > 0
-        });
+        self.withdraw(&catalog).await?;
+        self.barriers.retain(|barrier| barrier.epoch == epoch);
+        let batch = self.batch(&catalog);
+        if !batch.is_empty() {
+            self.publish(epoch, batch).await?;
+        }
+        self.look_at_barriers().await
+    }
+
+    /// The tables that are asked for and neither covered nor on the way.
+    fn batch(&mut self, catalog: &Catalog) -> Vec<TableId> {
+        let now = Instant::now();
         let mut batch = Vec::new();
         for table in self.shared.wanted() {
-            if self.shared.cache.is_covered(table) || self.refused.contains_key(&table) {
+            let on_the_way = self.barriers.iter().any(|barrier| barrier.tables.contains_key(&table));
+            let refused = self.refused.get(&table).is_some_and(|until| *until > now);
+            if on_the_way || refused || self.shared.cache.is_covered(table) || batch.len() >= BATCH_MAX {
                 continue;
             }
             match catalog.table(table) {
-                None => self.shared.unwant(table),
-                Some(known) if known.identity == ReplicaIdentity::Missing => self.shared.unwant(table),
-                Some(_) => batch.push(table),
+                Some(known) if known.identity != ReplicaIdentity::Missing => batch.push(table),
+                _ => self.shared.unwant(table),
             }
         }
-        batch.truncate(BATCH_MAX);
-        if !batch.is_empty() {
-            self.cover(epoch, batch).await?;
-        }
-        self.withdraw(&catalog).await
+        batch
     }
 
-    async fn cover(&mut self, epoch: Epoch, batch: Vec<TableId>) -> Result<(), ServiceError> {
+    /// Sees that the tables are in the publication, and has them wait for their writers.
+    async fn publish(&mut self, epoch: Epoch, batch: Vec<TableId>) -> Result<(), ServiceError> {
         let published = self.published().await?;
         let missing: Vec<TableId> = batch.iter().filter(|t| !published.contains_key(t)).copied().collect();
         let added = !missing.is_empty();
         if added {
-            self.publish(missing).await?;
+            self.add(missing).await?;
         }
-        let published = self.published().await?;
-        let batch: Vec<TableId> = batch.into_iter().filter(|t| published.contains_key(t)).collect();
-        if !self.shared.settings.skip_coverage_barrier {
-            self.barrier(epoch, &batch).await?;
+        let mut tables = self.published().await?;
+        tables.retain(|table, _| batch.contains(table));
+        if !tables.is_empty() {
+            self.barriers.push(Barrier { epoch, tables, waiting: None, added });
         }
-        if added && stream_must_restart(self.version_num().await?) {
+        Ok(())
+    }
+
+    /// Covers the tables whose writers have all ended.
+    async fn look_at_barriers(&mut self) -> Result<(), ServiceError> {
+        let mut at = 0;
+        while let Some(tables) = self.barriers.get(at).map(|b| b.tables.keys().copied().collect::<Vec<_>>()) {
+            let holders =
+                if self.shared.settings.skip_coverage_barrier { HashSet::new() } else { self.holders(&tables).await? };
+            let Some(barrier) = self.barriers.get_mut(at) else { break };
+            let waiting = barrier.waiting.get_or_insert_with(|| holders.clone());
+            waiting.retain(|holder| holders.contains(holder));
+            if waiting.is_empty() {
+                let barrier = self.barriers.swap_remove(at);
+                self.writers_have_ended(barrier).await?;
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn writers_have_ended(&mut self, barrier: Barrier) -> Result<(), ServiceError> {
+        if barrier.added && stream_must_restart(self.version_num().await?) {
             tracing::info!(
                 "starting the change stream again, since this server release needs it after a publication grew"
             );
             self.shared.restart_stream.notify_one();
             return Ok(());
         }
-        self.shared.note_published(published.into_iter().filter(|(table, _)| batch.contains(table)));
-        self.shared.cache.cover(epoch, &batch);
-        tracing::info!(tables = batch.len(), "tables covered");
+        let tables: Vec<TableId> = barrier.tables.keys().copied().collect();
+        self.shared.note_published(barrier.tables.into_iter());
+        self.shared.cache.cover(barrier.epoch, &tables);
+        tracing::info!(tables = tables.len(), "tables covered");
         Ok(())
     }
 
@@ -133,7 +181,11 @@ impl Coverage {
     }
 
     /// Adds the tables in one statement; if that is refused, each by itself, so that one does not hold up the others.
-    async fn publish(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
+    async fn add(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
+        for table in &tables {
+            self.refused.remove(table);
+            self.shared.forget_refusal(*table);
+        }
         self.connection.query("SET lock_timeout = '2s'").await?;
         let all = self.alter("ADD", &tables).await;
         if all.as_ref().is_err_and(ServiceError::is_refusal) && tables.len() > 1 {
@@ -155,7 +207,8 @@ impl Coverage {
 
     fn refuse(&mut self, table: TableId, error: &ServiceError) {
         tracing::warn!(table = table.0, "table cannot be published and stays uncached: {error}");
-        self.refused.insert(table, REFUSED_ROUNDS);
+        self.refused.insert(table, Instant::now() + REFUSED_PAUSE);
+        self.shared.note_refusal(table, error.to_string());
     }
 
     async fn alter(&mut self, verb: &str, tables: &[TableId]) -> Result<(), ServiceError> {
@@ -174,11 +227,8 @@ impl Coverage {
         Ok(())
     }
 
-    /// Waits until everybody has ended who holds, now, a lock on the tables that goes with writing.
-    async fn barrier(&mut self, epoch: Epoch, tables: &[TableId]) -> Result<(), ServiceError> {
-        if tables.is_empty() {
-            return Ok(());
-        }
+    /// Who holds, now, a lock on the tables that goes with writing.
+    async fn holders(&mut self, tables: &[TableId]) -> Result<HashSet<Holder>, ServiceError> {
         let sql = format!(
             "SELECT relation::text, virtualtransaction FROM pg_catalog.pg_locks WHERE locktype = 'relation' AND granted \
              AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
@@ -186,13 +236,7 @@ impl Coverage {
              AND relation IN ({})",
             id_list(tables)
         );
-        let mut waiting: HashSet<Vec<Option<String>>> = self.connection.query(&sql).await?.into_iter().collect();
-        while !waiting.is_empty() && self.shared.cache.epoch() == Some(epoch) {
-            tokio::time::sleep(BARRIER_POLL).await;
-            let holders: HashSet<_> = self.connection.query(&sql).await?.into_iter().collect();
-            waiting.retain(|holder| holders.contains(holder));
-        }
-        Ok(())
+        Ok(self.connection.query(&sql).await?.into_iter().collect())
     }
 
     async fn version_num(&mut self) -> Result<u32, ServiceError> {
@@ -232,8 +276,8 @@ pub(crate) fn read_published(rows: Vec<Vec<Option<String>>>) -> HashMap<TableId,
     rows.into_iter().filter_map(read).collect()
 }
 
-fn id_list(tables: &[TableId]) -> String {
-    tables.iter().map(|table| table.0.to_string()).collect::<Vec<_>>().join(", ")
+fn id_list<'a>(tables: impl IntoIterator<Item = &'a TableId>) -> String {
+    tables.into_iter().map(|table| table.0.to_string()).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

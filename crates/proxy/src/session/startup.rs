@@ -125,7 +125,7 @@ async fn converse(
 impl Session {
     fn new(client: Peer, upstream: Peer, shared: Arc<Shared>, worker: usize) -> Self {
         // The start-up is a unit of the client's: it ends with the first ReadyForQuery.
-        let units = VecDeque::from([Unit::Client(ClientUnit::default())]);
+        let units = VecDeque::from([Unit::Client(ClientUnit { is_startup: true, ..ClientUnit::default() })]);
         Self {
             shared,
             worker,

@@ -45,6 +45,8 @@ pub(crate) enum Ask {
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
 pub(crate) struct ClientUnit {
+    /// The start-up: the session has read nothing yet.
+    pub(crate) is_startup: bool,
     /// Nothing in it can write or change the session.
     pub(crate) pure: bool,
     /// Something in it may have changed the catalogue.

@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_cache::Floor;
 use freshet_model::{End, Lsn, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
@@ -95,6 +94,10 @@ impl Session {
     /// Decides what becomes of a message other than `ReadyForQuery`.
     fn message_begins(&mut self, head: Header) -> Way {
         let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
+        if head.tag == backend::NOTIFICATION {
+            // It tells of a commit that the client may look for at once.
+            self.raise_floor();
+        }
         match self.units.front_mut() {
             _ if asynchronous => Way::Forward,
             // Nothing is owed: a fatal error such as the server's shutdown.
@@ -127,9 +130,12 @@ impl Session {
     }
 
     fn client_unit_done(&mut self, unit: ClientUnit) {
-        let now = self.now();
-        let catalog_since = if unit.forgets { now } else { self.floor.catalog_since };
-        self.floor = Floor { end: None, since: now, catalog_since };
+        if !unit.is_startup {
+            self.raise_floor();
+        }
+        if unit.forgets {
+            self.floor.catalog_since = self.floor.since;
+        }
         if unit.failed {
             for name in &unit.parsed {
                 self.statements.forget(name);
@@ -144,6 +150,12 @@ impl Session {
             self.proof = proof;
             self.complete.extend(unit.fills.into_iter().flatten().filter(|fill| fill.complete));
         }
+    }
+
+    /// The client has learned something of unknown newness.
+    fn raise_floor(&mut self) {
+        self.floor.end = None;
+        self.floor.since = self.now();
     }
 
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>) {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::support::frames::{sync, unnamed};
+use crate::support::frames::{bind_text, execute, parse, sync, unnamed};
 use crate::support::{Pair, Version, on_both, rest};
 
 on_both!(
@@ -12,6 +12,7 @@ on_both!(
     settings_by_function,
     settings_of_roles_and_databases,
     settings_in_a_pipeline,
+    prepared_statements_under_other_settings,
 );
 
 const SCHEMA: &str = "
@@ -177,6 +178,32 @@ fn settings_of_roles_and_databases(version: Version) -> Result<()> {
     pair.same_with_hits(1, |c| c.query(READ).map(drop))?;
     pair.database.run(&format!("alter role postgres in database {name} set search_path = other"))?;
     pair.same_with_hits(1, |c| c.query(READ).map(drop))
+}
+
+/// A prepared statement means what it would mean if it were prepared now.
+fn prepared_statements_under_other_settings(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    pair.same_with_hits(1, |c| {
+        c.makes_tables = true;
+        c.exchange(&[parse("s", READ), sync()].concat(), 1)?;
+        c.exchange(&[parse("", READ), sync()].concat(), 1)?;
+        for set in [
+            "select 1",
+            "set search_path = other",
+            "set timezone = 'Asia/Tokyo'",
+            "create temporary table sample as select * from other.sample; update sample set name = 'temporary'",
+            "drop table pg_temp.sample",
+            "set search_path = nowhere",
+            "reset all",
+        ] {
+            c.query(set)?;
+            for _ in 0..2 {
+                c.exchange(&[bind_text("", "s", &[]), execute("", 0), sync()].concat(), 1)?;
+                rest();
+            }
+        }
+        c.expect_silence()
+    })
 }
 
 /// The setting is in flight when the read is sent.

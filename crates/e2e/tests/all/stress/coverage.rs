@@ -42,7 +42,7 @@ impl Founder {
         self.execute("begin").await?;
         let version = stage.ledger().begin(key, Some(ROW), false);
         self.execute(&format!("update young_{number} set ver = {version}")).await?;
-        let hold = Duration::from_millis(500 + self.random.below(3000));
+        let hold = Duration::from_millis(1000 + self.random.below(2500));
         self.read_for(stage, key, hold).await?;
         self.execute("commit").await?;
         stage.ledger().acknowledge(key);

@@ -6,8 +6,8 @@
 //!
 //! - not older than what was acknowledged more than D before the question was sent (promise 2, and promise 1 too: what
 //!   stays stale for ever is one day older than D);
-//! - not older than what was acknowledged through Freshet before the question was sent (promise 3);
-//! - not older than what the same session has been shown (promise 4);
+//! - not older than what the same session has been shown (promise 4) or has written (promise 3; that a write is seen by
+//!   other sessions at once is not promised yet);
 //! - not newer than what had been begun when the answer arrived (nothing that was rolled back may show).
 //!
 //! All moments are of one monotonic clock. Since "sent" is taken before and "acknowledged" after the fact, the checks
@@ -101,7 +101,7 @@ impl Ledger {
         let versions = &self.keys[&key];
         let must = |version: &Version| {
             let age = version.acknowledged.and_then(|at| span.asked.checked_duration_since(at));
-            age.is_some_and(|age| age > self.staleness_max || (version.through && age > Duration::ZERO))
+            age.is_some_and(|age| age > self.staleness_max)
         };
         let first = versions.iter().rposition(must).unwrap_or(0).max(usize::try_from(seen).unwrap_or(0));
         let last = versions.iter().rposition(|version| version.begun <= span.answered).unwrap_or(0);

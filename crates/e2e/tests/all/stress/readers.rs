@@ -123,25 +123,34 @@ pub(crate) async fn ask(client: &Client, sql: &str, simple: bool) -> Result<Rows
 pub(crate) struct Reader {
     pub(crate) client: Client,
     pub(crate) random: Random,
+    /// Asks few questions with pauses. A session that has just read from the server may not hit until the stream has
+    /// caught up with that; this one nearly always may, so it is the one that sees how old answers become.
+    patient: bool,
     seen: HashMap<KeyId, i32>,
 }
 
 impl Reader {
-    pub(crate) fn new(client: Client, random: Random) -> Self {
-        Self { client, random, seen: HashMap::new() }
+    pub(crate) fn new(client: Client, random: Random, patient: bool) -> Self {
+        Self { client, random, patient, seen: HashMap::new() }
     }
 
     /// Reads until the stage is over.
     pub(crate) async fn run(mut self, stage: &Stage) -> Result<()> {
         while !stage.is_over() {
-            let question = Question::random(&mut self.random, stage.ids);
+            let question = if self.patient {
+                Question::ById("item", self.random.below(4) as i32)
+            } else {
+                Question::random(&mut self.random, stage.ids)
+            };
             let simple = self.random.percent(50);
             let asked = Instant::now();
             let rows = ask(&self.client, &question.sql(), simple).await?;
             let span = Span { asked, answered: Instant::now() };
             self.check(stage, question, &rows, span);
             stage.count_reads(1);
-            if self.random.percent(30) {
+            if self.patient {
+                tokio::time::sleep(Duration::from_millis(30 + self.random.below(150))).await;
+            } else if self.random.percent(30) {
                 tokio::time::sleep(Duration::from_millis(self.random.below(8))).await;
             }
         }

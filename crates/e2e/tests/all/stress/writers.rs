@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use tokio_postgres::Client;
 
 use super::ledger::{KeyId, Row};
+use super::readers::{Rows, ask};
 use super::{GROUPS, KINDS, ROLLED_BACK, Random, Stage};
 
 /// Connections of one writer.
@@ -83,6 +84,24 @@ impl Writer {
         }
         stage.ledger().acknowledge(key);
         stage.count_writes(1);
+        self.reread(stage, through, &[key]).await
+    }
+
+    /// A session sees at once what it has written itself.
+    async fn reread(&mut self, stage: &Stage, through: bool, keys: &[KeyId]) -> Result<()> {
+        if !through || self.random.percent(50) {
+            return Ok(());
+        }
+        for (table, id) in keys {
+            let sql = format!("select ver from {table} where id = {id}");
+            let rows = ask(&self.through, &sql, self.random.percent(50)).await?;
+            stage.count_reads(1);
+            let (version, row) = stage.ledger().latest((table, *id));
+            let expected: Rows = row.map(|_| vec![Some(version.into())]).into_iter().collect();
+            if rows != expected {
+                stage.violated(format!("{sql}\n  answered {rows:?}, its session has written {expected:?}"));
+            }
+        }
         Ok(())
     }
 
@@ -112,7 +131,7 @@ impl Writer {
             stage.ledger().acknowledge(*key);
         }
         stage.count_writes(keys.len() as u64);
-        Ok(())
+        self.reread(stage, through, &keys).await
     }
 
     async fn rolled_back(&mut self, through: bool) -> Result<()> {

@@ -8,7 +8,15 @@ use anyhow::{Context, Result, ensure};
 use crate::support::frames::{Bound, bind, copy_data, copy_done, execute, frame, parse, query, sync, unnamed};
 use crate::support::{Message, Pair, RawClient, Version, on_both};
 
-on_both!(a_result_of_many_rows, a_result_of_one_value, a_large_table, a_large_parameter, a_slow_reader, copy_of_much);
+on_both!(
+    a_result_of_many_rows,
+    a_result_of_one_value,
+    a_large_table,
+    a_large_parameter,
+    a_slow_reader,
+    copy_of_much,
+    sizes_around_the_buffers
+);
 
 const MEGABYTE: usize = 1_000_000;
 const LARGE: usize = 50 * MEGABYTE;
@@ -128,5 +136,27 @@ fn copy_of_much(version: Version) -> Result<()> {
         let bytes = drain(c)?.0;
         c.query("truncate copied")?;
         Ok(bytes)
+    })
+}
+
+/// Messages that just fit into a buffer, and just do not, with others before and after them.
+fn sizes_around_the_buffers(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let read = [unnamed("select id, name from small where id = $1", &["1"]), sync()].concat();
+    pair.same(|c| {
+        for power in [12, 13, 14, 16, 17, 18] {
+            for size in [(1_usize << power) - 60, (1 << power) - 8, (1 << power) - 1, 1 << power, (1 << power) + 1] {
+                let text = "x".repeat(size);
+                let literal = query(&format!("select '{text}', id from small where id = 1"));
+                let comment = query(&format!("/* {text} */ select name from small where id = 1"));
+                let value = [unnamed("select id, name from small where name <> $1", &[&text]), sync()].concat();
+                let statement = [unnamed(&format!("select $1 || '{text}'"), &["x"]), sync()].concat();
+                c.exchange(
+                    &[read.clone(), literal, read.clone(), comment, value, statement, read.clone()].concat(),
+                    7,
+                )?;
+            }
+        }
+        c.expect_silence()
     })
 }
