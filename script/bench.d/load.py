@@ -3,12 +3,12 @@
 import glob
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import schema
+from servers import POSTGRES_BIN, find
 
 HOT_ROWS = 10_000
 POINT = "SELECT c FROM sbtest1 WHERE id = :id"
@@ -57,7 +57,7 @@ class Pgbench:
 
     def __init__(self, directory):
         self.directory = Path(directory)
-        self.binary = shutil.which("pgbench") or "/usr/lib/postgresql/15/bin/pgbench"
+        self.binary = POSTGRES_BIN / "pgbench"
 
     def _script(self, name, lines):
         path = self.directory / f"{name}.pgbench"
@@ -95,10 +95,12 @@ class Pgbench:
         command = self._command(port, f"{workload}-each", protocol, 1)
         _run([*command, "-t", str(count), "-D", "n=0", "-D", "id=0", "postgres"], self.directory, 120)
 
-    def round(self, port, workload, protocol, clients, seconds, base=0):
+    def round(self, port, workload, protocol, clients, seconds, base=0, each=None):
+        """One round of `seconds`, or of `each` transactions per client where the keys must be known beforehand."""
         for old in glob.glob(str(self.directory / "latency.*")):
             os.unlink(old)
-        command = self._command(port, workload, protocol, clients) + ["-T", str(seconds), "-l"]
+        command = self._command(port, workload, protocol, clients) + ["-l"]
+        command += ["-t", str(each)] if each else ["-T", str(seconds)]
         command += ["--log-prefix=latency", f"--sampling-rate={SAMPLING_RATE}"]
         command += ["-D", "n=0", "-D", f"base={base}", "-D", f"clients={clients}", "postgres"]
         text = _run(command, self.directory, seconds)
@@ -123,7 +125,7 @@ class Sysbench:
 
     def __init__(self, directory):
         self.directory = Path(directory)
-        self.binary = shutil.which("sysbench")
+        self.binary = find("sysbench", "SYSBENCH_BIN")
 
     def _command(self, port):
         return [

@@ -12,9 +12,11 @@ import time
 import figures
 import schema
 from load import HOT_ROWS, LoadFailed
+from wire import Client
 
 SETTLE_SECONDS_MAX = 1.0
 WARM_SECONDS_MAX = 20.0
+PEER_CLIENTS = 16
 COUNTERS = {
     "hits": "freshet_hits_total",
     "fills": "freshet_fills_total",
@@ -39,7 +41,8 @@ class Bench:
     def cell(self, name, tool, protocol, clients, run, targets=None):
         """Runs the rounds of one row group of a table: `run(target)` is one round and returns an Outcome."""
         results = {}
-        targets = targets or self.targets
+        # Peers are for orientation: one number of connections is enough.
+        targets = targets or (self.targets if clients == PEER_CLIENTS else self.targets[:2])
         for number in range(self.rounds):
             for target in targets:
                 try:
@@ -141,8 +144,8 @@ def summary(cell, target, statements):
     return row
 
 
-def syscalls(bench, pgbench, protocol, seconds=2):
-    """System calls of Freshet per hit, counted by strace while title-5 runs; None without strace."""
+def syscalls(bench, pgbench, workload, protocol, base, seconds=1):
+    """System calls of Freshet per statement, counted by strace on four connections; None without strace."""
     strace = shutil.which("strace")
     if strace is None:
         return None
@@ -152,9 +155,7 @@ def syscalls(bench, pgbench, protocol, seconds=2):
     )
     try:
         time.sleep(0.5)
-        before = figures.counters(bench.freshet.metrics_url)["freshet_hits_total"]
-        pgbench.round(bench.freshet.port, "title-5", protocol, 4, seconds)
-        hits = figures.counters(bench.freshet.metrics_url)["freshet_hits_total"] - before
+        outcome = pgbench.round(bench.freshet.port, workload, protocol, 4, seconds, base=base)
     finally:
         os.kill(tracer.pid, signal.SIGINT)  # detaches and writes the table
         tracer.wait(timeout=15)
@@ -163,4 +164,23 @@ def syscalls(bench, pgbench, protocol, seconds=2):
         match = re.match(r"\s*[\d.]+\s+[\d.]+\s+\d+\s+(\d+)\s+(?:(\d+)\s+)?(\w+)$", line)
         if match and match.group(3) != "total":
             calls[match.group(3)] = int(match.group(1))
-    return {"protocol": protocol, "hits": hits, "calls": calls}
+    statements = outcome.transactions * pgbench.script(workload, protocol)[1]
+    return {"workload": workload, "protocol": protocol, "statements": statements, "calls": calls}
+
+
+def compare_answers(bench, count=40):
+    """Asks the five statements of title-5 direct and, twice, through Freshet; (answers compared, those that differed)."""
+    direct, through = Client(bench.postgres.port), Client(bench.freshet.port)
+    compared = wrong = 0
+    for number in range(1, count + 1):
+        for query in schema.TITLE_5:
+            text = query.format(title=f"'{schema.TITLE_BASE + number * 24}'")
+            expected = sorted(direct.rows(text))
+            if not expected:
+                raise RuntimeError(f"the generator left nothing to find: {text}")
+            for _ in range(2):
+                compared += 1
+                wrong += sorted(through.rows(text)) != expected
+    direct.close()
+    through.close()
+    return compared, wrong

@@ -108,6 +108,23 @@ def aims(cells):
     return found
 
 
+def miss_cost(cells):
+    """What a statement costs that finds nothing in the cache: as a fill, and as one that is never cached."""
+    rows = []
+    for protocol in ("text", "prepared"):
+        for workload, kind in (("miss", "fill"), ("miss-uncached", "passed")):
+            cell = _pick(cells, workload, protocol)
+            direct = cell and measure.summary(cell, "direct", 1)
+            through = cell and measure.summary(cell, "freshet", 1)
+            if direct and through:
+                added = through["postgres_us"] - direct["postgres_us"]
+                total = (through["postgres_us"] + through["proxy_us"]) / direct["postgres_us"]
+                rows.append([protocol, kind, _number(direct["postgres_us"], 1), f"{added:+.1f}", f"{through['proxy_us']:+.1f}",
+                             f"{total:.2f}", _number(direct["average_ms"], 3), _number(through["average_ms"], 3)])
+    header = ["protocol", "", "PostgreSQL direct µs", "PostgreSQL more", "Freshet", "× direct", "direct avg ms", "through avg ms"]
+    return table(header, rows) if rows else None
+
+
 def evictions(result):
     samples = result["samples"]["samples"]
     new = [s["new_us"] for s in samples]
@@ -142,6 +159,8 @@ def markdown(run):
         + [f"- Rounds: {run['rounds']} of {run['seconds']} s for each target"]
         + ["- µs/query: user and system time of the server's processes from /proc, connecting and disconnecting of each "
            "round included; transactions/s: mean and the range over the rounds; p95 of pgbench from a sample of 1 in 20"]
+        + ([f"- Answers of title-5 through Freshet compared with the database's: {run['answers'][0]}, wrong: {run['answers'][1]}"]
+           if run["answers"] else [])
         + [f"- Not measured: {reason}" for reason in run["skipped"]]
     ))
     parts.append("## Aims\n\n" + table(["aim", "measured", "reached"], [
@@ -158,21 +177,27 @@ def markdown(run):
         cells = [c for c in run["cells"] if (c["workload"], c["tool"]) == (workload, tool)]
         if cells:
             parts.append(f"## {title}\n\n{workload_table(cells, statements)}")
+    misses = miss_cost(run["cells"])
+    if misses:
+        parts.append("## What a miss costs (processor time per query)\n\n" + misses)
     if run.get("eviction"):
         parts.append("## Commit to eviction\n\n" + evictions(run["eviction"]))
     if run.get("syscalls"):
-        parts.append("## System calls of Freshet per hit (title-5, 4 connections, under strace)\n\n" + syscall_table(run["syscalls"]))
+        parts.append("## System calls of Freshet per statement (4 connections, under strace)\n\n" + syscall_table(run["syscalls"]))
     return "\n\n".join(parts) + "\n"
+
+
+KINDS = {"title-5": "hit (title-5)", "never-cached": "passed", "miss": "fill"}
 
 
 def syscall_table(counted):
     names = sorted({name for one in counted for name in one["calls"]}, key=lambda n: -max(o["calls"].get(n, 0) for o in counted))
     rows = []
     for name in names:
-        per_hit = [one["calls"].get(name, 0) / max(1, one["hits"]) for one in counted]
-        if max(per_hit) >= 0.001:
-            rows.append([name] + [f"{value:.3f}" for value in per_hit])
-    return table(["call"] + [f"{one['protocol']} ({one['hits']:,.0f} hits)" for one in counted], rows)
+        each = [one["calls"].get(name, 0) / max(1, one["statements"]) for one in counted]
+        if max(each) >= 0.01:
+            rows.append([name] + [f"{value:.3f}" for value in each])
+    return table(["call"] + [f"{KINDS[one['workload']]}, {one['protocol']}" for one in counted], rows)
 
 
 def write(run, output):

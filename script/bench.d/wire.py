@@ -15,11 +15,17 @@ class Client:
         self.socket.sendall(struct.pack("!ii", len(parameters) + 8, 196608) + parameters)
         self._until_ready()
 
-    def query(self, text):
-        """Runs one statement; the first column of its first row as text, or None."""
+    def rows(self, text):
+        """Runs one statement; its rows as the bytes of their DataRow messages."""
         body = text.encode() + b"\0"
         self.socket.sendall(b"Q" + struct.pack("!i", len(body) + 4) + body)
         return self._until_ready()
+
+    def query(self, text):
+        """Runs one statement; the first column of its first row as text, or None."""
+        rows = self.rows(text)
+        size = struct.unpack_from("!i", rows[0], 2)[0] if rows else -1
+        return rows[0][6 : 6 + size].decode() if size >= 0 else None
 
     def close(self):
         self.socket.close()
@@ -38,15 +44,14 @@ class Client:
             self.buffer += received
 
     def _until_ready(self):
-        value = None
+        rows = []
         while True:
             tag, body = self._frame()
-            if tag == b"D" and value is None:
-                size = struct.unpack_from("!i", body, 2)[0]
-                value = body[6 : 6 + size].decode() if size >= 0 else None
+            if tag == b"D":
+                rows.append(body)
             elif tag == b"E":
                 raise RuntimeError(body.replace(b"\0", b" ").decode(errors="replace"))
             elif tag == b"R" and body[:4] != b"\0\0\0\0":
                 raise RuntimeError("the server asks for a password; this client knows trust alone")
             elif tag == b"Z":
-                return value
+                return rows

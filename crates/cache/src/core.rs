@@ -58,6 +58,8 @@ pub(crate) struct Core {
 impl Core {
     /// Row changes kept in PENDING; beyond it commits are remembered as matching everything.
     const PENDING_ROWS_MAX: usize = 100_000;
+    /// Commits in PENDING beyond which no fill begins: nothing proves them, so nothing could be kept.
+    const PENDING_COMMITS_MAX: usize = 10_000;
     /// Candidates of one flight, beyond which it fails.
     const CANDIDATES_MAX: usize = 10_000;
     /// Readings of the end of the log that wait for the stream; beyond it the newest is left out.
@@ -150,6 +152,9 @@ impl Core {
         }
         if !tags.iter().all(|tag| self.covered.contains(&tag.table)) {
             return Err(Reason::NotCovered);
+        }
+        if self.pending.len() > Self::PENDING_COMMITS_MAX {
+            return Err(Reason::TooBusy);
         }
         if self.flights.contains_key(key) {
             return Err(Reason::FillInFlight);
@@ -252,6 +257,11 @@ impl Core {
     pub(crate) fn prove(&mut self, visible: &Visible) {
         self.pending.retain(|commit| !visible.proves(commit.xid));
         self.pending_rows = self.pending.iter().map(|commit| row_count(&commit.changes)).sum();
+    }
+
+    /// Nothing has proven commits for so long that remembering them has become a burden.
+    pub(crate) fn pending_is_hopeless(&self) -> bool {
+        self.pending.len() > 100 * Self::PENDING_COMMITS_MAX
     }
 
     pub(crate) fn pending_count(&self) -> usize {

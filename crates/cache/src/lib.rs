@@ -68,9 +68,9 @@ impl Limits {
     pub fn with_memory(memory_bytes: u64) -> Self {
         Self {
             memory_bytes,
-            entry_bytes_max: (memory_bytes / 64).clamp(16 << 10, 16 << 20),
+            entry_bytes_max: (memory_bytes / 256).clamp(16 << 10, 4 << 20),
             staleness_max: 1_000_000_000,
-            flights_max: 1024,
+            flights_max: 128,
         }
     }
 }
@@ -220,15 +220,17 @@ impl<P: Payload> Cache<P> {
 
     /// The stream is gone or said something unknown: fails closed at once.
     pub fn disconnected(&self) {
-        let mut core = self.core();
-        self.freshness.revoke();
-        self.flush(&mut core);
-        core.end_epoch();
+        self.fail_closed(&mut self.core());
     }
 
     /// A commit was delivered: evicts what it touches, taints the fills that it races with, and publishes its position.
+    ///
+    /// If so many commits wait for proof that memory is at stake, the epoch ends as if the stream were gone.
     pub fn apply(&self, commit: Commit) {
         let mut core = self.core();
+        if core.epoch().is_none() {
+            return;
+        }
         self.counters.commits.fetch_add(1, Relaxed);
         let end = commit.end;
         for id in core.touched(&commit) {
@@ -238,6 +240,10 @@ impl<P: Payload> Cache<P> {
             }
         }
         core.remember_pending(commit);
+        if core.pending_is_hopeless() {
+            self.fail_closed(&mut core);
+            return;
+        }
         self.freshness.advance(end, core.readings());
     }
 
@@ -382,6 +388,12 @@ impl<P: Payload> Cache<P> {
 
     fn core(&self) -> MutexGuard<'_, Core> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail_closed(&self, core: &mut Core) {
+        self.freshness.revoke();
+        self.flush(core);
+        core.end_epoch();
     }
 
     fn flush(&self, core: &mut Core) {

@@ -158,6 +158,9 @@ impl Sink for Changes {
     fn commit(&self, commit: Commit) {
         let pending = !commit.changes.is_empty();
         self.shared.cache.apply(commit);
+        if self.shared.cache.epoch().is_none() {
+            self.shared.restart_stream.notify_one();
+        }
         if pending {
             self.shared.commit_delivered();
         }

@@ -35,6 +35,15 @@ pub(crate) struct AdminError {
     pub(crate) message: String,
 }
 
+/// The columns of an answer.
+pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
+    match admin {
+        Admin::ShowCaches => &["fingerprint", "query", "hits", "fills", "entries", "fill_micros"],
+        Admin::ShowProxiedQueries => &["fingerprint", "query", "count", "reason", "detail"],
+        Admin::ShowStatus | Admin::ExplainCache(_) => &["name", "value"],
+    }
+}
+
 /// Answers.
 pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, String>) -> Result<Table, AdminError> {
     let admin = admin.as_ref().map_err(|message| AdminError { sqlstate: "42601", message: message.clone() })?;
@@ -73,10 +82,7 @@ fn caches(shared: &Shared) -> Table {
     };
     let shapes = shared.registry.shapes();
     let used = shapes.iter().filter(|s| s.figures.fills.load(Relaxed) > 0);
-    Table {
-        columns: &["fingerprint", "query", "hits", "fills", "entries", "fill_micros"],
-        rows: used.take(ROWS_MAX).map(|s| row(s)).collect(),
-    }
+    Table { columns: columns(&Admin::ShowCaches), rows: used.take(ROWS_MAX).map(|s| row(s)).collect() }
 }
 
 fn proxied(shared: &Shared) -> Table {
@@ -92,10 +98,7 @@ fn proxied(shared: &Shared) -> Table {
     };
     let shapes = shared.registry.shapes();
     let passed = shapes.iter().filter(|s| s.figures.passed.load(Relaxed) > 0);
-    Table {
-        columns: &["fingerprint", "query", "count", "reason", "detail"],
-        rows: passed.take(ROWS_MAX).map(|s| row(s)).collect(),
-    }
+    Table { columns: columns(&Admin::ShowProxiedQueries), rows: passed.take(ROWS_MAX).map(|s| row(s)).collect() }
 }
 
 fn status(shared: &Shared) -> Table {
@@ -134,7 +137,7 @@ fn status(shared: &Shared) -> Table {
 
 fn table_of_pairs(pairs: Vec<(&str, String)>) -> Table {
     Table {
-        columns: &["name", "value"],
+        columns: columns(&Admin::ShowStatus),
         rows: pairs.into_iter().map(|(name, value)| vec![name.to_owned(), value]).collect(),
     }
 }

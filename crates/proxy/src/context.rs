@@ -35,7 +35,10 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Positions in the answer of [`question`] before the settings.
-const FIXED_COLUMNS: usize = 8;
+const FIXED_COLUMNS: usize = 10;
+
+/// When this server process last read its configuration file: settings may have changed with it, unseen.
+pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::text";
 
 /// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
 pub(crate) fn question(with_system_id: bool) -> String {
@@ -46,7 +49,9 @@ pub(crate) fn question(with_system_id: bool) -> String {
         "SELECT {system_id}, extract(epoch from pg_catalog.pg_postmaster_start_time())::text, \
          pg_catalog.current_database()::text, session_user::text, current_user::text, \
          pg_catalog.current_schemas(true)::text, pg_catalog.pg_my_temp_schema()::text, \
-         pg_catalog.current_setting('transaction_isolation')"
+         pg_catalog.current_setting('transaction_isolation'), \
+         pg_catalog.quote_ident(session_user)::pg_catalog.regrole::oid || ' ' || \
+         pg_catalog.quote_ident(current_user)::pg_catalog.regrole::oid, {CONFIGURATION}"
     );
     for setting in SETTINGS {
         let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
@@ -59,6 +64,8 @@ pub(crate) fn question(with_system_id: bool) -> String {
 pub(crate) struct Answer {
     pub(crate) system_id: Option<String>,
     pub(crate) postmaster_start: String,
+    /// [`CONFIGURATION`]
+    pub(crate) configuration: String,
     pub(crate) database: String,
     pub(crate) session_user: String,
     /// Why its sessions bypass, if they do.
@@ -80,7 +87,7 @@ impl Answer {
         let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
         let schemas = column(5)?;
         // The user, the search path in force and all settings, but not what changes from moment to moment.
-        let mut key = vec![column(2), column(3), column(4), Some(schemas.clone())];
+        let mut key = vec![column(2), column(3), column(4), Some(schemas.clone()), Some(column(8)?)];
         key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
         let has_temporary_tables = !matches!(column(6)?.as_str(), "0" | "-");
         let obstacle = if has_temporary_tables {
@@ -96,6 +103,7 @@ impl Answer {
         Some(Self {
             system_id: column(0),
             postmaster_start: column(1)?,
+            configuration: column(9)?,
             database: column(2)?,
             session_user: column(3)?,
             obstacle,

@@ -4,23 +4,27 @@
 //! text without its literals) is parsed once, and a shape is resolved once per catalogue and search path. A hit
 //! needs none of this: its key is made of the text or of the statement's number and the bytes of `Bind`.
 //!
-//! Both maps are bounded. A text that was dropped gets a new number when it comes again, so entries under the old
+//! Both maps are bounded in bytes. A text that was dropped gets a new number when it comes again, so entries under the old
 //! number are not found any more and age out.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_model::{Catalog, CatalogVersion, Reason};
 use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
+use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::context::Context;
 
-/// Distinct texts kept.
-const TEXTS_MAX: usize = 100_000;
-/// Distinct shapes kept; a map this full is cleared, since that many shapes come only from generated SQL.
-const SHAPES_MAX: usize = 20_000;
+/// Bytes of a parsed shape per byte of its text (measured: long IN lists take about this much).
+const PARSED_BYTES_PER_BYTE: usize = 80;
+/// Bytes that a text or a shape takes besides its text.
+const OVERHEAD_BYTES: usize = 1024;
+/// Bytes of a literal besides its text.
+const LITERAL_BYTES: usize = 48;
+/// Bounds on the memory for texts, and for shapes.
+const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 20);
 /// Bytes of a statement's text beyond which it is passed without a look.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Search paths per shape for which the resolution is kept.
@@ -80,6 +84,11 @@ impl Shape {
         }
     }
 
+    /// Bytes it takes, about.
+    fn bytes(&self) -> usize {
+        OVERHEAD_BYTES + self.text.len() * PARSED_BYTES_PER_BYTE
+    }
+
     /// What it is under this catalogue and context.
     pub(crate) fn resolve(&self, catalog: &Catalog, context: &Context) -> Verdict {
         let mut known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,6 +124,8 @@ pub(crate) struct Statement {
     pub(crate) shape: Arc<Shape>,
     pub(crate) literals: Vec<Literal>,
     pub(crate) own_params: u16,
+    /// Bytes it takes, about.
+    bytes: usize,
     /// Four bytes for each type declared in `Parse`.
     pub(crate) types: Box<[u8]>,
     /// The text has ASCII characters only, so that its encoding does not matter.
@@ -126,18 +137,38 @@ pub(crate) struct Statement {
 /// All statements.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    texts: Cache<Box<[u8]>, Arc<Statement>>,
-    shapes: Mutex<HashMap<Box<str>, Arc<Shape>>>,
+    texts: Cache<Box<[u8]>, Arc<Statement>, ByBytes>,
+    shapes: Cache<Box<str>, Arc<Shape>, ByBytes>,
     next_id: AtomicU64,
 }
 
-impl Default for Registry {
-    fn default() -> Self {
-        Self { texts: Cache::new(TEXTS_MAX), shapes: Mutex::default(), next_id: AtomicU64::new(1) }
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl Weighter<Box<[u8]>, Arc<Statement>> for ByBytes {
+    fn weight(&self, key: &Box<[u8]>, statement: &Arc<Statement>) -> u64 {
+        (key.len() + statement.bytes) as u64
+    }
+}
+
+impl Weighter<Box<str>, Arc<Shape>> for ByBytes {
+    fn weight(&self, _key: &Box<str>, shape: &Arc<Shape>) -> u64 {
+        shape.bytes() as u64
     }
 }
 
 impl Registry {
+    /// With an eighth of the cache's memory each for texts and shapes, within limits.
+    pub(crate) fn new(memory_bytes: u64) -> Self {
+        let bytes = (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end());
+        let items = usize::try_from(bytes).unwrap_or(usize::MAX) / (4 * OVERHEAD_BYTES);
+        Self {
+            texts: Cache::with_weighter(items, bytes, ByBytes),
+            shapes: Cache::with_weighter(items, bytes, ByBytes),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
     /// The statement of a text and its declared types; None if it is too long or not UTF-8.
     pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
         if text.len() > TEXT_BYTES_MAX {
@@ -159,9 +190,14 @@ impl Registry {
         }
         let text = std::str::from_utf8(text).map_err(|_| Reason::NotParsed)?;
         let lexed = freshet_sql::lex(text);
+        let (shape, new) = self.shape(&lexed);
+        // A text keeps its shape alive, so the first text of a shape is charged for it.
+        let shape_bytes = if new { shape.bytes() } else { 0 };
+        let literal_bytes: usize = lexed.literals.iter().map(|literal| LITERAL_BYTES + literal.text.len()).sum();
         let statement = Arc::new(Statement {
             id: self.next_id.fetch_add(1, Relaxed),
-            shape: self.shape(&lexed),
+            shape,
+            bytes: OVERHEAD_BYTES + types.len() + literal_bytes + shape_bytes,
             admin: freshet_sql::admin(text),
             own_params: lexed.own_params,
             literals: lexed.literals,
@@ -172,22 +208,19 @@ impl Registry {
         Ok(statement)
     }
 
-    fn shape(&self, lexed: &Lexed) -> Arc<Shape> {
-        let lock = || self.shapes.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(found) = lock().get(lexed.shape.as_str()) {
-            return found.clone();
+    /// The shape, and whether it is new.
+    fn shape(&self, lexed: &Lexed) -> (Arc<Shape>, bool) {
+        if let Some(found) = self.shapes.get(lexed.shape.as_str()) {
+            return (found, false);
         }
-        let shape = Arc::new(Shape::new(lexed)); // parsed outside the lock
-        let mut shapes = lock();
-        if shapes.len() >= SHAPES_MAX {
-            shapes.clear();
-        }
-        shapes.entry(shape.text.clone()).or_insert(shape).clone()
+        let shape = Arc::new(Shape::new(lexed));
+        self.shapes.insert(shape.text.clone(), shape.clone());
+        (shape, true)
     }
 
     /// All shapes, most used first.
     pub(crate) fn shapes(&self) -> Vec<Arc<Shape>> {
-        let mut all: Vec<_> = self.shapes.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let mut all: Vec<Arc<Shape>> = self.shapes.iter().map(|(_, shape)| shape).collect();
         let uses = |s: &Shape| {
             let f = &s.figures;
             f.hits.load(Relaxed) + f.fills.load(Relaxed) + f.passed.load(Relaxed)

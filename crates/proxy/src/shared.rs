@@ -1,13 +1,16 @@
 //! What all sessions and services of one upstream share.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::Cache;
-use freshet_model::{Catalog, Nanos, TableId};
+use freshet_model::{Catalog, CatalogVersion, Nanos, TableId};
 use freshet_net::UpstreamUrl;
 use tokio::sync::Notify;
 
@@ -73,6 +76,8 @@ pub struct Shared {
     pub(crate) registry: Registry,
     pub(crate) contexts: Contexts,
     pub(crate) catalog: ArcSwap<Catalog>,
+    /// The version of `catalog`, for the hit path.
+    catalog_version: AtomicU64,
     /// Which server sends the change stream; None without one.
     identity: ArcSwapOption<ServerIdentity>,
     wal_segment_bytes: AtomicU64,
@@ -105,12 +110,13 @@ impl Shared {
     pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Self {
         Self {
             settings,
-            cache,
             clock,
             metrics: Metrics::new(workers),
-            registry: Registry::default(),
+            registry: Registry::new(cache.limits().memory_bytes),
             contexts: Contexts::default(),
+            cache,
             catalog: ArcSwap::from_pointee(Catalog::default()),
+            catalog_version: AtomicU64::new(0),
             identity: ArcSwapOption::empty(),
             wal_segment_bytes: AtomicU64::new(16 << 20),
             stream_trouble: Mutex::default(),
@@ -151,6 +157,18 @@ impl Shared {
     /// Which server sends the stream.
     pub(crate) fn identity(&self) -> Option<Arc<ServerIdentity>> {
         self.identity.load_full()
+    }
+
+    /// The version of the catalogue in use.
+    pub(crate) fn catalog_version(&self) -> CatalogVersion {
+        CatalogVersion(self.catalog_version.load(SeqCst))
+    }
+
+    /// A catalogue was loaded. Sessions ask for their context again.
+    pub(crate) fn use_catalog(&self, catalog: Catalog) {
+        let version = catalog.version.0;
+        self.catalog.store(Arc::new(catalog));
+        self.catalog_version.store(version, SeqCst);
     }
 
     pub(crate) fn wal_segment_bytes(&self) -> u64 {

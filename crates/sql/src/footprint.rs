@@ -106,6 +106,14 @@ impl Footprint {
         Ok(tags)
     }
 
+    /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date
+    /// under DateStyle, say), rather than those of the execution. `opaque`: the shape still holds quoted text.
+    pub fn reads_settings_at_parse(&self, own_params: u16, literals: &[Literal], opaque: bool) -> bool {
+        let may_be_date = |number: u16| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
+        let text = |(literal, number): (&Literal, u16)| literal.kind == LiteralKind::String && may_be_date(number);
+        self.date_time && (opaque || literals.iter().zip(own_params.saturating_add(1)..).any(text))
+    }
+
     /// One line per table reference for people: which rows of it matter.
     pub fn describe(&self) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();

@@ -17,7 +17,7 @@ use crate::survey::Survey;
 use crate::walk::Walk;
 
 /// Longest shape that is analysed, in bytes.
-const SHAPE_LEN_MAX: usize = 64 << 10;
+const SHAPE_LEN_MAX: usize = 16 << 10;
 /// Tokens of one query that may each make its syntax tree one level deeper.
 const DEPTH_MAX: usize = 500;
 /// Nesting of brackets and sub-queries (the parser's own bound).
@@ -80,6 +80,11 @@ impl Template {
                 Self::passing(effects.fold(effect, together), Reason::SeveralStatements)
             }
         }
+    }
+
+    /// Why it is never cached, under any catalogue; None: it depends.
+    pub fn refusal(&self) -> Option<&Reason> {
+        self.verdict.as_ref().err()
     }
 
     /// What the statement may do, as far as its text says: views, policies and user-defined functions of built-in

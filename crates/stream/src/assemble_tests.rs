@@ -1,3 +1,5 @@
+//! Changes as the stream's messages say them, image by image.
+
 use super::*;
 use freshet_model::Lsn;
 use freshet_wire::pg::pgoutput::{Begin, Column};

@@ -16,7 +16,7 @@ use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdenti
 use freshet_net::pg::Rows;
 
 use crate::service::connection::{Connection, Once, ServiceError};
-use crate::service::coverage::read_published;
+use crate::service::coverage::{UNFILTERED, read_published};
 use crate::shared::Shared;
 
 /// Time between fingerprints.
@@ -42,7 +42,8 @@ WITH versions(v) AS (
   UNION ALL SELECT 'r' || oid || ' ' || rolname || ' ' || rolsuper || rolinherit || rolbypassrls FROM pg_roles
   UNION ALL SELECT 'm' || roleid || ' ' || member || ' ' || xmin FROM pg_auth_members
 )
-SELECT count(*) || ' ' || coalesce(sum(hashtextextended(v, 0)), 0) FROM versions";
+SELECT count(*) || ' ' || coalesce(sum(hashtextextended(v, 0)), 0) || ' ' || extract(epoch from pg_conf_load_time())
+FROM versions";
 
 const TABLES: &str = "
 SELECT c.oid::text, n.nspname::text, c.relname::text,
@@ -127,13 +128,14 @@ impl Watch {
             return Ok(());
         }
         let asked_at = self.shared.clock.now();
+        self.watch_publication().await?;
         let fingerprint = scalar(&self.connection.query(FINGERPRINT).await?)?;
         if self.loaded.as_ref() == Some(&fingerprint) {
             self.shared.cache.catalog_unchanged(self.version, asked_at);
         } else {
             self.load().await?;
         }
-        self.watch_publication().await
+        Ok(())
     }
 
     async fn load(&mut self) -> Result<(), ServiceError> {
@@ -146,7 +148,7 @@ impl Watch {
         let (fingerprint, catalog) = read?;
         tracing::debug!(version = catalog.version.0, "catalogue loaded");
         self.version = catalog.version;
-        self.shared.catalog.store(Arc::new(catalog));
+        self.shared.use_catalog(catalog);
         self.shared.cache.catalog_loaded(self.version, asked_at);
         self.loaded = Some(fingerprint);
         Ok(())
@@ -184,7 +186,7 @@ impl Watch {
         let literal = self.shared.publication_literal();
         let sql = format!(
             "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
-             JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {literal} \
+             JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {literal} AND {UNFILTERED} \
              UNION ALL SELECT '0', xmin::text FROM pg_catalog.pg_publication WHERE pubname = {literal}"
         );
         let mut published = read_published(self.connection.query(&sql).await?);

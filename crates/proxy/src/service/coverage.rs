@@ -42,6 +42,11 @@ fn stream_must_restart(version_num: u32) -> bool {
     version_num % 10_000 < fixed_minor
 }
 
+/// A publication's row `r` without row filter and column list, under which changes would be missing; the columns
+/// exist from version 15 on.
+pub(crate) const UNFILTERED: &str =
+    "(pg_catalog.to_jsonb(r) ->> 'prqual') IS NULL AND (pg_catalog.to_jsonb(r) ->> 'prattrs') IS NULL";
+
 /// Covers what sessions ask for, for ever.
 pub async fn cover_tables(shared: Arc<Shared>) {
     let mut task = Coverage {
@@ -174,7 +179,7 @@ impl Coverage {
     async fn published(&mut self) -> Result<HashMap<TableId, String>, ServiceError> {
         let sql = format!(
             "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
-             JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {}",
+             JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {} AND {UNFILTERED}",
             self.shared.publication_literal()
         );
         Ok(read_published(self.connection.query(&sql).await?))

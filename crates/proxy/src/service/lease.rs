@@ -20,6 +20,8 @@ use crate::shared::Shared;
 const TICK: Duration = Duration::from_millis(50);
 /// Least time between readings.
 const TICK_MIN: Duration = Duration::from_millis(1);
+/// Most time between questions while commits wait for proof.
+const PROOF_PAUSE_MAX: Duration = Duration::from_millis(10);
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);
 /// Age of a reading that the stream has not passed, after which the log is flushed by a message: when sessions wait
@@ -33,12 +35,16 @@ pub async fn keep_lease(shared: Arc<Shared>) {
     let mut connection = Connection::new(shared.clone());
     let mut once = Once::default();
     let mut nudged_at = 0;
+    let mut proof_pause = TICK_MIN;
     loop {
         let sessions_wait = shared.take_waiting_sessions();
         let mut pause = match read(&shared, &mut connection).await {
             Ok(()) => {
                 once.clear();
-                if shared.cache.has_pending() { TICK_MIN } else { TICK }
+                // A commit may wait for a synchronous standby for long: ask less and less often.
+                proof_pause =
+                    if shared.cache.has_pending() { (proof_pause * 2).min(PROOF_PAUSE_MAX) } else { TICK_MIN };
+                if shared.cache.has_pending() { proof_pause } else { TICK }
             }
             Err(error) => {
                 once.warn("cannot read the position of the log", &error);

@@ -28,6 +28,15 @@ pub(crate) enum Batch<'a> {
     Incomplete,
     /// They pass.
     Other,
+    /// A statement is prepared: `Parse [Describe statement] Sync`.
+    Prepare {
+        /// The statement.
+        parse: Parse<'a>,
+        /// Its parameters and columns are asked for.
+        describe: bool,
+        /// All bytes, `Sync` included.
+        bytes: usize,
+    },
     /// They can be answered from the cache.
     Candidate {
         /// The executions, in order; at least one.
@@ -41,6 +50,7 @@ pub(crate) enum Batch<'a> {
 pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
     let mut groups = Vec::new();
     let mut parse = None;
+    let mut described = false;
     let mut bound: Option<Group<'_>> = None;
     let mut at = 0;
     loop {
@@ -58,13 +68,18 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
                 Err(_) => return Batch::Other,
             },
             frontend::BIND if bound.is_none() => match Bind::read(message) {
-                Ok(bind) if bind.portal.is_empty() && fits(parse.as_ref(), &bind) => {
+                Ok(bind) if bind.portal.is_empty() && fits(parse.as_ref(), &bind) && !described => {
                     bound = Some(Group { parse: parse.take(), bind, describe: false });
                 }
                 _ => return Batch::Other,
             },
-            frontend::DESCRIBE => match (&mut bound, Target::read(message)) {
-                (Some(group), Ok(Target { kind: b'P', name: b"" })) if !group.describe => group.describe = true,
+            frontend::DESCRIBE => match (&mut bound, &parse, Target::read(message)) {
+                (Some(group), _, Ok(Target { kind: b'P', name: b"" })) if !group.describe => group.describe = true,
+                (None, Some((parse, _)), Ok(Target { kind: b'S', name }))
+                    if parse.name == name && groups.is_empty() =>
+                {
+                    described = true;
+                }
                 _ => return Batch::Other,
             },
             frontend::EXECUTE => match (bound.take(), Execute::read(message)) {
@@ -76,6 +91,10 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
             frontend::SYNC if !groups.is_empty() && parse.is_none() && bound.is_none() => {
                 return Batch::Candidate { groups, bytes: at };
             }
+            frontend::SYNC if groups.is_empty() && bound.is_none() => match parse {
+                Some((parse, _)) => return Batch::Prepare { parse, describe: described, bytes: at },
+                None => return Batch::Other,
+            },
             _ => return Batch::Other,
         }
     }
@@ -93,6 +112,7 @@ mod tests {
     const PARSE: &[u8] = b"P\0\0\0\x10\0select 1\0\0\0";
     const BIND: &[u8] = b"B\0\0\0\x0c\0\0\0\0\0\0\0\0";
     const DESCRIBE: &[u8] = b"D\0\0\0\x06P\0";
+    const DESCRIBE_STATEMENT: &[u8] = b"D\0\0\0\x06S\0";
     const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0";
     const SYNC: &[u8] = b"S\0\0\0\x04";
     const FLUSH: &[u8] = b"H\0\0\0\x04";
@@ -101,6 +121,7 @@ mod tests {
         match scan(&messages.concat()) {
             Batch::Incomplete => "incomplete",
             Batch::Other => "other",
+            Batch::Prepare { .. } => "prepare",
             Batch::Candidate { groups, .. } => {
                 if groups.len() == 1 {
                     "one"
@@ -118,8 +139,10 @@ mod tests {
         assert_eq!(verdict(&[PARSE, BIND, EXECUTE, BIND, DESCRIBE, EXECUTE, SYNC]), "several");
         assert_eq!(verdict(&[PARSE, BIND, DESCRIBE, EXECUTE]), "incomplete");
         assert_eq!(verdict(&[PARSE, DESCRIBE, SYNC]), "other");
+        assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, SYNC]), "prepare");
+        assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, BIND, EXECUTE, SYNC]), "other");
         assert_eq!(verdict(&[PARSE, BIND, EXECUTE, FLUSH]), "other");
-        assert_eq!(verdict(&[PARSE, SYNC]), "other");
+        assert_eq!(verdict(&[PARSE, SYNC]), "prepare");
         assert_eq!(verdict(&[BIND, b"E\0\0\0\x09\0\0\0\0\x05", SYNC]), "other");
         assert_eq!(verdict(&[SYNC]), "other");
     }

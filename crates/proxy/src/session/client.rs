@@ -7,16 +7,20 @@ use std::sync::Arc;
 
 use freshet_model::Reason;
 use freshet_sql::Effect;
+use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 
 use crate::registry::{Statement, TEXT_BYTES_MAX};
 use crate::session::plan::{self, Allowed, View};
-use crate::session::unit::{Ask, ClientUnit, Unit};
-use crate::session::{Known, Session, SessionError};
+use crate::session::statements::{ParsedUnder, Prepared};
+use crate::session::unit::{Ask, ClientUnit, Kind, Unit};
+use crate::session::{Ending, Known, Session, SessionError};
 
 /// Units in flight beyond which the client is not read: a bound on the queue.
 const UNITS_MAX: usize = 1024;
+/// Statement names remembered per unit: a bound on a batch that never ends.
+const NAMES_MAX: usize = 1024;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +41,7 @@ impl Session {
                 }
                 continue;
             }
-            if matches!(self.known, Known::Asked) || self.closing {
+            if matches!(self.known, Known::Asked { .. }) || self.ending != Ending::Open {
                 break;
             }
             let head = frame::header(self.client.input.bytes()).map_err(SessionError::ClientMisbehaved)?;
@@ -50,6 +54,12 @@ impl Session {
     }
 
     fn step(&mut self, head: Header) -> Step {
+        if self.is_raw() {
+            if head.tag == frontend::TERMINATE {
+                self.ending = Ending::Goodbye;
+            }
+            return self.pass(head);
+        }
         if self.passing.is_some() {
             return self.batch_message(head);
         }
@@ -58,18 +68,18 @@ impl Session {
             frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
             frontend::SYNC => {
                 if !std::mem::take(&mut self.absorb_sync) {
-                    self.open_unit(true, true);
+                    self.open_unit(true, Kind::Sync);
                     self.last_unit().synced = true;
                 }
                 self.pass(head)
             }
             frontend::FUNCTION_CALL => {
-                self.open_unit(false, false);
+                self.open_unit(false, Kind::Query);
                 self.effect(Effect::Forgets);
                 self.pass(head)
             }
             frontend::TERMINATE => {
-                self.closing = true;
+                self.ending = Ending::Goodbye;
                 self.pass(head)
             }
             // Passwords, COPY data, Flush, and whatever the server may know: no ReadyForQuery of their own.
@@ -100,7 +110,7 @@ impl Session {
     /// Lets the extended protocol's messages pass up to the next `Sync`.
     pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
         self.catch_up_unnamed();
-        self.open_unit(true, true);
+        self.open_unit(true, Kind::Batch);
         self.passing = Some(reason);
     }
 
@@ -126,13 +136,15 @@ impl Session {
                 }
                 return step;
             }
-            // Their ReadyForQuery ends the batch in place of Sync's.
+            // Whether they are answered by a ReadyForQuery of their own depends on whether the batch has failed.
             frontend::QUERY | frontend::FUNCTION_CALL => {
                 self.passing = None;
-                self.statements.query_sent();
                 self.effect(Effect::Forgets);
+                self.last_unit().kind = Kind::Raw;
             }
-            frontend::TERMINATE => self.closing = true,
+            frontend::TERMINATE => self.ending = Ending::Goodbye,
+            // A portal bound before, perhaps.
+            frontend::EXECUTE => self.last_unit().executes = true,
             _ => {}
         }
         self.pass(head)
@@ -144,7 +156,7 @@ impl Session {
             frontend::PARSE => {
                 if let Ok(parse) = Parse::read(bytes) {
                     let statement = self.shared.registry.statement(parse.query, parse.types).ok();
-                    self.parse_sent(parse.name, statement);
+                    self.parse_sent(parse.name, statement.as_ref());
                 } else {
                     // Too long to look at, or malformed: only the name is known, if that.
                     let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
@@ -152,13 +164,19 @@ impl Session {
                 }
             }
             frontend::BIND => {
-                let statement = Bind::read(bytes).ok().and_then(|bind| self.statements.get(bind.statement).cloned());
+                let name = Bind::read(bytes).map(|bind| bind.statement).unwrap_or_default();
+                let statement = self.statements.get(name).map(|prepared| prepared.statement.clone());
                 let effect = self.effect_of(statement.as_ref());
                 let fallback = match &statement {
                     None => Reason::UnknownStatement,
                     Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
                 };
                 self.note_passed(statement.as_ref(), &fallback);
+                let catalog = self.shared.catalog_version();
+                let unit = self.last_unit();
+                if unit.bound.len() < NAMES_MAX {
+                    unit.bound.push((name.into(), catalog));
+                }
                 self.effect(effect);
             }
             _ => {
@@ -169,23 +187,42 @@ impl Session {
         }
     }
 
-    pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<Arc<Statement>>) {
-        self.statements.sent(name, statement);
-        self.last_unit().parsed.push(name.into());
+    /// `Parse` goes upstream.
+    pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
+        let prepared = statement.map(|statement| self.prepared(statement));
+        let unit = self.last_unit();
+        if unit.parsed.len() < NAMES_MAX {
+            unit.parsed.push(name.into());
+            self.statements.sent(name, prepared);
+        } else {
+            self.statements.sent(name, None);
+        }
+    }
+
+    /// A statement that is parsed now.
+    pub(crate) fn prepared(&self, statement: &Arc<Statement>) -> Prepared {
+        let settled = self.status == backend::STATUS_IDLE && self.impure == 0;
+        let under = if settled { ParsedUnder::Era(self.statements.era()) } else { ParsedUnder::Unknown };
+        Prepared { statement: statement.clone(), under, catalog: self.shared.catalog_version() }
     }
 
     // --- bookkeeping ---------------------------------------------------------------------------------------
 
     /// Expects one more `ReadyForQuery` for the client.
-    pub(crate) fn open_unit(&mut self, pure: bool, extended: bool) {
+    pub(crate) fn open_unit(&mut self, pure: bool, kind: Kind) {
         self.impure += usize::from(!pure);
-        self.units.push_back(Unit::Client(ClientUnit { pure, extended, ..ClientUnit::default() }));
+        self.units.push_back(Unit::Client(ClientUnit { kind, pure, ..ClientUnit::default() }));
+    }
+
+    /// The session only forwards from here on.
+    fn is_raw(&self) -> bool {
+        matches!(self.units.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
     }
 
     /// The unit opened last.
     pub(crate) fn last_unit(&mut self) -> &mut ClientUnit {
         if !matches!(self.units.back(), Some(Unit::Client(_))) {
-            self.open_unit(true, true);
+            self.open_unit(true, Kind::Batch);
         }
         match self.units.back_mut() {
             Some(Unit::Client(unit)) => unit,
@@ -204,7 +241,7 @@ impl Session {
             self.impure += 1;
         }
         if effect != Effect::TransactionControl {
-            self.known = Known::Nothing;
+            self.settings_may_change();
         }
         if effect == Effect::Forgets {
             self.statements.forget_all();
@@ -212,11 +249,21 @@ impl Session {
         }
     }
 
+    /// The session's context must be asked for again.
+    pub(crate) fn settings_may_change(&mut self) {
+        let context = match &self.known {
+            Known::Context(context, _) => Some(context.id),
+            _ => None,
+        };
+        self.statements.settings_may_change(context);
+        self.known = Known::Nothing;
+    }
+
     /// What running the statement may do; a statement that is not known may do anything.
     pub(crate) fn effect_of(&self, statement: Option<&Arc<Statement>>) -> Effect {
         let Some(statement) = statement else { return Effect::Forgets };
         match &self.known {
-            Known::Context(context) => statement.shape.resolve(&self.shared.catalog.load(), context).effect,
+            Known::Context(context, _) => statement.shape.resolve(&self.shared.catalog.load(), context).effect,
             // The context will be asked for before the next look-up anyway.
             _ => statement.shape.template.effect(),
         }
@@ -224,14 +271,18 @@ impl Session {
 
     /// What the session allows now.
     pub(crate) fn allowed(&mut self) -> Allowed {
+        if matches!(&self.known, Known::Context(_, catalog) if *catalog != self.shared.catalog_version()) {
+            // Settings are unchanged, but a schema, a role or the configuration may not be.
+            self.known = Known::Nothing;
+        }
         let server = self.compare_server();
         let view = View {
-            in_transaction: self.status != freshet_wire::pg::backend::STATUS_IDLE,
+            in_transaction: self.status != backend::STATUS_IDLE,
             behind_impure: self.impure > 0,
             server: server.as_ref().map(|verdict| verdict.as_ref().copied()),
             context: match &self.known {
-                Known::Nothing | Known::Asked => None,
-                Known::Context(context) => Some(Ok(context)),
+                Known::Nothing | Known::Failed | Known::Asked { .. } => None,
+                Known::Context(context, _) => Some(Ok(context)),
                 Known::Unknowable(reason) => Some(Err(reason)),
             },
         };
@@ -250,9 +301,11 @@ impl Session {
 
     /// Why the statement is never cached, whatever the moment.
     fn own_reason(&self, statement: &Statement) -> Option<Reason> {
+        if let Some(reason) = statement.shape.template.refusal() {
+            return Some(reason.clone());
+        }
         match &self.known {
-            Known::Context(context) => statement.shape.resolve(&self.shared.catalog.load(), context).footprint.err(),
-            _ if statement.shape.template.effect() != Effect::Pure => Some(Reason::NotSelect),
+            Known::Context(context, _) => statement.shape.resolve(&self.shared.catalog.load(), context).footprint.err(),
             _ => None,
         }
     }

@@ -63,11 +63,14 @@ impl Session {
 
     /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
-        let Known::Context(context) = &self.known else { return Err(Reason::SettingsUnknown) };
+        let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
         if !context.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);
         }
         let catalog = self.shared.catalog.load_full();
+        if catalog.version != *known_under {
+            return Err(Reason::CatalogStale);
+        }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
         let tags = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
         write_key(&mut self.key, context.id, execution);
@@ -90,18 +93,30 @@ impl Session {
         Ok(Fill { permit, shape, frames: Vec::new(), started, complete: false })
     }
 
+    /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.
+    pub(crate) fn reads_settings_at_parse(&self, statement: &Statement) -> bool {
+        let Known::Context(context, _) = &self.known else { return true };
+        match statement.shape.resolve(&self.shared.catalog.load(), context).footprint {
+            Ok(footprint) => {
+                let opaque = statement.shape.text.contains(['\'', '$']);
+                footprint.reads_settings_at_parse(statement.own_params, &statement.literals, opaque)
+            }
+            Err(_) => true,
+        }
+    }
+
     /// Appends the answer to an admin statement, without `ReadyForQuery`.
     pub(crate) fn answer_admin(&mut self, admin: &Result<Admin, String>, describe: bool) -> Step {
         if !self.is_idle() {
             return Step::Wait;
         }
-        if matches!(self.known, Known::Nothing) && self.status == backend::STATUS_IDLE {
+        if matches!(self.known, Known::Nothing | Known::Failed) && self.status == backend::STATUS_IDLE {
             self.ask_context();
             return Step::Wait;
         }
         let allowed = self.allowed();
         let context = match &self.known {
-            Known::Context(context) => Some(context.as_ref()),
+            Known::Context(context, _) => Some(context.as_ref()),
             _ => None,
         };
         let asker = admin::Asker {

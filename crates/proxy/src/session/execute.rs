@@ -7,6 +7,7 @@ use freshet_cache::{Entry, Lookup};
 use freshet_model::Reason;
 use freshet_sql::{Admin, Effect};
 use freshet_wire::pg::backend;
+use freshet_wire::pg::frontend::Parse;
 
 use crate::body::Body;
 use crate::registry::Statement;
@@ -15,7 +16,11 @@ use crate::session::batch::{self, Batch, Group};
 use crate::session::client::Step;
 use crate::session::decide::Execution;
 use crate::session::plan::Allowed;
-use crate::session::unit::{Ask, Fill};
+use crate::session::statements::ParsedUnder;
+use crate::session::unit::{Ask, Fill, Kind};
+
+/// Bytes of several answers in one batch beyond which it passes.
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 impl Session {
     /// Messages of the extended protocol at the start of the input, at a `Sync` boundary.
@@ -24,6 +29,7 @@ impl Session {
         let (outcome, bytes) = match batch::scan(input.bytes()) {
             Batch::Incomplete if !self.client.ended => (Ok(Step::Wait), 0),
             Batch::Incomplete | Batch::Other => (Err(Reason::MessageShape), 0),
+            Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
             Batch::Candidate { groups, bytes } => {
                 (self.candidate(&groups, input.bytes().get(..bytes).unwrap_or_default()), bytes)
             }
@@ -42,19 +48,47 @@ impl Session {
         }
     }
 
+    /// A statement is prepared. Only Freshet's own statements are answered here.
+    fn prepare(&mut self, parse: &Parse<'_>, describe: bool) -> Result<Step, Reason> {
+        let statement = self.shared.registry.statement(parse.query, parse.types)?;
+        let Some(admin) = &statement.admin else { return Err(Reason::MessageShape) };
+        if !self.is_idle() {
+            return Ok(Step::Wait);
+        }
+        let out = self.client.output.buffer();
+        match admin {
+            Ok(admin) => {
+                out.extend_from_slice(backend::PARSE_COMPLETE_FRAME);
+                if describe {
+                    backend::put_text_description(out, crate::admin::columns(admin));
+                }
+                let prepared = self.prepared(&statement);
+                self.statements.sent(parse.name, Some(prepared));
+            }
+            Err(message) => backend::put_error(out, "ERROR", "42601", message),
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
+        Ok(Step::Done)
+    }
+
     /// A batch that could be answered from the cache. Err: it passes.
     fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8]) -> Result<Step, Reason> {
+        let allowed = self.allowed();
+        let context = match allowed {
+            Allowed::Cache { context } => Some(context),
+            _ => None,
+        };
         let statements: Vec<Arc<Statement>> =
-            groups.iter().map(|group| self.statement_of(group)).collect::<Result<_, _>>()?;
+            groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
         if let ([group], [statement]) = (groups, statements.as_slice())
             && let Some(admin) = &statement.admin
         {
-            return Ok(self.answer_admin_batch(group, admin));
+            return Ok(self.answer_admin_batch(group, statement, admin));
         }
         if statements.iter().any(|s| s.shape.template.effect() != Effect::Pure) {
             return Err(Reason::NotSelect);
         }
-        let context = match self.allowed() {
+        let context = match allowed {
             Allowed::Cache { context } => context,
             Allowed::Pass(reason) => return Err(reason),
             Allowed::Ask => {
@@ -96,11 +130,37 @@ impl Session {
         Ok(Step::Done)
     }
 
-    fn statement_of(&self, group: &Group<'_>) -> Result<Arc<Statement>, Reason> {
+    fn statement_of(&mut self, group: &Group<'_>, context: Option<u32>) -> Result<Arc<Statement>, Reason> {
         match &group.parse {
             Some((parse, _)) => self.shared.registry.statement(parse.query, parse.types),
-            None => self.statements.get(group.bind.statement).cloned().ok_or(Reason::UnknownStatement),
+            None => self.prepared_statement(group.bind.statement, context),
         }
+    }
+
+    /// A statement prepared earlier, if its text means now what it meant then.
+    fn prepared_statement(&mut self, name: &[u8], context: Option<u32>) -> Result<Arc<Statement>, Reason> {
+        let era = self.statements.era();
+        let catalog = self.shared.catalog_version();
+        let Some(prepared) = self.statements.get(name) else { return Err(Reason::UnknownStatement) };
+        let statement = prepared.statement.clone();
+        let Some(context) = context else { return Ok(statement) };
+        if prepared.catalog != catalog {
+            return Err(Reason::CatalogStale); // it passes once, so that the server can refuse it
+        }
+        let same = match prepared.under {
+            ParsedUnder::Context(then) => then == context,
+            ParsedUnder::Era(then) => then == era,
+            ParsedUnder::Unknown => false,
+        };
+        if !same {
+            if self.reads_settings_at_parse(&statement) {
+                return Err(Reason::SettingsUnknown);
+            }
+            if let Some(prepared) = self.statements.get_mut(name) {
+                prepared.under = ParsedUnder::Context(context);
+            }
+        }
+        Ok(statement)
     }
 
     /// Answers all executions from the cache, unless answers are still owed before them.
@@ -114,6 +174,10 @@ impl Session {
         if groups.iter().any(|group| group.parse.is_some_and(|(parse, _)| !parse.name.is_empty())) {
             return Err(Reason::MessageShape);
         }
+        // Many large answers at once would not fit the output's bound.
+        if groups.len() > 1 && entries.iter().map(|e| e.payload.frames().len()).sum::<usize>() > BATCH_BYTES_MAX {
+            return Err(Reason::MessageShape);
+        }
         if !self.is_idle() {
             return Ok(Step::Wait);
         }
@@ -121,7 +185,8 @@ impl Session {
         for ((group, statement), entry) in groups.iter().zip(statements).zip(entries) {
             if let Some((_, message)) = group.parse {
                 self.client.output.put(backend::PARSE_COMPLETE_FRAME);
-                self.statements.kept_unnamed(statement, message);
+                let prepared = self.prepared(statement);
+                self.statements.kept_unnamed(prepared, message);
             }
             self.client.output.put(backend::BIND_COMPLETE_FRAME);
             self.client.output.put(entry.payload.frames());
@@ -142,20 +207,25 @@ impl Session {
     ) {
         self.catch_up_unnamed();
         self.ask(Ask::Proof);
-        self.open_unit(true, true);
+        self.open_unit(true, Kind::Batch);
         let unit = self.last_unit();
         unit.synced = true;
         unit.fills = fills;
         for (group, statement) in groups.iter().zip(statements) {
             if let Some((parse, _)) = &group.parse {
-                self.parse_sent(parse.name, Some(statement.clone()));
+                self.parse_sent(parse.name, Some(statement));
             }
         }
         self.upstream.output.put(messages);
         self.ask(Ask::End);
     }
 
-    fn answer_admin_batch(&mut self, group: &Group<'_>, admin: &Result<Admin, String>) -> Step {
+    fn answer_admin_batch(
+        &mut self,
+        group: &Group<'_>,
+        statement: &Arc<Statement>,
+        admin: &Result<Admin, String>,
+    ) -> Step {
         if !self.is_idle() {
             return Step::Wait;
         }
@@ -169,9 +239,11 @@ impl Session {
             self.client.output.buffer().truncate(before);
             return step;
         }
-        let status = self.status;
-        let ready = backend::READY_IDLE_FRAME.iter().take(backend::READY_BYTES - 1).copied();
-        self.client.output.buffer().extend(ready.chain([status]));
+        if let Some((Parse { name: b"", .. }, message)) = group.parse {
+            let prepared = self.prepared(statement);
+            self.statements.kept_unnamed(prepared, message);
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
         step
     }
 }

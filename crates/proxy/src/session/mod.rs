@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use freshet_cache::Floor;
-use freshet_model::{Nanos, Reason, Visible};
+use freshet_model::{CatalogVersion, Nanos, Reason, Visible};
 use freshet_wire::pg::frame::BadLength;
 use thiserror::Error;
 
@@ -66,12 +66,28 @@ pub(crate) enum SessionError {
 enum Known {
     /// It must be asked for.
     Nothing,
-    /// It is being asked for; the client waits.
-    Asked,
-    /// This.
-    Context(Arc<Context>),
+    /// The question failed once, perhaps by accident; it must be asked again.
+    Failed,
+    /// It is being asked for, perhaps again; the client waits.
+    Asked {
+        /// The question failed before.
+        again: bool,
+    },
+    /// This, under this catalogue: a later one may give the same settings another meaning.
+    Context(Arc<Context>, CatalogVersion),
     /// It cannot be known.
     Unknowable(Reason),
+}
+
+/// How far the client's side has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Not by a message.
+    Open,
+    /// It said goodbye: nothing after that is read.
+    Goodbye,
+    /// The upstream has been told that nothing more comes.
+    Told,
 }
 
 /// A session.
@@ -87,6 +103,8 @@ struct Session {
     /// The transaction status of the last `ReadyForQuery`.
     status: u8,
     known: Known,
+    /// The catalogue in use when the context was asked for.
+    asked_under: CatalogVersion,
     /// The server this connection leads to.
     server: Option<ServerIdentity>,
     /// The stream's identity that `server` was compared with, and the verdict.
@@ -99,6 +117,10 @@ struct Session {
     passing: Option<Reason>,
     /// The next `Sync` is swallowed by the server's COPY mode.
     absorb_sync: bool,
+    /// A statement of the open transaction may have changed the catalogue.
+    catalog_dirty: bool,
+    /// When the server's process last read its configuration, as of the last context.
+    configuration: Option<String>,
     /// Bytes of the client's current message that pass unseen.
     client_rest: usize,
     /// Bytes of the server's current message still to come, and what becomes of them.
@@ -110,8 +132,8 @@ struct Session {
     complete: Vec<Fill>,
     /// Scratch for keys.
     key: Vec<u8>,
-    /// The client said goodbye.
-    closing: bool,
+    /// How far the client's side has ended.
+    ending: Ending,
 }
 
 impl Session {
@@ -132,19 +154,32 @@ impl Session {
                 let _ = self.upstream.flush().await;
                 return Ok(self.client.flush().await?);
             }
+            if self.client_is_drained() && self.upstream.output.is_empty() {
+                self.ending = Ending::Told;
+                self.upstream.shut_down().await?;
+            }
             self.exchange().await?;
         }
     }
 
-    /// Everything that can be done has been done.
+    /// The server has ended the connection, as it does once it has answered everything and the client sends no more.
     fn is_over(&self) -> bool {
-        let upstream_gone = self.upstream.ended && !self.client.output.is_high();
-        let client_gone = self.client.ended && self.units.is_empty();
-        self.closing || upstream_gone || client_gone
+        self.upstream.ended && !self.client.output.is_high()
+    }
+
+    /// The client has ended and nothing of what it sent is left to be handled.
+    fn client_is_drained(&self) -> bool {
+        let waits = !self.units.is_empty() || matches!(self.known, Known::Asked { .. });
+        let high = self.client.output.is_high() || self.upstream.output.is_high();
+        // What is left while nothing is waited for is a piece of a message.
+        let handled = self.client_rest == 0 && (self.client.input.bytes().is_empty() || !(waits || high));
+        self.ending == Ending::Goodbye || (self.ending == Ending::Open && self.client.ended && handled)
     }
 
     /// Writes what waits and reads what comes: at least one of it.
     async fn exchange(&mut self) -> io::Result<()> {
+        // Once the client has ended, an emptied output is what the next step waits for.
+        let ended = self.client.ended || self.ending == Ending::Goodbye;
         std::future::poll_fn(|cx| {
             let mut progress = false;
             for peer in [&mut self.upstream, &mut self.client] {
@@ -153,7 +188,7 @@ impl Session {
                     if let Poll::Ready(sent) = peer.poll_send(cx) {
                         sent?;
                     }
-                    progress |= high && !peer.output.is_high();
+                    progress |= (high && !peer.output.is_high()) || (ended && peer.output.is_empty());
                 }
             }
             if !self.client.output.is_high()

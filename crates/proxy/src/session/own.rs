@@ -31,7 +31,7 @@ impl Session {
         if !*prepared {
             let sql = match ask {
                 Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::text".to_owned(),
-                Ask::End => "SELECT pg_catalog.pg_current_wal_insert_lsn()::text".to_owned(),
+                Ask::End => format!("SELECT pg_catalog.pg_current_wal_insert_lsn()::text, {}", context::CONFIGURATION),
                 _ => context::question(self.server.is_none()),
             };
             // Close first: the name may exist after all, and closing what does not exist is no error.
@@ -47,7 +47,8 @@ impl Session {
 
     /// Asks for the session's context; the client waits for the answer.
     pub(crate) fn ask_context(&mut self) {
-        self.known = Known::Asked;
+        self.known = Known::Asked { again: matches!(self.known, Known::Failed) };
+        self.asked_under = self.shared.catalog_version();
         self.ask(Ask::Context);
     }
 

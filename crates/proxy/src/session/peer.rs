@@ -160,6 +160,11 @@ impl Peer {
         Ok(true)
     }
 
+    /// Tells the peer that nothing more will be sent.
+    pub(crate) async fn shut_down(&mut self) -> io::Result<()> {
+        tokio::io::AsyncWriteExt::shutdown(&mut self.socket).await
+    }
+
     /// Sends all that waits.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         std::future::poll_fn(|cx| self.poll_send(cx)).await

@@ -16,7 +16,7 @@ use crate::session::Session;
 use crate::session::client::Step;
 use crate::session::decide::Execution;
 use crate::session::plan::{self, Allowed};
-use crate::session::unit::{Ask, Fill};
+use crate::session::unit::{Ask, Fill, Kind};
 
 impl Session {
     /// A `Query` at the start of the input.
@@ -62,9 +62,7 @@ impl Session {
         if let Some(admin) = &statement.admin {
             let step = self.answer_admin(admin, true);
             if step == Step::Done {
-                let status = self.status;
-                let ready = backend::READY_IDLE_FRAME.iter().take(backend::READY_BYTES - 1).copied();
-                self.client.output.buffer().extend(ready.chain([status]));
+                backend::put_ready(self.client.output.buffer(), self.status);
             }
             return step;
         }
@@ -102,7 +100,7 @@ impl Session {
 
     fn fill_query(&mut self, message: &[u8], fill: Fill) {
         self.ask(Ask::Proof);
-        self.open_unit(true, false);
+        self.open_unit(true, Kind::Query);
         self.last_unit().fills.push(Some(fill));
         self.statements.query_sent();
         self.upstream.output.put(message);
@@ -122,7 +120,7 @@ impl Session {
     fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
         self.note_passed(statement, reason);
         let effect = self.effect_of(statement);
-        self.open_unit(true, false);
+        self.open_unit(true, Kind::Query);
         self.statements.query_sent();
         self.effect(effect);
     }

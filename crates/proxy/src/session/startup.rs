@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::session::peer::Peer;
-use crate::session::unit::{ClientUnit, Unit};
+use crate::session::unit::{ClientUnit, Kind, Unit};
 use crate::session::{Known, Session, SessionError};
 use crate::shared::Shared;
 
@@ -125,7 +125,7 @@ async fn converse(
 impl Session {
     fn new(client: Peer, upstream: Peer, shared: Arc<Shared>, worker: usize) -> Self {
         // The start-up is a unit of the client's: it ends with the first ReadyForQuery.
-        let units = VecDeque::from([Unit::Client(ClientUnit { is_startup: true, ..ClientUnit::default() })]);
+        let units = VecDeque::from([Unit::Client(ClientUnit { kind: Kind::Startup, ..ClientUnit::default() })]);
         Self {
             shared,
             worker,
@@ -135,6 +135,7 @@ impl Session {
             impure: 1,
             status: backend::STATUS_IDLE,
             known: Known::Nothing,
+            asked_under: freshet_model::CatalogVersion::default(),
             server: None,
             compared: None,
             user: String::new(),
@@ -143,13 +144,15 @@ impl Session {
             own: crate::session::own::OwnStatements::default(),
             passing: None,
             absorb_sync: false,
+            catalog_dirty: false,
+            configuration: None,
             client_rest: 0,
             upstream_rest: 0,
             upstream_way: crate::session::upstream::Way::default(),
             proof: None,
             complete: Vec::new(),
             key: Vec::with_capacity(frame::HEADER_BYTES * 64),
-            closing: false,
+            ending: crate::session::Ending::Open,
         }
     }
 }

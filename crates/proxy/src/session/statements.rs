@@ -5,6 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use freshet_model::CatalogVersion;
+
 use crate::registry::Statement;
 
 /// Named statements remembered per session; further ones pass.
@@ -22,23 +24,72 @@ pub(crate) enum Unnamed {
     Dropped,
 }
 
+/// Under which settings a statement was parsed: its constants were read under them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParsedUnder {
+    /// This context.
+    Context(u32),
+    /// The context, whichever it is, that the session has had since it last could change ([`Statements::era`]).
+    Era(u64),
+    /// Not known.
+    Unknown,
+}
+
+/// A prepared statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) under: ParsedUnder,
+    /// The catalogue under which the server last took it. Under a later one it may refuse it ("cached plan must not
+    /// change result type"), so it passes once.
+    pub(crate) catalog: CatalogVersion,
+}
+
 /// The statements.
 #[derive(Debug, Default)]
 pub(crate) struct Statements {
-    named: HashMap<Box<[u8]>, Arc<Statement>>,
-    unnamed: Option<Arc<Statement>>,
+    named: HashMap<Box<[u8]>, Prepared>,
+    unnamed: Option<Prepared>,
+    /// Counts the times that the session's settings could have changed.
+    era: u64,
     unnamed_state: Unnamed,
     /// The `Parse` that the upstream has not seen; kept to avoid an allocation per hit.
     unsent_parse: Vec<u8>,
 }
 
 impl Statements {
-    pub(crate) fn get(&self, name: &[u8]) -> Option<&Arc<Statement>> {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Prepared> {
         if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
     }
 
+    pub(crate) fn get_mut(&mut self, name: &[u8]) -> Option<&mut Prepared> {
+        if name.is_empty() { self.unnamed.as_mut() } else { self.named.get_mut(name) }
+    }
+
+    pub(crate) fn era(&self) -> u64 {
+        self.era
+    }
+
+    /// The session's settings may change from here on; `context` is what they were, if known.
+    pub(crate) fn settings_may_change(&mut self, context: Option<u32>) {
+        let era = ParsedUnder::Era(self.era);
+        if let Some(context) = context {
+            for prepared in self.named.values_mut().chain(&mut self.unnamed).filter(|p| p.under == era) {
+                prepared.under = ParsedUnder::Context(context);
+            }
+        }
+        self.era += 1;
+    }
+
+    /// The server took the statement under this catalogue.
+    pub(crate) fn confirm(&mut self, name: &[u8], catalog: CatalogVersion) {
+        if let Some(prepared) = self.get_mut(name) {
+            prepared.catalog = catalog;
+        }
+    }
+
     /// `Parse` went upstream.
-    pub(crate) fn sent(&mut self, name: &[u8], statement: Option<Arc<Statement>>) {
+    pub(crate) fn sent(&mut self, name: &[u8], statement: Option<Prepared>) {
         if name.is_empty() {
             self.unnamed = statement;
             self.unnamed_state = Unnamed::InStep;
@@ -50,8 +101,8 @@ impl Statements {
     }
 
     /// `Parse` of the unnamed statement was answered from here.
-    pub(crate) fn kept_unnamed(&mut self, statement: &Arc<Statement>, parse: &[u8]) {
-        self.unnamed = Some(statement.clone());
+    pub(crate) fn kept_unnamed(&mut self, statement: Prepared, parse: &[u8]) {
+        self.unnamed = Some(statement);
         self.unnamed_state = Unnamed::Unsent;
         self.unsent_parse.clear();
         self.unsent_parse.extend_from_slice(parse);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::FillPermit;
-use freshet_model::Nanos;
+use freshet_model::{CatalogVersion, Nanos};
 
 use crate::body::Body;
 use crate::registry::Shape;
@@ -41,34 +41,62 @@ pub(crate) enum Ask {
     UnnamedStatement,
 }
 
+/// What the client sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The start-up: the session has read nothing yet.
+    Startup,
+    /// `Query` or `FunctionCall`.
+    #[default]
+    Query,
+    /// Messages of the extended protocol.
+    Batch,
+    /// A `Sync` alone.
+    Sync,
+    /// Messages whose `ReadyForQuery` cannot be counted: everything is forwarded from here on.
+    Raw,
+}
+
 /// The client's messages up to a `Sync` or `Query`.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
 pub(crate) struct ClientUnit {
-    /// The start-up: the session has read nothing yet.
-    pub(crate) is_startup: bool,
+    /// What they are.
+    pub(crate) kind: Kind,
     /// Nothing in it can write or change the session.
     pub(crate) pure: bool,
     /// Something in it may have changed the catalogue.
     pub(crate) forgets: bool,
-    /// Extended protocol.
-    pub(crate) extended: bool,
-    /// Its `Sync` has been sent.
-    pub(crate) synced: bool,
     /// An error came.
     pub(crate) failed: bool,
+    /// An `Execute` that is not kept is in it.
+    pub(crate) executes: bool,
+    /// Its `Sync` has been sent.
+    pub(crate) synced: bool,
     /// Statements whose `Parse` is in it: unknown again if the unit fails.
     pub(crate) parsed: Vec<Box<[u8]>>,
+    /// Statements whose `Bind` is in it, and the catalogue then: good under it if the unit succeeds.
+    pub(crate) bound: Vec<(Box<[u8]>, CatalogVersion)>,
     /// One per execution, None for those not to be kept.
     pub(crate) fills: Vec<Option<Fill>>,
-    /// The execution whose answer comes now; counted by `BindComplete` (from 1) in the extended protocol.
+    /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
     pub(crate) execution: usize,
 }
 
 impl ClientUnit {
+    /// Its answers may say something of the database's state: not so a login, a `Sync` alone or statements that are
+    /// only prepared.
+    pub(crate) fn tells_of_data(&self) -> bool {
+        match self.kind {
+            Kind::Startup | Kind::Sync => false,
+            Kind::Query | Kind::Raw => true,
+            Kind::Batch => self.executes || !self.fills.is_empty(),
+        }
+    }
+
     /// The fill whose answer comes now.
     pub(crate) fn current_fill(&mut self) -> Option<&mut Option<Fill>> {
-        let at = if self.extended { self.execution.checked_sub(1)? } else { 0 };
+        let at = if self.kind == Kind::Batch { self.execution.checked_sub(1)? } else { 0 };
         self.fills.get_mut(at)
     }
 }

@@ -2,14 +2,14 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::{End, Lsn, Visible};
+use freshet_model::{End, Lsn, Reason, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 
 use crate::body::Body;
 use crate::context::Answer;
 use crate::session::own::OwnStatements;
-use crate::session::unit::{Ask, ClientUnit, Fill, Unit};
+use crate::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::session::{Known, Session, SessionError};
 use crate::shared::ServerIdentity;
 
@@ -41,7 +41,7 @@ impl Session {
             let input = self.upstream.input.bytes();
             let head = frame::header(input).map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
             let Some(head) = head else { break };
-            if head.tag == backend::READY || self.is_own_row(head) {
+            if head.tag == backend::READY || self.is_own_answer(head) {
                 let Some(message) = input.get(..head.frame_bytes) else {
                     if head.frame_bytes > OWN_ROW_BYTES_MAX {
                         return Err(SessionError::ServerMisbehaved("an own statement's row is too long"));
@@ -51,6 +51,9 @@ impl Session {
                 if head.tag == backend::READY {
                     let status = message.last().copied().unwrap_or(backend::STATUS_IDLE);
                     self.upstream_way = if self.ready(status) { Way::Forward } else { Way::Swallow };
+                } else if head.tag == backend::ERROR {
+                    // The last words of a server that ends the connection are for the client.
+                    self.upstream_way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
                 } else if let Some(Unit::Own { row, .. }) = self.units.front_mut() {
                     *row = Some(message.into());
                     self.upstream_way = Way::Swallow;
@@ -87,8 +90,9 @@ impl Session {
         count > 0
     }
 
-    fn is_own_row(&self, head: Header) -> bool {
-        head.tag == backend::DATA_ROW && matches!(self.units.front(), Some(Unit::Own { .. }))
+    /// It is needed whole: a row, or an error that may be fatal, of a statement of Freshet's own.
+    fn is_own_answer(&self, head: Header) -> bool {
+        matches!(head.tag, backend::DATA_ROW | backend::ERROR) && matches!(self.units.front(), Some(Unit::Own { .. }))
     }
 
     /// Decides what becomes of a message other than `ReadyForQuery`.
@@ -98,6 +102,9 @@ impl Session {
             // It tells of a commit that the client may look for at once.
             self.raise_floor();
         }
+        if head.tag == backend::PARAMETER_STATUS && matches!(self.known, Known::Context(..)) {
+            self.settings_may_change();
+        }
         match self.units.front_mut() {
             _ if asynchronous => Way::Forward,
             // Nothing is owed: a fatal error such as the server's shutdown.
@@ -105,17 +112,31 @@ impl Session {
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
                 let way = client_message(unit, head.tag);
-                if head.tag == backend::COPY_IN && unit.extended && unit.synced {
-                    self.absorb_sync = true;
+                if head.tag == backend::COPY_IN && unit.kind == Kind::Batch && unit.synced {
+                    self.copy_swallows_sync();
                 }
                 way
             }
         }
     }
 
+    /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data
+    /// ends the unit. That one may have been sent already.
+    fn copy_swallows_sync(&mut self) {
+        match self.units.get(1) {
+            Some(Unit::Client(unit)) if unit.kind == Kind::Sync => {
+                self.units.remove(1);
+            }
+            _ => self.absorb_sync = true,
+        }
+    }
+
     /// The front unit's `ReadyForQuery`; true if it is the client's.
     fn ready(&mut self, status: u8) -> bool {
         self.status = status;
+        if matches!(self.units.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
+            return true;
+        }
         match self.units.pop_front() {
             None => true,
             Some(Unit::Client(unit)) => {
@@ -130,15 +151,21 @@ impl Session {
     }
 
     fn client_unit_done(&mut self, unit: ClientUnit) {
-        if !unit.is_startup {
+        self.absorb_sync = false;
+        if unit.tells_of_data() {
             self.raise_floor();
         }
-        if unit.forgets {
-            self.floor.catalog_since = self.floor.since;
+        // What a transaction does to the catalogue shows when it commits.
+        self.catalog_dirty |= unit.forgets;
+        if self.catalog_dirty {
+            self.floor.catalog_since = self.now();
+            self.catalog_dirty = self.status != backend::STATUS_IDLE;
         }
         if unit.failed {
-            for name in &unit.parsed {
-                self.statements.forget(name);
+            self.unit_failed(&unit);
+        } else {
+            for (name, catalog) in &unit.bound {
+                self.statements.confirm(name, *catalog);
             }
         }
         if !unit.pure {
@@ -149,6 +176,20 @@ impl Session {
         if proof.is_some() {
             self.proof = proof;
             self.complete.extend(unit.fills.into_iter().flatten().filter(|fill| fill.complete));
+        }
+    }
+
+    /// Its statements may not exist, and what later units bind may be other statements than they were taken for.
+    fn unit_failed(&mut self, unit: &ClientUnit) {
+        for name in &unit.parsed {
+            self.statements.forget(name);
+        }
+        if !unit.parsed.is_empty() {
+            for later in &mut self.units {
+                if let Unit::Client(later) = later {
+                    later.fills.clear();
+                }
+            }
         }
     }
 
@@ -168,13 +209,13 @@ impl Session {
         match ask {
             Ask::UnnamedStatement => {}
             Ask::Proof => self.proof = first.and_then(Visible::parse),
-            Ask::End => self.end_known(first.and_then(Lsn::parse)),
+            Ask::End => self.end_known(first.and_then(Lsn::parse), columns.get(1).copied().flatten()),
             Ask::Context => self.context_known(Answer::read(&columns)),
         }
     }
 
     /// Installs what is complete and sets the floor.
-    fn end_known(&mut self, end: Option<Lsn>) {
+    fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>) {
         let Some(lsn) = end.map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes())) else {
             self.complete.clear();
             return;
@@ -182,6 +223,12 @@ impl Session {
         // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
         self.floor.end = self.shared.cache.epoch().map(|epoch| End { epoch, lsn });
         let Some(proof) = self.proof.take() else { return };
+        if configuration.is_none() || configuration != self.configuration.as_deref().map(str::as_bytes) {
+            // Read under another configuration than the context was: the answer belongs to no known key.
+            self.complete.clear();
+            self.settings_may_change();
+            return;
+        }
         let now = self.now();
         for fill in self.complete.drain(..) {
             let Fill { permit, shape, frames, started, .. } = fill;
@@ -192,9 +239,14 @@ impl Session {
 
     fn context_known(&mut self, answer: Option<Answer>) {
         let Some(mut answer) = answer else {
-            self.known = Known::Unknowable(freshet_model::Reason::SettingsUnknown);
+            // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
+            self.known = match self.known {
+                Known::Asked { again: false } => Known::Failed,
+                _ => Known::Unknowable(Reason::SettingsUnknown),
+            };
             return;
         };
+        self.configuration = Some(std::mem::take(&mut answer.configuration));
         if let Some(system_id) = answer.system_id.take() {
             self.server = Some(ServerIdentity {
                 system_id,
@@ -204,7 +256,7 @@ impl Session {
         }
         self.user.clone_from(&answer.session_user);
         self.known = match self.shared.contexts.intern(answer) {
-            Ok(context) => Known::Context(context),
+            Ok(context) => Known::Context(context, self.asked_under),
             Err(reason) => Known::Unknowable(reason),
         };
     }

@@ -17,6 +17,8 @@ pub const ERROR: u8 = b'E';
 pub const NOTICE: u8 = b'N';
 /// `NotificationResponse`
 pub const NOTIFICATION: u8 = b'A';
+/// `ParameterDescription`
+pub const PARAMETER_DESCRIPTION: u8 = b't';
 /// `ParameterStatus`
 pub const PARAMETER_STATUS: u8 = b'S';
 /// `ParseComplete`
@@ -32,9 +34,6 @@ pub const PARSE_COMPLETE_FRAME: &[u8] = b"1\0\0\0\x04";
 pub const BIND_COMPLETE_FRAME: &[u8] = b"2\0\0\0\x04";
 /// A whole `ReadyForQuery` frame outside a transaction block.
 pub const READY_IDLE_FRAME: &[u8] = b"Z\0\0\0\x05I";
-
-/// Bytes of a `ReadyForQuery` frame.
-pub const READY_BYTES: usize = 6;
 
 /// Outside a transaction block.
 pub const STATUS_IDLE: u8 = b'I';
@@ -56,6 +55,12 @@ pub fn data_row(frame: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
     Ok(columns)
 }
 
+/// Whether a whole `ErrorResponse` frame says that the connection ends (its `V` field is not translated).
+pub fn is_fatal(frame: &[u8]) -> bool {
+    let fields = frame.get(HEADER_BYTES..).unwrap_or_default();
+    fields.split(|byte| *byte == 0).any(|field| matches!(field, b"VFATAL" | b"VPANIC"))
+}
+
 /// Appends an `ErrorResponse`.
 pub fn put_error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, message: &str) {
     put(out, ERROR, |out| {
@@ -67,22 +72,41 @@ pub fn put_error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, message: &st
     });
 }
 
+/// Appends `ReadyForQuery` with a transaction status.
+pub fn put_ready(out: &mut Vec<u8>, status: u8) {
+    put(out, READY, |out| out.push(status));
+}
+
+fn put_row_description(out: &mut Vec<u8>, columns: &[&str]) {
+    const TEXT_OID: u32 = 25;
+    put(out, ROW_DESCRIPTION, |out| {
+        out.extend_from_slice(&count(columns.len()));
+        for name in columns {
+            put_cstr(out, name.as_bytes());
+            out.extend_from_slice(&[0; 6]); // no table, no column number
+            out.extend_from_slice(&TEXT_OID.to_be_bytes());
+            out.extend_from_slice(&(-1_i16).to_be_bytes()); // variable length
+            out.extend_from_slice(&(-1_i32).to_be_bytes()); // no modifier
+            out.extend_from_slice(&[0; 2]); // text format
+        }
+    });
+}
+
+fn count(n: usize) -> [u8; 2] {
+    u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes()
+}
+
+/// Appends the description of a statement without parameters whose columns are text: `ParameterDescription` and
+/// `RowDescription`.
+pub fn put_text_description(out: &mut Vec<u8>, columns: &[&str]) {
+    put(out, PARAMETER_DESCRIPTION, |out| out.extend_from_slice(&[0; 2]));
+    put_row_description(out, columns);
+}
+
 /// Appends a result of text columns: `RowDescription` if wanted, the rows, `CommandComplete`.
 pub fn put_text_result(out: &mut Vec<u8>, columns: &[&str], rows: &[Vec<String>], describe: bool) {
-    const TEXT_OID: u32 = 25;
-    let count = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes();
     if describe {
-        put(out, ROW_DESCRIPTION, |out| {
-            out.extend_from_slice(&count(columns.len()));
-            for name in columns {
-                put_cstr(out, name.as_bytes());
-                out.extend_from_slice(&[0; 6]); // no table, no column number
-                out.extend_from_slice(&TEXT_OID.to_be_bytes());
-                out.extend_from_slice(&(-1_i16).to_be_bytes()); // variable length
-                out.extend_from_slice(&(-1_i32).to_be_bytes()); // no modifier
-                out.extend_from_slice(&[0; 2]); // text format
-            }
-        });
+        put_row_description(out, columns);
     }
     for row in rows {
         put(out, DATA_ROW, |out| {
@@ -120,5 +144,9 @@ mod tests {
         out.clear();
         put_error(&mut out, "FATAL", "08006", "no");
         assert_eq!(out, b"E\0\0\0\x1eSFATAL\0VFATAL\0C08006\0Mno\0\0");
+        assert!(is_fatal(&out));
+        out.clear();
+        put_error(&mut out, "ERROR", "42601", "VFATAL");
+        assert!(!is_fatal(&out));
     }
 }

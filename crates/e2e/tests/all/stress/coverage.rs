@@ -12,6 +12,8 @@ use super::{Random, Stage};
 
 /// How long the reads go on after the commit: past D.
 const AFTER: Duration = Duration::from_millis(2500);
+/// Rows of one table, each with its own entry.
+const ROWS: i32 = 6;
 const ROW: Row = Row { grp: 0, kind: 0 };
 
 /// Makes table after table.
@@ -35,19 +37,26 @@ impl Founder {
 
     async fn one_table(&mut self, stage: &Stage) -> Result<()> {
         let number = self.number;
-        let key: KeyId = ("young", number);
+        let keys: Vec<KeyId> = (0..ROWS).map(|row| ("young", number * ROWS + row)).collect();
         self.execute(&format!("create table young_{number} (id int primary key, ver int not null)")).await?;
-        self.execute(&format!("insert into young_{number} values ({number}, 0)")).await?;
-        stage.ledger().insert(key, Some(ROW));
+        for key in &keys {
+            self.execute(&format!("insert into young_{number} values ({}, 0)", key.1)).await?;
+            stage.ledger().insert(*key, Some(ROW));
+        }
         self.execute("begin").await?;
-        let version = stage.ledger().begin(key, Some(ROW), false);
-        self.execute(&format!("update young_{number} set ver = {version}")).await?;
-        let hold = Duration::from_millis(1000 + self.random.below(2500));
-        self.read_for(stage, key, hold).await?;
+        for key in &keys {
+            stage.ledger().begin(*key, Some(ROW), false);
+        }
+        self.execute(&format!("update young_{number} set ver = 1")).await?;
+        // Long enough for Freshet to find the table and, without a barrier, to cache what it holds.
+        let hold = Duration::from_millis(2500 + self.random.below(1500));
+        self.read_for(stage, &keys, hold).await?;
         self.execute("commit").await?;
-        stage.ledger().acknowledge(key);
-        stage.count_writes(1);
-        self.read_for(stage, key, AFTER).await?;
+        for key in &keys {
+            stage.ledger().acknowledge(*key);
+        }
+        stage.count_writes(keys.len() as u64);
+        self.read_for(stage, &keys, AFTER).await?;
         self.execute(&format!("drop table young_{number}")).await
     }
 
@@ -55,11 +64,14 @@ impl Founder {
         self.direct.batch_execute(sql).await.with_context(|| sql.to_owned())
     }
 
-    async fn read_for(&mut self, stage: &Stage, key: KeyId, time: Duration) -> Result<()> {
-        let (_, number) = key;
-        let sql = format!("select ver from young_{number} where id = {number}");
+    async fn read_for(&mut self, stage: &Stage, keys: &[KeyId], time: Duration) -> Result<()> {
         let end = Instant::now() + time;
-        while Instant::now() < end && !stage.has_violations() {
+        for key in keys.iter().cycle() {
+            if Instant::now() >= end || stage.has_violations() {
+                break;
+            }
+            let (key, number) = (*key, self.number);
+            let sql = format!("select ver from young_{number} where id = {}", key.1);
             let asked = Instant::now();
             let rows = ask(&self.through, &sql, true).await?;
             let span = Span { asked, answered: Instant::now() };
@@ -67,7 +79,7 @@ impl Founder {
             if let Err(what) = check(stage, key, &rows, span) {
                 stage.violated(format!("{sql}\n  {what}"));
             }
-            tokio::time::sleep(Duration::from_millis(10 + self.random.below(20))).await;
+            tokio::time::sleep(Duration::from_millis(20 + self.random.below(40))).await;
         }
         Ok(())
     }
