@@ -48,4 +48,5 @@ soak: setup
 	FRESHET_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --package freshet-e2e --locked -- stress --nocapture --test-threads 1
 
 bench: setup
-	script/bench $(ARGS)
+	$(CARGO) build --release --package freshet --locked
+	FRESHET_BIN=$(TARGET_DIR)/release/freshet script/bench $(ARGS)

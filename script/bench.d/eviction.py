@@ -2,8 +2,8 @@
 
 A reader, in a process of its own, asks for one cached row as fast as it can; a writer changes that row directly on the
 database. Both read the same monotonic clock. The figure of a sample is the time at which the first answer with the new
-value arrived, minus the time at which the writer had its acknowledgement: negative where the reader saw the commit before
-the writer knew of it. It includes the miss that fetches the new value. The last answer with the old value gives a
+value arrived, minus the time at which the writer had its acknowledgement: negative where the reader saw the commit
+before the writer knew of it. It includes the miss that fetches the new value. The last answer with the old value gives a
 second figure: how long the old value was served after the acknowledgement (none where it never was).
 """
 

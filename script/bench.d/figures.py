@@ -38,7 +38,7 @@ def family(pid):
 
 
 def cpu_us(pid):
-    """Microseconds of processor time of a process, its live descendants and those that have ended and were waited for."""
+    """Microseconds of processor time of a process and all its descendants, those that have ended included."""
     total = 0
     for member in family(pid):
         try:

@@ -76,7 +76,11 @@ class Pgbench:
             "point-select-each": ["\\set id :id + 1", POINT + ";"],
             "never-cached": [f"\\set id random(1, {HOT_ROWS})", NEVER_CACHED + ";"],
             # :base moves on from round to round, so that no key is asked for twice.
-            "miss": ["\\set n :n + 1", "\\set id :base + :n * :clients + :client_id", "SELECT v FROM once WHERE id = :id;"],
+            "miss": [
+                "\\set n :n + 1",
+                "\\set id :base + :n * :clients + :client_id",
+                "SELECT v FROM once WHERE id = :id;",
+            ],
             "miss-uncached": [
                 "\\set n :n + 1",
                 "\\set id :base + :n * :clients + :client_id",
@@ -138,9 +142,10 @@ class Sysbench:
         """Makes the table sbtest1, which the point selects of pgbench read as well."""
         _run([*self._command(port), "prepare"], self.directory, 60)
 
-    def round(self, port, protocol, clients, seconds):
-        command = [*self._command(port), f"--db-ps-mode={self.protocols[protocol]}", "--skip-trx=on"]
-        command += ["--rand-type=uniform", "--percentile=95", f"--threads={clients}", f"--time={seconds}", "run"]
+    def round(self, port, protocol, clients, seconds, each=None):
+        limit = [f"--events={each * clients}", "--time=0"] if each else [f"--time={seconds}"]
+        command = [*self._command(port), *limit, f"--db-ps-mode={self.protocols[protocol]}", "--skip-trx=on"]
+        command += ["--rand-type=uniform", "--percentile=95", f"--threads={clients}", "run"]
         text = _run(command, self.directory, seconds)
         return Outcome(
             int(_number(r"transactions:\s+(\d+)", text)),

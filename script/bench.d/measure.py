@@ -39,19 +39,26 @@ class Bench:
         self.rounds, self.seconds = options.rounds, options.seconds
 
     def cell(self, name, tool, protocol, clients, run, targets=None):
-        """Runs the rounds of one row group of a table: `run(target)` is one round and returns an Outcome."""
+        """Runs the rounds of one row group of a table: `run(target, each)` is one round and returns an Outcome.
+
+        With `each` it is one of that many transactions per connection: what connecting and the first of everything
+        cost, which summary() takes off.
+        """
         results = {}
         # Peers are for orientation: one number of connections is enough.
         targets = targets or (self.targets if clients == PEER_CLIENTS else self.targets[:2])
         for number in range(self.rounds):
             for target in targets:
                 try:
-                    measured = self._round(target, run)
+                    result = results.setdefault(target.target, {"rounds": []})
+                    if "connect" not in result:
+                        result["connect"] = self._round(target, lambda target: run(target, 1))
+                    measured = self._round(target, lambda target: run(target, None))
                 except (LoadFailed, subprocess.TimeoutExpired) as error:
                     say(f"  {name} {protocol} {clients} {target.target}: failed: {error}")
-                    results.setdefault(target.target, {"failed": str(error), "rounds": []})
+                    result["failed"] = str(error)
                     continue
-                results.setdefault(target.target, {"rounds": []})["rounds"].append(measured)
+                result["rounds"].append(measured)
         rates = {t: [round(r["transactions"] / r["seconds"]) for r in v["rounds"]] for t, v in results.items()}
         say(f"  {name:<14} {tool:<8} {protocol:<8} {clients:>3} connections  transactions/s {rates}")
         return {"workload": name, "tool": tool, "protocol": protocol, "clients": clients, "targets": results}
@@ -134,8 +141,10 @@ def summary(cell, target, statements):
         "queries": queries,
         "others_cores": max(r["others_cores"] for r in rounds),
     }
+    connect = cell["targets"][target]["connect"]
+    later = queries - len(rounds) * connect["transactions"] * statements
     for name in ("postgres_us", "proxy_us", "client_us"):
-        row[name] = sum(r.get(name, 0) for r in rounds) / queries
+        row[name] = (sum(r.get(name, 0) for r in rounds) - len(rounds) * connect.get(name, 0)) / later
     if "hits" in rounds[0]:
         for name in COUNTERS:
             row[name] = sum(r[name] for r in rounds)
@@ -150,9 +159,8 @@ def syscalls(bench, pgbench, workload, protocol, base, seconds=1):
     if strace is None:
         return None
     output = bench.freshet.directory / "strace.txt"
-    tracer = subprocess.Popen(
-        [strace, "-c", "-f", "-o", output, "-p", str(bench.freshet.pid)], stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    command = [strace, "-c", "-f", "-o", output, "-p", str(bench.freshet.pid)]
+    tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         time.sleep(0.5)
         outcome = pgbench.round(bench.freshet.port, workload, protocol, 4, seconds, base=base)
@@ -169,7 +177,7 @@ def syscalls(bench, pgbench, workload, protocol, base, seconds=1):
 
 
 def compare_answers(bench, count=40):
-    """Asks the five statements of title-5 direct and, twice, through Freshet; (answers compared, those that differed)."""
+    """Asks the statements of title-5 direct and, twice, through Freshet; (answers compared, those that differed)."""
     direct, through = Client(bench.postgres.port), Client(bench.freshet.port)
     compared = wrong = 0
     for number in range(1, count + 1):

@@ -3,7 +3,6 @@
 import json
 import os
 import platform
-import statistics
 import subprocess
 from pathlib import Path
 
@@ -58,15 +57,15 @@ def workload_table(cells, statements):
         for target, result in cell["targets"].items():
             row = measure.summary(cell, target, statements)
             if row is None:
-                rows.append([cell["protocol"], cell["clients"], target, f"failed: {result['failed'].splitlines()[-1][:80]}"]
-                            + [""] * 8)
+                failure = f"failed: {result['failed'].splitlines()[-1][:80]}"
+                rows.append([cell["protocol"], cell["clients"], target, failure] + [""] * 8)
                 continue
             ratio = "" if target == "direct" or not direct else f"{row['tps'] / direct['tps']:.2f}"
             cached = "hits" in row
             rows.append([
                 cell["protocol"], cell["clients"], target,
-                f"{row['tps']:,.0f} ({row['tps_min']:,.0f}–{row['tps_max']:,.0f})", ratio, _number(row["average_ms"], 3),
-                _number(row["p95_ms"], 3), _number(row["postgres_us"], 1),
+                f"{row['tps']:,.0f} ({row['tps_min']:,.0f}–{row['tps_max']:,.0f})", ratio,
+                _number(row["average_ms"], 3), _number(row["p95_ms"], 3), _number(row["postgres_us"], 1),
                 "" if target == "direct" else _number(row["proxy_us"], 1), _number(row["client_us"], 1),
                 f"{row['hit_ratio']:.2%}" if cached else "", f"{row['fills']:,.0f}" if cached else "",
             ])
@@ -82,14 +81,16 @@ def _pick(cells, workload, protocol, tool="pgbench", clients=16):
 def aims(cells):
     """[(aim, measured, reached)] at 16 connections."""
     found = []
-    for tool, workload, statements in (("pgbench", "point-select", 1), ("sysbench", "point-select", 1), ("pgbench", "title-5", 5)):
+    hits = (("pgbench", "point-select", 1), ("sysbench", "point-select", 1), ("pgbench", "title-5", 5))
+    for tool, workload, statements in hits:
         for protocol in ("text", "prepared"):
             cell = _pick(cells, workload, protocol, tool)
             row = cell and measure.summary(cell, "freshet", statements)
             if row:
                 note = "" if row["hit_ratio"] > 0.99 else f" at a hit ratio of {row['hit_ratio']:.1%}"
                 reached = row["proxy_us"] < 15 and row["hit_ratio"] > 0.99
-                found.append((f"a hit below 15 µs: {workload}, {protocol}, {tool}", f"{row['proxy_us']:.1f} µs{note}", reached))
+                what = f"a hit below 15 µs: {workload}, {protocol}, {tool}"
+                found.append((what, f"{row['proxy_us']:.1f} µs{note}", reached))
     for protocol, aim in (("text", 4), ("prepared", 2)):
         for cell in (c for c in cells if c["workload"] == "title-5" and c["protocol"] == protocol):
             direct, through = measure.summary(cell, "direct", 5), measure.summary(cell, "freshet", 5)
@@ -119,9 +120,12 @@ def miss_cost(cells):
             if direct and through:
                 added = through["postgres_us"] - direct["postgres_us"]
                 total = (through["postgres_us"] + through["proxy_us"]) / direct["postgres_us"]
-                rows.append([protocol, kind, _number(direct["postgres_us"], 1), f"{added:+.1f}", f"{through['proxy_us']:+.1f}",
-                             f"{total:.2f}", _number(direct["average_ms"], 3), _number(through["average_ms"], 3)])
-    header = ["protocol", "", "PostgreSQL direct µs", "PostgreSQL more", "Freshet", "× direct", "direct avg ms", "through avg ms"]
+                rows.append([
+                    protocol, kind, _number(direct["postgres_us"], 1), f"{added:+.1f}", f"{through['proxy_us']:+.1f}",
+                    f"{total:.2f}", _number(direct["average_ms"], 3), _number(through["average_ms"], 3),
+                ])
+    header = ["protocol", "", "PostgreSQL direct µs", "PostgreSQL more", "Freshet", "× direct"]
+    header += ["direct avg ms", "through avg ms"]
     return table(header, rows) if rows else None
 
 
@@ -130,18 +134,18 @@ def evictions(result):
     new = [s["new_us"] for s in samples]
     old = [s["old_us"] for s in samples if s["old_us"] is not None]
     stale = [value for value in old if value > 0]
-    rows = [
-        ["first answer with the new value", len(new), _number(statistics.median(new), 0) if new else "",
-         _number(measure.percentile(new, 95), 0), _number(max(new), 0) if new else "", sum(value <= 0 for value in new)],
-        ["last question answered with the old value", len(old), _number(statistics.median(old), 0) if old else "",
-         _number(measure.percentile(old, 95), 0), _number(max(old), 0) if old else "", sum(value <= 0 for value in old)],
-    ]
+    rows = []
+    for what, values in (("first answer with the new value", new), ("last question answered with the old value", old)):
+        figures = (measure.percentile(values, 50), measure.percentile(values, 95), max(values, default=None))
+        before = sum(value <= 0 for value in values)
+        rows.append([what, len(values), *(_number(figure, 0) for figure in figures), before])
     text = table(["µs after the commit's acknowledgement", "samples", "median", "p95", "largest", "before it"], rows)
     went_back = result["samples"]["went_back"]
-    return text + (f"\n\n{len(stale)} of {len(old)} commits had a reader that asked after the acknowledgement and still got the "
-                   f"old value from the cache. New values overtaken by a later commit: {result['samples']['unseen']}. "
-                   f"Answers older than an earlier one: {went_back}. Reads: {result['reads']:,} "
-                   f"({result['hits']:,.0f} hits).")
+    return text + (
+        f"\n\nAfter {len(stale)} of {len(old)} commits a reader asked after the acknowledgement and still got the old "
+        f"value from the cache. Values overtaken by a later commit: {result['samples']['unseen']}. "
+        f"Answers older than an earlier one: {went_back}. Reads: {result['reads']:,} ({result['hits']:,.0f} hits)."
+    )
 
 
 def markdown(run):
@@ -150,17 +154,18 @@ def markdown(run):
              "All targets in one run, in short rounds that take turns; load program and servers share the cores."]
     machine_row = run["machine"]
     parts.append("\n".join(
-        [f"- Machine: {machine_row['cores']} cores, {machine_row['processor']}, {machine_row['memory_gib']} GiB, Linux {machine_row['kernel']}; "
-         f"load average at the start {machine_row['load_average_at_start']:.2f}; other processes took at most "
-         f"{run['others_cores']:.2f} cores in any round" + (" (**not a quiet machine**)" if run["others_cores"] > 0.2 else "")]
+        [f"- Machine: {machine_row['cores']} cores, {machine_row['processor']}, {machine_row['memory_gib']} GiB, "
+         f"Linux {machine_row['kernel']}; load average at the start {machine_row['load_average_at_start']:.2f}; "
+         f"other processes took at most {run['others_cores']:.2f} cores in any round"
+         + (" (**not a quiet machine**)" if run["others_cores"] > 0.2 else "")]
         + ["- Versions: " + ", ".join(f"{name} {value}" for name, value in run["versions"].items())]
         + ["- PostgreSQL: " + ", ".join(f"{name}={value}" for name, value in POSTGRES_SETTINGS.items())]
         + [f"- Data: {run['titles']:,} titles, {run['once']:,} rows read once, 10,000 rows for the point selects"]
         + [f"- Rounds: {run['rounds']} of {run['seconds']} s for each target"]
-        + ["- µs/query: user and system time of the server's processes from /proc, connecting and disconnecting of each "
-           "round included; transactions/s: mean and the range over the rounds; p95 of pgbench from a sample of 1 in 20"]
-        + ([f"- Answers of title-5 through Freshet compared with the database's: {run['answers'][0]}, wrong: {run['answers'][1]}"]
-           if run["answers"] else [])
+        + ["- µs/query: user and system time of the server's processes from /proc, less what connecting and the "
+           "first transaction cost; transactions/s: mean and the range over the rounds; p95 of pgbench from 1 in 20"]
+        + [f"- Answers of title-5 through Freshet compared with the database's: {count}, wrong: {wrong}"
+           for count, wrong in ([run["answers"]] if run["answers"] else [])]
         + [f"- Not measured: {reason}" for reason in run["skipped"]]
     ))
     parts.append("## Aims\n\n" + table(["aim", "measured", "reached"], [
@@ -183,7 +188,8 @@ def markdown(run):
     if run.get("eviction"):
         parts.append("## Commit to eviction\n\n" + evictions(run["eviction"]))
     if run.get("syscalls"):
-        parts.append("## System calls of Freshet per statement (4 connections, under strace)\n\n" + syscall_table(run["syscalls"]))
+        title = "## System calls of Freshet per statement (4 connections, under strace)"
+        parts.append(f"{title}\n\n{syscall_table(run['syscalls'])}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -191,7 +197,11 @@ KINDS = {"title-5": "hit (title-5)", "never-cached": "passed", "miss": "fill"}
 
 
 def syscall_table(counted):
-    names = sorted({name for one in counted for name in one["calls"]}, key=lambda n: -max(o["calls"].get(n, 0) for o in counted))
+    most = {}
+    for one in counted:
+        for name, calls in one["calls"].items():
+            most[name] = max(most.get(name, 0), calls)
+    names = sorted(most, key=most.get, reverse=True)
     rows = []
     for name in names:
         each = [one["calls"].get(name, 0) / max(1, one["statements"]) for one in counted]

@@ -51,11 +51,13 @@ FROM (SELECT (n * 7919 %% %(titles)d + 1)::integer AS id, n / %(copies)d + 1 AS 
 ORDER BY id;
 
 INSERT INTO title_genre
-SELECT title_id, (ARRAY['Drama', 'Comedy', 'Action', 'Crime', 'Horror', 'Romance', 'Sci-Fi'])[1 + (title_id + 3 * g) % 7]
+SELECT title_id,
+       (ARRAY['Drama', 'Comedy', 'Action', 'Crime', 'Horror', 'Romance', 'Sci-Fi'])[1 + (title_id + 3 * g) % 7]
 FROM title, generate_series(0, 1) AS g ORDER BY title_id;
 
 INSERT INTO title_rating
-SELECT title_id, (1 + 9 * pg_temp.hash(title_id))::numeric(3,1), 10 + (pg_temp.hash(title_id + 1) ^ 4 * 2000000)::integer
+SELECT title_id, (1 + 9 * pg_temp.hash(title_id))::numeric(3,1),
+       10 + (pg_temp.hash(title_id + 1) ^ 4 * 2000000)::integer
 FROM title WHERE type = 'movie' OR title_id % 2 = 0;
 
 INSERT INTO name

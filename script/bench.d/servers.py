@@ -1,4 +1,4 @@
-"""The servers under measurement: each started here, on a private port, in a temporary directory, and ended by its pid."""
+"""The servers under measurement: each started here, on a private port, in a temporary directory, ended by its pid."""
 
 import os
 import pwd
@@ -37,7 +37,8 @@ def free_port():
 
 def find(name, variable):
     """A program by environment variable, path, or the places where Debian keeps servers."""
-    found = os.environ.get(variable) or shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+    found = os.environ.get(variable) or shutil.which(name, path=path)
     if not found or not os.access(found, os.X_OK):
         raise Missing(f"{name} is not installed (or {variable} does not name it)")
     return found
@@ -134,7 +135,8 @@ class Postgres(Server):
         """Runs statements with psql; what they return, unaligned."""
         command = [POSTGRES_BIN / "psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-U", "postgres"]
         command += ["-h", "127.0.0.1", "-p", str(self.port), "postgres"]
-        return subprocess.run(command, input=text, check=True, text=True, stdout=subprocess.PIPE, cwd="/").stdout.strip()
+        done = subprocess.run(command, input=text, check=True, text=True, stdout=subprocess.PIPE, cwd="/")
+        return done.stdout.strip()
 
 
 class Freshet(Server):
@@ -207,7 +209,8 @@ class Pgpool(Server):
             "backend_weight0": 1, "enable_pool_hba": "off", "pool_passwd": "", "num_init_children": 80, "max_pool": 1,
             "child_life_time": 0, "connection_cache": "on", "memory_cache_enabled": "on", "memqcache_method": "shmem",
             "memqcache_total_size": 268435456, "memqcache_max_num_cache": 200000, "memqcache_expire": 0,
-            "memqcache_auto_cache_invalidation": "on", "memqcache_maxcache": 65536, "memqcache_cache_block_size": 262144,
+            "memqcache_auto_cache_invalidation": "on", "memqcache_maxcache": 65536,
+            "memqcache_cache_block_size": 262144,
         }
         conf = work / "pgpool.conf"
         conf.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))

@@ -26,7 +26,10 @@ const TICK: Duration = Duration::from_millis(250);
 const FINGERPRINT: &str = "
 WITH versions(v) AS (
   SELECT 'c' || oid || ' ' || xmin FROM pg_class
-   WHERE oid >= 16384 AND relpersistence <> 't' AND relkind IN ('r', 'p', 'v', 'm', 'f', 'i', 'I')
+   WHERE oid >= 16384 AND relpersistence <> 't' AND relkind IN ('r', 'p', 'v', 'm', 'f')
+  UNION ALL SELECT 'i' || i.indexrelid || ' ' || i.xmin FROM pg_index i
+   JOIN pg_class c ON c.oid = i.indrelid
+   WHERE c.oid >= 16384 AND c.relpersistence <> 't' AND c.relkind = 'r' AND (i.indisprimary OR i.indisreplident)
   UNION ALL SELECT 'a' || a.attrelid || ' ' || a.attnum || ' ' || a.xmin FROM pg_attribute a
    JOIN pg_class c ON c.oid = a.attrelid
    WHERE c.oid >= 16384 AND c.relpersistence <> 't' AND c.relkind IN ('r', 'p') AND a.attnum > 0

@@ -28,7 +28,8 @@ impl Writer {
                 0..6 => self.single(stage, through).await?,
                 6 | 7 => self.transaction(stage, through).await?,
                 8 => self.rolled_back(through).await?,
-                _ => self.truncate(stage, through).await?,
+                _ if stage.truncates() => self.truncate(stage, through).await?,
+                _ => self.single(stage, through).await?,
             }
             tokio::time::sleep(Duration::from_millis(self.random.below(60))).await;
         }
