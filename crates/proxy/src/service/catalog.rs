@@ -201,7 +201,10 @@ impl Watch {
         self.publication = own;
         let lost = self.shared.lost_publications(&published);
         if !lost.is_empty() {
-            tracing::warn!(tables = lost.len(), "tables are not in the publication any more as they were (dropped, or taken out)");
+            tracing::warn!(
+                tables = lost.len(),
+                "tables are not in the publication any more as they were (dropped, or taken out)"
+            );
             self.shared.cache.uncover(&lost);
             self.shared.coverage_wanted.notify_one();
         }
