@@ -69,7 +69,8 @@ impl Survey {
             Effect::Pure => 0,
             Effect::Settings => 1,
             Effect::TransactionControl | Effect::Write => 2,
-            Effect::Forgets => 3,
+            Effect::Definition => 3,
+            Effect::Forgets => 4,
         };
         if rank(effect) > rank(self.effect) {
             self.effect = effect;
@@ -131,7 +132,7 @@ impl Visitor for Survey {
     fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
         self.counts.selects += 1;
         if select.into.is_some() {
-            self.note(Effect::Forgets, Reason::Construct("SELECT INTO"));
+            self.note(Effect::Definition, Reason::Construct("SELECT INTO"));
         }
         ControlFlow::Continue(())
     }

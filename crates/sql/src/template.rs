@@ -25,8 +25,8 @@ const NESTING_MAX: usize = 60;
 /// PostgreSQL cuts longer identifiers (`NAMEDATALEN - 1`), so that two spellings may mean one name.
 const NAME_LEN_MAX: usize = 63;
 
-/// What a statement may do to the database or the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What a statement may do to the database or the session; roughly in the order of what it takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effect {
     /// It only reads: every function in it is a known built-in without side effects.
     Pure,
@@ -37,6 +37,9 @@ pub enum Effect {
     Write,
     /// `SET`, `RESET`, `set_config`.
     Settings,
+    /// It may change the catalogue and all that [`Self::Write`] and [`Self::Settings`] may, but ends no prepared
+    /// statement by itself: DDL, ANALYZE, LISTEN, DO, CALL …
+    Definition,
     /// Everything else and everything not understood: also prepared statements may be gone.
     Forgets,
 }
@@ -152,6 +155,11 @@ impl Template {
             (_, "declare" | "fetch" | "move" | "close" | "explain") => Effect::Write,
             (_, "set" | "reset") => Effect::Settings,
             (_, "show") => Effect::Pure,
+            (
+                _,
+                "create" | "alter" | "drop" | "grant" | "revoke" | "comment" | "analyze" | "vacuum" | "reindex"
+                | "refresh" | "cluster" | "listen" | "unlisten" | "checkpoint" | "reassign" | "do" | "call",
+            ) => Effect::Definition,
             _ => Effect::Forgets,
         };
         Self::passing(effect, Reason::NotSelect)
@@ -212,7 +220,8 @@ fn together(a: Effect, b: Effect) -> Effect {
     match (a, b) {
         (Effect::Pure, other) | (other, Effect::Pure) => other,
         (a, b) if a == b => a,
-        _ => Effect::Forgets,
+        (Effect::Forgets, _) | (_, Effect::Forgets) => Effect::Forgets,
+        _ => Effect::Definition,
     }
 }
 

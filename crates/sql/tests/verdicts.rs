@@ -579,7 +579,7 @@ fn parameters() {
 
 #[test]
 fn effects() {
-    use Effect::{Forgets, Pure, Settings, TransactionControl, Write};
+    use Effect::{Definition, Forgets, Pure, Settings, TransactionControl, Write};
     for (sql, effect) in [
         ("", Pure),
         ("SELECT 1", Pure),
@@ -614,12 +614,12 @@ fn effects() {
         ("DISCARD ALL", Forgets),
         ("DEALLOCATE s", Forgets),
         ("PREPARE s AS SELECT 1", Forgets),
-        ("DO $$ BEGIN END $$", Forgets),
-        ("CALL p()", Forgets),
-        ("CREATE TABLE x (a int)", Forgets),
-        ("SELECT * INTO x FROM plain", Forgets),
+        ("DO $$ BEGIN END $$", Definition),
+        ("CALL p()", Definition),
+        ("CREATE TABLE x (a int)", Definition),
+        ("SELECT * INTO x FROM plain", Definition),
         ("SELECT 1; DISCARD ALL", Forgets),
-        ("BEGIN; UPDATE plain SET a = 1", Forgets),
+        ("BEGIN; UPDATE plain SET a = 1", Definition),
         ("??", Forgets),
     ] {
         assert_eq!(Template::parse(&lex(sql).shape).effect(), effect, "{sql}");

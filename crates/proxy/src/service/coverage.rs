@@ -169,6 +169,9 @@ impl Coverage {
             return Ok(());
         }
         let tables: Vec<TableId> = barrier.tables.keys().copied().collect();
+        for table in &tables {
+            self.shared.forget_refusal(*table);
+        }
         self.shared.note_published(barrier.tables.into_iter());
         self.shared.cache.cover(barrier.epoch, &tables);
         tracing::info!(tables = tables.len(), "tables covered");

@@ -45,7 +45,13 @@ impl Session {
                 break;
             }
             let head = frame::header(self.client.input.bytes()).map_err(SessionError::ClientMisbehaved)?;
-            let Some(head) = head else { break };
+            let Some(head) = head else {
+                if self.client.ended {
+                    let rest = self.client.input.bytes().len();
+                    self.client.input.consume(rest);
+                }
+                break;
+            };
             if self.step(head) == Step::Wait {
                 break;
             }
@@ -166,7 +172,12 @@ impl Session {
             frontend::BIND => {
                 let name = Bind::read(bytes).map(|bind| bind.statement).unwrap_or_default();
                 let statement = self.statements.get(name).map(|prepared| prepared.statement.clone());
-                let effect = self.effect_of(statement.as_ref());
+                let effect = match (&statement, self.statements.remembered(name)) {
+                    (Some(statement), _) => self.effect_of(Some(statement)),
+                    (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
+                    // PREPARE takes only queries and changes of rows.
+                    (None, None) => Effect::Write,
+                };
                 let fallback = match &statement {
                     None => Reason::UnknownStatement,
                     Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
@@ -201,9 +212,14 @@ impl Session {
 
     /// A statement that is parsed now.
     pub(crate) fn prepared(&self, statement: &Arc<Statement>) -> Prepared {
+        // Within a transaction, settings and definitions may be rolled back.
         let settled = self.status == backend::STATUS_IDLE && self.impure == 0;
-        let under = if settled { ParsedUnder::Era(self.statements.era()) } else { ParsedUnder::Unknown };
-        Prepared { statement: statement.clone(), under, catalog: self.shared.catalog_version() }
+        let (under, catalog) = if settled {
+            (ParsedUnder::Era(self.statements.era()), self.shared.catalog_version())
+        } else {
+            (ParsedUnder::Unknown, Prepared::NOT_TAKEN)
+        };
+        Prepared { statement: statement.clone(), under, catalog, lost: false }
     }
 
     // --- bookkeeping ---------------------------------------------------------------------------------------
@@ -236,12 +252,15 @@ impl Session {
             return;
         }
         let unit = self.last_unit();
-        unit.forgets |= effect == Effect::Forgets;
+        unit.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
         if std::mem::replace(&mut unit.pure, false) {
             self.impure += 1;
         }
         if effect != Effect::TransactionControl {
             self.settings_may_change();
+        }
+        if effect == Effect::Definition {
+            self.statements.doubt_all();
         }
         if effect == Effect::Forgets {
             self.statements.forget_all();
@@ -259,6 +278,14 @@ impl Session {
         self.known = Known::Nothing;
     }
 
+    /// The settings may have changed some time ago: what was parsed since is not known either.
+    pub(crate) fn settings_changed(&mut self) {
+        self.statements.settings_may_change(None);
+        if matches!(self.known, Known::Context(..)) {
+            self.known = Known::Nothing;
+        }
+    }
+
     /// What running the statement may do; a statement that is not known may do anything.
     pub(crate) fn effect_of(&self, statement: Option<&Arc<Statement>>) -> Effect {
         let Some(statement) = statement else { return Effect::Forgets };
@@ -272,8 +299,8 @@ impl Session {
     /// What the session allows now.
     pub(crate) fn allowed(&mut self) -> Allowed {
         if matches!(&self.known, Known::Context(_, catalog) if *catalog != self.shared.catalog_version()) {
-            // Settings are unchanged, but a schema, a role or the configuration may not be.
-            self.known = Known::Nothing;
+            // A schema, a role or the configuration may have changed, at a moment that is not known.
+            self.settings_changed();
         }
         let server = self.compare_server();
         let view = View {

@@ -97,10 +97,11 @@ impl Session {
     pub(crate) fn reads_settings_at_parse(&self, statement: &Statement) -> bool {
         let Known::Context(context, _) = &self.known else { return true };
         match statement.shape.resolve(&self.shared.catalog.load(), context).footprint {
-            Ok(footprint) => {
-                let opaque = statement.shape.text.contains(['\'', '$']);
-                footprint.reads_settings_at_parse(statement.own_params, &statement.literals, opaque)
-            }
+            Ok(footprint) => footprint.reads_settings_at_parse(
+                statement.own_params,
+                &statement.literals,
+                has_quotes(&statement.shape.text),
+            ),
             Err(_) => true,
         }
     }
@@ -135,6 +136,17 @@ impl Session {
     }
 }
 
+/// Whether the shape still holds quoted text: a quote, or a dollar sign that begins no placeholder.
+fn has_quotes(shape: &str) -> bool {
+    let mut bytes = shape.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte == b'\'' || (byte == b'$' && !bytes.peek().is_some_and(u8::is_ascii_digit)) {
+            return true;
+        }
+    }
+    false
+}
+
 /// The statement's own parameters, then the literals of its text.
 fn parameters<'a>(statement: &'a Statement, execution: Execution<'a>) -> Result<Vec<Parameter<'a>>, Reason> {
     let bound = match execution {
@@ -158,4 +170,17 @@ fn parameters<'a>(statement: &'a Statement, execution: Execution<'a>) -> Result<
         .iter()
         .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
     Ok(own.chain(literals).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_text_is_told_from_placeholders() {
+        assert!(!has_quotes("select v from t where id = $1 and w = $12"));
+        assert!(has_quotes("select E'a'"));
+        assert!(has_quotes("select $$a$$"));
+        assert!(has_quotes("select $tag$a$tag$ = $1"));
+    }
 }

@@ -63,7 +63,7 @@ impl Session {
                     backend::put_text_description(out, crate::admin::columns(admin));
                 }
                 let prepared = self.prepared(&statement);
-                self.statements.sent(parse.name, Some(prepared));
+                self.statements.kept_admin(parse.name, prepared);
             }
             Err(message) => backend::put_error(out, "ERROR", "42601", message),
         }
@@ -239,9 +239,9 @@ impl Session {
             self.client.output.buffer().truncate(before);
             return step;
         }
-        if let Some((Parse { name: b"", .. }, message)) = group.parse {
+        if let Some((parse, _)) = group.parse {
             let prepared = self.prepared(statement);
-            self.statements.kept_unnamed(prepared, message);
+            self.statements.kept_admin(parse.name, prepared);
         }
         backend::put_ready(self.client.output.buffer(), self.status);
         step

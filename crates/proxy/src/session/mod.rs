@@ -169,10 +169,10 @@ impl Session {
 
     /// The client has ended and nothing of what it sent is left to be handled.
     fn client_is_drained(&self) -> bool {
-        let waits = !self.units.is_empty() || matches!(self.known, Known::Asked { .. });
+        let waits = !self.is_idle() || matches!(self.known, Known::Asked { .. });
         let high = self.client.output.is_high() || self.upstream.output.is_high();
         // What is left while nothing is waited for is a piece of a message.
-        let handled = self.client_rest == 0 && (self.client.input.bytes().is_empty() || !(waits || high));
+        let handled = self.client.input.bytes().is_empty() || (self.client_rest == 0 && !(waits || high));
         self.ending == Ending::Goodbye || (self.ending == Ending::Open && self.client.ended && handled)
     }
 

@@ -43,6 +43,13 @@ pub(crate) struct Prepared {
     /// The catalogue under which the server last took it. Under a later one it may refuse it ("cached plan must not
     /// change result type"), so it passes once.
     pub(crate) catalog: CatalogVersion,
+    /// It may be gone, or another may bear its name: nothing is known but what running it might have done.
+    pub(crate) lost: bool,
+}
+
+impl Prepared {
+    /// No catalogue has this version: the statement passes once before it is answered from the cache.
+    pub(crate) const NOT_TAKEN: CatalogVersion = CatalogVersion(0);
 }
 
 /// The statements.
@@ -59,6 +66,11 @@ pub(crate) struct Statements {
 
 impl Statements {
     pub(crate) fn get(&self, name: &[u8]) -> Option<&Prepared> {
+        self.remembered(name).filter(|prepared| !prepared.lost)
+    }
+
+    /// The statement last known under the name, even if it is lost.
+    pub(crate) fn remembered(&self, name: &[u8]) -> Option<&Prepared> {
         if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
     }
 
@@ -108,6 +120,14 @@ impl Statements {
         self.unsent_parse.extend_from_slice(parse);
     }
 
+    /// A statement of Freshet's own was parsed: the upstream never sees it, and its unnamed statement is to go.
+    pub(crate) fn kept_admin(&mut self, name: &[u8], statement: Prepared) {
+        self.sent(name, Some(statement));
+        if name.is_empty() {
+            self.unnamed_state = Unnamed::Dropped;
+        }
+    }
+
     /// `Query` was answered from here: PostgreSQL would have dropped the unnamed statement.
     pub(crate) fn query_answered(&mut self) {
         if self.unnamed.take().is_some() {
@@ -139,7 +159,16 @@ impl Statements {
 
     /// Any statement may be gone.
     pub(crate) fn forget_all(&mut self) {
-        self.named.clear();
+        for prepared in self.named.values_mut() {
+            prepared.lost = true;
+        }
         self.unnamed = None;
+    }
+
+    /// The server may refuse any statement the next time.
+    pub(crate) fn doubt_all(&mut self) {
+        for prepared in self.named.values_mut().chain(&mut self.unnamed) {
+            prepared.catalog = Prepared::NOT_TAKEN;
+        }
     }
 }

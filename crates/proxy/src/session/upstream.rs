@@ -102,8 +102,8 @@ impl Session {
             // It tells of a commit that the client may look for at once.
             self.raise_floor();
         }
-        if head.tag == backend::PARAMETER_STATUS && matches!(self.known, Known::Context(..)) {
-            self.settings_may_change();
+        if head.tag == backend::PARAMETER_STATUS {
+            self.settings_changed();
         }
         match self.units.front_mut() {
             _ if asynchronous => Way::Forward,
@@ -226,7 +226,7 @@ impl Session {
         if configuration.is_none() || configuration != self.configuration.as_deref().map(str::as_bytes) {
             // Read under another configuration than the context was: the answer belongs to no known key.
             self.complete.clear();
-            self.settings_may_change();
+            self.settings_changed();
             return;
         }
         let now = self.now();
