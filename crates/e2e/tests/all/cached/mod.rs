@@ -6,6 +6,7 @@
 mod admin;
 mod drivers;
 mod freshness;
+mod hazards;
 mod logins;
 mod privileges;
 mod schema;
