@@ -171,10 +171,6 @@ impl Core {
         Ok((id, epoch))
     }
 
-    pub(crate) fn flight_failed(&self, id: Id) -> bool {
-        !matches!(self.nodes.get(&id).map(|node| &node.state), Some(State::Flight { failed: false, .. }))
-    }
-
     /// Ends a flight. It becomes an entry's node if `proof` shows all its candidates; otherwise it is gone.
     pub(crate) fn end_flight(&mut self, id: Id, proof: &Visible, epoch: Epoch) -> Option<Flight> {
         let node = self.nodes.get_mut(&id)?;

@@ -191,19 +191,21 @@ impl<P: Payload> Cache<P> {
 
     /// Registers a fill, before its query is sent. Only one fill of a key is in flight at a time.
     ///
-    /// `catalog` is the version that the tags were derived from.
+    /// `catalog` is the version that the tags were derived from. The query is sent at `now` or later: sessions whose
+    /// last answer is older may hit the entry at once.
     pub fn begin_fill(
         self: &Arc<Self>,
         key: &[u8],
         tags: Vec<Tag>,
         catalog: CatalogVersion,
+        now: Nanos,
     ) -> Result<FillPermit<P>, Reason> {
         let mut core = self.core();
         if core.flight_count() >= self.limits.flights_max {
             return Err(Reason::TooBusy);
         }
         let (id, epoch) = core.begin_flight(key, tags, catalog, !self.faults.ignore_pending)?;
-        Ok(FillPermit { cache: self.clone(), id, epoch, started: 0, ended: false })
+        Ok(FillPermit { cache: self.clone(), id, epoch, started: now, ended: false })
     }
 
     // --- the stream's side, in stream order, one caller ----------------------------------------------------
@@ -415,23 +417,6 @@ pub struct FillPermit<P: Payload> {
 }
 
 impl<P: Payload> FillPermit<P> {
-    /// The epoch it was begun in: the epoch of the positions that its connection reads.
-    pub fn epoch(&self) -> Epoch {
-        self.epoch
-    }
-
-    /// Notes that the query is sent at `now` or later: sessions whose last answer is older may hit the entry at once.
-    #[must_use]
-    pub fn sent_after(mut self, now: Nanos) -> Self {
-        self.started = now;
-        self
-    }
-
-    /// Whether the result can still be installed, as far as is known: a fill that lost its ground needs no copy.
-    pub fn is_hopeless(&self) -> bool {
-        self.cache.core().flight_failed(self.id)
-    }
-
     /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate.
     /// `read_end` was read on it after the query's result.
     pub fn commit(mut self, payload: P, proof: &Visible, read_end: Lsn) -> Installed {

@@ -58,11 +58,6 @@ impl<P: Payload> Entry<P> {
         self.weight
     }
 
-    /// The position after which it may be served.
-    pub fn read_end(&self) -> Lsn {
-        self.origin.read_end
-    }
-
     pub(crate) fn started(&self) -> Nanos {
         self.origin.started
     }

@@ -37,7 +37,7 @@ fn a_later_fill_replaces_the_entry_of_an_earlier_one() {
     let cache = cache();
     let proof = Visible::new(100, vec![]);
     for number in [1, 2] {
-        let permit = cache.begin_fill(b"key", tags(), CATALOG).expect("a permit");
+        let permit = cache.begin_fill(b"key", tags(), CATALOG, 1).expect("a permit");
         assert_eq!(permit.commit(Number(number), &proof, Lsn(10)), Installed::Stored);
         cache.validate();
         assert_eq!(cache.levels(2).entries, 1);

@@ -40,13 +40,17 @@ const FIXED_COLUMNS: usize = 10;
 /// When this server process last read its configuration file: settings may have changed with it, unseen.
 pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::text";
 
+/// [`crate::ServerIdentity::system_id`]
+pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::text FROM pg_catalog.pg_control_system())";
+/// [`crate::ServerIdentity::postmaster_start`]
+pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::text";
+
 /// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
 pub(crate) fn question(with_system_id: bool) -> String {
     use std::fmt::Write as _;
-    let system_id =
-        if with_system_id { "(SELECT system_identifier::text FROM pg_catalog.pg_control_system())" } else { "NULL" };
+    let system_id = if with_system_id { SYSTEM_ID } else { "NULL" };
     let mut sql = format!(
-        "SELECT {system_id}, extract(epoch from pg_catalog.pg_postmaster_start_time())::text, \
+        "SELECT {system_id}, {POSTMASTER_START}, \
          pg_catalog.current_database()::text, session_user::text, current_user::text, \
          pg_catalog.current_schemas(true)::text, pg_catalog.pg_my_temp_schema()::text, \
          pg_catalog.current_setting('transaction_isolation'), \

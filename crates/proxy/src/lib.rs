@@ -20,5 +20,4 @@ mod shared;
 pub use body::Body;
 pub use listener::{ListenError, Listener};
 pub use metrics::{Metrics, PassedCount};
-pub use registry::ShapeFigures;
 pub use shared::{Clock, ServerIdentity, Settings, Shared};

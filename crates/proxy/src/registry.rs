@@ -32,19 +32,19 @@ const RESOLUTIONS_MAX: usize = 8;
 
 /// Figures of one shape, for SHOW and the metrics.
 #[derive(Debug, Default)]
-pub struct ShapeFigures {
+pub(crate) struct ShapeFigures {
     /// Answers from the cache.
-    pub hits: AtomicU64,
+    pub(crate) hits: AtomicU64,
     /// Answers from the database that were to be kept.
-    pub fills: AtomicU64,
+    pub(crate) fills: AtomicU64,
     /// Statements passed.
-    pub passed: AtomicU64,
+    pub(crate) passed: AtomicU64,
     /// Nanoseconds the database took for the fills, round trip included.
-    pub fill_nanos: AtomicU64,
+    pub(crate) fill_nanos: AtomicU64,
     /// Entries now.
-    pub entries: AtomicU64,
+    pub(crate) entries: AtomicU64,
     /// The last reason for passing.
-    pub reason: Mutex<Option<Reason>>,
+    pub(crate) reason: Mutex<Option<Reason>>,
 }
 
 /// A statement without its literals.

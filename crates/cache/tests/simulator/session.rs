@@ -103,7 +103,7 @@ impl Session {
             Stage::Idle => Stage::Idle,
             Stage::Missed(query) => {
                 let version = world.catalog.map(|(version, _)| version);
-                let begin = |version| world.cache.begin_fill(&query.key(), query.tags(), version).ok();
+                let begin = |version| world.cache.begin_fill(&query.key(), query.tags(), version, world.now).ok();
                 let permit = version.and_then(begin);
                 Stage::Proof(query, permit)
             }

@@ -16,7 +16,7 @@ use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdenti
 use freshet_net::pg::Rows;
 
 use crate::service::connection::{Connection, Once, ServiceError};
-use crate::service::coverage::{UNFILTERED, read_published};
+use crate::service::coverage::{published_sql, read_published};
 use crate::shared::Shared;
 
 /// Time between fingerprints.
@@ -186,11 +186,10 @@ impl Watch {
 
     /// Any change of the publication by others voids what rests on it.
     async fn watch_publication(&mut self) -> Result<(), ServiceError> {
-        let literal = self.shared.publication_literal();
         let sql = format!(
-            "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
-             JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {literal} AND {UNFILTERED} \
-             UNION ALL SELECT '0', xmin::text FROM pg_catalog.pg_publication WHERE pubname = {literal}"
+            "{} UNION ALL SELECT '0', xmin::text FROM pg_catalog.pg_publication WHERE pubname = {}",
+            published_sql(&self.shared),
+            self.shared.publication_literal()
         );
         let mut published = read_published(self.connection.query(&sql).await?);
         let own = published.remove(&TableId(0));

@@ -6,6 +6,7 @@ use std::time::Duration;
 use freshet_net::pg::{Client, ConnectError, Error, Purpose, Rows};
 use thiserror::Error as ThisError;
 
+use crate::context::{POSTMASTER_START, SYSTEM_ID};
 use crate::shared::{ServerIdentity, Shared};
 
 /// An answer later than this means that the connection is not alive.
@@ -66,14 +67,8 @@ impl Connection {
 
     async fn connect(&mut self) -> Result<(), ServiceError> {
         let mut client = Client::connect(&self.shared.settings.upstream, Purpose::Sql).await?;
-        let rows = client
-            .query_timeout(
-                "SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), \
-                 extract(epoch from pg_catalog.pg_postmaster_start_time())::text, \
-                 pg_catalog.current_database()::text",
-                ANSWER_TIMEOUT,
-            )
-            .await?;
+        let sql = format!("SELECT {SYSTEM_ID}, {POSTMASTER_START}, pg_catalog.current_database()::text");
+        let rows = client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
         self.identity = match rows.into_iter().next().as_deref() {
             Some([Some(system_id), Some(start), Some(database)]) => Some(ServerIdentity {
                 system_id: system_id.clone(),

@@ -42,10 +42,16 @@ fn stream_must_restart(version_num: u32) -> bool {
     version_num % 10_000 < fixed_minor
 }
 
-/// A publication's row `r` without row filter and column list, under which changes would be missing; the columns
-/// exist from version 15 on.
-pub(crate) const UNFILTERED: &str =
-    "(pg_catalog.to_jsonb(r) ->> 'prqual') IS NULL AND (pg_catalog.to_jsonb(r) ->> 'prattrs') IS NULL";
+/// The publication's tables, each with the version of its row; without those under a row filter or a column list (the
+/// columns exist from version 15 on), whose changes would be missing.
+pub(crate) fn published_sql(shared: &Shared) -> String {
+    format!(
+        "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
+         JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {} \
+         AND (pg_catalog.to_jsonb(r) ->> 'prqual') IS NULL AND (pg_catalog.to_jsonb(r) ->> 'prattrs') IS NULL",
+        shared.publication_literal()
+    )
+}
 
 /// Covers what sessions ask for, for ever.
 pub async fn cover_tables(shared: Arc<Shared>) {
@@ -180,12 +186,7 @@ impl Coverage {
 
     /// The publication's tables, each with the version of its row.
     async fn published(&mut self) -> Result<HashMap<TableId, String>, ServiceError> {
-        let sql = format!(
-            "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
-             JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {} AND {UNFILTERED}",
-            self.shared.publication_literal()
-        );
-        Ok(read_published(self.connection.query(&sql).await?))
+        Ok(read_published(self.connection.query(&published_sql(&self.shared)).await?))
     }
 
     /// Adds the tables in one statement; if that is refused, each by itself, so that one does not hold up the others.

@@ -74,12 +74,12 @@ impl Session {
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
         let tags = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
         write_key(&mut self.key, context.id, execution);
-        let begun = self.shared.cache.begin_fill(&self.key, tags, catalog.version);
+        let started = self.now();
+        let begun = self.shared.cache.begin_fill(&self.key, tags, catalog.version, started);
         if begun.as_ref().is_err_and(|reason| *reason == Reason::NotCovered) {
             self.shared.want(&footprint.tables);
         }
-        let started = self.now();
-        let permit = begun?.sent_after(started);
+        let permit = begun?;
         // The stream may have moved to another server since this session was compared with it; the epoch that the
         // permit belongs to began after its identity was published.
         if !matches!(self.compare_server(), Some(Ok(()))) {
