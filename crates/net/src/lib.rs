@@ -4,8 +4,10 @@
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod conninfo;
 pub mod pg;
 mod tcp;
+pub mod tls;
 mod upstream;
 
 pub use tcp::{connect_tcp, set_keepalive};

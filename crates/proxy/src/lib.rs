@@ -11,6 +11,7 @@ mod admin;
 mod body;
 mod context;
 mod listener;
+mod login;
 mod metrics;
 mod registry;
 pub mod service;

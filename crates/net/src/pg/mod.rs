@@ -9,6 +9,8 @@ mod client;
 mod error;
 mod frames;
 mod login;
+pub mod scram;
+pub mod secret;
 
 pub use client::{Client, Purpose, Rows};
 pub use error::{ConnectError, Error, ServerError};

@@ -1,0 +1,1 @@
+//! Logins that end at Freshet: sources of verifiers, methods, refusals, limits.

@@ -1,0 +1,1 @@
+//! How the upstream is named and found: connection strings, environment, sockets, several hosts.

@@ -1,0 +1,1 @@
+//! Connection strings as libpq understands them.
