@@ -4,27 +4,32 @@
 
 use std::io::Write as _;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use freshet_cache::{Cache, Faults, Limits};
 use freshet_model::{Commit, Epoch, Lsn};
-use freshet_net::UpstreamUrl;
-use freshet_proxy::{Clock, Listener, ServerIdentity, Settings, Shared, service};
+use freshet_net::Upstream;
+use freshet_proxy::{Clock, ListenAddress, Listener, ServerIdentity, Settings, Shared, service};
 use freshet_stream::{Control, FollowerConfig, Identity, Sink};
 
+use crate::access::AccessArgs;
 use crate::cli::{MemorySize, Span};
 use crate::web;
 
 /// Options of `freshet serve`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ServeArgs {
-    /// The database, and the account for Freshet's own connections: postgres://user:password@host:port/database
-    #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true)]
+    /// The database, and the account for Freshet's own connections: postgres://user:password@host:port/database, or
+    /// any other connection string that libpq understands; what it leaves out comes from PGHOST, PGUSER …, ~/.pgpass
+    #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
     upstream: String,
-    /// Address that applications connect to
-    #[arg(long, default_value = "127.0.0.1:6432")]
-    listen: SocketAddr,
+    /// Addresses that applications connect to: host:port, or a directory for a Unix socket (/run/freshet)
+    #[arg(long, default_value = "127.0.0.1:6432", value_delimiter = ',')]
+    listen: Vec<String>,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Address of /metrics and /health
     #[arg(long)]
     http: Option<SocketAddr>,
@@ -78,41 +83,52 @@ impl ServeArgs {
 
 /// Serves until SIGINT or SIGTERM.
 pub(crate) async fn run(args: ServeArgs) -> Result<()> {
-    let upstream = UpstreamUrl::parse(&args.upstream).context("--upstream")?;
+    let upstream = Arc::new(Upstream::parse(&args.upstream).context("--upstream")?);
+    for warning in &upstream.conninfo().warnings {
+        tracing::warn!("--upstream: {warning}");
+    }
     let workers = args.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from)).max(1);
     let (faults, skip_coverage_barrier) = args.faults();
     let mut limits = Limits::with_memory(args.memory.0);
     limits.staleness_max = u64::try_from(args.max_staleness.0.as_nanos()).unwrap_or(u64::MAX);
     let settings = Settings {
-        admin_users: if args.admin_users.is_empty() { vec![upstream.user.clone()] } else { args.admin_users },
+        admin_users: if args.admin_users.is_empty() { vec![upstream.conninfo().user.clone()] } else { args.admin_users },
         publication: args.publication.clone(),
         skip_coverage_barrier,
         upstream: upstream.clone(),
+        access: args.access.settings(),
     };
-    let shared = Arc::new(Shared::new(settings, Arc::new(Cache::new(limits, faults)), Clock::default(), workers));
-    let listener = Listener::bind(args.listen, workers, shared.clone()).await?;
-    let address = listener.address()?;
+    let shared = Arc::new(Shared::new(settings, Arc::new(Cache::new(limits, faults)), Clock::default(), workers)?);
+    let listener = Listener::bind(&listen_addresses(&args.listen)?, workers, shared.clone()).await?;
+    let addresses = listener.addresses()?;
     let http = match args.http {
         Some(address) => Some(web::bind(address, shared.clone()).await?),
         None => None,
     };
     let mut stdout = std::io::stdout();
-    writeln!(stdout, "listening on {address}")?;
+    for address in &addresses {
+        match address {
+            ListenAddress::Tcp(tcp) => writeln!(stdout, "listening on {tcp}")?,
+            ListenAddress::Unix(path) => writeln!(stdout, "listening on {}", path.display())?,
+        }
+    }
     if let Some(http) = http {
         writeln!(stdout, "http on {http}")?;
     }
     stdout.flush()?;
-    tracing::info!(%upstream, %address, workers, "serving");
+    tracing::info!(%upstream, ?addresses, workers, "serving");
     start_services(&shared, upstream, args.publication);
-    tokio::spawn(listener.run());
+    tokio::spawn(args.access.watch(shared.clone()));
+    listener.run();
     stop_signal().await
 }
 
-fn start_services(shared: &Arc<Shared>, upstream: UpstreamUrl, publication: String) {
+fn start_services(shared: &Arc<Shared>, upstream: Arc<Upstream>, publication: String) {
     let control = Arc::new(Control::new());
     tokio::spawn(service::keep_lease(shared.clone()));
     tokio::spawn(service::watch_catalog(shared.clone()));
     tokio::spawn(service::cover_tables(shared.clone()));
+    tokio::spawn(service::look_up_users(shared.clone()));
     let config = FollowerConfig { publication, ..FollowerConfig::new(upstream) };
     tokio::spawn(freshet_stream::follow(config, Arc::new(Changes { shared: shared.clone() }), control.clone()));
     let bell = shared.clone();
@@ -124,6 +140,20 @@ fn start_services(shared: &Arc<Shared>, upstream: UpstreamUrl, publication: Stri
             }
         }
     });
+}
+
+/// The socket in a directory bears the port of the first TCP address, or else PostgreSQL's, in its name.
+fn listen_addresses(texts: &[String]) -> Result<Vec<ListenAddress>> {
+    let tcp = texts.iter().filter(|text| !text.starts_with('/')).map(|text| {
+        text.parse::<SocketAddr>().with_context(|| {
+            format!("--listen {text:?} is neither address:port (127.0.0.1:6432) nor a directory (/run/freshet)")
+        })
+    });
+    let tcp = tcp.collect::<Result<Vec<_>>>()?;
+    let port = tcp.first().map_or(5432, SocketAddr::port);
+    let name = format!(".s.PGSQL.{port}");
+    let unix = texts.iter().filter(|text| text.starts_with('/')).map(|text| PathBuf::from(text).join(&name));
+    Ok(tcp.into_iter().map(ListenAddress::Tcp).chain(unix.map(ListenAddress::Unix)).collect())
 }
 
 async fn stop_signal() -> Result<()> {

@@ -70,6 +70,8 @@ impl Collector for Figures {
         out.counter("freshet_fills", "Statements answered by the database, to be kept", metrics.fills())?;
         out.passed(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
+        let failures = metrics.login_failures.load(Relaxed);
+        out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
         out.gauge("freshet_sessions", "Sessions open", metrics.sessions() as f64)?;
         self.cache(&mut out)
     }

@@ -1,14 +1,18 @@
-//! Sockets to an upstream: its address, its login, and service connections for Freshet's own statements.
+//! Sockets on both legs: connection strings, TLS, logins in both directions, and service connections for Freshet's own
+//! statements.
 //!
-//! Client sessions are not here: they move frames over the plain socket that [`connect_tcp`] opens.
+//! Client sessions are not here: they move frames over the [`Socket`]s that are opened here.
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod conninfo;
 pub mod pg;
+mod socket;
 mod tcp;
 pub mod tls;
 mod upstream;
 
-pub use tcp::{connect_tcp, set_keepalive};
-pub use upstream::{UpstreamUrl, UrlError};
+pub use conninfo::Conninfo;
+pub use socket::Socket;
+pub use tcp::set_keepalive;
+pub use upstream::{Upstream, UpstreamError};

@@ -1,15 +1,14 @@
-//! Plain TCP to the upstream.
+//! TCP as both legs use it.
 //!
 //! Names are resolved with every connection, so that a name that moves to another server is noticed. Small
 //! messages must not wait for Nagle's algorithm, and keepalive probes find a peer that vanished without a reset.
 
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-
-use crate::UpstreamUrl;
 
 /// Silence after which the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -18,23 +17,31 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 8;
 
-/// Resolves the upstream's name and connects to the first address that accepts.
+/// Connects to the first address of the name that accepts, or to `ip` without asking for the name's addresses.
 ///
 /// There is no time-out but the kernel's: the caller sets one.
-pub async fn connect_tcp(upstream: &UpstreamUrl) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{} has no address", upstream.host));
-    let addresses = tokio::net::lookup_host((upstream.host.as_str(), upstream.port)).await?;
-    for address in addresses.take(ADDRESSES_MAX) {
-        match TcpStream::connect(address).await {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                set_keepalive(&stream)?;
-                return Ok(stream);
-            }
-            Err(error) => last = io::Error::new(error.kind(), format!("{address}: {error}")),
+pub(crate) async fn connect_tcp(name: &str, ip: Option<IpAddr>, port: u16) -> io::Result<TcpStream> {
+    if let Some(ip) = ip {
+        return connect_address(SocketAddr::new(ip, port)).await;
+    }
+    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{name} has no address"));
+    for address in tokio::net::lookup_host((name, port)).await?.take(ADDRESSES_MAX) {
+        match connect_address(address).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+async fn connect_address(address: SocketAddr) -> io::Result<TcpStream> {
+    let connect = async {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        set_keepalive(&stream)?;
+        Ok(stream)
+    };
+    connect.await.map_err(|error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}")))
 }
 
 /// Lets the kernel probe a silent peer.

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use freshet_net::UpstreamUrl;
+use freshet_net::Upstream;
 use freshet_net::pg::{Client, ConnectError, Error, Purpose};
 use freshet_testbed::{Postgres, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 
-fn start() -> Result<(Server, UpstreamUrl, Runtime)> {
+fn start() -> Result<(Server, String, Runtime)> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;
-    let url = UpstreamUrl::parse(&server.url())?;
+    let url = server.url();
     Ok((server, url, Builder::new_current_thread().enable_all().build()?))
 }
 

@@ -109,7 +109,7 @@ fn status(shared: &Shared) -> Table {
     let pairs: Vec<(&str, String)> = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("serving", shared.trouble().unwrap_or_else(|| "yes".to_owned())),
-        ("upstream", format!("{}:{}", shared.settings.upstream.host, shared.settings.upstream.port)),
+        ("upstream", shared.settings.upstream.to_string()),
         ("stream_position", levels.applied.map_or("none".to_owned(), |end| end.lsn.to_string())),
         ("stream_epoch", levels.applied.map_or(0, |end| end.epoch.0).to_string()),
         ("stream_age_seconds", age(levels.stream_age)),

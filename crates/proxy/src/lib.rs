@@ -19,6 +19,7 @@ mod session;
 mod shared;
 
 pub use body::Body;
-pub use listener::{ListenError, Listener};
+pub use login::{AccessError, AccessSettings, Method, UsersError};
+pub use listener::{ListenAddress, ListenError, Listener};
 pub use metrics::{Metrics, PassedCount};
 pub use shared::{Clock, ServerIdentity, Settings, Shared};

@@ -6,14 +6,17 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use thiserror::Error;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
+use crate::login::Incoming;
 use crate::session;
 use crate::shared::Shared;
 
@@ -25,59 +28,139 @@ const QUEUE_MAX: usize = 1024;
 pub enum ListenError {
     /// The address cannot be bound.
     #[error("cannot listen on {0}: {1}")]
-    Bind(SocketAddr, #[source] io::Error),
+    Bind(String, #[source] io::Error),
     /// A worker could not be started.
     #[error("cannot start a worker: {0}")]
     Worker(#[source] io::Error),
 }
 
-/// A bound address and its workers.
+/// Where clients connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListenAddress {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// The path of a Unix socket.
+    Unix(PathBuf),
+}
+
+/// Bound addresses and the workers behind them.
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
+    sockets: Vec<Socket>,
+    dealer: Dealer,
+}
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+#[derive(Debug)]
+struct Dealer {
     workers: Vec<Worker>,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug)]
 struct Worker {
-    queue: mpsc::Sender<std::net::TcpStream>,
+    queue: mpsc::Sender<Incoming>,
     load: Arc<AtomicUsize>,
 }
 
 impl Listener {
-    /// Binds the address and starts the workers.
-    pub async fn bind(address: SocketAddr, workers: usize, shared: Arc<Shared>) -> Result<Self, ListenError> {
-        let socket = TcpListener::bind(address).await.map_err(|error| ListenError::Bind(address, error))?;
-        let workers = (0..workers.max(1)).map(|at| Worker::start(at, &shared)).collect::<Result<_, _>>();
-        Ok(Self { socket, workers: workers.map_err(ListenError::Worker)?, shared })
-    }
-
-    /// The bound address.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
-    }
-
-    /// Accepts for ever.
-    pub async fn run(self) {
-        loop {
-            match self.socket.accept().await {
-                Ok((socket, _)) => self.deal(socket),
-                Err(error) => {
-                    // Out of descriptors, most likely: others may end meanwhile.
-                    tracing::warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    /// Binds the addresses and starts the workers.
+    pub async fn bind(addresses: &[ListenAddress], workers: usize, shared: Arc<Shared>) -> Result<Self, ListenError> {
+        let mut sockets = Vec::new();
+        for address in addresses {
+            sockets.push(match address {
+                ListenAddress::Tcp(tcp) => {
+                    let socket = TcpListener::bind(tcp).await;
+                    Socket::Tcp(socket.map_err(|error| ListenError::Bind(tcp.to_string(), error))?)
                 }
-            }
+                ListenAddress::Unix(path) => {
+                    let socket = bind_unix(path).await;
+                    let socket = socket.map_err(|error| ListenError::Bind(path.display().to_string(), error))?;
+                    Socket::Unix(socket, path.clone())
+                }
+            });
+        }
+        let workers = (0..workers.max(1)).map(|at| Worker::start(at, &shared)).collect::<Result<_, _>>();
+        let dealer = Dealer { workers: workers.map_err(ListenError::Worker)?, shared };
+        Ok(Self { sockets, dealer })
+    }
+
+    /// The bound addresses.
+    pub fn addresses(&self) -> io::Result<Vec<ListenAddress>> {
+        let address = |socket: &Socket| match socket {
+            Socket::Tcp(tcp) => tcp.local_addr().map(ListenAddress::Tcp),
+            Socket::Unix(_, path) => Ok(ListenAddress::Unix(path.clone())),
+        };
+        self.sockets.iter().map(address).collect()
+    }
+
+    /// Accepts for ever, in tasks of the current runtime.
+    pub fn run(self) {
+        let dealer = Arc::new(self.dealer);
+        for socket in self.sockets {
+            let dealer = dealer.clone();
+            tokio::spawn(async move {
+                loop {
+                    match socket.accept().await {
+                        Ok(incoming) => dealer.deal(incoming),
+                        Err(error) => {
+                            // Out of descriptors, most likely: others may end meanwhile.
+                            tracing::warn!(%error, "cannot accept a connection");
+                            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+                        }
+                    }
+                }
+            });
         }
     }
+}
 
-    fn deal(&self, socket: TcpStream) {
+impl Socket {
+    async fn accept(&self) -> io::Result<Incoming> {
+        match self {
+            Self::Tcp(tcp) => Ok(Incoming::Tcp(tcp.accept().await?.0.into_std()?)),
+            Self::Unix(unix, _) => Ok(Incoming::Unix(unix.accept().await?.0.into_std()?)),
+        }
+    }
+}
+
+/// The socket's file goes with the listener.
+impl Drop for Socket {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Binds a Unix socket that everybody may connect to, as PostgreSQL's. One whose server is gone is replaced.
+async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    let socket = match UnixListener::bind(path) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let dead = tokio::net::UnixStream::connect(path).await;
+            if !dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+                return Err(error);
+            }
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        other => other?,
+    };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))?;
+    Ok(socket)
+}
+
+impl Dealer {
+    fn deal(&self, incoming: Incoming) {
         self.shared.metrics.connections.fetch_add(1, Relaxed);
         let Some(worker) = self.workers.iter().min_by_key(|worker| worker.load.load(Relaxed)) else { return };
-        let Ok(socket) = socket.into_std() else { return };
         worker.load.fetch_add(1, Relaxed);
-        if worker.queue.try_send(socket).is_err() {
+        if worker.queue.try_send(incoming).is_err() {
             worker.load.fetch_sub(1, Relaxed);
             tracing::warn!("a worker's queue is full: connection closed");
         }
@@ -86,7 +169,7 @@ impl Listener {
 
 impl Worker {
     fn start(at: usize, shared: &Arc<Shared>) -> io::Result<Self> {
-        let (queue, mut incoming) = mpsc::channel::<std::net::TcpStream>(QUEUE_MAX);
+        let (queue, mut incoming) = mpsc::channel::<Incoming>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
         let (shared, worker_load) = (shared.clone(), load.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -96,9 +179,7 @@ impl Worker {
                 while let Some(socket) = incoming.recv().await {
                     let (shared, load) = (shared.clone(), worker_load.clone());
                     tokio::task::spawn_local(async move {
-                        if let Ok(socket) = TcpStream::from_std(socket) {
-                            session::serve(socket, shared, at).await;
-                        }
+                        session::serve(socket, shared, at).await;
                         load.fetch_sub(1, Relaxed);
                     });
                 }

@@ -32,6 +32,8 @@ pub struct Metrics {
     workers: Vec<WorkerCounters>,
     /// Connections accepted since the start.
     pub connections: AtomicU64,
+    /// Clients that could not prove who they are.
+    pub login_failures: AtomicU64,
 }
 
 /// Statements passed for one reason.
@@ -48,6 +50,7 @@ impl Metrics {
         Self {
             workers: (0..workers.max(1)).map(|_| WorkerCounters::default()).collect(),
             connections: AtomicU64::new(0),
+            login_failures: AtomicU64::new(0),
         }
     }
 

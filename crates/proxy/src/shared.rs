@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicU32, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,11 +11,12 @@ use std::time::Instant;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::Cache;
 use freshet_model::{Catalog, CatalogVersion, Nanos, TableId};
-use freshet_net::UpstreamUrl;
+use freshet_net::Upstream;
 use tokio::sync::Notify;
 
 use crate::body::Body;
 use crate::context::Contexts;
+use crate::login::{Access, AccessError, AccessSettings};
 use crate::metrics::Metrics;
 use crate::registry::Registry;
 
@@ -53,7 +54,9 @@ pub struct ServerIdentity {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The upstream, and the account of the service connections.
-    pub upstream: UpstreamUrl,
+    pub upstream: Arc<Upstream>,
+    /// Who is let in.
+    pub access: AccessSettings,
     /// Name of the publication that Freshet adds tables to.
     pub publication: String,
     /// Users who may see other users' statements.
@@ -73,6 +76,9 @@ pub struct Shared {
     pub clock: Clock,
     /// Counters.
     pub metrics: Metrics,
+    pub(crate) access: Access,
+    /// The server's major version as the last service connection saw it; 0: not seen.
+    server_version: AtomicU32,
     pub(crate) registry: Registry,
     pub(crate) contexts: Contexts,
     pub(crate) catalog: ArcSwap<Catalog>,
@@ -106,9 +112,16 @@ pub struct Shared {
 const WANTED_MAX: usize = 10_000;
 
 impl Shared {
-    /// For one upstream.
-    pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Self {
-        Self {
+    /// For one upstream. Reads the files that the settings name.
+    pub fn new(
+        settings: Settings,
+        cache: Arc<Cache<Body>>,
+        clock: Clock,
+        workers: usize,
+    ) -> Result<Self, AccessError> {
+        Ok(Self {
+            access: Access::new(&settings.access)?,
+            server_version: AtomicU32::new(0),
             settings,
             clock,
             metrics: Metrics::new(workers),
@@ -129,7 +142,21 @@ impl Shared {
             wanted: Mutex::default(),
             published: Mutex::default(),
             refused: Mutex::default(),
-        }
+        })
+    }
+
+    /// Reads certificates and users again. What cannot be used is returned, and stays as it was.
+    pub fn reload_access(&self) -> Vec<AccessError> {
+        self.access.reload()
+    }
+
+    /// A service connection leads to a server of this major version.
+    pub(crate) fn saw_server_version(&self, major: u32) {
+        self.server_version.store(major, Relaxed);
+    }
+
+    pub(crate) fn server_version(&self) -> u32 {
+        self.server_version.load(Relaxed)
     }
 
     /// The stream stands and comes from this server.

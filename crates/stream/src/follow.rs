@@ -33,7 +33,7 @@ pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Co
             if matches!(fault, Fault::Shutdown | Fault::Restart) {
                 info!("{why}");
             } else {
-                warn!("no change stream from {}: {why}", config.url);
+                warn!("no change stream from {}: {why}", config.upstream);
             }
             told = why;
         }
@@ -63,7 +63,7 @@ async fn stream(config: &FollowerConfig, sink: &Arc<dyn Sink>, control: &Control
     *stood = true;
     info!(
         "change stream {} from {}, PostgreSQL {}, system {}, timeline {}, at {}",
-        epoch.0, config.url, identity.server_version_num, identity.system_id, identity.timeline, started.start
+        epoch.0, config.upstream, identity.server_version_num, identity.system_id, identity.timeline, started.start
     );
     Session::new(started.client, sink.clone(), started.start, config.silence_max).run(control).await
 }

@@ -26,10 +26,11 @@ mod follow;
 mod session;
 mod setup;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_model::{Commit, Epoch, Lsn};
-use freshet_net::UpstreamUrl;
+use freshet_net::Upstream;
 
 pub use control::Control;
 pub use error::{Fault, SetupError};
@@ -74,7 +75,7 @@ pub struct Identity {
 #[derive(Clone, Debug)]
 pub struct FollowerConfig {
     /// The upstream; its role needs REPLICATION.
-    pub url: UpstreamUrl,
+    pub upstream: Arc<Upstream>,
     /// The publication.
     pub publication: String,
     /// Create the publication, without tables, if it is missing.
@@ -85,7 +86,7 @@ pub struct FollowerConfig {
 
 impl FollowerConfig {
     /// Follows the publication `freshet`, which is created if missing.
-    pub fn new(url: UpstreamUrl) -> Self {
-        Self { url, publication: "freshet".into(), ensure_publication: true, silence_max: SILENCE_MAX }
+    pub fn new(upstream: Arc<Upstream>) -> Self {
+        Self { upstream, publication: "freshet".into(), ensure_publication: true, silence_max: SILENCE_MAX }
     }
 }

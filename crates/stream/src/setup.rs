@@ -11,11 +11,13 @@
 //!    commit is in the slot's snapshot, so it is never delivered, and a query sent now may still not see it;
 //! 5. start the stream at the slot's consistent point.
 
+use std::sync::Arc;
+
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use freshet_model::{Lsn, Visible};
-use freshet_net::UpstreamUrl;
+use freshet_net::Upstream;
 use freshet_net::pg::{Client, ConnectError, Purpose, Rows};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
@@ -66,7 +68,7 @@ pub(crate) struct Started {
 
 /// Sets up a stream. Waits without limit for open write transactions.
 pub(crate) async fn start(config: &FollowerConfig) -> Result<Started, Fault> {
-    let mut client = connect(&config.url).await?;
+    let mut client = connect(&config.upstream).await?;
     let identity = check(&mut client).await?;
     publication(&mut client, config, identity.server_version_num).await?;
     let (slot, start, shown) = create_slot(&mut client, identity.server_version_num).await?;
@@ -78,10 +80,10 @@ pub(crate) async fn start(config: &FollowerConfig) -> Result<Started, Fault> {
     Ok(Started { client, identity, start })
 }
 
-async fn connect(url: &UpstreamUrl) -> Result<Client, Fault> {
-    Client::connect(url, Purpose::Replication).await.map_err(|error| match error {
+async fn connect(upstream: &Arc<Upstream>) -> Result<Client, Fault> {
+    Client::connect(upstream, Purpose::Replication).await.map_err(|error| match error {
         ConnectError::Refused(source) if source.code == INSUFFICIENT_PRIVILEGE => {
-            SetupError::NotReplication { user: url.user.clone(), source }.into()
+            SetupError::NotReplication { user: upstream.conninfo().user.clone(), source }.into()
         }
         ConnectError::Refused(source) if source.code == TOO_MANY_CONNECTIONS => SetupError::NoWalSender(source).into(),
         other => Fault::Connect(other),

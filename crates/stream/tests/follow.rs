@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use freshet_model::{Cell, Change, ChangeSet, Commit, Epoch, Lsn, TableId};
-use freshet_net::UpstreamUrl;
+use freshet_net::Upstream;
 use freshet_net::pg::{Client, Purpose};
 use freshet_stream::{Control, FollowerConfig, Identity, Sink, follow};
 use freshet_testbed::{Postgres, Server, Settings};
@@ -118,7 +118,7 @@ impl Sink for Recorder {
 struct Fixture {
     runtime: Runtime,
     server: Server,
-    url: UpstreamUrl,
+    url: Arc<Upstream>,
     recorder: Arc<Recorder>,
     control: Arc<Control>,
     task: JoinHandle<()>,
@@ -137,7 +137,7 @@ impl Fixture {
     }
 
     fn follow_with(server: Server, change: impl FnOnce(&mut FollowerConfig)) -> Result<Self> {
-        let url = UpstreamUrl::parse(&server.url())?;
+        let url = Arc::new(Upstream::parse(&server.url())?);
         let mut config = FollowerConfig::new(url.clone());
         change(&mut config);
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
@@ -381,7 +381,7 @@ fn a_restart_of_the_server_is_a_new_epoch_18() -> Result<()> {
 fn waits_for_open_write_transactions() -> Result<()> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;
     server.psql(SCHEMA)?;
-    let url = UpstreamUrl::parse(&server.url())?;
+    let url = Arc::new(Upstream::parse(&server.url())?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut client = runtime.block_on(Client::connect(&url, Purpose::Sql))?;
     runtime.block_on(client.query("BEGIN; INSERT INTO public.ix VALUES (1, 1, 'before')"))?;
@@ -400,7 +400,7 @@ fn waits_for_open_write_transactions() -> Result<()> {
 fn waits_for_logged_commits_to_become_visible() -> Result<()> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;
     server.psql(SCHEMA)?;
-    let url = UpstreamUrl::parse(&server.url())?;
+    let url = Arc::new(Upstream::parse(&server.url())?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     server.set("synchronous_standby_names", "nobody")?;
     let connect = || runtime.block_on(Client::connect(&url, Purpose::Sql));
@@ -485,7 +485,7 @@ fn missing_prerequisites_are_named() -> Result<()> {
 #[test]
 fn an_unsuitable_publication_is_named() -> Result<()> {
     let server = Postgres::find(Some(15))?.start(&Settings::default())?;
-    let url = UpstreamUrl::parse(&server.url())?;
+    let url = Arc::new(Upstream::parse(&server.url())?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut config = FollowerConfig { publication: "o'd\\d".into(), ..FollowerConfig::new(url) };
     let first = |config: &FollowerConfig| -> Result<Event> {

@@ -21,9 +21,10 @@ pub mod process;
 mod server;
 mod settings;
 mod standby;
+mod tls;
 mod watch;
 
 pub use installation::{Installation, Postgres};
 pub use leash::Leash;
 pub use server::{Server, StopMode};
-pub use settings::{Auth, Settings};
+pub use settings::{Auth, Settings, Tls};

@@ -90,6 +90,12 @@ impl Server {
         let path = self.data_dir().join("postgresql.conf");
         let mut file = OpenOptions::new().append(true).open(&path).with_context(|| path.display().to_string())?;
         file.write_all(self.settings.postgresql_conf().as_bytes())?;
+        if !self.settings.hba.is_empty() {
+            self.write_hba(&self.settings.hba)?;
+        }
+        if let Some(tls) = &self.settings.tls {
+            self.copy_tls(tls)?;
+        }
         Ok(())
     }
 
@@ -265,6 +271,11 @@ impl Server {
     /// The data directory.
     pub fn data_dir(&self) -> PathBuf {
         self.directory.join("data")
+    }
+
+    /// The directory of its Unix socket, `.s.PGSQL.` and the port.
+    pub fn socket_directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The file with the server's log.

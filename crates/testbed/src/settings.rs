@@ -1,5 +1,7 @@
 //! What a caller may choose about a server; the rest is fixed so that all tests mean the same thing.
 
+use std::path::PathBuf;
+
 /// Name of the superuser of every throw-away server.
 pub(crate) const SUPERUSER: &str = "postgres";
 /// Its password. It guards nothing: the server listens on the loopback interface and lives for minutes.
@@ -24,6 +26,17 @@ impl Auth {
     }
 }
 
+/// Files that a server encrypts with, all PEM. The server gets copies that it can read and nobody else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tls {
+    /// `ssl_cert_file`
+    pub cert: PathBuf,
+    /// `ssl_key_file`
+    pub key: PathBuf,
+    /// `ssl_ca_file`: the authorities of client certificates.
+    pub client_ca: Option<PathBuf>,
+}
+
 /// How to start a server. `Settings::default()` has logical decoding on and trusts everyone.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -35,11 +48,22 @@ pub struct Settings {
     pub initdb: Vec<String>,
     /// How clients prove who they are.
     pub auth: Auth,
+    /// The lines of `pg_hba.conf`; empty: what `initdb` writes for [`Self::auth`].
+    pub hba: Vec<String>,
+    /// TLS, which is off without it.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { wal_level: "logical".into(), config: Vec::new(), initdb: Vec::new(), auth: Auth::Trust }
+        Self {
+            wal_level: "logical".into(),
+            config: Vec::new(),
+            initdb: Vec::new(),
+            auth: Auth::Trust,
+            hba: Vec::new(),
+            tls: None,
+        }
     }
 }
 
@@ -58,6 +82,20 @@ impl Settings {
         self
     }
 
+    /// Adds one line to `pg_hba.conf`, which then has no other lines than those added.
+    #[must_use]
+    pub fn with_hba(mut self, line: impl Into<String>) -> Self {
+        self.hba.push(line.into());
+        self
+    }
+
+    /// Turns TLS on.
+    #[must_use]
+    pub fn with_tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// The text appended to `postgresql.conf`.
     pub(crate) fn postgresql_conf(&self) -> String {
         let mut text = String::from("\n# set by the testbed\n");
@@ -71,6 +109,13 @@ impl Settings {
         text.push_str("wal_level = ");
         text.push_str(&self.wal_level);
         text.push('\n');
+        if self.tls.is_some() {
+            let ca = self.tls.as_ref().and_then(|tls| tls.client_ca.as_ref()).map_or("", |_| "root.crt");
+            text.push_str("ssl = on\nssl_cert_file = 'server.crt'\nssl_key_file = 'server.key'\n");
+            text.push_str("ssl_ca_file = '");
+            text.push_str(ca);
+            text.push_str("'\n");
+        }
         for line in &self.config {
             text.push_str(line);
             text.push('\n');

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use freshet_testbed::{Leash, Postgres, Server, Settings, StopMode, process};
+use freshet_testbed::{Leash, Postgres, Server, Settings, StopMode, Tls, process};
 
 fn start(major: u32, settings: &Settings) -> Server {
     Postgres::find(Some(major)).unwrap().start(settings).unwrap()
@@ -157,4 +157,29 @@ fn a_killed_parent_takes_its_server_along() {
             && process::Process::read(tied).is_err()
             && !directory.parent().unwrap().exists()
     });
+}
+
+/// A self-signed certificate and its key.
+fn certificate(directory: &Path, name: &str) -> Tls {
+    let (cert, key) = (directory.join(format!("{name}.crt")), directory.join(format!("{name}.key")));
+    let mut openssl = std::process::Command::new("openssl");
+    openssl.args(["req", "-new", "-x509", "-nodes", "-subj", &format!("/CN={name}"), "-out"]).arg(&cert);
+    let output = openssl.arg("-keyout").arg(&key).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Tls { client_ca: Some(cert.clone()), cert, key }
+}
+
+#[test]
+fn a_server_with_tls_and_its_own_lines_of_who_may_log_in() {
+    let directory = std::env::temp_dir().join(format!("freshet-testbed-tls-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let (first, second) = (certificate(&directory, "first"), certificate(&directory, "second"));
+    let settings = Settings::default().with_tls(first).with_hba("hostssl all all 127.0.0.1/32 trust");
+    let server = start(15, &settings.with_hba("local all all trust"));
+    assert_eq!(server.psql("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").unwrap(), "t");
+    server.replace_tls(&second).unwrap();
+    server.replace_hba(&["hostnossl all all 127.0.0.1/32 trust".into(), "local all all trust".into()]).unwrap();
+    assert_eq!(server.psql("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()").unwrap(), "f");
+    assert!(server.socket_directory().join(format!(".s.PGSQL.{}", server.port())).exists());
+    std::fs::remove_dir_all(&directory).unwrap();
 }

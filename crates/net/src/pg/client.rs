@@ -1,18 +1,18 @@
 //! The client of service connections.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
+use freshet_wire::pg::frontend;
 use freshet_wire::reader::{Malformed, Reader};
-use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::error::{ConnectError, Error, ServerError};
 use super::frames::{Frames, MESSAGE_BYTES_MAX, frame};
-use super::login::{login, parameter_status};
-use crate::{UpstreamUrl, connect_tcp};
+use super::login::{LoggedIn, login, parameter_status};
+use super::open::send_cancel;
+use crate::Upstream;
 
 /// Bytes that all rows of one answer may hold.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
@@ -51,27 +51,17 @@ enum State {
 
 /// A service connection to PostgreSQL.
 pub struct Client {
+    upstream: Arc<Upstream>,
     frames: Frames,
-    peer: Option<SocketAddr>,
-    parameters: HashMap<String, String>,
-    cancel_key: Option<Vec<u8>>,
+    login: LoggedIn,
     state: State,
 }
 
 impl Client {
-    /// Connects and logs in, within the URL's connect time-out.
-    pub async fn connect(upstream: &UpstreamUrl, purpose: Purpose) -> Result<Self, ConnectError> {
-        let limit = upstream.connect_timeout;
-        timeout(limit, Self::connect_unbounded(upstream, purpose)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
-    }
-
-    async fn connect_unbounded(upstream: &UpstreamUrl, purpose: Purpose) -> Result<Self, ConnectError> {
-        let stream = connect_tcp(upstream).await.map_err(ConnectError::Tcp)?;
-        let peer = stream.peer_addr().ok();
-        let mut frames = Frames::new(stream);
-        let answer = login(&mut frames, upstream, purpose).await?;
-        let mut client =
-            Self { frames, peer, parameters: answer.parameters, cancel_key: answer.cancel_key, state: State::Ready };
+    /// Connects and logs in to the first host that fits, within the connect time-out for each.
+    pub async fn connect(upstream: &Arc<Upstream>, purpose: Purpose) -> Result<Self, ConnectError> {
+        let (frames, login) = login(upstream, purpose).await?;
+        let mut client = Self { upstream: upstream.clone(), frames, login, state: State::Ready };
         // A start-up parameter that the server does not know refuses the login, and this one came with version 14.
         if client.server_version() >= 14 {
             let sql = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)";
@@ -82,19 +72,14 @@ impl Client {
 
     /// What the server reports of its settings: `server_version`, `server_encoding`, `in_hot_standby` …
     pub fn parameters(&self) -> &HashMap<String, String> {
-        &self.parameters
+        &self.login.parameters
     }
 
     /// The major version as `server_version` says it, 0 if it does not.
     pub fn server_version(&self) -> u32 {
-        let text = self.parameters.get("server_version").map(String::as_str).unwrap_or_default();
+        let text = self.login.parameters.get("server_version").map(String::as_str).unwrap_or_default();
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         text.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(0)
-    }
-
-    /// The server's address.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        self.peer
     }
 
     /// Whether the connection can take no further statement.
@@ -108,13 +93,17 @@ impl Client {
     /// was dropped before it ended, it is dead.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, Error> {
         self.start(sql).await?;
-        let answer = self.answer().await;
-        self.state = match &answer {
-            Ok(_) => State::Ready,
-            Err(Error::Server(error)) if error.severity == "ERROR" => State::Ready,
-            Err(_) => State::Dead,
-        };
-        answer
+        self.end().await
+    }
+
+    /// Runs one statement with text parameters, by the extended protocol; otherwise as [`Self::query`].
+    pub async fn query_with(&mut self, sql: &str, parameters: &[&str]) -> Result<Rows, Error> {
+        let mut messages = Vec::new();
+        frontend::put_parse(&mut messages, b"", sql.as_bytes());
+        frontend::put_bind_execute(&mut messages, b"", parameters);
+        frontend::put_sync(&mut messages);
+        self.begin(&messages).await?;
+        self.end().await
     }
 
     /// As [`Self::query`] with a time limit, after which the statement is cancelled and the connection is dead.
@@ -160,7 +149,7 @@ impl Client {
         }
         // The state is set back once a whole message of copy data was seen, so every other way out leaves it dead
         // except a drop, which happens inside `receive` only.
-        match Self::receive_on(&mut self.frames, &mut self.parameters).await {
+        match Self::receive_on(&mut self.frames, &mut self.login.parameters).await {
             Ok((b'd', body)) => Ok(body),
             other => {
                 self.state = State::Dead;
@@ -202,34 +191,49 @@ impl Client {
 
     /// Asks the server to cancel the running statement, on a connection of its own. Best effort.
     async fn cancel(&self) {
-        let (Some(peer), Some(key)) = (self.peer, &self.cancel_key) else { return };
+        let Some(key) = &self.login.cancel_key else { return };
         let mut message = (key.len() as u32 + 8).to_be_bytes().to_vec();
         message.extend_from_slice(&CANCEL_CODE.to_be_bytes());
         message.extend_from_slice(key);
-        let send = async { TcpStream::connect(peer).await?.write_all(&message).await };
+        let send = send_cancel(&self.upstream, self.login.host, &message);
         let _ = timeout(CANCEL_TIMEOUT, send).await;
     }
 
     async fn start(&mut self, sql: &str) -> Result<(), Error> {
+        if sql.contains('\0') || sql.len() > MESSAGE_BYTES_MAX {
+            return Err(Malformed::Invalid("statement").into());
+        }
+        let mut body = sql.as_bytes().to_vec();
+        body.push(0);
+        self.begin(&frame(b'Q', &body)).await
+    }
+
+    /// Sends what the server answers up to a ReadyForQuery.
+    async fn begin(&mut self, messages: &[u8]) -> Result<(), Error> {
         if self.state != State::Ready {
             self.state = State::Dead;
             return Err(Error::Dead);
         }
-        if sql.contains('\0') || sql.len() > MESSAGE_BYTES_MAX {
-            return Err(Malformed::Invalid("statement").into());
-        }
         self.state = State::Busy;
-        let mut body = sql.as_bytes().to_vec();
-        body.push(0);
-        if let Err(error) = self.frames.send(&frame(b'Q', &body)).await {
+        if let Err(error) = self.frames.send(messages).await {
             self.state = State::Dead;
             return Err(error.into());
         }
         Ok(())
     }
 
+    async fn end(&mut self) -> Result<Rows, Error> {
+        let answer = self.answer().await;
+        self.state = match &answer {
+            Ok(_) => State::Ready,
+            Err(Error::Server(error)) if error.severity == "ERROR" => State::Ready,
+            Err(_) => State::Dead,
+        };
+        answer
+    }
+
     async fn receive(&mut self) -> Result<(u8, &[u8]), Error> {
-        Self::receive_on(&mut self.frames, &mut self.parameters).await
+        Self::receive_on(&mut self.frames, &mut self.login.parameters).await
     }
 
     /// The next message that is neither a notice nor a report.
@@ -272,7 +276,7 @@ impl Client {
                     }
                     rows.push(row);
                 }
-                b'C' | b'I' => {}
+                b'C' | b'I' | b'1' | b'2' => {}
                 b'E' if failure.is_none() => failure = Some(Box::new(ServerError::decode(body)?)),
                 b'Z' => return failure.map_or(Ok(rows), |error| Err(Error::Server(error))),
                 other => return Err(Error::Unexpected(other)),

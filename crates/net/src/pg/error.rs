@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use super::scram::ScramError;
 use freshet_wire::reader::{Malformed, Reader};
 
 /// An ErrorResponse of the server.
@@ -19,13 +20,15 @@ pub struct ServerError {
     pub detail: String,
     /// What the server advises, or empty.
     pub hint: String,
+    /// The whole message's body as it came.
+    pub body: Box<[u8]>,
 }
 
 impl ServerError {
     /// Decodes the body of an ErrorResponse or NoticeResponse ("Error and Notice Message Fields" in the manual).
     pub(crate) fn decode(body: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(body);
-        let mut error = Self::default();
+        let mut error = Self { body: body.into(), ..Self::default() };
         loop {
             let field = reader.u8("error field")?;
             if field == 0 {
@@ -54,21 +57,40 @@ pub enum ConnectError {
     /// Not within the time.
     #[error("the upstream did not complete the login within {0:?}")]
     Timeout(Duration),
+    /// The TLS handshake failed, or the certificate is not to be trusted.
+    #[error("TLS with the upstream failed: {0}")]
+    Tls(#[source] io::Error),
+    /// `sslmode` insists on TLS and the server has none.
+    #[error("the upstream does not support TLS, but sslmode requires it")]
+    NoTls,
+    /// The host is not what `target_session_attrs` asks for.
+    #[error("{0} is not what target_session_attrs asks for")]
+    NotWanted(String),
     /// The server refused.
     #[error("the upstream refused the login: {0}")]
     Refused(#[source] Box<ServerError>),
     /// The server wants a password and none is given.
-    #[error("the upstream asks for a password: write it into the upstream's URL")]
+    #[error("the upstream asks for a password and none is known: give it in the connection string, PGPASSWORD or ~/.pgpass")]
     PasswordMissing,
     /// The server wants a method that is not supported.
     #[error("the upstream asks for {0}, which is not supported")]
     Method(String),
     /// SCRAM failed: usually because the server could not prove that it knows the password.
     #[error("SCRAM-SHA-256 with the upstream failed: {0}")]
-    Scram(#[source] io::Error),
+    Scram(#[from] ScramError),
     /// The connection broke during the login, or the server said something unknown.
     #[error("the login to the upstream failed: {0}")]
     Protocol(#[source] Error),
+}
+
+impl ConnectError {
+    /// The server's ErrorResponse.
+    pub(crate) fn refused(body: &[u8]) -> Self {
+        match ServerError::decode(body) {
+            Ok(error) => Self::Refused(Box::new(error)),
+            Err(error) => Self::Protocol(Error::Malformed(error)),
+        }
+    }
 }
 
 /// Why a statement or the stream on a service connection failed.

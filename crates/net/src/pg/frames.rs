@@ -7,9 +7,9 @@ use std::io;
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use super::error::Error;
+use crate::Socket;
 use freshet_wire::reader::Malformed;
 
 /// Largest message that is held in memory.
@@ -23,15 +23,25 @@ const HEADER_BYTES: usize = 5;
 
 /// The socket with its inbound buffer.
 pub(super) struct Frames {
-    stream: TcpStream,
+    stream: Socket,
     inbound: BytesMut,
     /// Length of the message at the front that was lent out, header included.
     lent: usize,
 }
 
 impl Frames {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: Socket) -> Self {
         Self { stream, inbound: BytesMut::with_capacity(READ_BYTES), lent: 0 }
+    }
+
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.stream.is_encrypted()
+    }
+
+    /// The socket, and what came and was not taken.
+    pub(super) fn into_parts(mut self) -> (Socket, BytesMut) {
+        self.inbound.advance(self.lent.min(self.inbound.len()));
+        (self.stream, self.inbound)
     }
 
     /// The next message: its tag and its body.
@@ -71,6 +81,11 @@ impl Frames {
         Ok((tag, body))
     }
 
+    /// The message that is lent was not taken after all.
+    pub(super) fn put_back(&mut self) {
+        self.lent = 0;
+    }
+
     /// The tag of the message behind the one that is lent, if all of it is there.
     pub(super) fn buffered_tag(&self) -> Result<Option<u8>, Error> {
         let unread = self.inbound.get(self.lent..).unwrap_or_default();
@@ -79,7 +94,8 @@ impl Frames {
 
     /// Sends bytes that are framed already.
     pub(super) async fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stream.write_all(bytes).await
+        self.stream.write_all(bytes).await?;
+        self.stream.flush().await
     }
 }
 

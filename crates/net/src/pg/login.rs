@@ -1,15 +1,20 @@
-//! Start-up and authentication ("Start-up" and "SASL Authentication" in the manual's chapter on message flow).
+//! Logging in to an upstream ("Start-up" and "SASL Authentication" in the manual's chapter on message flow), with a
+//! password or with what a client's own login has proved.
 
 use std::collections::HashMap;
 
 use freshet_wire::reader::{Malformed, Reader};
-use postgres_protocol::authentication::md5_hash;
-use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
+use tokio::time::timeout;
 
 use super::client::Purpose;
-use super::error::{ConnectError, Error, ServerError};
+use super::error::{ConnectError, Error};
 use super::frames::{Frames, frame};
-use crate::UpstreamUrl;
+use super::open::{Opened, open};
+use super::scram::{SCRAM, SCRAM_PLUS, ScramClient};
+use super::secret::{Credentials, Md5Hash};
+use crate::conninfo::{Conninfo, TargetSessionAttrs};
+use crate::tls::ChannelBinding;
+use crate::{Socket, Upstream};
 
 /// Protocol 3.0.
 const PROTOCOL_VERSION: u32 = 3 << 16;
@@ -40,6 +45,8 @@ const SETTINGS: &[(&str, &str)] = &[
 /// What a login tells.
 #[derive(Default)]
 pub(super) struct LoggedIn {
+    /// Which of the upstream's hosts it is.
+    pub(super) host: usize,
     pub(super) parameters: HashMap<String, String>,
     /// Process id and secret for a cancel request.
     pub(super) cancel_key: Option<Vec<u8>>,
@@ -50,43 +57,182 @@ enum Step {
     /// Nothing was asked yet, or a password was sent.
     Plain,
     /// SCRAM: our first message was sent.
-    ScramStarted(Box<ScramSha256>),
+    ScramStarted(Box<ScramClient>),
     /// SCRAM: our proof was sent; the server's is to come.
-    ScramProven(Box<ScramSha256>),
+    ScramProven(Box<ScramClient>),
     /// SCRAM: the server proved that it knows the password.
     ScramDone,
     /// AuthenticationOk came.
     Accepted,
 }
 
-/// Logs in and waits for the first ReadyForQuery.
-pub(super) async fn login(
-    frames: &mut Frames,
-    upstream: &UpstreamUrl,
+/// Who logs in, and with what.
+struct Who<'a> {
+    user: &'a str,
+    credentials: &'a Credentials,
+    end_point: Option<&'a [u8]>,
+    binding: ChannelBinding,
+}
+
+/// A session of a client's, logged in: AuthenticationOk was taken, what follows it was not.
+pub struct SessionLogin {
+    /// The connection.
+    pub socket: Socket,
+    /// What came behind AuthenticationOk so far.
+    pub received: bytes::BytesMut,
+}
+
+/// Opens a session for a client: its own start-up packet, its own role.
+pub async fn login_session(
+    upstream: &Upstream,
+    packet: &[u8],
+    user: &str,
+    credentials: &Credentials,
+) -> Result<SessionLogin, ConnectError> {
+    let opened = open_session(upstream, packet).await?;
+    hand_on(upstream, opened, user, credentials).await
+}
+
+/// Opens a session without answering what the server asks.
+pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<Opened, ConnectError> {
+    let mut last = ConnectError::Tcp(std::io::ErrorKind::NotFound.into());
+    for host in upstream.session_hosts() {
+        match open(upstream, host, packet).await {
+            Err(error @ (ConnectError::Tcp(_) | ConnectError::Timeout(_))) => last = error,
+            other => return other,
+        }
+    }
+    Err(last)
+}
+
+/// Answers what the server asks on an opened session.
+pub(super) async fn hand_on(
+    upstream: &Upstream,
+    opened: Opened,
+    user: &str,
+    credentials: &Credentials,
+) -> Result<SessionLogin, ConnectError> {
+    let Opened { mut frames, end_point } = opened;
+    let binding = upstream.conninfo().tls.channel_binding;
+    let who = Who { user, credentials, end_point: end_point.as_deref(), binding };
+    authenticate(&mut frames, &who).await?;
+    let (socket, received) = frames.into_parts();
+    Ok(SessionLogin { socket, received })
+}
+
+/// Opens a service connection to the first host that is what is asked for, and waits for the first ReadyForQuery.
+pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Frames, LoggedIn), ConnectError> {
+    let wanted = upstream.conninfo().target_session_attrs;
+    let mut last = None;
+    // The second round of `prefer-standby` takes anything.
+    let rounds: &[TargetSessionAttrs] = match wanted {
+        TargetSessionAttrs::PreferStandby => &[TargetSessionAttrs::Standby, TargetSessionAttrs::Any],
+        _ => &[wanted],
+    };
+    for wanted in rounds {
+        for host in 0..upstream.conninfo().hosts.len() {
+            let limit = upstream.conninfo().connect_timeout;
+            let login = timeout(limit, login_host(upstream, host, purpose, *wanted)).await;
+            match login.unwrap_or(Err(ConnectError::Timeout(limit))) {
+                Ok(done) => {
+                    upstream.choose(host);
+                    return Ok(done);
+                }
+                Err(error) if is_final(&error) => return Err(error),
+                Err(error) => last = Some(error),
+            }
+        }
+    }
+    Err(last.unwrap_or_else(|| ConnectError::Tcp(std::io::ErrorKind::NotFound.into())))
+}
+
+/// As libpq: a host that refuses the login ends the search, unless it only cannot take connections now.
+fn is_final(error: &ConnectError) -> bool {
+    matches!(error, ConnectError::Refused(error) if error.code != "57P03")
+}
+
+async fn login_host(
+    upstream: &Upstream,
+    at: usize,
     purpose: Purpose,
-) -> Result<LoggedIn, ConnectError> {
-    frames.send(&startup(upstream, purpose)).await.map_err(ConnectError::Tcp)?;
-    let mut answer = LoggedIn::default();
+    wanted: TargetSessionAttrs,
+) -> Result<(Frames, LoggedIn), ConnectError> {
+    let conninfo = upstream.conninfo();
+    let opened = open(upstream, at, &startup(conninfo, purpose)).await?;
+    let host = upstream.host(at);
+    let credentials = match host.and_then(|host| host.password.clone()) {
+        Some(password) => Credentials::Password(password),
+        None => Credentials::Nothing,
+    };
+    let Opened { mut frames, end_point } = opened;
+    let binding = conninfo.tls.channel_binding;
+    let who = Who { user: &conninfo.user, credentials: &credentials, end_point: end_point.as_deref(), binding };
+    authenticate(&mut frames, &who).await?;
+    let mut answer = LoggedIn { host: at, ..LoggedIn::default() };
+    for _ in 0..LOGIN_MESSAGES_MAX {
+        let (tag, body) = frames.receive().await.map_err(ConnectError::Protocol)?;
+        match tag {
+            b'E' => return Err(ConnectError::refused(body)),
+            b'N' => {}
+            b'S' => {
+                let (name, value) = parameter_status(body).map_err(malformed)?;
+                answer.parameters.insert(name, value);
+            }
+            b'K' => answer.cancel_key = Some(body.to_vec()),
+            b'Z' => {
+                return if fits(&mut frames, wanted).await? {
+                    Ok((frames, answer))
+                } else {
+                    Err(ConnectError::NotWanted(host.map(|host| host.address.to_string()).unwrap_or_default()))
+                };
+            }
+            _ => return Err(protocol(Error::Unexpected(tag))),
+        }
+    }
+    Err(protocol(Error::TooLarge(LOGIN_MESSAGES_MAX)))
+}
+
+/// Whether the server is what `target_session_attrs` asks for. Service connections set
+/// `default_transaction_read_only` themselves, so that a server is read-only exactly when it is a standby.
+async fn fits(frames: &mut Frames, wanted: TargetSessionAttrs) -> Result<bool, ConnectError> {
+    if wanted == TargetSessionAttrs::Any {
+        return Ok(true);
+    }
+    let sql = b"SELECT pg_catalog.pg_is_in_recovery()\0";
+    frames.send(&frame(b'Q', sql)).await.map_err(ConnectError::Tcp)?;
+    let mut standby = None;
+    for _ in 0..LOGIN_MESSAGES_MAX {
+        let (tag, body) = frames.receive().await.map_err(ConnectError::Protocol)?;
+        match tag {
+            b'D' => standby = Some(body.last() == Some(&b't')),
+            b'E' => return Err(ConnectError::refused(body)),
+            b'Z' => break,
+            _ => {}
+        }
+    }
+    let wants_standby = matches!(wanted, TargetSessionAttrs::Standby | TargetSessionAttrs::ReadOnly);
+    Ok(standby == Some(wants_standby))
+}
+
+/// Answers what the server asks, up to AuthenticationOk.
+async fn authenticate(frames: &mut Frames, who: &Who<'_>) -> Result<(), ConnectError> {
     let mut step = Step::Plain;
     for _ in 0..LOGIN_MESSAGES_MAX {
         let (tag, body) = frames.receive().await.map_err(ConnectError::Protocol)?;
-        match (tag, &step) {
-            (b'R', Step::Accepted) => return Err(protocol(Error::Unexpected(tag))),
-            (b'R', _) => {
-                let (next, reply) = authenticate(body, step, upstream)?;
+        match tag {
+            b'R' => {
+                let (next, reply) = answer(body, step, who)?;
                 step = next;
                 if let Some(reply) = reply {
                     frames.send(&frame(b'p', &reply)).await.map_err(ConnectError::Tcp)?;
                 }
+                if matches!(step, Step::Accepted) {
+                    return Ok(());
+                }
             }
-            (b'E', _) => return Err(ConnectError::Refused(Box::new(ServerError::decode(body).map_err(malformed)?))),
-            (b'N', _) => {}
-            (b'S', Step::Accepted) => {
-                let (name, value) = parameter_status(body).map_err(malformed)?;
-                answer.parameters.insert(name, value);
-            }
-            (b'K', Step::Accepted) => answer.cancel_key = Some(body.to_vec()),
-            (b'Z', Step::Accepted) => return Ok(answer),
+            b'E' => return Err(ConnectError::refused(body)),
+            // NegotiateProtocolVersion: a session's client was told before; a service connection asks for 3.0.
+            b'N' | b'v' => {}
             _ => return Err(protocol(Error::Unexpected(tag))),
         }
     }
@@ -110,7 +256,7 @@ pub(super) fn parameter_status(body: &[u8]) -> Result<(String, String), Malforme
     Ok((String::from_utf8_lossy(name).into_owned(), String::from_utf8_lossy(value).into_owned()))
 }
 
-fn startup(upstream: &UpstreamUrl, purpose: Purpose) -> Vec<u8> {
+fn startup(upstream: &Conninfo, purpose: Purpose) -> Vec<u8> {
     let mut body = PROTOCOL_VERSION.to_be_bytes().to_vec();
     let mut set = |name: &str, value: &str| {
         body.extend_from_slice(name.as_bytes());
@@ -121,6 +267,9 @@ fn startup(upstream: &UpstreamUrl, purpose: Purpose) -> Vec<u8> {
     set("user", &upstream.user);
     set("database", &upstream.database);
     set("application_name", upstream.application_name.as_deref().unwrap_or("freshet"));
+    if let Some(options) = &upstream.options {
+        set("options", options);
+    }
     for (name, value) in SETTINGS {
         set(name, value);
     }
@@ -135,26 +284,36 @@ fn startup(upstream: &UpstreamUrl, purpose: Purpose) -> Vec<u8> {
 }
 
 /// One step for one Authentication message: what comes next, and what to answer.
-fn authenticate(body: &[u8], step: Step, upstream: &UpstreamUrl) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
+fn answer(body: &[u8], step: Step, who: &Who<'_>) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
     let mut reader = Reader::new(body);
     let method = reader.u32("authentication method").map_err(malformed)?;
-    let password = || upstream.password.as_deref().ok_or(ConnectError::PasswordMissing);
+    // With channel_binding=require nothing but SCRAM-SHA-256-PLUS may let us in.
+    let bound = who.binding != ChannelBinding::Require || matches!(step, Step::ScramDone);
     match (method, step) {
+        (0 | 3 | 5, _) if !bound => Err(ConnectError::Method("no channel binding".into())),
         (0, Step::Plain | Step::ScramDone) => Ok((Step::Accepted, None)),
-        (3, Step::Plain) => Ok((Step::Plain, Some(cstring(password()?)))),
+        (3, Step::Plain) => match who.credentials {
+            Credentials::Password(password) => Ok((Step::Plain, Some(cstring(password.expose())))),
+            Credentials::Nothing => Err(ConnectError::PasswordMissing),
+            _ => Err(ConnectError::Method("the password in clear text".into())),
+        },
         (5, Step::Plain) => {
             let salt = reader.array::<4>("salt").map_err(malformed)?;
-            let hash = md5_hash(upstream.user.as_bytes(), password()?.as_bytes(), salt);
+            let hash = match who.credentials {
+                Credentials::Password(password) => Md5Hash::of(password.expose(), who.user).answer(salt),
+                Credentials::Md5(hash) => hash.answer(salt),
+                Credentials::Nothing => return Err(ConnectError::PasswordMissing),
+                Credentials::Scram(_) => return Err(ConnectError::Method("an MD5 password".into())),
+            };
             Ok((Step::Plain, Some(cstring(&hash))))
         }
-        (10, Step::Plain) => scram_start(reader, password()?),
+        (10, Step::Plain) => scram_start(reader, who),
         (11, Step::ScramStarted(mut scram)) => {
-            scram.update(reader.rest()).map_err(ConnectError::Scram)?;
-            let reply = scram.message().to_vec();
+            let reply = scram.proof(reader.rest())?;
             Ok((Step::ScramProven(scram), Some(reply)))
         }
-        (12, Step::ScramProven(mut scram)) => {
-            scram.finish(reader.rest()).map_err(ConnectError::Scram)?;
+        (12, Step::ScramProven(scram)) => {
+            scram.verify(reader.rest())?;
             Ok((Step::ScramDone, None))
         }
         (2, _) => Err(ConnectError::Method("Kerberos".into())),
@@ -165,8 +324,12 @@ fn authenticate(body: &[u8], step: Step, upstream: &UpstreamUrl) -> Result<(Step
     }
 }
 
-fn scram_start(mut reader: Reader<'_>, password: &str) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
-    const MECHANISM: &str = "SCRAM-SHA-256";
+fn scram_start(mut reader: Reader<'_>, who: &Who<'_>) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
+    match who.credentials {
+        Credentials::Nothing => return Err(ConnectError::PasswordMissing),
+        Credentials::Md5(_) => return Err(ConnectError::Method("SCRAM-SHA-256".into())),
+        Credentials::Password(_) | Credentials::Scram(_) => {}
+    }
     let mut offered = Vec::new();
     loop {
         let name = reader.cstr("mechanism").map_err(malformed)?;
@@ -175,13 +338,15 @@ fn scram_start(mut reader: Reader<'_>, password: &str) -> Result<(Step, Option<V
         }
         offered.push(String::from_utf8_lossy(name).into_owned());
     }
-    if !offered.iter().any(|m| m == MECHANISM) {
+    let offers = |mechanism: &str| offered.iter().any(|name| name == mechanism);
+    if !offers(SCRAM) && !offers(SCRAM_PLUS) {
         return Err(ConnectError::Method(offered.join(", ")));
     }
-    let scram = ScramSha256::new(password.as_bytes(), ChannelBinding::unsupported());
-    let mut reply = cstring(MECHANISM);
-    reply.extend_from_slice(&(scram.message().len() as u32).to_be_bytes());
-    reply.extend_from_slice(scram.message());
+    let (scram, mechanism, first) =
+        ScramClient::start(who.credentials, who.end_point, offers(SCRAM_PLUS), who.binding)?;
+    let mut reply = cstring(mechanism);
+    reply.extend_from_slice(&(first.len() as u32).to_be_bytes());
+    reply.extend_from_slice(&first);
     Ok((Step::ScramStarted(Box::new(scram)), Some(reply)))
 }
 

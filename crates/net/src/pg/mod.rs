@@ -9,8 +9,13 @@ mod client;
 mod error;
 mod frames;
 mod login;
+mod open;
+mod relay;
 pub mod scram;
 pub mod secret;
 
 pub use client::{Client, Purpose, Rows};
 pub use error::{ConnectError, Error, ServerError};
+pub use login::{SessionLogin, login_session};
+pub use open::cancel;
+pub use relay::Relay;

@@ -77,6 +77,7 @@ impl Connection {
             }),
             _ => return Err(ServiceError::Shape("the server's identity")),
         };
+        self.shared.saw_server_version(client.server_version());
         self.client = Some(client);
         Ok(())
     }

@@ -4,7 +4,9 @@ mod catalog;
 mod connection;
 mod coverage;
 mod lease;
+mod users;
 
 pub use catalog::watch_catalog;
 pub use coverage::cover_tables;
 pub use lease::keep_lease;
+pub use users::look_up_users;

@@ -4,7 +4,7 @@
 //!
 //! | step | where | does |
 //! |---|---|---|
-//! | start up | `startup` | TLS refused, cancel forwarded, upstream connected, authentication relayed |
+//! | start up | `startup` | the client is let in ([`crate::login`]) and connected with its session upstream |
 //! | read client | `client`, `query`, `execute` | takes messages at `Sync` boundaries: hit, fill, pass, or wait |
 //! | decide | `plan`, `decide` | what the session allows; look-up, footprint, tags, permit |
 //! | read upstream | `upstream` | forwards answers in order, keeps what is to be kept, swallows what Freshet asked |
@@ -18,7 +18,7 @@ mod client;
 mod decide;
 mod execute;
 mod own;
-mod peer;
+pub(crate) mod peer;
 mod plan;
 mod query;
 mod startup;
@@ -154,7 +154,7 @@ impl Session {
                 let _ = self.upstream.flush().await;
                 return Ok(self.client.flush().await?);
             }
-            if self.client_is_drained() && self.upstream.output.is_empty() {
+            if self.client_is_drained() && !self.upstream.has_output() {
                 self.ending = Ending::Told;
                 self.upstream.shut_down().await?;
             }
@@ -183,12 +183,12 @@ impl Session {
         std::future::poll_fn(|cx| {
             let mut progress = false;
             for peer in [&mut self.upstream, &mut self.client] {
-                if !peer.output.is_empty() {
+                if peer.has_output() {
                     let high = peer.output.is_high();
                     if let Poll::Ready(sent) = peer.poll_send(cx) {
                         sent?;
                     }
-                    progress |= (high && !peer.output.is_high()) || (ended && peer.output.is_empty());
+                    progress |= (high && !peer.output.is_high()) || (ended && !peer.has_output());
                 }
             }
             if !self.client.output.is_high()

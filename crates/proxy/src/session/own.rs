@@ -40,7 +40,7 @@ impl Session {
             // The first question about the context is asked in its long form only once.
             *prepared = ask != Ask::Context || self.server.is_some();
         }
-        frontend::put_bind_execute(out, name);
+        frontend::put_bind_execute(out, name, &[]);
         frontend::put_sync(out);
         self.units.push_back(Unit::own(ask));
     }

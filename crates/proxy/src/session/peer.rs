@@ -7,8 +7,9 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use freshet_net::Socket;
+use freshet_wire::pg::frame;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 
 /// First size of the read buffer.
 const READ_BYTES_MIN: usize = 8 << 10;
@@ -27,8 +28,10 @@ pub(crate) struct Input {
 }
 
 impl Input {
-    fn new() -> Self {
-        Self { data: vec![0; READ_BYTES_MIN], start: 0, end: 0 }
+    fn holding(bytes: &[u8]) -> Self {
+        let mut data = bytes.to_vec();
+        data.resize(bytes.len().max(READ_BYTES_MIN), 0);
+        Self { data, start: 0, end: bytes.len() }
     }
 
     /// Takes the whole out while its messages are looked at; it must be put back.
@@ -108,19 +111,31 @@ impl Output {
 /// One end of a session.
 #[derive(Debug)]
 pub(crate) struct Peer {
-    socket: TcpStream,
+    socket: Socket,
     pub(crate) input: Input,
     pub(crate) output: Output,
+    /// TLS may hold back what was written.
+    unflushed: bool,
     /// The peer sends nothing more.
     pub(crate) ended: bool,
 }
 
 impl Peer {
-    pub(crate) fn new(socket: TcpStream) -> Self {
-        Self { socket, input: Input::new(), output: Output::default(), ended: false }
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self::with_input(socket, &[])
     }
 
-    pub(crate) fn into_socket(self) -> TcpStream {
+    /// A socket of which some was read already.
+    pub(crate) fn with_input(socket: Socket, received: &[u8]) -> Self {
+        let input = Input::holding(received);
+        Self { socket, input, output: Output::default(), unflushed: false, ended: false }
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    pub(crate) fn into_socket(self) -> Socket {
         self.socket
     }
 
@@ -130,7 +145,11 @@ impl Peer {
             return Poll::Pending;
         }
         let mut buffer = ReadBuf::new(self.input.spare());
-        ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer))?;
+        match ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer)) {
+            // A peer that died says nothing more either; what it said before is still to be delivered.
+            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {}
+            other => other?,
+        }
         let count = buffer.filled().len();
         self.input.end += count;
         self.ended = count == 0;
@@ -145,6 +164,11 @@ impl Peer {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
             self.output.advance(count);
+            self.unflushed = self.socket.is_encrypted();
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            self.unflushed = false;
         }
         Poll::Ready(Ok(()))
     }
@@ -158,6 +182,29 @@ impl Peer {
             std::future::poll_fn(|cx| self.poll_receive(cx)).await?;
         }
         Ok(true)
+    }
+
+    /// The next message, its tag and its body, of at most `body_max` bytes; None if the peer ended before.
+    pub(crate) async fn receive_message(&mut self, body_max: usize) -> io::Result<Option<(u8, Vec<u8>)>> {
+        if !self.receive_at_least(frame::HEADER_BYTES).await? {
+            return Ok(None);
+        }
+        let invalid = || io::Error::new(io::ErrorKind::InvalidData, "invalid message length");
+        let head = frame::header(self.input.bytes()).ok().flatten().ok_or_else(invalid)?;
+        if head.frame_bytes > body_max + frame::HEADER_BYTES {
+            return Err(invalid());
+        }
+        if !self.receive_at_least(head.frame_bytes).await? {
+            return Ok(None);
+        }
+        let body = self.input.bytes().get(frame::HEADER_BYTES..head.frame_bytes).unwrap_or_default().to_vec();
+        self.input.consume(head.frame_bytes);
+        Ok(Some((head.tag, body)))
+    }
+
+    /// Something waits to be sent.
+    pub(crate) fn has_output(&self) -> bool {
+        self.unflushed || !self.output.is_empty()
     }
 
     /// Tells the peer that nothing more will be sent.

@@ -3,6 +3,8 @@
 use crate::pg::frame::{HEADER_BYTES, put, put_cstr};
 use crate::reader::{Malformed, Reader};
 
+/// The Authentication messages
+pub const AUTHENTICATION: u8 = b'R';
 /// `BindComplete`
 pub const BIND_COMPLETE: u8 = b'2';
 /// `CommandComplete`
@@ -13,6 +15,8 @@ pub const COPY_IN: u8 = b'G';
 pub const DATA_ROW: u8 = b'D';
 /// `ErrorResponse`
 pub const ERROR: u8 = b'E';
+/// `NegotiateProtocolVersion`
+pub const NEGOTIATE: u8 = b'v';
 /// `NoticeResponse`
 pub const NOTICE: u8 = b'N';
 /// `NotificationResponse`
@@ -69,6 +73,30 @@ pub fn put_error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, message: &st
             put_cstr(out, text.as_bytes());
         }
         out.push(0);
+    });
+}
+
+/// Appends a message whose body is known.
+pub fn put_message(out: &mut Vec<u8>, tag: u8, body: &[u8]) {
+    put(out, tag, |out| out.extend_from_slice(body));
+}
+
+/// Appends an Authentication message (manual: "Message Formats"): which, and what it carries.
+pub fn put_authentication(out: &mut Vec<u8>, method: u32, data: &[u8]) {
+    put(out, AUTHENTICATION, |out| {
+        out.extend_from_slice(&method.to_be_bytes());
+        out.extend_from_slice(data);
+    });
+}
+
+/// Appends `NegotiateProtocolVersion`: the newest minor version, and the options that are not known.
+pub fn put_negotiate(out: &mut Vec<u8>, minor: u16, options: &[&[u8]]) {
+    put(out, NEGOTIATE, |out| {
+        out.extend_from_slice(&(3 << 16 | u32::from(minor)).to_be_bytes());
+        out.extend_from_slice(&u32::try_from(options.len()).unwrap_or(u32::MAX).to_be_bytes());
+        for option in options {
+            put_cstr(out, option);
+        }
     });
 }
 

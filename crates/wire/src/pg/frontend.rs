@@ -180,17 +180,27 @@ pub fn put_parse(out: &mut Vec<u8>, name: &[u8], query: &[u8]) {
     });
 }
 
-/// Appends `Bind` without parameters to the unnamed portal, text results, and its `Execute`.
-pub fn put_bind_execute(out: &mut Vec<u8>, statement: &[u8]) {
+/// Appends `Bind` of text parameters to the unnamed portal, text results, and its `Execute`.
+pub fn put_bind_execute(out: &mut Vec<u8>, statement: &[u8], parameters: &[&str]) {
     put(out, BIND, |out| {
         put_cstr(out, b"");
         put_cstr(out, statement);
-        out.extend_from_slice(&[0; 6]);
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(&u16::try_from(parameters.len()).unwrap_or(u16::MAX).to_be_bytes());
+        for parameter in parameters {
+            put_sized_value(out, parameter.as_bytes());
+        }
+        out.extend_from_slice(&[0; 2]);
     });
     put(out, EXECUTE, |out| {
         put_cstr(out, b"");
         out.extend_from_slice(&[0; 4]);
     });
+}
+
+fn put_sized_value(out: &mut Vec<u8>, value: &[u8]) {
+    out.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes());
+    out.extend_from_slice(value);
 }
 
 /// Appends `Sync`.

@@ -14,7 +14,7 @@ const GSS_ENC: u32 = 80_877_104;
 
 /// What a new connection asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Startup {
+pub enum Startup<'a> {
     /// TLS.
     Ssl,
     /// GSSAPI encryption.
@@ -22,10 +22,22 @@ pub enum Startup {
     /// To cancel what another connection runs; the packet goes to the server as it is.
     Cancel,
     /// A session.
-    Session {
-        /// The connection is for replication (`replication` set to anything but a false value).
-        replication: bool,
-    },
+    Session(Session<'a>),
+}
+
+/// The start-up packet of a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Session<'a> {
+    /// The protocol's minor version.
+    pub minor: u16,
+    /// `user`; empty if missing.
+    pub user: &'a [u8],
+    /// `database`; empty if missing: the user's name then.
+    pub database: &'a [u8],
+    /// The connection is for replication (`replication` set to anything but a false value).
+    pub replication: bool,
+    /// Names of the protocol's options (`_pq_.…`). No server knows any yet.
+    pub options: Vec<&'a [u8]>,
 }
 
 /// Why a start-up packet was refused.
@@ -50,29 +62,41 @@ pub fn packet_bytes(bytes: &[u8]) -> Result<Option<usize>, BadStartup> {
 }
 
 /// Reads a whole packet.
-pub fn parse(packet: &[u8]) -> Result<Startup, BadStartup> {
+pub fn parse(packet: &[u8]) -> Result<Startup<'_>, BadStartup> {
     let mut reader = Reader::new(packet);
     reader.u32("length")?;
     match reader.u32("code")? {
         SSL => Ok(Startup::Ssl),
         GSS_ENC => Ok(Startup::GssEnc),
         CANCEL => Ok(Startup::Cancel),
-        version if version >> 16 == 3 => Ok(Startup::Session { replication: replication(&mut reader)? }),
+        version if version >> 16 == 3 => Ok(Startup::Session(session(version as u16, &mut reader)?)),
         version => Err(BadStartup::Protocol((version >> 16) as u16, version as u16)),
     }
 }
 
-fn replication(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
-    let mut found = false;
+fn session<'a>(minor: u16, reader: &mut Reader<'a>) -> Result<Session<'a>, Malformed> {
+    let mut session = Session { minor, ..Session::default() };
     loop {
         let name = reader.cstr("parameter name")?;
         if name.is_empty() {
-            return Ok(found);
+            reader.finish()?;
+            return Ok(session);
         }
         let value = reader.cstr("parameter value")?;
-        if name == b"replication" {
-            found = !matches!(value, b"false" | b"off" | b"no" | b"0");
+        match name {
+            b"user" => session.user = value,
+            b"database" => session.database = value,
+            b"replication" => session.replication = !matches!(value, b"false" | b"off" | b"no" | b"0"),
+            _ if name.starts_with(b"_pq_.") => session.options.push(name),
+            _ => {}
         }
+    }
+}
+
+/// Puts another minor version into a session's packet.
+pub fn set_minor(packet: &mut [u8], minor: u16) {
+    if let Some(field) = packet.get_mut(6..8) {
+        field.copy_from_slice(&minor.to_be_bytes());
     }
 }
 
@@ -86,9 +110,14 @@ mod tests {
         assert_eq!(parse(b"\0\0\0\x08\x04\xd2\x16\x30"), Ok(Startup::GssEnc));
         assert_eq!(parse(b"\0\0\0\x10\x04\xd2\x16\x2e\0\0\0\x01\0\0\0\x02"), Ok(Startup::Cancel));
         let session = b"\0\0\0\x13\0\x03\0\0user\0me\0\0";
-        assert_eq!(parse(session), Ok(Startup::Session { replication: false }));
+        assert_eq!(parse(session), Ok(Startup::Session(Session { user: b"me", ..Session::default() })));
         let walsender = b"\0\0\0\x24\0\x03\0\0replication\0database\0\0";
-        assert_eq!(parse(walsender), Ok(Startup::Session { replication: true }));
+        assert_eq!(parse(walsender), Ok(Startup::Session(Session { replication: true, ..Session::default() })));
+        let mut newer = b"\0\0\0\x1d\0\x03\0\x02user\0me\0_pq_.x\0y\0\0".to_vec();
+        let parsed = Session { minor: 2, user: b"me", options: vec![b"_pq_.x"], ..Session::default() };
+        assert_eq!(parse(&newer), Ok(Startup::Session(parsed)));
+        set_minor(&mut newer, 0);
+        assert!(matches!(parse(&newer), Ok(Startup::Session(Session { minor: 0, .. }))));
         assert_eq!(parse(b"\0\0\0\x08\0\x02\0\0"), Err(BadStartup::Protocol(2, 0)));
         assert!(parse(b"\0\0\0\x0c\0\x03\0\0user").is_err());
         assert_eq!(packet_bytes(b"GET "), Err(BadStartup::Length));

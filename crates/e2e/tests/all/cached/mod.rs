@@ -10,6 +10,7 @@ mod hazards;
 mod logins;
 mod privileges;
 mod schema;
+mod session_state;
 mod settings;
 mod shapes;
 
@@ -29,7 +30,7 @@ const SCHEMA: &str = "
 const SEEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
 
 /// Reads until a read comes from memory; fails if none does.
-fn until_hit(pair: &Pair, client: &mut RawClient, sql: &str) -> Result<()> {
+pub(crate) fn until_hit(pair: &Pair, client: &mut RawClient, sql: &str) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
     }

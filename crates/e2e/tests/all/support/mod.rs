@@ -8,7 +8,8 @@ mod raw;
 mod server;
 
 pub(crate) use freshet::Freshet;
-pub(crate) use pair::Pair;
+pub(crate) use http::Metrics;
+pub(crate) use pair::{Pair, ensure_same};
 pub(crate) use raw::{Login, Message, RawClient};
 pub(crate) use server::{Database, Version, connect, on_both};
 

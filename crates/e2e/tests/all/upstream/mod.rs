@@ -1,1 +1,255 @@
 //! How the upstream is named and found: connection strings, environment, sockets, several hosts.
+//!
+//! That Freshet understands a connection string as libpq does is tested where it is parsed; here, that each way leads
+//! to the server, for Freshet's own connections and for its clients', and that no password is left lying about.
+
+mod start;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use freshet_testbed::{Server, Settings};
+
+use crate::support::{Database, Login, PATIENCE, RawClient, Version, connect, eventually, on_both};
+use start::{Home, Started, command};
+
+on_both!(
+    a_key_value_string,
+    the_environment_and_the_password_file,
+    a_service,
+    a_unix_socket,
+    a_host_that_is_down,
+    a_standby_that_is_not_wanted,
+    a_wrong_password_and_an_open_password_file,
+);
+
+const SCHEMA: &str = "create table film (id int primary key, title text not null);
+    insert into film select i, 'film ' || i from generate_series(1, 100) i";
+const READ: &str = "select title from film where id = 1";
+/// The superuser's, which occurs nowhere else.
+const PASSWORD: &str = "Unm1stakable!";
+
+/// A server that asks for passwords, and a database with its owner's name and something in it.
+fn guarded(version: Version) -> Result<Database> {
+    let server = version.start(&Settings::default().with_scram())?;
+    let role = format!("create role boss superuser login password '{PASSWORD}';");
+    let database = "create database \"my films\" owner boss;\n\\connect \"my films\"\n";
+    server.psql(&format!("{role} {database} {SCHEMA}"))?;
+    Ok(Database { name: "my films".into(), server })
+}
+
+/// A database on the shared server, with something in it.
+fn open(version: Version) -> Result<Database> {
+    let database = Database::shared(version)?;
+    database.run(SCHEMA)?;
+    Ok(database)
+}
+
+/// A client that logs in with a password reads from memory, and sees what it writes.
+fn serves_with_password(freshet: &Started, database: &Database) -> Result<()> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
+        let login = Login { user: "boss", database: &database.name, password: Some(PASSWORD), more: &[] };
+        let client = connect(freshet.address, login).await?;
+        let deadline = Instant::now() + PATIENCE;
+        while freshet.is_there() && freshet.hits()? == 0 {
+            ensure!(Instant::now() < deadline, "no hits");
+            client.query_one(READ, &[]).await?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        client.execute("update film set title = 'new' where id = 1", &[]).await?;
+        let row = client.query_one(READ, &[]).await?;
+        ensure!(row.get::<_, &str>(0) == "new", "{row:?}");
+        Ok(())
+    })
+}
+
+/// The same where nobody is asked for a password; the client goes on.
+fn serves(freshet: &Started, database: &Database) -> Result<RawClient> {
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    if freshet.is_there() {
+        eventually(PATIENCE, || {
+            client.query(READ)?;
+            ensure!(freshet.hits()? > 0, "no hits");
+            Ok(())
+        })?;
+    }
+    client.run("update film set title = 'new' where id = 1")?;
+    expect_value(&mut client, READ, "new")?;
+    Ok(client)
+}
+
+fn expect_value(client: &mut RawClient, sql: &str, expected: &str) -> Result<()> {
+    let value = client.value(sql)?;
+    ensure!(value == expected, "{sql}: {value}, not {expected}");
+    Ok(())
+}
+
+fn no_password_in(log: &str) -> Result<()> {
+    ensure!(!log.contains(PASSWORD), "the password is in the log");
+    Ok(())
+}
+
+fn a_key_value_string(version: Version) -> Result<()> {
+    let (database, home) = (guarded(version)?, Home::new()?);
+    let port = database.server.port();
+    let upstream = format!(
+        "host=127.0.0.1 port = {port}\tuser=boss dbname='my films' password='{PASSWORD}' \
+         options='-c work_mem=5MB' target_session_attrs=read-write keepalives=1 sslmode=prefer"
+    );
+    let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+    serves_with_password(&freshet, &database)?;
+    no_password_in(&freshet.log())
+}
+
+fn the_environment_and_the_password_file(version: Version) -> Result<()> {
+    let (database, home) = (guarded(version)?, Home::new()?);
+    let port = database.server.port().to_string();
+    let lines = format!("127.0.0.1:{port}:my films:other:wrong\n127.0.0.1:{port}:*:boss:{PASSWORD}\n");
+    home.write(".pgpass", &lines, 0o600)?;
+    let variables = [("PGHOST", "127.0.0.1"), ("PGPORT", &port), ("PGUSER", "boss"), ("PGDATABASE", "my films")];
+    let freshet = Started::new(database.address(), command(None, &variables, &home.0)?)?;
+    serves_with_password(&freshet, &database)?;
+    no_password_in(&freshet.log())
+}
+
+fn a_service(version: Version) -> Result<()> {
+    let (database, home) = (guarded(version)?, Home::new()?);
+    let port = database.server.port();
+    let lines = format!("[films]\nhost=127.0.0.1\nport={port}\nuser=boss\ndbname=my films\npassword={PASSWORD}\n");
+    home.write(".pg_service.conf", &lines, 0o600)?;
+    let freshet = Started::new(database.address(), command(Some("service=films"), &[], &home.0)?)?;
+    serves_with_password(&freshet, &database)?;
+    no_password_in(&freshet.log())
+}
+
+/// The directory of the server's socket.
+fn socket_directory(server: &Server) -> Result<PathBuf> {
+    let directory = server.log_path().parent().context("the log lies in a directory")?.to_owned();
+    ensure!(directory.join(format!(".s.PGSQL.{}", server.port())).exists(), "no socket in {}", directory.display());
+    Ok(directory)
+}
+
+fn a_unix_socket(version: Version) -> Result<()> {
+    let (database, home) = (open(version)?, Home::new()?);
+    let directory = socket_directory(&database.server)?.display().to_string();
+    let (port, name) = (database.server.port(), &database.name);
+    let upstreams = [
+        format!("host={directory} port={port} user=postgres dbname={name}"),
+        format!("postgres://postgres@{}:{port}/{name}", directory.replace('/', "%2F")),
+        // TLS is not spoken over sockets, whatever is asked for.
+        format!("postgres:///{name}?host={directory}&port={port}&user=postgres&sslmode=require"),
+    ];
+    for upstream in upstreams {
+        let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+        let mut client = serves(&freshet, &database).context(upstream)?;
+        if freshet.is_there() {
+            // The session's own, those for Freshet's statements, and that of the change stream.
+            let over_tcp = "select count(client_addr) from pg_stat_activity where datname = current_database()";
+            expect_value(&mut client, over_tcp, "0")?;
+        }
+        database.run("update film set title = 'film 1' where id = 1")?;
+    }
+    Ok(())
+}
+
+/// A port at which nobody listens.
+fn dead_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+fn a_host_that_is_down(version: Version) -> Result<()> {
+    let (database, home) = (open(version)?, Home::new()?);
+    let (dead, port, name) = (dead_port()?, database.server.port(), &database.name);
+    let upstreams = [
+        format!("postgres://postgres@127.0.0.1:{dead},127.0.0.1:{port}/{name}"),
+        format!("host=/nonexistent,127.0.0.1 port={port} user=postgres dbname={name}"),
+    ];
+    for upstream in upstreams {
+        let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+        serves(&freshet, &database).context(upstream)?;
+        database.run("update film set title = 'film 1' where id = 1")?;
+    }
+    Ok(())
+}
+
+fn a_standby_that_is_not_wanted(version: Version) -> Result<()> {
+    let server = version.start(&Settings::default())?;
+    let standby = Arc::new(server.standby("second")?);
+    let (database, home) = (Database::create(server)?, Home::new()?);
+    database.run(SCHEMA)?;
+    let (primary_port, standby_port, name) = (database.server.port(), standby.port(), &database.name);
+    for attribute in ["primary", "read-write"] {
+        let upstream = format!(
+            "postgres://postgres@127.0.0.1:{standby_port},127.0.0.1:{primary_port}/{name}?target_session_attrs={attribute}"
+        );
+        let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+        let mut client = serves(&freshet, &database).context(attribute)?;
+        expect_value(&mut client, "select pg_is_in_recovery()", "f")?;
+        // Clients that come later, too.
+        for _ in 0..5 {
+            expect_value(
+                &mut RawClient::login(freshet.address, database.login())?,
+                "show transaction_read_only",
+                "off",
+            )?;
+        }
+        database.run("update film set title = 'film 1' where id = 1")?;
+    }
+    Ok(())
+}
+
+/// Freshet says what is wrong, and not what the password is.
+fn a_wrong_password_and_an_open_password_file(version: Version) -> Result<()> {
+    let (database, home) = (guarded(version)?, Home::new()?);
+    let port = database.server.port();
+    let upstream = format!("host=127.0.0.1 port={port} user=boss dbname='my films'");
+    home.write(".pgpass", &format!("*:*:*:*:{PASSWORD}\n"), 0o644)?;
+    let command_with = |upstream: &str| command(Some(upstream), &[], &home.0);
+    let open = Started::new(database.address(), command_with(&upstream)?)?;
+    let wrong = Started::new(database.address(), command_with(&format!("{upstream} password={PASSWORD}x"))?)?;
+    if open.is_there() {
+        open.wait_logged("chmod 600")?;
+        wrong.wait_logged("password authentication failed for user \"boss\"")?;
+    }
+    no_password_in(&open.log())?;
+    no_password_in(&wrong.log())
+}
+
+/// What a connection string that cannot be used makes Freshet say before it gives up.
+#[test]
+fn unusable_connection_strings_end_the_start() -> Result<()> {
+    let home = Home::new()?;
+    let missing = home.0.join("root.crt").display().to_string();
+    let table = [
+        (format!("mysql://me:{PASSWORD}@h/d"), "begin with postgres:// or postgresql://"),
+        (format!("postgres://me:{PASSWORD}/x@h/d"), "%2F"),
+        (format!("host=h password={PASSWORD} again"), "has no \"=\""),
+        (format!("host=h passwort={PASSWORD}"), "\"passwort\" does not exist"),
+        (format!("host=h password={PASSWORD} gssencmode=require"), "gssencmode"),
+        (format!("host=h password={PASSWORD} sslmode=verify-full"), "sslrootcert"),
+        (format!("host=h password={PASSWORD} sslmode=verify-full sslrootcert={missing}"), "root.crt"),
+        (format!("host=h password={PASSWORD} sslrootcert=system sslmode=require"), "verify-full"),
+        ("host=a,b port=1,2,3".into(), "as many as hosts"),
+        ("service=nowhere".into(), "nowhere"),
+    ];
+    for (upstream, expected) in table {
+        let Some(mut command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
+        let mut child = command.spawn()?;
+        let deadline = Instant::now() + PATIENCE;
+        while child.try_wait()?.is_none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // If it still runs, that is the failure.
+        let _ = child.kill();
+        let done = child.wait_with_output()?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.code().is_some_and(|code| code != 0), "{upstream}: {}: {said}", done.status);
+        ensure!(said.contains("--upstream"), "{upstream}: no word of --upstream: {said}");
+        ensure!(said.contains(expected), "{upstream}: no {expected:?} in: {said}");
+        no_password_in(&said)?;
+    }
+    Ok(())
+}

@@ -3,10 +3,13 @@
 //! Every test here is a conversation. It runs directly, through Freshet and, where its reads can be cached, again
 //! until the metrics show that Freshet answered from memory; all transcripts must be equal to the direct one.
 
+mod asynchronous;
+mod cancel;
 mod extended;
 mod faults;
 mod large;
 mod pipeline;
+mod portals;
 mod session;
 mod simple;
 

@@ -1,0 +1,129 @@
+//! Temporary tables: one that shadows another is never mixed up with it, and a session that no longer has any reads
+//! from memory again.
+
+use anyhow::Result;
+
+use super::{READ, Twins, pair, pair_of};
+use crate::support::frames::{bind_text, execute, parse, sync};
+use crate::support::{Version, on_both};
+
+on_both!(
+    a_temporary_table_shadows,
+    ways_to_make_a_temporary_table,
+    reads_hit_again_once_it_is_gone,
+    gone_with_its_transaction,
+    temporary_objects_of_other_kinds,
+);
+
+const NAME: &str = "select name from sample where id = 1";
+
+fn a_temporary_table_shadows(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    let mut twins = Twins::new(&pair)?;
+    let bound = [bind_text("", "s", &[]), execute("", 0), sync()].concat();
+    twins.new_key(NAME)?;
+    twins.exchange(&[parse("s", NAME), sync()].concat(), 1)?;
+    twins.fills_until_hit(&bound)?;
+    twins.run(&["create temporary table sample as select 1 as id, 'a shadow' as name"])?;
+    for _ in 0..3 {
+        twins.run(&[NAME, "select name from public.sample where id = 1", "select name from pg_temp.sample"])?;
+        twins.exchange(&bound, 1)?;
+        crate::support::rest();
+    }
+    twins.run(&["update sample set name = 'another shadow'", NAME])?;
+    // Other sessions do not see it.
+    Twins::new(&pair)?.known_key(NAME)?;
+    twins.run(&["alter table pg_temp.sample rename to another", NAME, "alter table another rename to sample", NAME])?;
+    // Searched last, it does not shadow.
+    twins.run(&["set search_path = public, pg_temp", NAME, "reset search_path", NAME])?;
+    twins.run(&["drop table sample", NAME])?;
+    twins.exchange(&bound, 1)
+}
+
+fn ways_to_make_a_temporary_table(version: Version) -> Result<()> {
+    let schema = format!(
+        "{}
+        create function shadow(text) returns int language plpgsql as $$ begin
+            execute format('create temporary table sample as select 1 as id, %L as name', $1);
+            return 1;
+        end $$;",
+        super::SCHEMA
+    );
+    let pair = pair_of(version, &schema)?;
+    for make in [
+        "create temp table sample (id, name) as values (1, 'x')",
+        "select 1 as id, 'x' as name into temporary sample",
+        "create table pg_temp.sample as select 1 as id, 'x' as name",
+        "create local temporary view sample as select 1 as id, 'x' as name",
+        "select shadow('x')",
+        "do $$ begin perform shadow('x'); end $$",
+        "select count(*) from public.sample where id = 1 and shadow('x') = 1",
+        "explain analyze create temporary table sample as select 1 as id, 'x' as name",
+        "prepare p as select shadow('x'); execute p",
+        "begin; create temp table sample as select 1 as id, 'x' as name; commit",
+        "set search_path = pg_temp, public; create table sample as select 1 as id, 'x' as name; reset search_path",
+    ] {
+        let mut twins = Twins::new(&pair)?;
+        twins.fills_until_hit(&crate::support::frames::query(NAME))?;
+        // EXPLAIN ANALYZE tells times.
+        twins.direct.run(make)?;
+        twins.through.run(make)?;
+        twins.passes(NAME, "temporary_tables")?;
+    }
+    Ok(())
+}
+
+fn reads_hit_again_once_it_is_gone(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    for end in ["drop table pg_temp.sample", "discard temp", "discard all"] {
+        let mut twins = Twins::new(&pair)?;
+        twins.fills_until_hit(&crate::support::frames::query(READ))?;
+        twins.run(&["create temporary table sample as select 1 as id", "select * from sample", end])?;
+        twins.known_key(READ)?;
+        // And again.
+        twins.run(&["create temporary table sample as select 2 as id", "select * from sample"])?;
+        twins.run(&[READ])?;
+        twins.run(&[end])?;
+        twins.known_key(READ)?;
+    }
+    Ok(())
+}
+
+fn gone_with_its_transaction(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    for sql in [
+        &["begin", "create temporary table sample (id int) on commit drop", "select * from sample", "commit"][..],
+        &["begin", "create temporary table sample (id int)", "select * from sample", "rollback"],
+        &["begin", "savepoint s", "create temporary table sample (id int)", "rollback to s", READ, "commit"],
+    ] {
+        let mut twins = Twins::new(&pair)?;
+        twins.fills_until_hit(&crate::support::frames::query(READ))?;
+        twins.run(sql)?;
+        twins.known_key(READ)?;
+    }
+    Ok(())
+}
+
+/// Not only tables may shadow: a type of the temporary schema comes before the built-in ones.
+fn temporary_objects_of_other_kinds(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    let cast = "select name::text, id::int8 from sample where id = 1";
+    for make in [
+        "create domain pg_temp.text as varchar(1)",
+        "create type pg_temp.int8 as enum ('1', '2')",
+        "create temporary sequence sample",
+        "create temporary table int8 (i int)",
+        "create function pg_temp.lower(text) returns text language sql as 'select ''shadow'''",
+        "create collation pg_temp.c from \"C\"",
+    ] {
+        let mut twins = Twins::new(&pair)?;
+        twins.fills_until_hit(&crate::support::frames::query(cast))?;
+        twins.run(&[make])?;
+        for _ in 0..3 {
+            twins.run(&[cast, "select lower(name) from sample where id = 2"])?;
+            crate::support::rest();
+        }
+        twins.run(&["discard all", cast])?;
+    }
+    Ok(())
+}

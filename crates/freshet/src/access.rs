@@ -1,0 +1,110 @@
+//! Who is let in: the options, and the files behind them, which are read again when they change.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use freshet_net::tls::ServerFiles;
+use freshet_proxy::{AccessSettings, Method, Shared};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Runs the function that docs/authentication.md defines.
+const AUTH_QUERY: &str = "SELECT usename, passwd FROM freshet.user_lookup($1)";
+
+/// Options of `freshet serve` about logins and TLS.
+#[derive(Clone, Debug, clap::Args)]
+#[command(next_help_heading = "Logins and TLS")]
+pub(crate) struct AccessArgs {
+    /// How clients prove who they are
+    #[arg(long, value_enum, default_value = "auto")]
+    auth: Auth,
+    /// File of lines "user" "verifier", as pg_authid shows verifiers (SCRAM-SHA-256$… or md5…)
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Look verifiers up in the database: $1 is the user, the answer is a name and a verifier; without a query it is
+    /// that of a function freshet.user_lookup (see the manual)
+    #[arg(long, value_name = "SQL", num_args = 0..=1, default_missing_value = AUTH_QUERY)]
+    auth_query: Option<String>,
+    /// Failed logins per address and minute; then the address has to wait
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    login_failures_max: u32,
+    /// Certificate (chain) that clients see, PEM; without it there is no TLS to clients
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its key, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Authorities of client certificates, PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert", required_if_eq("auth", "cert"))]
+    tls_client_ca: Option<PathBuf>,
+    /// Refuse clients that do not use TLS (Unix sockets excepted)
+    #[arg(long, requires = "tls_cert")]
+    tls_required: bool,
+}
+
+/// How clients prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Auth {
+    /// By password: checked here if --users or --auth-query says how, else by the database
+    Auto,
+    /// Not at all: the database trusts Freshet, and Freshet whoever reaches it
+    Trust,
+    /// By a certificate whose common name is the user; the database trusts Freshet
+    Cert,
+}
+
+impl AccessArgs {
+    pub(crate) fn settings(&self) -> AccessSettings {
+        let tls = self.tls_cert.clone().zip(self.tls_key.clone());
+        AccessSettings {
+            method: match self.auth {
+                Auth::Auto => Method::Auto,
+                Auth::Trust => Method::Trust,
+                Auth::Cert => Method::Cert,
+            },
+            tls: tls.map(|(cert, key)| ServerFiles { cert, key, client_ca: self.tls_client_ca.clone() }),
+            tls_required: self.tls_required,
+            users: self.users.clone(),
+            auth_query: self.auth_query.clone(),
+            failures_max: self.login_failures_max,
+        }
+    }
+
+    /// Reads the files again when one has changed or SIGHUP comes, for ever.
+    pub(crate) async fn watch(self, shared: Arc<Shared>) {
+        let files: Vec<PathBuf> =
+            [self.users, self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
+        let mut hangup = match signal(SignalKind::hangup()) {
+            Ok(hangup) => hangup,
+            Err(error) => {
+                tracing::warn!(%error, "SIGHUP cannot be received");
+                return;
+            }
+        };
+        let mut seen = times(&files);
+        loop {
+            let asked = tokio::select! {
+                _ = hangup.recv() => true,
+                () = tokio::time::sleep(LOOK_EVERY) => false,
+            };
+            let now = times(&files);
+            if asked || now != seen {
+                seen = now;
+                let failures = shared.reload_access();
+                for failure in &failures {
+                    tracing::error!("not read again, the earlier one stays in use: {failure}");
+                }
+                if failures.is_empty() {
+                    tracing::info!("users and certificates were read again");
+                }
+            }
+        }
+    }
+}
+
+fn times(files: &[PathBuf]) -> Vec<Option<SystemTime>> {
+    let time = |path: &PathBuf| std::fs::metadata(Path::new(path)).and_then(|meta| meta.modified()).ok();
+    files.iter().map(time).collect()
+}

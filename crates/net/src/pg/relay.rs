@@ -1,0 +1,52 @@
+//! A session whose client and server talk the login out between themselves, message by message.
+
+use super::error::ConnectError;
+use super::frames::frame;
+use super::login::{SessionLogin, hand_on, open_session};
+use super::open::Opened;
+use super::secret::Credentials;
+use crate::Upstream;
+
+/// A session on which AuthenticationOk has not come yet.
+pub struct Relay {
+    opened: Opened,
+}
+
+impl Relay {
+    /// Sends a client's start-up packet; the server's first message is there.
+    pub async fn open(upstream: &Upstream, packet: &[u8]) -> Result<Self, ConnectError> {
+        Ok(Self { opened: open_session(upstream, packet).await? })
+    }
+
+    /// The leg to the server is TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.opened.frames.is_encrypted()
+    }
+
+    /// The next message: its tag and its body.
+    pub async fn receive(&mut self) -> Result<(u8, &[u8]), ConnectError> {
+        self.opened.frames.receive().await.map_err(ConnectError::Protocol)
+    }
+
+    /// Sends the client's answer, a PasswordMessage or its like.
+    pub async fn answer(&mut self, body: &[u8]) -> Result<(), ConnectError> {
+        self.opened.frames.send(&frame(b'p', body)).await.map_err(ConnectError::Tcp)
+    }
+
+    /// Answers the question received last, and what follows, for the client.
+    pub async fn hand_on(
+        mut self,
+        upstream: &Upstream,
+        user: &str,
+        credentials: &Credentials,
+    ) -> Result<SessionLogin, ConnectError> {
+        self.opened.frames.put_back();
+        hand_on(upstream, self.opened, user, credentials).await
+    }
+
+    /// AuthenticationOk was the message received last.
+    pub fn into_session(self) -> SessionLogin {
+        let (socket, received) = self.opened.frames.into_parts();
+        SessionLogin { socket, received }
+    }
+}

@@ -1,0 +1,243 @@
+//! TLS to the upstream, as libpq means its options.
+//!
+//! As in libpq, it is the root certificates that decide whether the server's certificate is verified: wherever there are
+//! some (`sslrootcert`, `~/.postgresql/root.crt`) it has to come from one of them, in every `sslmode`; `verify-ca` and
+//! `verify-full` cannot do without, and `verify-full` alone looks at the name.
+
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    SupportedProtocolVersion,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use super::error::TlsError;
+use super::files::{self, KeyOf};
+use super::options::{RootCert, SslMode, SslNegotiation, TlsOptions};
+use super::trust::{self, Authorities, Usage};
+use super::{ALPN, binding, name, provider};
+
+/// How TLS is spoken to the upstream.
+#[derive(Clone, Debug)]
+pub struct UpstreamTls {
+    config: Arc<ClientConfig>,
+    verifies_name: bool,
+    direct: bool,
+}
+
+/// A connection to the upstream after the handshake.
+#[derive(Debug)]
+pub struct Connected<S> {
+    /// The encrypted connection.
+    pub stream: TlsStream<S>,
+    /// `tls-server-end-point` of the server's certificate, for SCRAM-SHA-256-PLUS.
+    pub end_point: Option<Vec<u8>>,
+}
+
+impl UpstreamTls {
+    /// Reads the files that the options name.
+    pub fn new(options: &TlsOptions) -> Result<Self, TlsError> {
+        let provider = provider();
+        let versions: &[&SupportedProtocolVersion] = if options.tls13_only { &[&TLS13] } else { &[&TLS13, &TLS12] };
+        let verifier = Arc::new(ServerVerifier::read(options, &provider)?);
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(versions)?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let mut config = match client_certificate(options, &provider)? {
+            Some(key) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(key))),
+            None => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![ALPN.to_vec()];
+        config.enable_sni = !options.no_sni;
+        config.resumption = Resumption::disabled();
+        Ok(Self {
+            config: Arc::new(config),
+            verifies_name: options.mode == SslMode::VerifyFull,
+            direct: options.negotiation == SslNegotiation::Direct,
+        })
+    }
+
+    /// The client's side of the handshake with the server that is known by this host name or address. It has no time
+    /// limit of its own.
+    pub async fn connect<S>(&self, stream: S, server_name: &str) -> io::Result<Connected<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let name = match ServerName::try_from(server_name) {
+            Ok(name) => name.to_owned(),
+            Err(_) if self.verifies_name => {
+                let text = format!("\"{server_name}\" is no host name that a certificate could be verified for");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            // Nobody looks at it: no name is sent for an address.
+            Err(_) => ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into()),
+        };
+        let stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await?;
+        let (_, session) = stream.get_ref();
+        if self.direct && session.alpn_protocol() != Some(ALPN) {
+            // A server that does not know PostgreSQL's protocol could be made to answer one meant for another.
+            let text = "direct SSL connection was established without ALPN protocol negotiation extension";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let end_point = session.peer_certificates().and_then(<[_]>::first).and_then(binding::end_point);
+        Ok(Connected { stream, end_point })
+    }
+}
+
+fn client_certificate(options: &TlsOptions, provider: &CryptoProvider) -> Result<Option<CertifiedKey>, TlsError> {
+    let Some(cert) = &options.cert else { return Ok(None) };
+    let key = options.key.as_ref().ok_or_else(|| TlsError::KeyMissing { path: cert.clone() })?;
+    files::certified_key(cert, key, KeyOf::Client, provider).map(Some)
+}
+
+/// Verifies the server's certificate as far as the mode asks for it.
+#[derive(Debug)]
+struct ServerVerifier {
+    algorithms: WebPkiSupportedAlgorithms,
+    /// None: every certificate is good.
+    trusted: Option<Trusted>,
+    verifies_name: bool,
+}
+
+#[derive(Debug)]
+struct Trusted {
+    webpki: Arc<WebPkiServerVerifier>,
+    authorities: Authorities,
+}
+
+impl ServerVerifier {
+    fn read(options: &TlsOptions, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
+        let verifies_name = options.mode == SslMode::VerifyFull;
+        let trusted = match (&options.root_cert, options.mode) {
+            (_, SslMode::Disable) => None,
+            (Some(root), _) => Some(Trusted::read(root, options, provider)?),
+            (None, SslMode::VerifyCa) => return Err(TlsError::NoRoot { mode: "verify-ca" }),
+            (None, SslMode::VerifyFull) => return Err(TlsError::NoRoot { mode: "verify-full" }),
+            (None, _) => None,
+        };
+        Ok(Self { algorithms: provider.signature_verification_algorithms, trusted, verifies_name })
+    }
+}
+
+impl Trusted {
+    fn read(root: &RootCert, options: &TlsOptions, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
+        let roots = match root {
+            RootCert::System if options.mode != SslMode::VerifyFull => return Err(TlsError::WeakMode),
+            RootCert::System => system_roots()?,
+            RootCert::File(path) => files::certificates(path)?,
+        };
+        let mut store = RootCertStore::empty();
+        for certificate in &roots {
+            // One odd authority of the system's hundred is no reason to trust none.
+            if let (Err(error), RootCert::File(path)) = (store.add(certificate.clone()), root) {
+                return Err(TlsError::BadCertificate { path: path.clone(), reason: error.to_string() });
+            }
+        }
+        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider));
+        let (crls, builder) = match &options.crl {
+            Some(path) => {
+                let crls = files::revocation_lists(path)?;
+                (crls.clone(), builder.with_crls(crls).enforce_revocation_expiration())
+            }
+            None => (Vec::new(), builder),
+        };
+        let webpki = builder.build().map_err(|error| match &options.crl {
+            Some(path) => TlsError::BadCrl { path: path.clone(), reason: error.to_string() },
+            None => TlsError::NoSystemRoots { reason: error.to_string() },
+        })?;
+        let algorithms = provider.signature_verification_algorithms;
+        Ok(Self { webpki, authorities: Authorities { roots, crls, algorithms } })
+    }
+
+    /// The chain alone: webpki looks at the name last, and by other rules than libpq's.
+    fn verify_chain(
+        &self,
+        leaf: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        if let Some(verdict) = self.authorities.judge(leaf, intermediates, Usage::Server, now) {
+            return verdict;
+        }
+        match self.webpki.verify_server_cert(leaf, intermediates, name, &[], now) {
+            Ok(_)
+            | Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn system_roots() -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    if found.certs.is_empty() {
+        let reason = found.errors.first().map_or_else(|| "there are none".to_owned(), ToString::to_string);
+        return Err(TlsError::NoSystemRoots { reason });
+    }
+    Ok(found.certs)
+}
+
+/// As it was written in the upstream's address; both ends of the comparison ignore case.
+fn host(name: &ServerName<'_>) -> String {
+    match name {
+        ServerName::DnsName(name) => name.as_ref().to_owned(),
+        ServerName::IpAddress(address) => IpAddr::from(*address).to_string(),
+        _ => String::new(),
+    }
+}
+
+impl ServerCertVerifier for ServerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(trusted) = &self.trusted else { return Ok(ServerCertVerified::assertion()) };
+        trusted.verify_chain(end_entity, intermediates, server_name, now)?;
+        if self.verifies_name {
+            let (_, parsed) = X509Certificate::from_der(end_entity).map_err(|_| CertificateError::BadEncoding)?;
+            if !name::is_for(&parsed, &host(server_name)) {
+                return Err(CertificateError::NotValidForName.into());
+            }
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        trust::verify_tls12(message, cert, dss, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        trust::verify_tls13(message, cert, dss, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}

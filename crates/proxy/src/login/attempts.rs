@@ -1,0 +1,208 @@
+//! Failed logins are limited per client address, so that passwords cannot be guessed at the speed of the machine.
+//!
+//! Each address has a bucket of failures that refills evenly over a minute. A bucket is one point in time, the one at
+//! which it will be full again (the generic cell rate algorithm); it may lie far ahead: guesses that were made at the
+//! same time, before the first of them failed, are paid for by a longer wait. An IPv6 client commands a whole /64 at
+//! least, so that is its address.
+//!
+//! Clients over a Unix socket are not limited. They have no address to tell them apart by, so that one of them could
+//! lock out all others, and who may open the socket is decided by its directory's permissions.
+//!
+//! Memory is bounded: when the table is full the address is forgotten whose bucket is nearest to full. Guessing from so
+//! many addresses is not what this can stop.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+
+use freshet_model::Nanos;
+
+/// In which a bucket refills.
+const MINUTE: Nanos = 60_000_000_000;
+const SECOND: Nanos = 1_000_000_000;
+/// About 4 MB.
+const ADDRESSES_MAX: usize = 65_536;
+
+/// Failed logins of all addresses.
+#[derive(Debug)]
+pub(crate) struct Attempts {
+    /// Failures that a full bucket holds; 0 for no limit.
+    failures_max: u32,
+    buckets: Mutex<Buckets>,
+}
+
+/// Buckets that are not full, by address and by when they will be.
+#[derive(Debug, Default)]
+struct Buckets {
+    full_at: HashMap<IpAddr, Nanos>,
+    by_time: BTreeSet<(Nanos, IpAddr)>,
+}
+
+impl Attempts {
+    /// So many failures at once, and again over a minute; 0 sets no limit.
+    pub(crate) fn new(failures_max: u32) -> Self {
+        Self { failures_max, buckets: Mutex::default() }
+    }
+
+    /// Whether this address may try; if not, the seconds until it may.
+    pub(crate) fn allowed(&self, address: Option<IpAddr>, now: Nanos) -> Result<(), u64> {
+        let Some((network, refill)) = self.limited(address) else { return Ok(()) };
+        let full_at = self.with(|buckets| buckets.full_at.get(&network).copied()).unwrap_or(now);
+        // With this much to go there is room for one failure.
+        let room = refill * Nanos::from(self.failures_max - 1);
+        match full_at.saturating_sub(now).saturating_sub(room) {
+            0 => Ok(()),
+            wait => Err(wait.div_ceil(SECOND)),
+        }
+    }
+
+    /// A login from this address failed.
+    pub(crate) fn failed(&self, address: Option<IpAddr>, now: Nanos) {
+        let Some((network, refill)) = self.limited(address) else { return };
+        self.with(|buckets| buckets.take(network, refill, now));
+    }
+
+    /// What is counted as one address, and the time in which it gets one failure back.
+    fn limited(&self, address: Option<IpAddr>) -> Option<(IpAddr, Nanos)> {
+        let refill = MINUTE.checked_div(self.failures_max.into())?;
+        Some((network_of(address?), refill))
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&mut Buckets) -> T) -> T {
+        // The buckets are consistent between any two calls, and a panic inside one is not expected.
+        work(&mut self.buckets.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Buckets {
+    fn take(&mut self, network: IpAddr, refill: Nanos, now: Nanos) {
+        while self.by_time.first().is_some_and(|(full_at, _)| *full_at <= now) {
+            self.forget_first();
+        }
+        let before = self.full_at.get(&network).copied();
+        if let Some(before) = before {
+            self.by_time.remove(&(before, network));
+        } else if self.full_at.len() >= ADDRESSES_MAX {
+            self.forget_first();
+        }
+        let full_at = before.unwrap_or(now).saturating_add(refill);
+        self.full_at.insert(network, full_at);
+        self.by_time.insert((full_at, network));
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, network)) = self.by_time.pop_first() {
+            self.full_at.remove(&network);
+        }
+    }
+}
+
+/// The address, the /64 of an IPv6 address, or the IPv4 address that an IPv6 socket shows.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(v6) => {
+            let [a, b, c, d, ..] = v6.segments();
+            IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+        }
+        v4 @ IpAddr::V4(_) => v4,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ip(text: &str) -> Option<IpAddr> {
+        text.parse().ok()
+    }
+
+    fn validate(attempts: &Attempts) -> usize {
+        attempts.with(|buckets| {
+            assert_eq!(buckets.full_at.len(), buckets.by_time.len());
+            assert!(buckets.full_at.len() <= ADDRESSES_MAX);
+            assert!(buckets.by_time.iter().all(|(at, network)| buckets.full_at.get(network) == Some(at)));
+            buckets.full_at.len()
+        })
+    }
+
+    #[test]
+    fn the_limit_is_per_address_and_refills() {
+        let attempts = Attempts::new(20);
+        let now = 5 * MINUTE;
+        for _ in 0..20 {
+            assert_eq!(attempts.allowed(ip("10.0.0.1"), now), Ok(()));
+            attempts.failed(ip("10.0.0.1"), now);
+        }
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), now), Err(3));
+        assert_eq!(attempts.allowed(ip("10.0.0.2"), now), Ok(()));
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), now + 3 * SECOND - 1), Err(1));
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), now + 3 * SECOND), Ok(()));
+        attempts.failed(ip("10.0.0.1"), now + 3 * SECOND);
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), now + 3 * SECOND), Err(3));
+        // After a minute's rest all is as at first.
+        let now = now + 2 * MINUTE;
+        for _ in 0..20 {
+            assert_eq!(attempts.allowed(ip("10.0.0.1"), now), Ok(()));
+            attempts.failed(ip("10.0.0.1"), now);
+        }
+        assert!(attempts.allowed(ip("10.0.0.1"), now).is_err());
+        assert_eq!(validate(&attempts), 1);
+    }
+
+    #[test]
+    fn guesses_made_at_once_are_paid_for() {
+        let attempts = Attempts::new(20);
+        for _ in 0..100 {
+            attempts.failed(ip("10.0.0.1"), 0);
+        }
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), 0), Err(243));
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), 243 * SECOND), Ok(()));
+    }
+
+    #[test]
+    fn what_counts_as_one_address() {
+        let attempts = Attempts::new(1);
+        attempts.failed(ip("2001:db8:1:2::1"), 0);
+        attempts.failed(ip("10.0.0.1"), 0);
+        attempts.failed(None, 0);
+        for (address, allowed) in [
+            ("2001:db8:1:2:ffff::9", false),
+            ("2001:db8:1:3::1", true),
+            ("::ffff:10.0.0.1", false),
+            ("::ffff:10.0.0.2", true),
+        ] {
+            assert_eq!(attempts.allowed(ip(address), 0).is_ok(), allowed, "{address}");
+        }
+        // A Unix socket.
+        assert_eq!(attempts.allowed(None, 0), Ok(()));
+        assert_eq!(validate(&attempts), 2);
+    }
+
+    #[test]
+    fn no_limit() {
+        let attempts = Attempts::new(0);
+        attempts.failed(ip("10.0.0.1"), 0);
+        assert_eq!((attempts.allowed(ip("10.0.0.1"), 0), validate(&attempts)), (Ok(()), 0));
+        // The largest limit divides nothing by zero either.
+        let attempts = Attempts::new(u32::MAX);
+        attempts.failed(ip("10.0.0.1"), Nanos::MAX);
+        assert!(attempts.allowed(ip("10.0.0.1"), 0).is_err());
+    }
+
+    #[test]
+    fn memory_is_bounded() {
+        let attempts = Attempts::new(20);
+        let address = |i: u32| Some(IpAddr::from(i.to_be_bytes()));
+        for _ in 0..20 {
+            attempts.failed(address(u32::MAX), 0);
+        }
+        for i in 0..ADDRESSES_MAX as u32 + 1000 {
+            attempts.failed(address(i), u64::from(i));
+        }
+        assert_eq!(validate(&attempts), ADDRESSES_MAX);
+        // The one that guessed the most is remembered longest.
+        assert!(attempts.allowed(address(u32::MAX), 0).is_err());
+        attempts.failed(address(1), 2 * MINUTE);
+        assert_eq!(validate(&attempts), 1);
+    }
+}

@@ -1,0 +1,131 @@
+//! The password exchange that ends here: Freshet is the server, and learns what it needs to log in upstream.
+//!
+//! An unknown user gets a SCRAM exchange too, against a verifier that nobody's password fits and that is the same at
+//! each attempt, as PostgreSQL does (`mock_scram_secret` in `auth-scram.c`).
+
+use freshet_net::pg::scram::{SCRAM, SCRAM_PLUS, ScramError, ScramServer};
+use freshet_net::pg::secret::{Credentials, Md5Hash, ScramVerifier, Verifier, random};
+use freshet_wire::pg::backend;
+use freshet_wire::reader::Reader;
+
+use super::greet::TlsFacts;
+use super::lookup::Found;
+use super::Refusal;
+use crate::session::peer::Peer;
+use crate::shared::Shared;
+
+/// The largest message of a client that is not let in yet (`PG_MAX_AUTH_TOKEN_LENGTH` in `libpq/auth.h`).
+pub(super) const TOKEN_BYTES_MAX: usize = 65_535;
+/// PasswordMessage, SASLInitialResponse, SASLResponse
+const PASSWORD_MESSAGE: u8 = b'p';
+
+/// What to ask for (manual: "Message Formats", Authentication…).
+pub(super) const CLEARTEXT: u32 = 3;
+pub(super) const MD5: u32 = 5;
+pub(super) const SASL: u32 = 10;
+const SASL_CONTINUE: u32 = 11;
+const SASL_FINAL: u32 = 12;
+
+/// A client's identity is proven.
+pub(super) struct Proven {
+    /// What it can log in upstream with.
+    pub(super) credentials: Credentials,
+    /// What the client is told before AuthenticationOk: Freshet's own proof.
+    pub(super) last_words: Vec<u8>,
+}
+
+impl Default for Proven {
+    fn default() -> Self {
+        Self { credentials: Credentials::Nothing, last_words: Vec::new() }
+    }
+}
+
+/// Lets the client prove that it knows its password.
+pub(super) async fn prove(
+    client: &mut Peer,
+    user: &str,
+    tls: &TlsFacts,
+    shared: &Shared,
+) -> Result<Proven, Refusal> {
+    let found = shared.access.sources.verifier(user).await;
+    let found = found.ok_or_else(|| Refusal::Say("08006", "Freshet cannot look the user up in the database".into()))?;
+    let (known, verifier) = match found {
+        Found::Known(verifier) => (true, verifier),
+        Found::Unknown(verifier) => (false, verifier),
+    };
+    let proven = match verifier {
+        Verifier::Scram(verifier) => prove_by_scram(client, user, verifier, tls.end_point.as_deref()).await,
+        Verifier::Md5(hash) => prove_by_md5(client, user, hash).await,
+    }?;
+    if known { Ok(proven) } else { Err(Refusal::wrong_password(user)) }
+}
+
+async fn prove_by_md5(client: &mut Peer, user: &str, hash: Md5Hash) -> Result<Proven, Refusal> {
+    let salt = random()?;
+    backend::put_authentication(client.output.buffer(), MD5, &salt);
+    let message = receive_answer(client, "password").await?;
+    let answer = message.strip_suffix(b"\0").unwrap_or(&message);
+    if !hash.check(salt, answer) {
+        return Err(Refusal::wrong_password(user));
+    }
+    Ok(Proven { credentials: Credentials::Md5(hash), last_words: Vec::new() })
+}
+
+async fn prove_by_scram(
+    client: &mut Peer,
+    user: &str,
+    verifier: ScramVerifier,
+    end_point: Option<&[u8]>,
+) -> Result<Proven, Refusal> {
+    let mut offer = Vec::new();
+    for mechanism in end_point.map(|_| SCRAM_PLUS).into_iter().chain([SCRAM]) {
+        offer.extend_from_slice(mechanism.as_bytes());
+        offer.push(0);
+    }
+    offer.push(0);
+    backend::put_authentication(client.output.buffer(), SASL, &offer);
+    let failed = |error: ScramError| match error {
+        ScramError::WrongPassword => Refusal::wrong_password(user),
+        error => Refusal::Say(error.sqlstate(), error.message()),
+    };
+    let initial = receive_answer(client, "SASL").await?;
+    let mut reader = Reader::new(&initial);
+    let malformed = |_| Refusal::out_of_step("malformed SASL response");
+    let mechanism = reader.cstr("mechanism").map_err(malformed)?;
+    let plus = mechanism == SCRAM_PLUS.as_bytes();
+    if !(mechanism == SCRAM.as_bytes() || (plus && end_point.is_some())) {
+        return Err(Refusal::out_of_step("client selected an invalid SASL authentication mechanism"));
+    }
+    let length = reader.i32("length").map_err(malformed)?;
+    let mut first = reader.rest().to_vec();
+    if length == -1 && first.is_empty() {
+        // The mechanism alone: the server's turn is empty.
+        backend::put_authentication(client.output.buffer(), SASL_CONTINUE, &[]);
+        first = receive_answer(client, "SASL").await?;
+    } else if usize::try_from(length).ok() != Some(first.len()) {
+        return Err(Refusal::out_of_step("malformed SASL response"));
+    }
+    let (server, challenge) = ScramServer::start(verifier, plus, end_point, &first).map_err(failed)?;
+    backend::put_authentication(client.output.buffer(), SASL_CONTINUE, &challenge);
+    let last = receive_answer(client, "SASL").await?;
+    let (words, keys) = server.finish(&last).map_err(failed)?;
+    let mut last_words = Vec::new();
+    backend::put_authentication(&mut last_words, SASL_FINAL, &words);
+    Ok(Proven { credentials: Credentials::Scram(keys), last_words })
+}
+
+/// Sends what waits and receives the client's answer to it.
+pub(super) async fn receive_answer(client: &mut Peer, what: &str) -> Result<Vec<u8>, Refusal> {
+    client.flush().await?;
+    match client.receive_message(TOKEN_BYTES_MAX).await {
+        Ok(Some((PASSWORD_MESSAGE, body))) => Ok(body),
+        Ok(Some((tag, _))) => {
+            Err(Refusal::out_of_step(format!("expected {what} response, got message type {tag}")))
+        }
+        Ok(None) => Err(Refusal::Gone),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            Err(Refusal::out_of_step(error.to_string()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}

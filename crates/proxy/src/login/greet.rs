@@ -1,0 +1,165 @@
+//! The first packets: TLS if the client wants it, then what it connects for.
+
+use std::io;
+
+use freshet_net::Socket;
+use freshet_wire::pg::backend;
+use freshet_wire::pg::startup::{self, PACKET_BYTES_MAX, Startup};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::session::peer::Peer;
+use crate::shared::Shared;
+
+/// Encryption requests before the start-up packet: PostgreSQL allows one of each kind.
+const REQUESTS_MAX: usize = 2;
+/// The first byte of a TLS handshake ("direct" TLS, from version 17 on).
+const TLS_HANDSHAKE: u8 = 0x16;
+/// The minor protocol version of servers from 18 on.
+const NEWEST_MINOR: u16 = 2;
+
+/// An accepted connection.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// Over TCP.
+    Tcp(std::net::TcpStream),
+    /// Over a Unix socket.
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// What TLS tells of a connection.
+#[derive(Debug, Default)]
+pub(super) struct TlsFacts {
+    /// What SCRAM-SHA-256-PLUS binds to.
+    pub(super) end_point: Option<Vec<u8>>,
+    /// The common name in the client's certificate.
+    pub(super) client_name: Option<String>,
+}
+
+/// A client that wants a session.
+pub(super) struct Greeted {
+    pub(super) client: Peer,
+    pub(super) packet: Vec<u8>,
+    pub(super) tls: TlsFacts,
+}
+
+/// What a client connects for.
+pub(super) enum Hello {
+    /// To cancel what another session runs.
+    Cancel(Vec<u8>),
+    /// A session.
+    Session(Greeted),
+}
+
+/// Reads up to the start-up or cancel packet; None if the connection ended before.
+pub(super) async fn greet(incoming: Incoming, shared: &Shared) -> Option<Hello> {
+    match converse(incoming, shared).await {
+        Ok(hello) => hello,
+        Err(error) => {
+            tracing::debug!(%error, "connection ended during start-up");
+            None
+        }
+    }
+}
+
+async fn converse(incoming: Incoming, shared: &Shared) -> io::Result<Option<Hello>> {
+    let mut tls = TlsFacts::default();
+    let mut client = match incoming {
+        Incoming::Unix(unix) => Peer::new(Socket::Unix(UnixStream::from_std(unix)?)),
+        Incoming::Tcp(tcp) => {
+            let tcp = TcpStream::from_std(tcp)?;
+            tcp.set_nodelay(true)?;
+            freshet_net::set_keepalive(&tcp)?;
+            match &shared.access.tls {
+                Some(_) if starts_with_tls(&tcp).await? => {
+                    let (client, facts, alpn) = encrypt(tcp, shared).await?;
+                    if !alpn {
+                        // As PostgreSQL: without ALPN the handshake could have been meant for another service.
+                        return Err(io::Error::new(io::ErrorKind::InvalidData, "direct TLS without ALPN"));
+                    }
+                    tls = facts;
+                    client
+                }
+                _ => Peer::new(Socket::Tcp(tcp)),
+            }
+        }
+    };
+    for _ in 0..=REQUESTS_MAX {
+        let Some(packet) = receive_packet(&mut client).await? else { return Ok(None) };
+        match startup::parse(&packet) {
+            Ok(Startup::Session(_)) => return Ok(Some(Hello::Session(Greeted { client, packet, tls }))),
+            Ok(Startup::Cancel) => return Ok(Some(Hello::Cancel(packet))),
+            Ok(request @ (Startup::Ssl | Startup::GssEnc)) => {
+                let stuffed = !client.input.bytes().is_empty();
+                let accepts = request == Startup::Ssl && shared.access.tls.is_some();
+                if let (true, false, Socket::Tcp(_)) = (accepts, stuffed, client.socket()) {
+                    client.output.put(b"S");
+                    client.flush().await?;
+                    let Socket::Tcp(tcp) = client.into_socket() else { return Ok(None) };
+                    (client, tls, _) = encrypt(tcp, shared).await?;
+                    continue;
+                }
+                client.output.put(b"N");
+                if stuffed {
+                    // It came before the encryption that it pretends to be under (CVE-2021-23214).
+                    let request = if request == Startup::Ssl { "SSL" } else { "GSSAPI encryption" };
+                    return reject(&mut client, &format!("received unencrypted data after {request} request")).await;
+                }
+                client.flush().await?;
+            }
+            Err(error) => return reject(&mut client, &error.to_string()).await,
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the client begins with a handshake instead of a packet.
+async fn starts_with_tls(tcp: &TcpStream) -> io::Result<bool> {
+    let mut first = [0];
+    Ok(tcp.peek(&mut first).await? == 1 && first == [TLS_HANDSHAKE])
+}
+
+async fn encrypt(tcp: TcpStream, shared: &Shared) -> io::Result<(Peer, TlsFacts, bool)> {
+    let Some(tls) = &shared.access.tls else { return Err(io::ErrorKind::Unsupported.into()) };
+    let accepted = tls.accept(tcp).await?;
+    let facts = TlsFacts { end_point: accepted.end_point, client_name: accepted.client_name };
+    Ok((Peer::new(Socket::Client(Box::new(accepted.stream))), facts, accepted.alpn))
+}
+
+async fn receive_packet(client: &mut Peer) -> io::Result<Option<Vec<u8>>> {
+    if !client.receive_at_least(4).await? {
+        return Ok(None);
+    }
+    let bytes = match startup::packet_bytes(client.input.bytes()) {
+        Ok(bytes) => bytes.unwrap_or(PACKET_BYTES_MAX),
+        Err(error) => {
+            reject(client, &error.to_string()).await?;
+            return Ok(None);
+        }
+    };
+    if !client.receive_at_least(bytes).await? {
+        return Ok(None);
+    }
+    let packet = client.input.bytes().get(..bytes).unwrap_or_default().to_vec();
+    client.input.consume(bytes);
+    Ok(Some(packet))
+}
+
+async fn reject(client: &mut Peer, message: &str) -> io::Result<Option<Hello>> {
+    backend::put_error(client.output.buffer(), "FATAL", "08P01", message);
+    client.flush().await?;
+    client.shut_down().await?;
+    Ok(None)
+}
+
+/// The minor protocol version that the session will speak; the client is told if it is not what it asked for.
+///
+/// A login that ends here is negotiated before the upstream is asked, so the version is that of the server which the
+/// service connections have seen; as long as they have seen none it is 3.0, which every client speaks.
+pub(super) fn negotiate(client: &mut Peer, session: &startup::Session<'_>, shared: &Shared) -> u16 {
+    let newest = if shared.server_version() >= 18 { NEWEST_MINOR } else { 0 };
+    let minor = session.minor.min(newest);
+    if minor != session.minor || !session.options.is_empty() {
+        backend::put_negotiate(client.output.buffer(), minor, &session.options);
+    }
+    minor
+}

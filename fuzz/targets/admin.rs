@@ -1,0 +1,27 @@
+//! The grammar of the statements that Freshet answers itself: whatever else is not one, however it is written.
+
+#![no_main]
+
+use freshet_fuzz::bounded;
+use freshet_sql::{Admin, admin, lex};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let found = bounded(text.len() * 2 + 512, || admin(text));
+    let shape = lex(text).shape;
+    match &found {
+        None => {}
+        Some(_) if !(shape.starts_with("show") || shape.starts_with("explain")) => panic!("{shape} is taken for ours"),
+        Some(Ok(Admin::ExplainCache(query))) => {
+            assert!(!query.is_empty() && text.contains(query.as_str()));
+            assert_eq!(query.trim_ascii(), query);
+        }
+        Some(Ok(_)) => {
+            // Nothing but the words counts.
+            assert!(["show caches", "show proxied queries", "show freshet status"].contains(&shape.as_str()), "{shape}");
+            assert_eq!(admin(&shape), found);
+            assert_eq!(admin(&format!("-- x\n/* y */ {shape} ;;")), found);
+        }
+        Some(Err(usage)) => assert!(usage.starts_with("syntax: ")),
+    }
+});

@@ -1,0 +1,91 @@
+//! A statement's text the whole way to its tags, within the limits that the registry sets: it ends soon, holds no
+//! more memory than it is charged for, and what passes as cacheable is coherent.
+
+#![no_main]
+
+use std::collections::HashSet;
+use std::sync::{Arc, LazyLock};
+
+use freshet_fuzz::{bounded, measured};
+use freshet_model::{
+    Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, Tag, ValueType,
+};
+use freshet_sql::{Effect, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
+use libfuzzer_sys::fuzz_target;
+
+/// The registry's figures: bytes it charges for a shape and for each byte of its text, and the longest text.
+const OVERHEAD_BYTES: usize = 1024;
+const PARSED_BYTES_PER_BYTE: usize = 80;
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+static CATALOG: LazyLock<Catalog> = LazyLock::new(catalog);
+static SCHEMAS: LazyLock<[Arc<str>; 2]> = LazyLock::new(|| ["pg_catalog".into(), "public".into()]);
+
+fuzz_target!(|text: &str| {
+    if text.len() > TEXT_BYTES_MAX {
+        return;
+    }
+    let lexed = lex(text);
+    let parse = || measured(|| Template::parse(&lexed.shape));
+    // While it is made it may take several times what stays.
+    let (template, held) = bounded((OVERHEAD_BYTES + lexed.shape.len() * PARSED_BYTES_PER_BYTE) * 8, parse);
+    let charged = OVERHEAD_BYTES + lexed.shape.len() * PARSED_BYTES_PER_BYTE;
+    assert!(held <= charged, "{held} bytes held, {charged} charged");
+    let schemas = &*SCHEMAS;
+    let effect = template.effect_in(&CATALOG, schemas);
+    assert!(template.effect() != Effect::Pure || matches!(effect, Effect::Pure | Effect::Write));
+    if template.refusal().is_none() {
+        assert_eq!(template.effect(), Effect::Pure, "what may be kept only reads");
+    }
+    let Ok(footprint) = template.resolve(&CATALOG, schemas) else { return };
+    assert!(template.refusal().is_none());
+    bind(&footprint, &lexed);
+});
+
+fn bind(footprint: &Footprint, lexed: &Lexed) {
+    assert!(!footprint.describe().is_empty());
+    let literals = lexed.literals.iter().map(|literal| ParameterValue::Literal(literal));
+    for own in [ParameterValue::Null, ParameterValue::Text(b"7"), ParameterValue::Binary(&[0, 0, 0, 7])] {
+        let own = std::iter::repeat_n(own, usize::from(lexed.own_params));
+        let parameters: Vec<_> =
+            own.chain(literals.clone()).map(|value| Parameter { value, declared_type: 0 }).collect();
+        let Ok(tags) = footprint.bind(&parameters, true) else { continue };
+        coherent(footprint, &tags);
+        // With nothing known of the parameters the tags are wider, never others.
+        if let Ok(wider) = footprint.bind(&[], true) {
+            coherent(footprint, &wider);
+        }
+    }
+}
+
+/// Every table has a tag, and no other table.
+fn coherent(footprint: &Footprint, tags: &[Tag]) {
+    let tagged: HashSet<TableId> = tags.iter().map(|tag| tag.table).collect();
+    assert_eq!(tagged, footprint.tables.iter().copied().collect());
+}
+
+fn catalog() -> Catalog {
+    let column = |name: &str, value_type| Column { name: name.into(), value_type, generated: false };
+    let table = |id, name: &str, kind| Table {
+        id: TableId(id),
+        schema: "public".into(),
+        name: name.into(),
+        kind,
+        identity: ReplicaIdentity::Full,
+        row_security: false,
+        user_types: false,
+        datetime: id == 2,
+        columns: vec![
+            column("a", ValueType::Int),
+            column("b", ValueType::Text),
+            column("c", ValueType::Numeric),
+            column("d", if id == 2 { ValueType::DateTime } else { ValueType::Uuid }),
+        ],
+    };
+    let tables = vec![
+        table(1, "t", RelationKind::Table),
+        table(2, "u", RelationKind::Table),
+        table(3, "v", RelationKind::View),
+    ];
+    Catalog::new(CatalogVersion(1), tables, HashSet::new(), HashSet::new())
+}
