@@ -1,7 +1,6 @@
 //! A look at the extended-protocol messages up to the next `Sync`, without consuming them.
 //!
-//! Batches of the form `([Parse] Bind [Describe portal] Execute)+ Sync`, all on the unnamed portal and without row
-//! limits, can be answered from the cache. Everything else passes, and from the first message that does not fit
+//! Batches of the form `([Parse] Bind [Describe portal] Execute)+ Sync`, all on the unnamed portal, can be answered from the cache. Everything else passes, and from the first message that does not fit
 //! nothing is held back.
 
 use freshet_wire::pg::frame;
@@ -19,6 +18,8 @@ pub(crate) struct Group<'a> {
     pub(crate) parse: Option<(Parse<'a>, &'a [u8])>,
     pub(crate) bind: Bind<'a>,
     pub(crate) describe: bool,
+    /// The most rows; 0 for all. The portal does not outlive the `Sync`, so what is left of it is never asked for.
+    pub(crate) rows_max: u32,
 }
 
 /// What the messages at the start of the input are.
@@ -69,7 +70,7 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
             },
             frontend::BIND if bound.is_none() => match Bind::read(message) {
                 Ok(bind) if bind.portal.is_empty() && fits(parse.as_ref(), &bind) && !described => {
-                    bound = Some(Group { parse: parse.take(), bind, describe: false });
+                    bound = Some(Group { parse: parse.take(), bind, describe: false, rows_max: 0 });
                 }
                 _ => return Batch::Other,
             },
@@ -83,8 +84,8 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
                 _ => return Batch::Other,
             },
             frontend::EXECUTE => match (bound.take(), Execute::read(message)) {
-                (Some(group), Ok(Execute { portal: b"", rows_max: 0 })) if groups.len() < GROUPS_MAX => {
-                    groups.push(group);
+                (Some(group), Ok(Execute { portal: b"", rows_max })) if groups.len() < GROUPS_MAX => {
+                    groups.push(Group { rows_max, ..group });
                 }
                 _ => return Batch::Other,
             },
@@ -143,7 +144,8 @@ mod tests {
         assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, BIND, EXECUTE, SYNC]), "other");
         assert_eq!(verdict(&[PARSE, BIND, EXECUTE, FLUSH]), "other");
         assert_eq!(verdict(&[PARSE, SYNC]), "prepare");
-        assert_eq!(verdict(&[BIND, b"E\0\0\0\x09\0\0\0\0\x05", SYNC]), "other");
+        assert_eq!(verdict(&[BIND, b"E\0\0\0\x09\0\0\0\0\x05", SYNC]), "one");
+        assert_eq!(verdict(&[BIND, EXECUTE, EXECUTE, SYNC]), "other");
         assert_eq!(verdict(&[SYNC]), "other");
     }
 

@@ -31,6 +31,11 @@ pub(crate) enum Step {
     Wait,
 }
 
+/// The server answers the message by one of those that [`super::upstream`] counts, unless it skips it.
+fn is_answered_once(tag: u8) -> bool {
+    matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE)
+}
+
 impl Session {
     /// Handles all that the client has sent, as far as both outputs take it.
     pub(crate) fn read_client(&mut self) -> Result<(), SessionError> {
@@ -81,6 +86,7 @@ impl Session {
             }
             frontend::FUNCTION_CALL => {
                 self.open_unit(false, Kind::Query);
+                self.last_unit().tells = true;
                 self.effect(Effect::Forgets);
                 self.pass(head)
             }
@@ -142,18 +148,56 @@ impl Session {
                 }
                 return step;
             }
-            // Whether they are answered by a ReadyForQuery of their own depends on whether the batch has failed.
-            frontend::QUERY | frontend::FUNCTION_CALL => {
-                self.passing = None;
-                self.effect(Effect::Forgets);
-                self.last_unit().kind = Kind::Raw;
-            }
+            frontend::QUERY | frontend::FUNCTION_CALL => return self.query_in_batch(head),
             frontend::TERMINATE => self.ending = Ending::Goodbye,
-            // A portal bound before, perhaps.
-            frontend::EXECUTE => self.last_unit().executes = true,
+            frontend::EXECUTE => {
+                // A portal bound before, perhaps, and perhaps by other means.
+                let unnamed = self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0);
+                let unit = self.last_unit();
+                unit.tells |= !(unnamed && unit.silent_portal);
+            }
             _ => {}
         }
+        let unit = self.last_unit();
+        unit.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
+        unit.owed += usize::from(is_answered_once(head.tag));
         self.pass(head)
+    }
+
+    /// A `Query` or `FunctionCall` in a batch that has no `Sync` yet. The server skips it if the batch has failed; else it
+    /// belongs to the batch's implicit transaction, ends it, and is answered by the one `ReadyForQuery` of both.
+    fn query_in_batch(&mut self, head: Header) -> Step {
+        let unit = self.last_unit();
+        if unit.failed {
+            return self.pass(head);
+        }
+        if unit.owed > 0 && !unit.copying {
+            if !std::mem::replace(&mut unit.flushed, true) {
+                frontend::put_flush(self.upstream.output.buffer());
+            }
+            return Step::Wait;
+        }
+        if !unit.bound_or_executed {
+            // Drivers prepare so, and wait. Nothing has begun: the transaction can end before as well.
+            return self.end_prepared_batch(head);
+        }
+        // What the server makes of it during COPY depends on how the COPY goes.
+        unit.kind = if unit.copying { Kind::Raw } else { Kind::Query };
+        self.last_unit().tells = true;
+        self.passing = None;
+        self.effect(Effect::Forgets);
+        self.pass(head)
+    }
+
+    /// The open batch has only prepared statements, and has been answered: a `Sync` of Freshet's own ends it.
+    fn end_prepared_batch(&mut self, head: Header) -> Step {
+        self.passing = None;
+        if let Some(Unit::Client(unit)) = self.units.pop_back() {
+            self.client_unit_done(unit);
+        }
+        frontend::put_sync(self.upstream.output.buffer());
+        self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        self.step(head)
     }
 
     /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.
@@ -184,7 +228,9 @@ impl Session {
                 };
                 self.note_passed(statement.as_ref(), &fallback);
                 let catalog = self.shared.catalog_version();
+                let silent = self.tells_nothing(statement.as_ref());
                 let unit = self.last_unit();
+                unit.silent_portal = silent;
                 if unit.bound.len() < NAMES_MAX {
                     unit.bound.push((name.into(), catalog));
                 }
@@ -324,6 +370,15 @@ impl Session {
         if let Some(statement) = statement {
             statement.shape.note_passed(reason);
         }
+    }
+
+    /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send
+    /// such statements before each loan.
+    pub(crate) fn tells_nothing(&self, statement: Option<&Arc<Statement>>) -> bool {
+        statement.is_some_and(|statement| {
+            self.effect_of(Some(statement)) == Effect::Pure
+                && matches!(self.own_reason(statement), Some(Reason::NotSelect | Reason::NoTable))
+        })
     }
 
     /// Why the statement is never cached, whatever the moment.

@@ -30,6 +30,8 @@ pub(crate) enum Execution<'a> {
         tail: &'a [u8],
         /// `RowDescription` is wanted.
         describe: bool,
+        /// The most rows; 0 for all.
+        rows_max: u32,
     },
 }
 
@@ -42,9 +44,10 @@ fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_>) {
             key.push(b'Q');
             key.extend_from_slice(text);
         }
-        Execution::Bound { statement, tail, describe } => {
+        Execution::Bound { statement, tail, describe, rows_max } => {
             key.push(if describe { b'D' } else { b'E' });
             key.extend_from_slice(&statement.id.to_le_bytes());
+            key.extend_from_slice(&rows_max.to_le_bytes());
             key.extend_from_slice(tail);
         }
     }
@@ -53,6 +56,7 @@ fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_>) {
 impl Session {
     /// Looks an execution up.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+        self.looked_up = true;
         write_key(&mut self.key, context, execution);
         let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
         if matches!(found, Lookup::Bypass(Reason::Floor | Reason::NotYetApplied)) {

@@ -101,6 +101,7 @@ impl Session {
                 statement,
                 tail: group.bind.tail,
                 describe: group.describe,
+                rows_max: group.rows_max,
             })
         };
         let mut hits = Vec::with_capacity(groups.len());

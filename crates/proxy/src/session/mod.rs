@@ -112,6 +112,8 @@ struct Session {
     user: String,
     statements: Statements,
     floor: Floor,
+    /// Something was looked up since the end of the log was last asked for on its own.
+    looked_up: bool,
     own: OwnStatements,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
     passing: Option<Reason>,

@@ -120,7 +120,9 @@ impl Session {
     fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
         self.note_passed(statement, reason);
         let effect = self.effect_of(statement);
+        let tells = !self.tells_nothing(statement);
         self.open_unit(true, Kind::Query);
+        self.last_unit().tells = tells;
         self.statements.query_sent();
         self.effect(effect);
     }

@@ -64,6 +64,7 @@ impl Session {
             user: String::new(),
             statements: crate::session::statements::Statements::default(),
             floor: Floor::default(),
+            looked_up: false,
             own: crate::session::own::OwnStatements::default(),
             passing: None,
             absorb_sync: false,

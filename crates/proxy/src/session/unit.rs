@@ -69,8 +69,18 @@ pub(crate) struct ClientUnit {
     pub(crate) forgets: bool,
     /// An error came.
     pub(crate) failed: bool,
-    /// An `Execute` that is not kept is in it.
-    pub(crate) executes: bool,
+    /// Something in it that is not kept may tell of data.
+    pub(crate) tells: bool,
+    /// The unnamed portal was bound in it to a statement that tells nothing of data.
+    pub(crate) silent_portal: bool,
+    /// Answers that its messages are still owed, unless it has failed.
+    pub(crate) owed: usize,
+    /// Something was bound or executed.
+    pub(crate) bound_or_executed: bool,
+    /// The server has asked for COPY data.
+    pub(crate) copying: bool,
+    /// The answers owed were asked for by `Flush`.
+    pub(crate) flushed: bool,
     /// Its `Sync` has been sent.
     pub(crate) synced: bool,
     /// Statements whose `Parse` is in it: unknown again if the unit fails.
@@ -89,8 +99,8 @@ impl ClientUnit {
     pub(crate) fn tells_of_data(&self) -> bool {
         match self.kind {
             Kind::Startup | Kind::Sync => false,
-            Kind::Query | Kind::Raw => true,
-            Kind::Batch => self.executes || !self.fills.is_empty(),
+            Kind::Raw => true,
+            Kind::Query | Kind::Batch => self.tells || !self.fills.is_empty(),
         }
     }
 

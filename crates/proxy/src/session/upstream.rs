@@ -10,7 +10,7 @@ use crate::body::Body;
 use crate::context::Answer;
 use crate::session::own::OwnStatements;
 use crate::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
-use crate::session::{Known, Session, SessionError};
+use crate::session::{Ending, Known, Session, SessionError};
 use crate::shared::ServerIdentity;
 
 /// The largest row that Freshet's own statements may answer.
@@ -112,6 +112,7 @@ impl Session {
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
                 let way = client_message(unit, head.tag);
+                unit.copying |= head.tag == backend::COPY_IN;
                 if head.tag == backend::COPY_IN && unit.kind == Kind::Batch && unit.synced {
                     self.copy_swallows_sync();
                 }
@@ -150,9 +151,10 @@ impl Session {
         }
     }
 
-    fn client_unit_done(&mut self, unit: ClientUnit) {
+    pub(super) fn client_unit_done(&mut self, unit: ClientUnit) {
         self.absorb_sync = false;
-        if unit.tells_of_data() {
+        let tells = unit.tells_of_data();
+        if tells {
             self.raise_floor();
         }
         // What a transaction does to the catalogue shows when it commits.
@@ -176,6 +178,11 @@ impl Session {
         if proof.is_some() {
             self.proof = proof;
             self.complete.extend(unit.fills.into_iter().flatten().filter(|fill| fill.complete));
+        }
+        // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
+        let at_rest = self.units.is_empty() && self.status == backend::STATUS_IDLE && self.ending == Ending::Open;
+        if tells && at_rest && std::mem::take(&mut self.looked_up) {
+            self.ask(Ask::End);
         }
     }
 
@@ -262,12 +269,29 @@ impl Session {
     }
 }
 
+/// It is the answer to one message of the extended protocol, or the last of its answers.
+fn answers_once(tag: u8) -> bool {
+    use backend::{
+        BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, EMPTY_QUERY, NO_DATA, PARSE_COMPLETE, PORTAL_SUSPENDED,
+        ROW_DESCRIPTION,
+    };
+    matches!(
+        tag,
+        PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE // of Parse, Bind, Close
+            | ROW_DESCRIPTION | NO_DATA // of Describe
+            | COMMAND_COMPLETE | EMPTY_QUERY | PORTAL_SUSPENDED // of Execute
+    )
+}
+
 /// A message of a client's unit: what becomes of it, and what it says of the fills.
 fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
+    if answers_once(tag) {
+        unit.owed = unit.owed.saturating_sub(1);
+    }
     match tag {
-        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE => {
+        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
             let Some(Some(fill)) = unit.current_fill() else { return Way::Forward };
-            fill.complete = tag == backend::COMMAND_COMPLETE;
+            fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
             Way::Keep
         }
         backend::BIND_COMPLETE => {

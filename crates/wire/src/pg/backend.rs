@@ -7,16 +7,22 @@ use crate::reader::{Malformed, Reader};
 pub const AUTHENTICATION: u8 = b'R';
 /// `BindComplete`
 pub const BIND_COMPLETE: u8 = b'2';
+/// `CloseComplete`
+pub const CLOSE_COMPLETE: u8 = b'3';
 /// `CommandComplete`
 pub const COMMAND_COMPLETE: u8 = b'C';
 /// `CopyInResponse`
 pub const COPY_IN: u8 = b'G';
 /// `DataRow`
 pub const DATA_ROW: u8 = b'D';
+/// `EmptyQueryResponse`
+pub const EMPTY_QUERY: u8 = b'I';
 /// `ErrorResponse`
 pub const ERROR: u8 = b'E';
 /// `NegotiateProtocolVersion`
 pub const NEGOTIATE: u8 = b'v';
+/// `NoData`
+pub const NO_DATA: u8 = b'n';
 /// `NoticeResponse`
 pub const NOTICE: u8 = b'N';
 /// `NotificationResponse`
@@ -27,6 +33,8 @@ pub const PARAMETER_DESCRIPTION: u8 = b't';
 pub const PARAMETER_STATUS: u8 = b'S';
 /// `ParseComplete`
 pub const PARSE_COMPLETE: u8 = b'1';
+/// `PortalSuspended`
+pub const PORTAL_SUSPENDED: u8 = b's';
 /// `ReadyForQuery`
 pub const READY: u8 = b'Z';
 /// `RowDescription`

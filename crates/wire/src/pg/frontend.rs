@@ -17,6 +17,8 @@ pub const COPY_FAIL: u8 = b'f';
 pub const DESCRIBE: u8 = b'D';
 /// `Execute`
 pub const EXECUTE: u8 = b'E';
+/// `Flush`
+pub const FLUSH: u8 = b'H';
 /// `FunctionCall`
 pub const FUNCTION_CALL: u8 = b'F';
 /// `Parse`
@@ -201,6 +203,11 @@ pub fn put_bind_execute(out: &mut Vec<u8>, statement: &[u8], parameters: &[&str]
 fn put_sized_value(out: &mut Vec<u8>, value: &[u8]) {
     out.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes());
     out.extend_from_slice(value);
+}
+
+/// Appends `Flush`.
+pub fn put_flush(out: &mut Vec<u8>) {
+    put(out, FLUSH, |_| {});
 }
 
 /// Appends `Sync`.
