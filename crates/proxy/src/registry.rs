@@ -17,8 +17,6 @@ use quick_cache::sync::Cache;
 
 use crate::context::Context;
 
-/// Bytes of a parsed shape per byte of its text (measured: long IN lists take about this much).
-const PARSED_BYTES_PER_BYTE: usize = 80;
 /// Bytes that a text or a shape takes besides its text.
 const OVERHEAD_BYTES: usize = 1024;
 /// Bytes of a literal besides its text.
@@ -86,7 +84,7 @@ impl Shape {
 
     /// Bytes it takes, about.
     fn bytes(&self) -> usize {
-        OVERHEAD_BYTES + self.text.len() * PARSED_BYTES_PER_BYTE
+        OVERHEAD_BYTES + self.text.len() + self.template.bytes()
     }
 
     /// What it is under this catalogue and context.

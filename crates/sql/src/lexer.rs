@@ -166,6 +166,8 @@ impl Shaper {
                 self.in_modifier = false;
                 Before::Close
             }
+            // No literal can follow these, and glued to a placeholder they would read as something else.
+            Kind::Symbol(b'.' | b'$') => Before::Value,
             Kind::Symbol(byte) => {
                 self.in_modifier |= byte == b'(' && self.before == Before::TypeWord;
                 Before::Symbol

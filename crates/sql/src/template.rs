@@ -85,6 +85,19 @@ impl Template {
         }
     }
 
+    /// Bytes it holds, about, and rather too many (measured on long lists of each kind).
+    pub fn bytes(&self) -> usize {
+        let survey = &self.survey;
+        let names = survey.relations.len() + survey.functions.len() + survey.operators.len();
+        let counts = survey.counts;
+        let tree = if self.verdict.is_ok() {
+            3_000 * counts.queries + 12_500 * counts.selects + 2_000 * counts.table_factors + 1_500 * counts.exprs
+        } else {
+            0
+        };
+        2_048 + 512 * names + tree
+    }
+
     /// Why it is never cached, under any catalogue; None: it depends.
     pub fn refusal(&self) -> Option<&Reason> {
         self.verdict.as_ref().err()
