@@ -18,7 +18,10 @@ fuzz_target!(|text: &str| {
         }
         Some(Ok(_)) => {
             // Nothing but the words counts.
-            assert!(["show caches", "show proxied queries", "show freshet status"].contains(&shape.as_str()), "{shape}");
+            assert!(
+                ["show caches", "show proxied queries", "show freshet status"].contains(&shape.as_str()),
+                "{shape}"
+            );
             assert_eq!(admin(&shape), found);
             assert_eq!(admin(&format!("-- x\n/* y */ {shape} ;;")), found);
         }

@@ -1,5 +1,6 @@
 //! Service connections to a real server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -14,6 +15,10 @@ fn start() -> Result<(Server, String, Runtime)> {
     Ok((server, url, Builder::new_current_thread().enable_all().build()?))
 }
 
+fn upstream(text: &str) -> Arc<Upstream> {
+    Arc::new(Upstream::parse(text).expect("a good connection string"))
+}
+
 #[test]
 fn every_login_method() -> Result<()> {
     let (server, url, runtime) = start()?;
@@ -26,10 +31,9 @@ fn every_login_method() -> Result<()> {
     server.psql("SELECT pg_reload_conf()")?;
     std::thread::sleep(Duration::from_millis(200));
     let connect = |user: &str, password: Option<&str>, purpose| {
-        let mut url = url.clone();
-        url.user = user.into();
-        url.password = password.map(Into::into);
-        runtime.block_on(Client::connect(&url, purpose))
+        let password = password.map(|password| format!("&password={}", password.replace(' ', "%20")));
+        let upstream = upstream(&format!("{url}?user={user}{}", password.unwrap_or("&password=".into())));
+        runtime.block_on(Client::connect(&upstream, purpose))
     };
     for user in ["by_md5", "by_scram", server.superuser()] {
         let mut client = connect(user, Some("pass wörd"), Purpose::Sql).with_context(|| user.to_owned())?;
@@ -57,7 +61,7 @@ fn every_login_method() -> Result<()> {
 fn statements() -> Result<()> {
     let (_server, url, runtime) = start()?;
     runtime.block_on(async {
-        let mut client = Client::connect(&url, Purpose::Sql).await?;
+        let mut client = Client::connect(&upstream(&url), Purpose::Sql).await?;
         let rows = client.query("SELECT 1; SELECT NULL, 'é', ''; SET x.y = 'z'").await?;
         assert_eq!(rows, [[None, Some("é".to_owned()), Some(String::new())]], "the last result set");
         assert_eq!(client.query("SELECT WHERE false").await?, Vec::<Vec<Option<String>>>::new());
@@ -79,12 +83,12 @@ fn statements() -> Result<()> {
 fn late_answers_are_never_read_as_the_next() -> Result<()> {
     let (server, url, runtime) = start()?;
     runtime.block_on(async {
-        let mut client = Client::connect(&url, Purpose::Sql).await?;
+        let mut client = Client::connect(&upstream(&url), Purpose::Sql).await?;
         let slow = client.query_timeout("SELECT pg_sleep(30)", Duration::from_millis(100)).await;
         assert!(matches!(slow, Err(Error::Timeout(_))));
         assert!(matches!(client.query("SELECT 1").await, Err(Error::Dead)));
 
-        let mut client = Client::connect(&url, Purpose::Sql).await?;
+        let mut client = Client::connect(&upstream(&url), Purpose::Sql).await?;
         let dropped = tokio::time::timeout(Duration::from_millis(100), client.query("SELECT pg_sleep(1)")).await;
         assert!(dropped.is_err());
         assert!(matches!(client.query("SELECT 1").await, Err(Error::Dead)));
@@ -100,7 +104,7 @@ fn late_answers_are_never_read_as_the_next() -> Result<()> {
 fn a_connection_that_ends_says_why() -> Result<()> {
     let (server, url, runtime) = start()?;
     runtime.block_on(async {
-        let mut client = Client::connect(&url, Purpose::Sql).await?;
+        let mut client = Client::connect(&upstream(&url), Purpose::Sql).await?;
         let rows = client.query("SELECT pg_backend_pid()").await?;
         let pid = rows.first().and_then(|row| row.first()?.clone()).context("pid")?;
         server.psql(&format!("SELECT pg_terminate_backend({pid}, 5000)"))?;
@@ -108,12 +112,10 @@ fn a_connection_that_ends_says_why() -> Result<()> {
         assert!(matches!(error, Error::Server(_) | Error::Io(_) | Error::Closed), "{error:?}");
         assert!(client.is_dead());
 
-        let mut nobody = url.clone();
-        nobody.port = 1;
-        assert!(matches!(Client::connect(&nobody, Purpose::Sql).await, Err(ConnectError::Tcp(_))));
-        nobody = url.clone();
-        nobody.database = "missing".into();
-        let refused = Client::connect(&nobody, Purpose::Sql).await.err().context("no error")?;
+        let nobody = Client::connect(&upstream(&format!("{url}?port=1")), Purpose::Sql).await;
+        assert!(matches!(nobody, Err(ConnectError::Tcp(_))));
+        let missing = Client::connect(&upstream(&format!("{url}?dbname=missing")), Purpose::Sql).await;
+        let refused = missing.err().context("no error")?;
         assert!(refused.to_string().contains("3D000"), "{refused}");
         anyhow::Ok(())
     })

@@ -471,8 +471,7 @@ fn missing_prerequisites_are_named() -> Result<()> {
     };
     assert!(second.contains("ALTER SYSTEM SET max_replication_slots = 11"), "{second}");
 
-    let mut plain = fixture.url.clone();
-    plain.user = "plain".into();
+    let plain = Arc::new(Upstream::parse(&format!("{}?user=plain", fixture.server.url()))?);
     let recorder = Arc::new(Recorder::default());
     fixture.runtime.spawn(follow(FollowerConfig::new(plain), recorder.clone(), Arc::new(Control::new())));
     let why = fixture.runtime.block_on(recorder.disconnected())?;

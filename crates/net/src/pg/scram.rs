@@ -11,11 +11,10 @@ use std::borrow::Cow;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use subtle::ConstantTimeEq;
-use zeroize::Zeroizing;
 
 use super::secret::{
-    ClientKeys, Credentials, Key, ScramVerifier, Secret, client_key, decode_key, hmac, salted_password, server_key,
-    sha256,
+    ClientKeys, Credentials, Key, ScramVerifier, Secret, client_key, decode_key, hmac, random, salted_password,
+    server_key, sha256,
 };
 use crate::tls::ChannelBinding;
 
@@ -438,9 +437,7 @@ fn xor(one: &Key, other: &Key) -> Key {
 
 /// A nonce of printable characters.
 fn nonce() -> Result<String, ScramError> {
-    let mut bytes = Zeroizing::new([0; NONCE_BYTES]);
-    let random = rustls::crypto::ring::default_provider().secure_random;
-    random.fill(bytes.as_mut_slice()).map_err(|_| ScramError::NoRandom)?;
+    let bytes = random::<NONCE_BYTES>().map_err(|_| ScramError::NoRandom)?;
     Ok(BASE64.encode(bytes))
 }
 

@@ -32,7 +32,7 @@ use super::{ALPN, binding, name, provider};
 /// How TLS is spoken to the upstream.
 #[derive(Clone, Debug)]
 pub struct UpstreamTls {
-    config: Arc<ClientConfig>,
+    pub(super) config: Arc<ClientConfig>,
     verifies_name: bool,
     direct: bool,
 }
@@ -213,7 +213,8 @@ impl ServerCertVerifier for ServerVerifier {
         if self.verifies_name {
             let (_, parsed) = X509Certificate::from_der(end_entity).map_err(|_| CertificateError::BadEncoding)?;
             if !name::is_for(&parsed, &host(server_name)) {
-                return Err(CertificateError::NotValidForName.into());
+                let (expected, presented) = (server_name.to_owned(), name::all(&parsed));
+                return Err(CertificateError::NotValidForNameContext { expected, presented }.into());
             }
         }
         Ok(ServerCertVerified::assertion())

@@ -14,6 +14,8 @@ mod files;
 mod name;
 mod options;
 mod server;
+#[cfg(test)]
+mod tests;
 mod trust;
 
 pub use client::{Connected, UpstreamTls};

@@ -32,6 +32,13 @@ pub(super) fn is_for(certificate: &X509Certificate<'_>, host: &str) -> bool {
     common_name_counts && common_name(certificate).is_some_and(|name| matches_name(name, host))
 }
 
+/// All names a certificate has that count for anything, to tell them in an error.
+pub(super) fn all(certificate: &X509Certificate<'_>) -> Vec<String> {
+    let alternative = certificate.subject_alternative_name().ok().flatten();
+    let names = alternative.iter().flat_map(|extension| &extension.value.general_names).map(ToString::to_string);
+    names.chain(common_name(certificate).map(ToOwned::to_owned)).collect()
+}
+
 fn is_address(address: IpAddr, bytes: &[u8]) -> bool {
     match address {
         IpAddr::V4(address) => address.octets() == bytes,

@@ -252,7 +252,7 @@ mod tests {
         put_parse(&mut out, b"a", b"select 1");
         assert_eq!(out, b"P\0\0\0\x11a\0select 1\0\0\0");
         out.clear();
-        put_bind_execute(&mut out, b"a");
+        put_bind_execute(&mut out, b"a", &[]);
         assert_eq!(out, b"B\0\0\0\x0d\0a\0\0\0\0\0\0\0E\0\0\0\x09\0\0\0\0\0");
         out.clear();
         put_close_statement(&mut out, b"a");

@@ -49,8 +49,8 @@ pub enum BadStartup {
     /// A protocol other than 3.
     #[error("unsupported frontend protocol {0}.{1}: server supports 3.0 to 3.2")]
     Protocol(u16, u16),
-    /// The parameters are not pairs of strings.
-    #[error("invalid startup packet layout: {0}")]
+    /// The parameters are not pairs of strings, in PostgreSQL's words for all that can be wrong with them.
+    #[error("invalid startup packet layout: expected terminator as last byte")]
     Layout(#[from] Malformed),
 }
 

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, ensure};
 use super::{ensure_same, left_out};
 use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both};
 
-on_both!(node_pg, node_postgres, go_pgx, go_pq);
+on_both!(node_pg, node_postgres, go_pgx, go_pq, java_pgjdbc, java_hibernate);
 
 /// For each program, to end; on a busy machine.
 const SECONDS_MAX: &str = "100";
@@ -48,12 +48,15 @@ struct Client {
 }
 
 fn node_pg(version: Version) -> Result<()> {
-    same(version, &Client {
-        name: "pg (Node)",
-        installed: &["test", "-e", "node/installed"],
-        command: &["node", "node/pg.js"],
-        hits: &["as simple", "as unnamed", "as named", "as in_binary", "as pooled", "as pipelined", "from kinds"],
-    })
+    same(
+        version,
+        &Client {
+            name: "pg (Node)",
+            installed: &["test", "-e", "node/installed"],
+            command: &["node", "node/pg.js"],
+            hits: &["as simple", "as unnamed", "as named", "as in_binary", "as pooled", "as pipelined", "from kinds"],
+        },
+    )
 }
 
 fn same(version: Version, client: &Client) -> Result<()> {
@@ -143,48 +146,99 @@ fn testbed() -> PathBuf {
 }
 
 fn node_postgres(version: Version) -> Result<()> {
-    same(version, &Client {
-        name: "postgres (Node)",
-        installed: &["test", "-e", "node/installed"],
-        command: &["node", "node/postgres.js"],
-        hits: &["as prepared", "as simple", "as unsafe", "as unsafe_prepared", "as raw", "as pipelined", "from kinds"],
-    })
+    same(
+        version,
+        &Client {
+            name: "postgres (Node)",
+            installed: &["test", "-e", "node/installed"],
+            command: &["node", "node/postgres.js"],
+            hits: &[
+                "as prepared",
+                "as simple",
+                "as unsafe",
+                "as unsafe_prepared",
+                "as raw",
+                "as pipelined",
+                "from kinds",
+            ],
+        },
+    )
 }
 
 fn go_pgx(version: Version) -> Result<()> {
-    same(version, &Client {
-        name: "pgx (Go)",
-        installed: &["test", "-e", "go/installed"],
-        command: &["go", "-C", "go", "run", "./pgx"],
-        hits: &[
-            "as cache_statement",
-            "as cache_describe",
-            "as describe_exec",
-            "as exec",
-            "as simple_protocol",
-            "as prepared",
-            "as plain",
-            "as batched_cache_statement",
-            "as batched_exec",
-            "as pooled",
-            "from kinds",
-        ],
-    })
+    same(
+        version,
+        &Client {
+            name: "pgx (Go)",
+            installed: &["test", "-e", "go/installed"],
+            command: &["go", "-C", "go", "run", "./pgx"],
+            hits: &[
+                "as cache_statement",
+                "as cache_describe",
+                "as describe_exec",
+                "as exec",
+                "as simple_protocol",
+                "as prepared",
+                "as plain",
+                "as batched_cache_statement",
+                "as batched_exec",
+                "as pooled",
+                "from kinds",
+            ],
+        },
+    )
 }
 
 fn go_pq(version: Version) -> Result<()> {
+    same(
+        version,
+        &Client {
+            name: "pq (Go)",
+            installed: &["test", "-e", "go/installed"],
+            command: &["go", "-C", "go", "run", "./pq"],
+            hits: &[
+                "as simple",
+                "as unnamed",
+                "as prepared",
+                "as binary_unnamed",
+                "as binary_prepared",
+                "as pooled",
+                "from kinds",
+            ],
+        },
+    )
+}
+
+fn java_pgjdbc(version: Version) -> Result<()> {
+    same(
+        version,
+        &Client {
+            name: "pgjdbc (Java)",
+            installed: &["test", "-e", "java/installed"],
+            command: &["java", "-cp", "../../../../../.testbed/java/lib/*", "java/Pgjdbc.java"],
+            hits: &[
+                "as simple_plain",
+                "as simple_prepared",
+                "as extended_plain",
+                "as extended_prepared",
+                "as extendedforprepared_prepared",
+                "as extendedcacheeverything_plain",
+                "as extendedcacheeverything_prepared",
+                "as read_only_ignore",
+            "as read_only_always",
+            "as closing",
+                "from kinds order",
+                "from kinds where",
+            ],
+        },
+    )
+}
+
+fn java_hibernate(version: Version) -> Result<()> {
     same(version, &Client {
-        name: "pq (Go)",
-        installed: &["test", "-e", "go/installed"],
-        command: &["go", "-C", "go", "run", "./pq"],
-        hits: &[
-            "as simple",
-            "as unnamed",
-            "as prepared",
-            "as binary_unnamed",
-            "as binary_prepared",
-            "as pooled",
-            "from kinds",
-        ],
+        name: "Hibernate (Java)",
+        installed: &["test", "-e", "java/installed"],
+        command: &["java", "-cp", "../../../../../.testbed/java/lib/*", "java/Hibernates.java"],
+        hits: &["where f1_0.id=", "where f1_0.genre=", "offset", "where f1_0.title=", "as by_native", "join role", "from role"],
     })
 }

@@ -1,1 +1,11 @@
 //! Logins that end at Freshet: sources of verifiers, methods, refusals, limits.
+
+mod guarded;
+mod limits;
+mod malformed;
+mod mock;
+mod refusals;
+mod reload;
+mod secrets;
+mod sources;
+mod tls;

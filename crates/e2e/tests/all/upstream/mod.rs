@@ -7,13 +7,12 @@ mod start;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use freshet_testbed::{Server, Settings};
+use freshet_testbed::{Server, Settings, StopMode};
 
-use crate::support::{Database, Login, PATIENCE, RawClient, Version, connect, eventually, on_both};
+use crate::support::{Database, Login, PATIENCE, RawClient, Version, connect, eventually, frames, on_both};
 use start::{Home, Started, command};
 
 on_both!(
@@ -23,6 +22,8 @@ on_both!(
     a_unix_socket,
     a_host_that_is_down,
     a_standby_that_is_not_wanted,
+    only_a_standby_where_a_primary_is_wanted,
+    a_standby_that_is_promoted,
     a_wrong_password_and_an_open_password_file,
 );
 
@@ -84,6 +85,19 @@ fn serves(freshet: &Started, database: &Database) -> Result<RawClient> {
 fn expect_value(client: &mut RawClient, sql: &str, expected: &str) -> Result<()> {
     let value = client.value(sql)?;
     ensure!(value == expected, "{sql}: {value}, not {expected}");
+    Ok(())
+}
+
+/// A CancelRequest finds the server, too.
+fn cancels(freshet: &Started, database: &Database, client: &mut RawClient) -> Result<()> {
+    client.send(&frames::query("select pg_sleep(60)"))?;
+    let sleeps = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
+    let mut watcher = database.connect()?;
+    eventually(PATIENCE, || expect_value(&mut watcher, sleeps, "1"))?;
+    RawClient::open(freshet.address)?.send(&frames::cancel(&client.key_data))?;
+    let messages = client.until(b'Z')?;
+    let error = messages.iter().find(|m| m.tag == b'E').and_then(|m| m.field(b'C'));
+    ensure!(error.as_deref() == Some("57014"), "{messages:?}");
     Ok(())
 }
 
@@ -150,6 +164,7 @@ fn a_unix_socket(version: Version) -> Result<()> {
             let over_tcp = "select count(client_addr) from pg_stat_activity where datname = current_database()";
             expect_value(&mut client, over_tcp, "0")?;
         }
+        cancels(&freshet, &database, &mut client)?;
         database.run("update film set title = 'film 1' where id = 1")?;
     }
     Ok(())
@@ -169,36 +184,84 @@ fn a_host_that_is_down(version: Version) -> Result<()> {
     ];
     for upstream in upstreams {
         let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
-        serves(&freshet, &database).context(upstream)?;
+        let mut client = serves(&freshet, &database).context(upstream)?;
+        cancels(&freshet, &database, &mut client)?;
         database.run("update film set title = 'film 1' where id = 1")?;
     }
     Ok(())
 }
 
-fn a_standby_that_is_not_wanted(version: Version) -> Result<()> {
-    let server = version.start(&Settings::default())?;
-    let standby = Arc::new(server.standby("second")?);
-    let (database, home) = (Database::create(server)?, Home::new()?);
+/// A primary with a database, and its standby.
+fn replicated(version: Version) -> Result<(Database, Server)> {
+    let database = Database::create(version.start(&Settings::default())?)?;
     database.run(SCHEMA)?;
-    let (primary_port, standby_port, name) = (database.server.port(), standby.port(), &database.name);
+    let standby = database.server.standby("second")?;
+    Ok((database, standby))
+}
+
+/// The standby and then the primary, with this `target_session_attrs`.
+fn both_hosts(database: &Database, standby: &Server, attribute: &str) -> String {
+    let (first, second, name) = (standby.port(), database.server.port(), &database.name);
+    format!("postgres://postgres@127.0.0.1:{first},127.0.0.1:{second}/{name}?target_session_attrs={attribute}")
+}
+
+fn a_standby_that_is_not_wanted(version: Version) -> Result<()> {
+    let ((database, standby), home) = (replicated(version)?, Home::new()?);
     for attribute in ["primary", "read-write"] {
-        let upstream = format!(
-            "postgres://postgres@127.0.0.1:{standby_port},127.0.0.1:{primary_port}/{name}?target_session_attrs={attribute}"
-        );
+        let upstream = both_hosts(&database, &standby, attribute);
         let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
         let mut client = serves(&freshet, &database).context(attribute)?;
         expect_value(&mut client, "select pg_is_in_recovery()", "f")?;
         // Clients that come later, too.
         for _ in 0..5 {
-            expect_value(
-                &mut RawClient::login(freshet.address, database.login())?,
-                "show transaction_read_only",
-                "off",
-            )?;
+            let mut later = RawClient::login(freshet.address, database.login())?;
+            expect_value(&mut later, "show transaction_read_only", "off")?;
         }
         database.run("update film set title = 'film 1' where id = 1")?;
     }
     Ok(())
+}
+
+/// Whom the operator wants on a primary never gets to a standby, even while no primary is there.
+fn only_a_standby_where_a_primary_is_wanted(version: Version) -> Result<()> {
+    let ((database, standby), home) = (replicated(version)?, Home::new()?);
+    database.server.stop(StopMode::Fast)?;
+    let upstream = format!("{}&connect_timeout=1", both_hosts(&database, &standby, "primary"));
+    let Some(command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
+    let freshet = Started::new(database.address(), Some(command))?;
+    for _ in 0..3 {
+        let messages = RawClient::open(freshet.address)?.start(database.login())?;
+        ensure!(messages.last().is_some_and(|m| m.tag == b'E'), "a client was let in to a standby: {messages:?}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // Once the primary is back, all is well without a restart of Freshet.
+    database.server.start()?;
+    eventually(PATIENCE, || RawClient::login(freshet.address, database.login()).map(drop))?;
+    serves(&freshet, &database)?;
+    Ok(())
+}
+
+/// After a failover the other host is found, and the cache follows it.
+fn a_standby_that_is_promoted(version: Version) -> Result<()> {
+    let ((database, standby), home) = (replicated(version)?, Home::new()?);
+    let upstream = both_hosts(&database, &standby, "primary");
+    let Some(command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
+    let freshet = Started::new(database.address(), Some(command))?;
+    freshet.wait_logged("change stream stands")?;
+    serves(&freshet, &database)?;
+    database.server.stop(StopMode::Fast)?;
+    standby.psql("select pg_promote()")?;
+    let mut client = eventually(PATIENCE, || {
+        let mut client = RawClient::login(freshet.address, database.login())?;
+        client.run("update film set title = 'promoted' where id = 1")?;
+        Ok(client)
+    })?;
+    let before = freshet.hits()?;
+    eventually(PATIENCE, || {
+        expect_value(&mut client, READ, "promoted")?;
+        ensure!(freshet.hits()? > before, "no hits after the failover");
+        Ok(())
+    })
 }
 
 /// Freshet says what is wrong, and not what the password is.

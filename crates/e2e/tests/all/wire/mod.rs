@@ -5,13 +5,19 @@
 
 mod asynchronous;
 mod cancel;
+mod copying;
+mod endings;
 mod extended;
 mod faults;
+mod garbage;
+mod hazards;
 mod large;
 mod pipeline;
 mod portals;
+mod replicating;
 mod session;
 mod simple;
+mod transactions;
 
 /// What the conversations read: a table that can be cached, and one that they write to.
 const SCHEMA: &str = "

@@ -202,7 +202,7 @@ fn syncs_in_flight(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let one = |sql: &str, id: &str| [unnamed(sql, &[id]), sync()].concat();
     let uncached = "select id, random() < 2 from item where id = $1";
-    pair.same_with_hits(20, |c| {
+    pair.same_with_hits(9, |c| {
         for id in 1..10 {
             c.exchange(&one(READ, &id.to_string()), 1)?;
         }

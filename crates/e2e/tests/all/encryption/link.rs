@@ -1,0 +1,154 @@
+//! Lets clients and servers without TLS take part: a [`Link`] listens in plain and connects by TLS, a [`Terminator`]
+//! listens by TLS and connects in plain. Both carry bytes and know nothing of the protocol but its beginning.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use freshet_testbed::Tls;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::workshop::Authority;
+use crate::support::frames;
+
+/// How TLS begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Negotiation {
+    /// By SSLRequest.
+    Request,
+    /// At once, naming the protocol.
+    Direct,
+}
+
+/// Whom a client of TLS trusts, and as whom it shows itself.
+pub(super) struct Trust {
+    config: ClientConfig,
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+impl Trust {
+    pub(super) fn authority(authority: &Authority) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(&authority.cert)?)?;
+        let builder = ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        Ok(Self { config: builder.with_root_certificates(roots).with_no_client_auth() })
+    }
+
+    /// The client's configuration, offering these protocols.
+    pub(super) fn offering(&self, protocols: &[&[u8]]) -> Arc<ClientConfig> {
+        let mut config = self.config.clone();
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        Arc::new(config)
+    }
+}
+
+/// The name in the certificates.
+pub(super) fn localhost() -> ServerName<'static> {
+    ServerName::try_from("localhost").expect("a host name")
+}
+
+/// Plain on this side, TLS on the other.
+pub(super) struct Link {
+    pub(super) address: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Link {
+    pub(super) fn to(target: SocketAddr, negotiation: Negotiation, trust: &Trust) -> Result<Self> {
+        let protocols: &[&[u8]] = if negotiation == Negotiation::Direct { &[b"postgresql"] } else { &[] };
+        let connector = TlsConnector::from(trust.offering(protocols));
+        let runtime = runtime()?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let address = listener.local_addr()?;
+        runtime.spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, target, negotiation, connector.clone()));
+            }
+        });
+        Ok(Self { address, _runtime: runtime })
+    }
+}
+
+async fn carry(
+    mut client: TcpStream,
+    target: SocketAddr,
+    negotiation: Negotiation,
+    connector: TlsConnector,
+) -> Result<()> {
+    let mut server = TcpStream::connect(target).await?;
+    server.set_nodelay(true)?;
+    client.set_nodelay(true)?;
+    if negotiation == Negotiation::Request {
+        server.write_all(&frames::ssl_request()).await?;
+        ensure!(server.read_u8().await? == b'S', "no TLS");
+    }
+    let mut server = connector.connect(localhost(), server).await?;
+    // Ends of connections without a close_notify are ends all the same.
+    let _ = copy_bidirectional(&mut client, &mut server).await;
+    Ok(())
+}
+
+/// TLS on this side, plain on the other: what stands before many servers.
+pub(super) struct Terminator {
+    pub(super) address: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl Terminator {
+    /// One that names these protocols; with `direct` TLS begins at once.
+    pub(super) fn before(target: SocketAddr, tls: &Tls, negotiation: Negotiation, protocols: &[&[u8]]) -> Result<Self> {
+        let builder = ServerConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()?;
+        let chain = CertificateDer::pem_file_iter(&tls.cert)?.collect::<Result<Vec<_>, _>>()?;
+        let key = PrivateKeyDer::from_pem_file(&tls.key)?;
+        let mut config = builder.with_no_client_auth().with_single_cert(chain, key)?;
+        config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let runtime = runtime()?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let address = listener.local_addr()?;
+        runtime.spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(unwrap_tls(client, target, negotiation, acceptor.clone()));
+            }
+        });
+        Ok(Self { address, _runtime: runtime })
+    }
+}
+
+async fn unwrap_tls(
+    mut client: TcpStream,
+    target: SocketAddr,
+    negotiation: Negotiation,
+    acceptor: TlsAcceptor,
+) -> Result<()> {
+    client.set_nodelay(true)?;
+    if negotiation == Negotiation::Request {
+        let mut request = [0; 8];
+        client.read_exact(&mut request).await?;
+        ensure!(request == *frames::ssl_request(), "no SSLRequest");
+        client.write_all(b"S").await?;
+    }
+    let mut client = acceptor.accept(client).await?;
+    let mut server = TcpStream::connect(target).await?;
+    server.set_nodelay(true)?;
+    let _ = copy_bidirectional(&mut client, &mut server).await;
+    Ok(())
+}
+
+fn runtime() -> Result<Runtime> {
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().context("runtime")?;
+    Ok(runtime)
+}
+
+/// How long a client waits here for what has to come.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
