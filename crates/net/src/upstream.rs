@@ -5,7 +5,9 @@
 //! the cache true come from there; a session on another server would only pass.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::conninfo::{Conninfo, ConninfoError, Environment, Host, TargetSessionAttrs};
 use crate::tls::{TlsError, UpstreamTls};
@@ -14,7 +16,8 @@ use crate::tls::{TlsError, UpstreamTls};
 pub struct Upstream {
     conninfo: Conninfo,
     tls: UpstreamTls,
-    chosen: AtomicUsize,
+    /// None until a service connection has found a host that is fit.
+    chosen: watch::Sender<Option<usize>>,
 }
 
 /// Why an upstream cannot be used.
@@ -37,7 +40,7 @@ impl Upstream {
     /// Reads the certificates that the connection string names.
     pub fn new(conninfo: Conninfo) -> Result<Self, TlsError> {
         let tls = UpstreamTls::new(&conninfo.tls)?;
-        Ok(Self { conninfo, tls, chosen: AtomicUsize::new(0) })
+        Ok(Self { conninfo, tls, chosen: watch::Sender::new(None) })
     }
 
     /// The connection string's parts.
@@ -55,15 +58,35 @@ impl Upstream {
 
     /// A service connection found this host fit.
     pub(crate) fn choose(&self, at: usize) {
-        self.chosen.store(at, Relaxed);
+        self.chosen.send_replace(Some(at));
     }
 
-    /// The hosts that a session may use: the chosen one, then any other if any will do.
-    pub(crate) fn session_hosts(&self) -> impl Iterator<Item = usize> {
-        let chosen = self.chosen.load(Relaxed);
-        let any = self.conninfo.target_session_attrs == TargetSessionAttrs::Any;
-        let others = if any { self.conninfo.hosts.len() } else { 0 };
-        std::iter::once(chosen).chain((0..others).filter(move |at| *at != chosen))
+    /// A service connection found that this host is not (or no longer) what is asked for.
+    pub(crate) fn reject(&self, at: usize) {
+        self.chosen.send_if_modified(|chosen| {
+            let was = *chosen == Some(at);
+            if was {
+                *chosen = None;
+            }
+            was
+        });
+    }
+
+    /// The hosts that a session may use: the chosen one, then any other if any will do. Otherwise a session waits for
+    /// the choice rather than try a host that may be a standby; there is none if the wait is too long.
+    pub(crate) async fn session_hosts(&self) -> Vec<usize> {
+        if self.conninfo.target_session_attrs != TargetSessionAttrs::Any {
+            let mut chosen = self.chosen.subscribe();
+            let found = timeout(self.conninfo.connect_timeout, chosen.wait_for(Option::is_some)).await;
+            return found.ok().and_then(|host| *host.ok()?).into_iter().collect();
+        }
+        let chosen = self.host_in_use();
+        std::iter::once(chosen).chain((0..self.conninfo.hosts.len()).filter(|at| *at != chosen)).collect()
+    }
+
+    /// The chosen host, or the first.
+    pub(crate) fn host_in_use(&self) -> usize {
+        self.chosen.borrow().unwrap_or(0)
     }
 }
 

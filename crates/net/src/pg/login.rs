@@ -95,8 +95,8 @@ pub async fn login_session(
 
 /// Opens a session without answering what the server asks.
 pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<Opened, ConnectError> {
-    let mut last = ConnectError::Tcp(std::io::ErrorKind::NotFound.into());
-    for host in upstream.session_hosts() {
+    let mut last = ConnectError::NotWanted(upstream.to_string());
+    for host in upstream.session_hosts().await {
         match open(upstream, host, packet).await {
             Err(error @ (ConnectError::Tcp(_) | ConnectError::Timeout(_))) => last = error,
             other => return other,
@@ -139,6 +139,10 @@ pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Fram
                     return Ok(done);
                 }
                 Err(error) if is_final(&error) => return Err(error),
+                Err(error @ ConnectError::NotWanted(_)) => {
+                    upstream.reject(host);
+                    last = Some(error);
+                }
                 Err(error) => last = Some(error),
             }
         }

@@ -89,8 +89,7 @@ async fn start(upstream: &Upstream, host: usize, leg: Leg, packet: &[u8]) -> Res
 pub async fn cancel(upstream: &Upstream, packet: &[u8]) -> Result<(), ConnectError> {
     let limit = upstream.conninfo().connect_timeout;
     let send = async {
-        let host = upstream.session_hosts().next().unwrap_or(0);
-        send_cancel(upstream, host, packet).await
+        send_cancel(upstream, upstream.host_in_use(), packet).await
     };
     timeout(limit, send).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
