@@ -92,7 +92,11 @@ pub(crate) async fn run(args: ServeArgs) -> Result<()> {
     let mut limits = Limits::with_memory(args.memory.0);
     limits.staleness_max = u64::try_from(args.max_staleness.0.as_nanos()).unwrap_or(u64::MAX);
     let settings = Settings {
-        admin_users: if args.admin_users.is_empty() { vec![upstream.conninfo().user.clone()] } else { args.admin_users },
+        admin_users: if args.admin_users.is_empty() {
+            vec![upstream.conninfo().user.clone()]
+        } else {
+            args.admin_users
+        },
         publication: args.publication.clone(),
         skip_coverage_barrier,
         upstream: upstream.clone(),

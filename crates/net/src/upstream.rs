@@ -99,6 +99,9 @@ impl fmt::Display for Upstream {
 
 impl fmt::Debug for Upstream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Upstream").field("conninfo", &self.conninfo).field("chosen", &self.chosen).finish_non_exhaustive()
+        f.debug_struct("Upstream")
+            .field("conninfo", &self.conninfo)
+            .field("chosen", &self.chosen)
+            .finish_non_exhaustive()
     }
 }

@@ -19,7 +19,7 @@ mod session;
 mod shared;
 
 pub use body::Body;
-pub use login::{AccessError, AccessSettings, Method, UsersError};
 pub use listener::{ListenAddress, ListenError, Listener};
+pub use login::{AccessError, AccessSettings, Method, UsersError};
 pub use metrics::{Metrics, PassedCount};
 pub use shared::{Clock, ServerIdentity, Settings, Shared};

@@ -113,12 +113,7 @@ const WANTED_MAX: usize = 10_000;
 
 impl Shared {
     /// For one upstream. Reads the files that the settings name.
-    pub fn new(
-        settings: Settings,
-        cache: Arc<Cache<Body>>,
-        clock: Clock,
-        workers: usize,
-    ) -> Result<Self, AccessError> {
+    pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Result<Self, AccessError> {
         Ok(Self {
             access: Access::new(&settings.access)?,
             server_version: AtomicU32::new(0),

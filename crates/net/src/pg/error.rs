@@ -70,7 +70,9 @@ pub enum ConnectError {
     #[error("the upstream refused the login: {0}")]
     Refused(#[source] Box<ServerError>),
     /// The server wants a password and none is given.
-    #[error("the upstream asks for a password and none is known: give it in the connection string, PGPASSWORD or ~/.pgpass")]
+    #[error(
+        "the upstream asks for a password and none is known: give it in the connection string, PGPASSWORD or ~/.pgpass"
+    )]
     PasswordMissing,
     /// The server wants a method that is not supported.
     #[error("the upstream asks for {0}, which is not supported")]

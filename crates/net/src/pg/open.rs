@@ -88,9 +88,7 @@ async fn start(upstream: &Upstream, host: usize, leg: Leg, packet: &[u8]) -> Res
 /// Sends a CancelRequest to the host in use and waits until the server has taken it.
 pub async fn cancel(upstream: &Upstream, packet: &[u8]) -> Result<(), ConnectError> {
     let limit = upstream.conninfo().connect_timeout;
-    let send = async {
-        send_cancel(upstream, upstream.host_in_use(), packet).await
-    };
+    let send = async { send_cancel(upstream, upstream.host_in_use(), packet).await };
     timeout(limit, send).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
@@ -108,7 +106,8 @@ pub(super) async fn send_cancel(upstream: &Upstream, host: usize, packet: &[u8])
 
 async fn connect(upstream: &Upstream, host: usize, leg: Leg) -> Result<(Socket, Option<Vec<u8>>), ConnectError> {
     let Some(host) = upstream.host(host) else { return Err(ConnectError::Tcp(io::ErrorKind::NotFound.into())) };
-    let named = |error: io::Error| ConnectError::Tcp(io::Error::new(error.kind(), format!("{}: {error}", host.address)));
+    let named =
+        |error: io::Error| ConnectError::Tcp(io::Error::new(error.kind(), format!("{}: {error}", host.address)));
     let mut tcp = match &host.address {
         Address::Unix { .. } => {
             let path = host.address.socket_path().unwrap_or_default();

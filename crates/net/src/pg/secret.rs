@@ -6,8 +6,8 @@
 //! user without the password being known: this is how Freshet opens connections in a client's name. None of these
 //! values is ever shown: their `Debug` says `***`, and memory is wiped when they go.
 
-use std::io;
 use std::fmt;
+use std::io;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;

@@ -8,9 +8,9 @@ use freshet_net::pg::secret::{Credentials, Md5Hash, ScramVerifier, Verifier, ran
 use freshet_wire::pg::backend;
 use freshet_wire::reader::Reader;
 
+use super::Refusal;
 use super::greet::TlsFacts;
 use super::lookup::Found;
-use super::Refusal;
 use crate::session::peer::Peer;
 use crate::shared::Shared;
 
@@ -23,7 +23,7 @@ const PASSWORD_MESSAGE: u8 = b'p';
 pub(super) const CLEARTEXT: u32 = 3;
 pub(super) const MD5: u32 = 5;
 pub(super) const SASL: u32 = 10;
-const SASL_CONTINUE: u32 = 11;
+pub(super) const SASL_CONTINUE: u32 = 11;
 const SASL_FINAL: u32 = 12;
 
 /// A client's identity is proven.
@@ -41,12 +41,7 @@ impl Default for Proven {
 }
 
 /// Lets the client prove that it knows its password.
-pub(super) async fn prove(
-    client: &mut Peer,
-    user: &str,
-    tls: &TlsFacts,
-    shared: &Shared,
-) -> Result<Proven, Refusal> {
+pub(super) async fn prove(client: &mut Peer, user: &str, tls: &TlsFacts, shared: &Shared) -> Result<Proven, Refusal> {
     let found = shared.access.sources.verifier(user).await;
     let found = found.ok_or_else(|| Refusal::Say("08006", "Freshet cannot look the user up in the database".into()))?;
     let (known, verifier) = match found {
@@ -117,15 +112,13 @@ async fn prove_by_scram(
 /// Sends what waits and receives the client's answer to it.
 pub(super) async fn receive_answer(client: &mut Peer, what: &str) -> Result<Vec<u8>, Refusal> {
     client.flush().await?;
-    match client.receive_message(TOKEN_BYTES_MAX).await {
-        Ok(Some((PASSWORD_MESSAGE, body))) => Ok(body),
-        Ok(Some((tag, _))) => {
-            Err(Refusal::out_of_step(format!("expected {what} response, got message type {tag}")))
-        }
-        Ok(None) => Err(Refusal::Gone),
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
-            Err(Refusal::out_of_step(error.to_string()))
-        }
-        Err(error) => Err(error.into()),
+    if !client.receive_at_least(1).await? {
+        return Err(Refusal::Gone);
     }
+    // As PostgreSQL: a message of another kind is refused before its length is looked at.
+    if let Some(tag) = client.input.bytes().first().filter(|tag| **tag != PASSWORD_MESSAGE) {
+        return Err(Refusal::out_of_step(format!("expected {what} response, got message type {tag}")));
+    }
+    let message = client.receive_message(TOKEN_BYTES_MAX).await?;
+    message.map(|(_, body)| body).ok_or(Refusal::Gone)
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use freshet_net::Socket;
 use freshet_wire::pg::backend;
-use freshet_wire::pg::startup::{self, PACKET_BYTES_MAX, Startup};
+use freshet_wire::pg::startup::{self, BadStartup, PACKET_BYTES_MAX, Startup};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::session::peer::Peer;
@@ -102,11 +102,16 @@ async fn converse(incoming: Incoming, shared: &Shared) -> io::Result<Option<Hell
                 if stuffed {
                     // It came before the encryption that it pretends to be under (CVE-2021-23214).
                     let request = if request == Startup::Ssl { "SSL" } else { "GSSAPI encryption" };
-                    return reject(&mut client, &format!("received unencrypted data after {request} request")).await;
+                    return reject(&mut client, "08P01", &format!("received unencrypted data after {request} request"))
+                        .await;
                 }
                 client.flush().await?;
             }
-            Err(error) => return reject(&mut client, &error.to_string()).await,
+            Err(error @ BadStartup::Protocol(..)) => {
+                let message = format!("{error}: server supports 3.0 to 3.{}", newest_minor(shared));
+                return reject(&mut client, "0A000", &message).await;
+            }
+            Err(error) => return reject(&mut client, "08P01", &error.to_string()).await,
         }
     }
     Ok(None)
@@ -129,13 +134,9 @@ async fn receive_packet(client: &mut Peer) -> io::Result<Option<Vec<u8>>> {
     if !client.receive_at_least(4).await? {
         return Ok(None);
     }
-    let bytes = match startup::packet_bytes(client.input.bytes()) {
-        Ok(bytes) => bytes.unwrap_or(PACKET_BYTES_MAX),
-        Err(error) => {
-            reject(client, &error.to_string()).await?;
-            return Ok(None);
-        }
-    };
+    // As PostgreSQL: whoever does not even speak the protocol gets no answer.
+    let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+    let bytes = startup::packet_bytes(client.input.bytes()).map_err(invalid)?.unwrap_or(PACKET_BYTES_MAX);
     if !client.receive_at_least(bytes).await? {
         return Ok(None);
     }
@@ -144,11 +145,15 @@ async fn receive_packet(client: &mut Peer) -> io::Result<Option<Vec<u8>>> {
     Ok(Some(packet))
 }
 
-async fn reject(client: &mut Peer, message: &str) -> io::Result<Option<Hello>> {
-    backend::put_error(client.output.buffer(), "FATAL", "08P01", message);
+async fn reject(client: &mut Peer, sqlstate: &str, message: &str) -> io::Result<Option<Hello>> {
+    backend::put_error(client.output.buffer(), "FATAL", sqlstate, message);
     client.flush().await?;
     client.shut_down().await?;
     Ok(None)
+}
+
+fn newest_minor(shared: &Shared) -> u16 {
+    if shared.server_version() >= 18 { NEWEST_MINOR } else { 0 }
 }
 
 /// The minor protocol version that the session will speak; the client is told if it is not what it asked for.
@@ -156,8 +161,7 @@ async fn reject(client: &mut Peer, message: &str) -> io::Result<Option<Hello>> {
 /// A login that ends here is negotiated before the upstream is asked, so the version is that of the server which the
 /// service connections have seen; as long as they have seen none it is 3.0, which every client speaks.
 pub(super) fn negotiate(client: &mut Peer, session: &startup::Session<'_>, shared: &Shared) -> u16 {
-    let newest = if shared.server_version() >= 18 { NEWEST_MINOR } else { 0 };
-    let minor = session.minor.min(newest);
+    let minor = session.minor.min(newest_minor(shared));
     if minor != session.minor || !session.options.is_empty() {
         backend::put_negotiate(client.output.buffer(), minor, &session.options);
     }

@@ -11,8 +11,8 @@ use arc_swap::ArcSwap;
 use freshet_net::pg::secret::{Md5Hash, ScramVerifier, Verifier, random};
 use tokio::sync::{mpsc, oneshot};
 
-use super::{AccessError, AccessSettings};
 use super::users::{UsersError, UsersFile};
+use super::{AccessError, AccessSettings};
 
 /// Questions that wait.
 const QUESTIONS_MAX: usize = 1000;

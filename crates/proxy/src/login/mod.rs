@@ -239,7 +239,9 @@ async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, s
     let out = client.output.buffer();
     match refusal {
         Refusal::Gone => return,
-        Refusal::Say(sqlstate, message) | Refusal::Failed(sqlstate, message) => backend::put_error(out, "FATAL", sqlstate, message),
+        Refusal::Say(sqlstate, message) | Refusal::Failed(sqlstate, message) => {
+            backend::put_error(out, "FATAL", sqlstate, message);
+        }
         Refusal::Relay(body, _) => backend::put_message(out, backend::ERROR, body),
     }
     let end = async {
@@ -313,7 +315,10 @@ fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Shared) -> 
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
     let database = if session.database.is_empty() { session.user } else { session.database };
     let (user, database) = (text(session.user), text(database));
-    Err(Refusal::Say("28000", format!("Freshet accepts only TLS: user \"{user}\", database \"{database}\", no encryption")))
+    Err(Refusal::Say(
+        "28000",
+        format!("Freshet accepts only TLS: user \"{user}\", database \"{database}\", no encryption"),
+    ))
 }
 
 /// The words are those of PostgreSQL's `cert` method.

@@ -13,7 +13,7 @@ use freshet_net::pg::{ConnectError, Relay, SessionLogin};
 use freshet_wire::pg::backend;
 use freshet_wire::reader::Reader;
 
-use super::exchange::{CLEARTEXT, MD5, SASL, receive_answer};
+use super::exchange::{CLEARTEXT, MD5, SASL, SASL_CONTINUE, receive_answer};
 use super::{Refusal, upstream_refusal};
 use crate::session::peer::Peer;
 use crate::shared::Shared;
@@ -61,7 +61,8 @@ pub(super) async fn relay(
         let offer = if method == SASL { without_plus(body) } else { body.to_vec() };
         backend::put_message(client.output.buffer(), tag, &offer);
         if method != SASL_FINAL {
-            let answer = receive_answer(client, "password").await?;
+            let what = if matches!(method, SASL | SASL_CONTINUE) { "SASL" } else { "password" };
+            let answer = receive_answer(client, what).await?;
             relay.answer(&answer).await.map_err(failed)?;
         }
     }

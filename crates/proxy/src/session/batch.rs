@@ -1,9 +1,9 @@
 //! A look at the extended-protocol messages up to the next `Sync`, without consuming them.
 //!
-//! Batches of the form `([Parse] Bind [Describe portal] Execute)+ Sync`, all on the unnamed portal, can be answered from the cache. Everything else passes, and from the first message that does not fit
-//! nothing is held back.
+//! Batches of the form `([Parse] Bind [Describe portal] Execute)+ Sync`, all on the unnamed portal, can be answered
+//! from the cache. Everything else passes, and from the first message that does not fit nothing is held back.
 
-use freshet_wire::pg::frame;
+use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend::{self, Bind, Execute, Parse, Target};
 
 use crate::registry::TEXT_BYTES_MAX;
@@ -61,6 +61,9 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
         if at + head.frame_bytes > TEXT_BYTES_MAX {
             return Batch::Other;
         }
+        if !is_known(head) {
+            return Batch::Other;
+        }
         let Some(message) = rest.get(..head.frame_bytes) else { return Batch::Incomplete };
         at += head.frame_bytes;
         match head.tag {
@@ -98,6 +101,15 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
             },
             _ => return Batch::Other,
         }
+    }
+}
+
+/// What is not may be an error that the server tells before the message is whole.
+fn is_known(head: Header) -> bool {
+    match head.tag {
+        frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE => true,
+        frontend::SYNC => head.frame_bytes == HEADER_BYTES,
+        _ => false,
     }
 }
 

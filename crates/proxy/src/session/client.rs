@@ -8,14 +8,14 @@ use std::sync::Arc;
 use freshet_model::Reason;
 use freshet_sql::Effect;
 use freshet_wire::pg::backend;
-use freshet_wire::pg::frame::{self, Header};
+use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 
 use crate::registry::{Statement, TEXT_BYTES_MAX};
 use crate::session::plan::{self, Allowed, View};
 use crate::session::statements::{ParsedUnder, Prepared};
 use crate::session::unit::{Ask, ClientUnit, Kind, Unit};
-use crate::session::{Ending, Known, Session, SessionError};
+use crate::session::{Ending, Known, Session};
 
 /// Units in flight beyond which the client is not read: a bound on the queue.
 const UNITS_MAX: usize = 1024;
@@ -38,7 +38,7 @@ fn is_answered_once(tag: u8) -> bool {
 
 impl Session {
     /// Handles all that the client has sent, as far as both outputs take it.
-    pub(crate) fn read_client(&mut self) -> Result<(), SessionError> {
+    pub(crate) fn read_client(&mut self) {
         while !self.client.output.is_high() && !self.upstream.output.is_high() && self.units.len() < UNITS_MAX {
             if self.client_rest > 0 {
                 if !self.pass_rest() {
@@ -49,7 +49,10 @@ impl Session {
             if matches!(self.known, Known::Asked { .. }) || self.ending != Ending::Open {
                 break;
             }
-            let head = frame::header(self.client.input.bytes()).map_err(SessionError::ClientMisbehaved)?;
+            let Ok(head) = frame::header(self.client.input.bytes()) else {
+                self.pass_impossible();
+                break;
+            };
             let Some(head) = head else {
                 if self.client.ended {
                     let rest = self.client.input.bytes().len();
@@ -61,7 +64,6 @@ impl Session {
                 break;
             }
         }
-        Ok(())
     }
 
     fn step(&mut self, head: Header) -> Step {
@@ -104,6 +106,14 @@ impl Session {
         self.client_rest = head.frame_bytes;
         self.pass_rest();
         Step::Done
+    }
+
+    /// Passes a message of an impossible length: the server says what it thinks of it, which depends on its state, and
+    /// ends the session. What follows is no message any more.
+    fn pass_impossible(&mut self) {
+        self.client_rest = HEADER_BYTES;
+        self.pass_rest();
+        self.ending = Ending::Goodbye;
     }
 
     /// Moves what is there of the current message; false if nothing is.

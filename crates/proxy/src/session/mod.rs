@@ -34,7 +34,6 @@ use std::task::Poll;
 
 use freshet_cache::Floor;
 use freshet_model::{CatalogVersion, Nanos, Reason, Visible};
-use freshet_wire::pg::frame::BadLength;
 use thiserror::Error;
 
 use crate::context::Context;
@@ -53,9 +52,6 @@ pub(crate) enum SessionError {
     /// A socket failed.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// The client sent what cannot be a message.
-    #[error("client out of step: {0}")]
-    ClientMisbehaved(BadLength),
     /// The server sent what cannot be a message, or an answer nobody asked for.
     #[error("server out of step: {0}")]
     ServerMisbehaved(&'static str),
@@ -151,7 +147,7 @@ impl Session {
     async fn run(&mut self) -> Result<(), SessionError> {
         loop {
             self.read_upstream()?;
-            self.read_client()?;
+            self.read_client();
             if self.is_over() {
                 let _ = self.upstream.flush().await;
                 return Ok(self.client.flush().await?);

@@ -47,7 +47,7 @@ pub enum BadStartup {
     #[error("invalid length of startup packet")]
     Length,
     /// A protocol other than 3.
-    #[error("unsupported frontend protocol {0}.{1}: server supports 3.0 to 3.2")]
+    #[error("unsupported frontend protocol {0}.{1}")]
     Protocol(u16, u16),
     /// The parameters are not pairs of strings, in PostgreSQL's words for all that can be wrong with them.
     #[error("invalid startup packet layout: expected terminator as last byte")]
