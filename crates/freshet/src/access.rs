@@ -1,8 +1,9 @@
 //! Who is let in: the options, and the files behind them, which are read again when they change.
 
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use freshet_net::tls::ServerFiles;
 use freshet_proxy::{AccessSettings, Method, Shared};
@@ -10,6 +11,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Open files below which the operator is told.
+const FILES_WANTED: usize = 4096;
 /// Runs the function that docs/authentication.md defines.
 const AUTH_QUERY: &str = "SELECT usename, passwd FROM freshet.user_lookup($1)";
 
@@ -27,8 +30,8 @@ pub(crate) struct AccessArgs {
     /// that of a function freshet.user_lookup (see the manual)
     #[arg(long, value_name = "SQL", num_args = 0..=1, default_missing_value = AUTH_QUERY)]
     auth_query: Option<String>,
-    /// Failed logins per address and minute; then the address has to wait
-    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Failed logins per address and minute, then the address has to wait; 0: no limit
+    #[arg(long, value_name = "N", default_value_t = 20)]
     login_failures_max: u32,
     /// Certificate (chain) that clients see, PEM; without it there is no TLS to clients
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -56,7 +59,7 @@ enum Auth {
 }
 
 impl AccessArgs {
-    pub(crate) fn settings(&self) -> AccessSettings {
+    pub(crate) fn settings(&self, files_max: usize) -> AccessSettings {
         let tls = self.tls_cert.clone().zip(self.tls_key.clone());
         AccessSettings {
             method: match self.auth {
@@ -69,6 +72,7 @@ impl AccessArgs {
             users: self.users.clone(),
             auth_query: self.auth_query.clone(),
             failures_max: self.login_failures_max,
+            files_max,
         }
     }
 
@@ -83,28 +87,48 @@ impl AccessArgs {
                 return;
             }
         };
-        let mut seen = times(&files);
+        let mut seen = states(&files);
+        let mut told: Vec<String> = Vec::new();
         loop {
             let asked = tokio::select! {
                 _ = hangup.recv() => true,
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
-            let now = times(&files);
-            if asked || now != seen {
+            let now = states(&files);
+            // What could not be used is tried again: it may be half written, or its reason lie elsewhere.
+            if asked || now != seen || !told.is_empty() {
                 seen = now;
-                let failures = shared.reload_access();
-                for failure in &failures {
+                let failures: Vec<String> = shared.reload_access().iter().map(ToString::to_string).collect();
+                for failure in failures.iter().filter(|failure| asked || !told.contains(failure)) {
                     tracing::error!("not read again, the earlier one stays in use: {failure}");
                 }
                 if failures.is_empty() {
                     tracing::info!("users and certificates were read again");
                 }
+                told = failures;
             }
         }
     }
 }
 
-fn times(files: &[PathBuf]) -> Vec<Option<SystemTime>> {
-    let time = |path: &PathBuf| std::fs::metadata(Path::new(path)).and_then(|meta| meta.modified()).ok();
-    files.iter().map(time).collect()
+/// Changes with every write, rename and change of owner or mode.
+type FileState = Option<(i64, i64, u64)>;
+
+fn states(files: &[PathBuf]) -> Vec<FileState> {
+    let state = |path: &PathBuf| std::fs::metadata(path).ok().map(|meta| (meta.ctime(), meta.ctime_nsec(), meta.ino()));
+    files.iter().map(state).collect()
+}
+
+/// Lets the process open as many files as it may; each session needs two. Returns how many that is.
+pub(crate) fn raise_descriptor_limit() -> usize {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // It stays as it is if it may not be raised.
+    let _ = setrlimit(Resource::Nofile, limit);
+    let files_max = getrlimit(Resource::Nofile).current.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
+    if files_max < FILES_WANTED {
+        tracing::warn!("at most {files_max} files may be open: enough for {} sessions (see ulimit -n)", files_max / 2);
+    }
+    files_max
 }

@@ -14,7 +14,7 @@ use freshet_net::Upstream;
 use freshet_proxy::{Clock, ListenAddress, Listener, ServerIdentity, Settings, Shared, service};
 use freshet_stream::{Control, FollowerConfig, Identity, Sink};
 
-use crate::access::AccessArgs;
+use crate::access::{AccessArgs, raise_descriptor_limit};
 use crate::cli::{MemorySize, Span};
 use crate::web;
 
@@ -100,7 +100,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<()> {
         publication: args.publication.clone(),
         skip_coverage_barrier,
         upstream: upstream.clone(),
-        access: args.access.settings(),
+        access: args.access.settings(raise_descriptor_limit()),
     };
     let shared = Arc::new(Shared::new(settings, Arc::new(Cache::new(limits, faults)), Clock::default(), workers)?);
     let listener = Listener::bind(&listen_addresses(&args.listen)?, workers, shared.clone()).await?;

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use freshet_model::Reason;
+use freshet_model::{Nanos, Reason};
 
 /// Settings that can change a result (`docs/PROTOCOL.md`, section 9). One that a version lacks reads as NULL.
 const SETTINGS: &[&str] = &[
@@ -32,10 +32,11 @@ const SETTINGS: &[&str] = &[
     "gin_fuzzy_search_limit",
     "quote_all_identifiers",
     "timezone_abbreviations",
+    "client_min_messages",
 ];
 
 /// Positions in the answer of [`question`] before the settings.
-const FIXED_COLUMNS: usize = 10;
+const FIXED_COLUMNS: usize = 11;
 
 /// When this server process last read its configuration file: settings may have changed with it, unseen.
 pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::text";
@@ -45,6 +46,11 @@ pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::text FROM pg_cata
 /// [`crate::ServerIdentity::postmaster_start`]
 pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::text";
 
+/// Whether anything is in the session's temporary schema. The schema itself stays once it was made. What the server
+/// drops at the session's end it finds by these dependencies, too; 2615 is `pg_namespace`.
+const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() <> 0 AND EXISTS (SELECT FROM pg_catalog.pg_depend \
+     WHERE refclassid = 2615 AND refobjid = pg_catalog.pg_my_temp_schema()))::text";
+
 /// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
 pub(crate) fn question(with_system_id: bool) -> String {
     use std::fmt::Write as _;
@@ -52,10 +58,11 @@ pub(crate) fn question(with_system_id: bool) -> String {
     let mut sql = format!(
         "SELECT {system_id}, {POSTMASTER_START}, \
          pg_catalog.current_database()::text, session_user::text, current_user::text, \
-         pg_catalog.current_schemas(true)::text, pg_catalog.pg_my_temp_schema()::text, \
+         pg_catalog.current_schemas(true)::text, {TEMPORARY_OBJECTS}, \
          pg_catalog.current_setting('transaction_isolation'), \
          pg_catalog.quote_ident(session_user)::pg_catalog.regrole::oid || ' ' || \
-         pg_catalog.quote_ident(current_user)::pg_catalog.regrole::oid, {CONFIGURATION}"
+         pg_catalog.quote_ident(current_user)::pg_catalog.regrole::oid, {CONFIGURATION}, \
+         extract(epoch from coalesce(pg_catalog.current_setting('idle_session_timeout', true), '0')::interval)::text"
     );
     for setting in SETTINGS {
         let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
@@ -72,6 +79,8 @@ pub(crate) struct Answer {
     pub(crate) configuration: String,
     pub(crate) database: String,
     pub(crate) session_user: String,
+    /// `idle_session_timeout`, unless it is off.
+    pub(crate) idle_max: Option<Nanos>,
     /// Why its sessions bypass, if they do.
     obstacle: Option<Reason>,
     utf8: bool,
@@ -89,16 +98,17 @@ impl Answer {
             return None;
         }
         let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
-        let schemas = column(5)?;
+        let mut schemas = parse_name_array(&column(5)?)?;
+        // An empty one changes nothing, and each session has its own.
+        schemas.retain(|schema| !schema.starts_with("pg_temp_"));
         // The user, the search path in force and all settings, but not what changes from moment to moment.
-        let mut key = vec![column(2), column(3), column(4), Some(schemas.clone()), Some(column(8)?)];
+        let mut key = vec![column(2), column(3), column(4), Some(format!("{schemas:?}")), Some(column(8)?)];
         key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
-        let has_temporary_tables = !matches!(column(6)?.as_str(), "0" | "-");
-        let obstacle = if has_temporary_tables {
+        let obstacle = if column(6)? != "false" {
             Some(Reason::TemporaryTables)
         } else if column(7)? == "serializable" {
             Some(Reason::Serializable)
-        } else if setting("standard_conforming_strings")? != "on" {
+        } else if setting("standard_conforming_strings")? != "on" || hears_logs(&setting("client_min_messages")?) {
             Some(Reason::SettingsUnknown)
         } else {
             None
@@ -110,9 +120,10 @@ impl Answer {
             configuration: column(9)?,
             database: column(2)?,
             session_user: column(3)?,
+            idle_max: column(10)?.parse().ok().map(nanos).filter(|nanos| *nanos > 0),
             obstacle,
             utf8: setting("client_encoding")? == "UTF8",
-            schemas: parse_name_array(&schemas)?,
+            schemas,
             key,
         })
     }
@@ -153,6 +164,16 @@ impl Contexts {
         known.insert(answer.key, context.clone());
         Ok(context)
     }
+}
+
+#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a time-out of at most some weeks")]
+fn nanos(seconds: f64) -> Nanos {
+    (seconds * 1e9) as Nanos
+}
+
+/// Whether the client is sent what the server says of its own work: no answer from memory says it.
+fn hears_logs(client_min_messages: &str) -> bool {
+    client_min_messages.starts_with("debug") || client_min_messages == "log"
 }
 
 /// Reads the text form of a `name[]`: `{a,"b c","d\"e"}`.

@@ -6,7 +6,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -53,7 +53,7 @@ pub struct Listener {
 #[derive(Debug)]
 enum Socket {
     Tcp(TcpListener),
-    Unix(UnixListener, PathBuf),
+    Unix(UnixListener, SocketFile),
 }
 
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Listener {
                 ListenAddress::Unix(path) => {
                     let socket = bind_unix(path).await;
                     let socket = socket.map_err(|error| ListenError::Bind(path.display().to_string(), error))?;
-                    Socket::Unix(socket, path.clone())
+                    Socket::Unix(socket, SocketFile::new(path))
                 }
             });
         }
@@ -94,7 +94,7 @@ impl Listener {
     pub fn addresses(&self) -> io::Result<Vec<ListenAddress>> {
         let address = |socket: &Socket| match socket {
             Socket::Tcp(tcp) => tcp.local_addr().map(ListenAddress::Tcp),
-            Socket::Unix(_, path) => Ok(ListenAddress::Unix(path.clone())),
+            Socket::Unix(_, file) => Ok(ListenAddress::Unix(file.path.clone())),
         };
         self.sockets.iter().map(address).collect()
     }
@@ -129,11 +129,28 @@ impl Socket {
     }
 }
 
-/// The socket's file goes with the listener.
-impl Drop for Socket {
+/// A socket's file, which goes with the listener.
+#[derive(Debug)]
+struct SocketFile {
+    path: PathBuf,
+    /// Device and inode: another's may have taken its place meanwhile.
+    identity: Option<(u64, u64)>,
+}
+
+impl SocketFile {
+    fn new(path: &Path) -> Self {
+        Self { path: path.to_owned(), identity: Self::identity(path) }
+    }
+
+    fn identity(path: &Path) -> Option<(u64, u64)> {
+        std::fs::symlink_metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+    }
+}
+
+impl Drop for SocketFile {
     fn drop(&mut self) {
-        if let Self::Unix(_, path) = self {
-            let _ = std::fs::remove_file(path);
+        if self.identity.is_some() && self.identity == Self::identity(&self.path) {
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }
@@ -143,7 +160,8 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let socket = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let dead = tokio::net::UnixStream::connect(path).await;
-            if !dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
+            let is_dead = dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
+            if !(is_dead && std::fs::symlink_metadata(path)?.file_type().is_socket()) {
                 return Err(error);
             }
             std::fs::remove_file(path)?;

@@ -115,7 +115,7 @@ impl Shared {
     /// For one upstream. Reads the files that the settings name.
     pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Result<Self, AccessError> {
         Ok(Self {
-            access: Access::new(&settings.access)?,
+            access: Access::new(&settings.access, &settings.upstream)?,
             server_version: AtomicU32::new(0),
             settings,
             clock,

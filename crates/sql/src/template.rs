@@ -50,12 +50,16 @@ pub struct Template {
     effect: Effect,
     verdict: Result<Box<Parsed>, Reason>,
     survey: Survey,
+    /// See [`Template::deallocates`].
+    deallocates: Option<Box<str>>,
 }
 
 /// A query that may be cacheable.
 #[derive(Debug)]
 struct Parsed {
     query: Query,
+    /// Names and keywords in the text: each may be a name in the tree.
+    words: usize,
     /// A string constant that stayed in the shape contains a word such as `today`, or cannot be read here.
     clock_text: bool,
 }
@@ -76,7 +80,11 @@ impl Template {
         statements.retain(|tokens| !tokens.is_empty());
         match statements.as_slice() {
             [] => Self::passing(Effect::Pure, Reason::NotSelect),
-            [tokens] => Self::statement(tokens),
+            [tokens] => match deallocated(tokens) {
+                // It does nothing but end that one statement.
+                Some(name) => Self { deallocates: Some(name), ..Self::passing(Effect::Pure, Reason::NotSelect) },
+                None => Self::statement(tokens),
+            },
             several => {
                 let mut effects = several.iter().map(|tokens| Self::statement(tokens).effect);
                 let effect = effects.next().unwrap_or(Effect::Forgets);
@@ -90,12 +98,16 @@ impl Template {
         let survey = &self.survey;
         let names = survey.relations.len() + survey.functions.len() + survey.operators.len();
         let counts = survey.counts;
-        let tree = if self.verdict.is_ok() {
-            3_000 * counts.queries + 12_500 * counts.selects + 2_000 * counts.table_factors + 1_500 * counts.exprs
-        } else {
-            0
-        };
+        let tree = self.verdict.as_ref().map_or(0, |parsed| {
+            let blocks = 6_000 * counts.queries + 12_500 * counts.selects;
+            blocks + 2_000 * counts.table_factors + 1_500 * counts.exprs + 400 * parsed.words
+        });
         2_048 + 512 * names + tree
+    }
+
+    /// The prepared statement that it ends: `DEALLOCATE name`.
+    pub fn deallocates(&self) -> Option<&str> {
+        self.deallocates.as_deref()
     }
 
     /// Why it is never cached, under any catalogue; None: it depends.
@@ -145,7 +157,7 @@ impl Template {
     }
 
     fn passing(effect: Effect, reason: Reason) -> Self {
-        Self { effect, verdict: Err(reason), survey: Survey::default() }
+        Self { effect, verdict: Err(reason), survey: Survey::default(), deallocates: None }
     }
 
     fn statement(tokens: &[Token<'_>]) -> Self {
@@ -165,7 +177,8 @@ impl Template {
             (_, "insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "lock" | "notify" | "execute") => {
                 Effect::Write
             }
-            (_, "declare" | "fetch" | "move" | "close" | "explain") => Effect::Write,
+            // PREPARE ends no other statement; reading its constants may run anything.
+            (_, "declare" | "fetch" | "move" | "close" | "explain" | "prepare") => Effect::Write,
             (_, "set" | "reset") => Effect::Settings,
             (_, "show") => Effect::Pure,
             (
@@ -200,11 +213,14 @@ impl Template {
             );
         };
         let survey = Survey::of(&query);
-        let verdict = match survey.reason.clone() {
-            Some(reason) => Err(reason),
-            None => Ok(Box::new(Parsed { query, clock_text: tokens.iter().any(clock_text) })),
-        };
-        Self { effect: survey.effect, verdict, survey }
+        let verdict = survey.reason.clone().map_or_else(
+            || {
+                let words = tokens.iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted)).count();
+                Ok(Box::new(Parsed { query, words, clock_text: tokens.iter().any(clock_text) }))
+            },
+            Err,
+        );
+        Self { effect: survey.effect, verdict, survey, deallocates: None }
     }
 }
 
@@ -220,6 +236,22 @@ pub(crate) fn table<'a>(
         2 => catalog.in_schema(ident(0)?, ident(1)?),
         _ => None,
     }
+}
+
+/// The name in `DEALLOCATE [PREPARE] name`; None also for ALL and where the server might read another name.
+fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
+    let is_word = |token: &Token<'_>, word| token.kind == Kind::Word && token.text == word;
+    let name = match tokens {
+        [first, name] if is_word(first, "deallocate") => name,
+        [first, prepare, name] if is_word(first, "deallocate") && is_word(prepare, "prepare") => name,
+        _ => return None,
+    };
+    let plain = match name.kind {
+        Kind::Word if name.text != "all" => name.text.into(),
+        Kind::Quoted => name.text.strip_prefix('"')?.strip_suffix('"')?.replace("\"\"", "\""),
+        _ => return None,
+    };
+    (plain.is_ascii() && plain.len() <= NAME_LEN_MAX).then(|| plain.into())
 }
 
 /// Whether built-in types, functions and operators come before all others (temporary schemas hold neither functions

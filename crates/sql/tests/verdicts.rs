@@ -613,8 +613,9 @@ fn effects() {
         ("RESET ALL", Settings),
         ("SELECT set_config('search_path', 'x', false)", Settings),
         ("DISCARD ALL", Forgets),
-        ("DEALLOCATE s", Forgets),
-        ("PREPARE s AS SELECT 1", Forgets),
+        ("DEALLOCATE s", Pure),
+        ("DEALLOCATE ALL", Forgets),
+        ("PREPARE s AS SELECT 1", Write),
         ("DO $$ BEGIN END $$", Definition),
         ("CALL p()", Definition),
         ("CREATE TABLE x (a int)", Definition),
@@ -624,6 +625,15 @@ fn effects() {
         ("??", Forgets),
     ] {
         assert_eq!(Template::parse(&lex(sql).shape).effect(), effect, "{sql}");
+    }
+    for (sql, name) in [
+        ("DEALLOCATE s", Some("s")),
+        ("deallocate PREPARE \"A \"\"b\";", Some("A \"b")),
+        ("DEALLOCATE all", None),
+        ("DEALLOCATE PREPARE ALL", None),
+        ("DEALLOCATE s; SELECT 1", None),
+    ] {
+        assert_eq!(Template::parse(&lex(sql).shape).deallocates(), name, "{sql}");
     }
     let catalog = catalog();
     for (sql, effect) in [

@@ -74,6 +74,10 @@ pub enum ConnectError {
         "the upstream asks for a password and none is known: give it in the connection string, PGPASSWORD or ~/.pgpass"
     )]
     PasswordMissing,
+    /// The server wants a proof for the other kind of verifier than the client gave: it has another password for the
+    /// user, or none.
+    #[error("the upstream asks for {0}, and the client's proof is of another kind")]
+    OtherVerifier(&'static str),
     /// The server wants a method that is not supported.
     #[error("the upstream asks for {0}, which is not supported")]
     Method(String),

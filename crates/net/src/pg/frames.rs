@@ -38,6 +38,10 @@ impl Frames {
         self.stream.is_encrypted()
     }
 
+    pub(super) fn is_tcp(&self) -> bool {
+        !matches!(self.stream, Socket::Unix(_))
+    }
+
     /// The socket, and what came and was not taken.
     pub(super) fn into_parts(mut self) -> (Socket, BytesMut) {
         self.inbound.advance(self.lent.min(self.inbound.len()));

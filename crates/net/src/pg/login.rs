@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 
 use freshet_wire::reader::{Malformed, Reader};
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::client::Purpose;
@@ -225,7 +227,10 @@ async fn authenticate(frames: &mut Frames, who: &Who<'_>) -> Result<(), ConnectE
         let (tag, body) = frames.receive().await.map_err(ConnectError::Protocol)?;
         match tag {
             b'R' => {
-                let (next, reply) = answer(body, step, who)?;
+                let (next, reply) = match step {
+                    Step::ScramStarted(scram) => prove(body, scram).await?,
+                    other => answer(body, other, who)?,
+                };
                 step = next;
                 if let Some(reply) = reply {
                     frames.send(&frame(b'p', &reply)).await.map_err(ConnectError::Tcp)?;
@@ -307,15 +312,11 @@ fn answer(body: &[u8], step: Step, who: &Who<'_>) -> Result<(Step, Option<Vec<u8
                 Credentials::Password(password) => Md5Hash::of(password.expose(), who.user).answer(salt),
                 Credentials::Md5(hash) => hash.answer(salt),
                 Credentials::Nothing => return Err(ConnectError::PasswordMissing),
-                Credentials::Scram(_) => return Err(ConnectError::Method("an MD5 password".into())),
+                Credentials::Scram(_) => return Err(ConnectError::OtherVerifier("MD5")),
             };
             Ok((Step::Plain, Some(cstring(&hash))))
         }
         (10, Step::Plain) => scram_start(reader, who),
-        (11, Step::ScramStarted(mut scram)) => {
-            let reply = scram.proof(reader.rest())?;
-            Ok((Step::ScramProven(scram), Some(reply)))
-        }
         (12, Step::ScramProven(scram)) => {
             scram.verify(reader.rest())?;
             Ok((Step::ScramDone, None))
@@ -328,10 +329,25 @@ fn answer(body: &[u8], step: Step, who: &Who<'_>) -> Result<(Step, Option<Vec<u8
     }
 }
 
+/// Answers AuthenticationSASLContinue. Deriving keys from a password takes as long as the server wants, so it is not done
+/// on a thread that serves sessions, and not for many logins at once.
+async fn prove(body: &[u8], mut scram: Box<ScramClient>) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
+    static DERIVING: Semaphore = Semaphore::const_new(1);
+    let mut reader = Reader::new(body);
+    if reader.u32("authentication method").map_err(malformed)? != 11 {
+        return Err(protocol(Error::Unexpected(b'R')));
+    }
+    let challenge = reader.rest().to_vec();
+    let _permit = DERIVING.acquire().await;
+    let proven = spawn_blocking(move || scram.proof(&challenge).map(|reply| (scram, reply))).await;
+    let (scram, reply) = proven.map_err(|_| protocol(Error::Dead))??;
+    Ok((Step::ScramProven(scram), Some(reply)))
+}
+
 fn scram_start(mut reader: Reader<'_>, who: &Who<'_>) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
     match who.credentials {
         Credentials::Nothing => return Err(ConnectError::PasswordMissing),
-        Credentials::Md5(_) => return Err(ConnectError::Method("SCRAM-SHA-256".into())),
+        Credentials::Md5(_) => return Err(ConnectError::OtherVerifier(SCRAM)),
         Credentials::Password(_) | Credentials::Scram(_) => {}
     }
     let mut offered = Vec::new();

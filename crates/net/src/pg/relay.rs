@@ -23,6 +23,12 @@ impl Relay {
         self.opened.frames.is_encrypted()
     }
 
+    /// An AuthenticationOk that nobody had to ask for may be meant for Freshet instead of its client: a Unix socket
+    /// tells the server who Freshet is (`peer`), and so does a certificate of Freshet's own (`cert`).
+    pub fn may_vouch_for_freshet(&self, upstream: &Upstream) -> bool {
+        !self.opened.frames.is_tcp() || (self.is_encrypted() && upstream.conninfo().tls.cert.is_some())
+    }
+
     /// The next message: its tag and its body.
     pub async fn receive(&mut self) -> Result<(u8, &[u8]), ConnectError> {
         self.opened.frames.receive().await.map_err(ConnectError::Protocol)

@@ -23,7 +23,7 @@ use zeroize::{Zeroize, Zeroizing};
 pub(super) type Key = Zeroizing<[u8; 32]>;
 
 /// What PostgreSQL derives verifiers with unless `scram_iterations` says otherwise.
-const ITERATIONS_DEFAULT: u32 = 4096;
+pub const ITERATIONS_DEFAULT: u32 = 4096;
 /// `SCRAM_DEFAULT_SALT_LEN` in PostgreSQL's `common/scram-common.h`.
 const SALT_BYTES: usize = 16;
 /// What a SCRAM verifier begins with, in pg_authid too.
@@ -120,6 +120,11 @@ impl fmt::Debug for Md5Hash {
     }
 }
 
+/// A seed made of a secret, which it does not tell.
+pub fn hash(secret: &[u8]) -> [u8; 32] {
+    Sha256::new_with_prefix(b"freshet: users who do not exist\0").chain_update(secret).finalize().into()
+}
+
 /// Random bytes that nobody can guess.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
@@ -160,6 +165,14 @@ impl Verifier {
         text.strip_prefix("md5").and_then(Md5Hash::parse).map(Self::Md5).ok_or(BadVerifier::Unknown)
     }
 
+    /// Something that only who knows the verifier can tell.
+    pub fn to_secret(&self) -> String {
+        match self {
+            Self::Scram(verifier) => verifier.to_string(),
+            Self::Md5(hash) => hash.answer([0; 4]),
+        }
+    }
+
     /// Whether this is `user`'s password. As slow as the verifier's number of iterations makes it.
     pub fn check_password(&self, password: &str, user: &str) -> bool {
         match self {
@@ -194,12 +207,18 @@ impl ScramVerifier {
     }
 
     /// A verifier that nothing matches, for a user that does not exist: the same one at every attempt, because a salt
-    /// that changes would give away that there is no such user. `seed` is drawn once and kept secret.
-    pub fn mock(seed: &[u8; 32], user: &str) -> Self {
+    /// that changes would give away that there is no such user. `seed` is kept secret; `iterations` are those of real
+    /// verifiers.
+    pub fn mock(seed: &[u8; 32], user: &str, iterations: u32) -> Self {
         let part = |name: &[u8]| hmac(seed, &[name, user.as_bytes()]);
         let salt = part(b"salt").iter().copied().take(SALT_BYTES).collect();
         let (stored_key, server_key) = (part(b"stored"), part(b"server"));
-        Self { iterations: ITERATIONS_DEFAULT, salt, stored_key, server_key, doomed: true }
+        Self { iterations, salt, stored_key, server_key, doomed: true }
+    }
+
+    /// How often the password is hashed.
+    pub fn iterations(&self) -> u32 {
+        self.iterations
     }
 
     /// Whether this is the password.
@@ -451,10 +470,10 @@ mod tests {
     #[test]
     fn mock_verifiers_are_the_same_every_time_and_match_nothing() {
         let seed = [7; 32];
-        let one = ScramVerifier::mock(&seed, "nobody");
-        assert_eq!(one.to_string(), ScramVerifier::mock(&seed, "nobody").to_string());
-        assert_ne!(one.salt, ScramVerifier::mock(&seed, "nobody2").salt);
-        assert_ne!(one.salt, ScramVerifier::mock(&[8; 32], "nobody").salt);
+        let one = ScramVerifier::mock(&seed, "nobody", 4096);
+        assert_eq!(one.to_string(), ScramVerifier::mock(&seed, "nobody", 4096).to_string());
+        assert_ne!(one.salt, ScramVerifier::mock(&seed, "nobody2", 4096).salt);
+        assert_ne!(one.salt, ScramVerifier::mock(&[8; 32], "nobody", 4096).salt);
         let real = ScramVerifier::derive("x", &[0; SALT_BYTES], ITERATIONS_DEFAULT);
         assert_eq!((one.salt.len(), one.iterations), (real.salt.len(), real.iterations));
         let doomed = ScramVerifier { doomed: true, ..real };

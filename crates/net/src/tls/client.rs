@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
     SupportedProtocolVersion,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -83,7 +83,7 @@ impl UpstreamTls {
             // Nobody looks at it: no name is sent for an address.
             Err(_) => ServerName::IpAddress(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into()),
         };
-        let stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await?;
+        let stream = TlsConnector::from(Arc::clone(&self.config)).connect(name, stream).await.map_err(explain)?;
         let (_, session) = stream.get_ref();
         if self.direct && session.alpn_protocol() != Some(ALPN) {
             // A server that does not know PostgreSQL's protocol could be made to answer one meant for another.
@@ -93,6 +93,23 @@ impl UpstreamTls {
         let end_point = session.peer_certificates().and_then(<[_]>::first).and_then(binding::end_point);
         Ok(Connected { stream, end_point })
     }
+}
+
+/// Adds to what rustls says where to look.
+fn explain(error: io::Error) -> io::Error {
+    let hint = match error.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            "no authority that sslrootcert names has signed it"
+        }
+        Some(Error::AlertReceived(AlertDescription::UnknownCA)) => {
+            "the server knows no authority that has signed the certificate shown to it (sslcert)"
+        }
+        Some(Error::AlertReceived(AlertDescription::ProtocolVersion) | Error::PeerIncompatible(_)) => {
+            "the server offers nothing that is accepted here; TLS 1.2 or 1.3 is needed"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{error}: {hint}"))
 }
 
 fn client_certificate(options: &TlsOptions, provider: &CryptoProvider) -> Result<Option<CertifiedKey>, TlsError> {

@@ -1,8 +1,9 @@
 //! Failed logins are limited per client address, so that passwords cannot be guessed at the speed of the machine.
 //!
 //! Each address has a bucket of failures that refills evenly over a minute. A bucket is one point in time, the one at
-//! which it will be full again (the generic cell rate algorithm); it may lie far ahead: guesses that were made at the
-//! same time, before the first of them failed, are paid for by a longer wait. An IPv6 client commands a whole /64 at
+//! which it will be full again (the generic cell rate algorithm). Guesses that were made at the same time, before the first
+//! of them failed, are paid for by a longer wait, but never by more than a minute: the address may be that of a whole
+//! office or cluster. An IPv6 client commands a whole /64 at
 //! least, so that is its address.
 //!
 //! Clients over a Unix socket are not limited. They have no address to tell them apart by, so that one of them could
@@ -85,7 +86,7 @@ impl Buckets {
         } else if self.full_at.len() >= ADDRESSES_MAX {
             self.forget_first();
         }
-        let full_at = before.unwrap_or(now).saturating_add(refill);
+        let full_at = before.unwrap_or(now).saturating_add(refill).min(now.saturating_add(2 * MINUTE));
         self.full_at.insert(network, full_at);
         self.by_time.insert((full_at, network));
     }
@@ -155,8 +156,8 @@ mod tests {
         for _ in 0..100 {
             attempts.failed(ip("10.0.0.1"), 0);
         }
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), 0), Err(243));
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), 243 * SECOND), Ok(()));
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), 0), Err(63));
+        assert_eq!(attempts.allowed(ip("10.0.0.1"), 63 * SECOND), Ok(()));
     }
 
     #[test]

@@ -42,7 +42,10 @@ impl Default for Proven {
 
 /// Lets the client prove that it knows its password.
 pub(super) async fn prove(client: &mut Peer, user: &str, tls: &TlsFacts, shared: &Shared) -> Result<Proven, Refusal> {
-    let found = shared.access.sources.verifier(user).await;
+    let found = tokio::select! {
+        found = shared.access.sources.verifier(user) => found,
+        () = client.gone() => return Err(Refusal::Gone),
+    };
     let found = found.ok_or_else(|| Refusal::Say("08006", "Freshet cannot look the user up in the database".into()))?;
     let (known, verifier) = match found {
         Found::Known(verifier) => (true, verifier),
@@ -59,7 +62,7 @@ async fn prove_by_md5(client: &mut Peer, user: &str, hash: Md5Hash) -> Result<Pr
     let salt = random()?;
     backend::put_authentication(client.output.buffer(), MD5, &salt);
     let message = receive_answer(client, "password").await?;
-    let answer = message.strip_suffix(b"\0").unwrap_or(&message);
+    let answer = password_of(&message)?;
     if !hash.check(salt, answer) {
         return Err(Refusal::wrong_password(user));
     }
@@ -81,25 +84,22 @@ async fn prove_by_scram(
     backend::put_authentication(client.output.buffer(), SASL, &offer);
     let failed = |error: ScramError| match error {
         ScramError::WrongPassword => Refusal::wrong_password(user),
-        error => Refusal::Say(error.sqlstate(), error.message()),
+        error => Refusal::Scram(error),
     };
     let initial = receive_answer(client, "SASL").await?;
     let mut reader = Reader::new(&initial);
-    let malformed = |_| Refusal::out_of_step("malformed SASL response");
-    let mechanism = reader.cstr("mechanism").map_err(malformed)?;
+    let mechanism = reader.cstr("mechanism").map_err(|_| Refusal::out_of_step("invalid string in message"))?;
     let plus = mechanism == SCRAM_PLUS.as_bytes();
     if !(mechanism == SCRAM.as_bytes() || (plus && end_point.is_some())) {
         return Err(Refusal::out_of_step("client selected an invalid SASL authentication mechanism"));
     }
-    let length = reader.i32("length").map_err(malformed)?;
-    let mut first = reader.rest().to_vec();
-    if length == -1 && first.is_empty() {
+    let first = if let Some(first) = initial_data(reader)? {
+        first.to_vec()
+    } else {
         // The mechanism alone: the server's turn is empty.
         backend::put_authentication(client.output.buffer(), SASL_CONTINUE, &[]);
-        first = receive_answer(client, "SASL").await?;
-    } else if usize::try_from(length).ok() != Some(first.len()) {
-        return Err(Refusal::out_of_step("malformed SASL response"));
-    }
+        receive_answer(client, "SASL").await?
+    };
     let (server, challenge) = ScramServer::start(verifier, plus, end_point, &first).map_err(failed)?;
     backend::put_authentication(client.output.buffer(), SASL_CONTINUE, &challenge);
     let last = receive_answer(client, "SASL").await?;
@@ -107,6 +107,29 @@ async fn prove_by_scram(
     let mut last_words = Vec::new();
     backend::put_authentication(&mut last_words, SASL_FINAL, &words);
     Ok(Proven { credentials: Credentials::Scram(keys), last_words })
+}
+
+/// What SASLInitialResponse carries behind the mechanism; None without a first message. The errors are PostgreSQL's.
+fn initial_data(mut reader: Reader<'_>) -> Result<Option<&[u8]>, Refusal> {
+    let short = || Refusal::out_of_step("insufficient data left in message");
+    let data = match reader.i32("length").map_err(|_| short())? {
+        -1 => None,
+        length => {
+            let length = usize::try_from(length).map_err(|_| short())?;
+            Some(reader.bytes(length, "data").map_err(|_| short())?)
+        }
+    };
+    reader.finish().map_err(|_| Refusal::out_of_step("invalid message format"))?;
+    Ok(data)
+}
+
+/// What PasswordMessage carries (`recv_password_packet` in `auth.c`).
+pub(super) fn password_of(message: &[u8]) -> Result<&[u8], Refusal> {
+    match message {
+        [0] => Err(Refusal::Failed("28P01", "empty password returned by client".into())),
+        [password @ .., 0] if !password.contains(&0) => Ok(password),
+        _ => Err(Refusal::out_of_step("invalid password packet size")),
+    }
 }
 
 /// Sends what waits and receives the client's answer to it.

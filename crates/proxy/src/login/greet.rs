@@ -10,8 +10,6 @@ use tokio::net::{TcpStream, UnixStream};
 use crate::session::peer::Peer;
 use crate::shared::Shared;
 
-/// Encryption requests before the start-up packet: PostgreSQL allows one of each kind.
-const REQUESTS_MAX: usize = 2;
 /// The first byte of a TLS handshake ("direct" TLS, from version 17 on).
 const TLS_HANDSHAKE: u8 = 0x16;
 /// The minor protocol version of servers from 18 on.
@@ -44,8 +42,8 @@ pub(super) struct Greeted {
 
 /// What a client connects for.
 pub(super) enum Hello {
-    /// To cancel what another session runs.
-    Cancel(Vec<u8>),
+    /// To cancel what another session runs; the client waits for the end of its connection.
+    Cancel(Peer, Vec<u8>),
     /// A session.
     Session(Greeted),
 }
@@ -83,12 +81,19 @@ async fn converse(incoming: Incoming, shared: &Shared) -> io::Result<Option<Hell
             }
         }
     };
-    for _ in 0..=REQUESTS_MAX {
+    // Each may be asked for once, and neither once TLS stands (`ProcessStartupPacket` in `backend_startup.c`).
+    let mut ssl_done = client.socket().is_encrypted();
+    let mut gss_done = ssl_done;
+    loop {
         let Some(packet) = receive_packet(&mut client).await? else { return Ok(None) };
         match startup::parse(&packet) {
             Ok(Startup::Session(_)) => return Ok(Some(Hello::Session(Greeted { client, packet, tls }))),
-            Ok(Startup::Cancel) => return Ok(Some(Hello::Cancel(packet))),
+            Ok(Startup::Cancel) => return Ok(Some(Hello::Cancel(client, packet))),
+            Ok(Startup::Ssl) if ssl_done => return unsupported(&mut client, BadStartup::SSL_AGAIN, shared).await,
+            Ok(Startup::GssEnc) if gss_done => return unsupported(&mut client, BadStartup::GSS_AGAIN, shared).await,
             Ok(request @ (Startup::Ssl | Startup::GssEnc)) => {
+                ssl_done |= request == Startup::Ssl;
+                gss_done |= request == Startup::GssEnc;
                 let stuffed = !client.input.bytes().is_empty();
                 let accepts = request == Startup::Ssl && shared.access.tls.is_some();
                 if let (true, false, Socket::Tcp(_)) = (accepts, stuffed, client.socket()) {
@@ -96,6 +101,7 @@ async fn converse(incoming: Incoming, shared: &Shared) -> io::Result<Option<Hell
                     client.flush().await?;
                     let Socket::Tcp(tcp) = client.into_socket() else { return Ok(None) };
                     (client, tls, _) = encrypt(tcp, shared).await?;
+                    (ssl_done, gss_done) = (true, true);
                     continue;
                 }
                 client.output.put(b"N");
@@ -107,14 +113,10 @@ async fn converse(incoming: Incoming, shared: &Shared) -> io::Result<Option<Hell
                 }
                 client.flush().await?;
             }
-            Err(error @ BadStartup::Protocol(..)) => {
-                let message = format!("{error}: server supports 3.0 to 3.{}", newest_minor(shared));
-                return reject(&mut client, "0A000", &message).await;
-            }
+            Err(error @ BadStartup::Protocol(..)) => return unsupported(&mut client, error, shared).await,
             Err(error) => return reject(&mut client, "08P01", &error.to_string()).await,
         }
     }
-    Ok(None)
 }
 
 /// Whether the client begins with a handshake instead of a packet.
@@ -143,6 +145,11 @@ async fn receive_packet(client: &mut Peer) -> io::Result<Option<Vec<u8>>> {
     let packet = client.input.bytes().get(..bytes).unwrap_or_default().to_vec();
     client.input.consume(bytes);
     Ok(Some(packet))
+}
+
+async fn unsupported(client: &mut Peer, error: BadStartup, shared: &Shared) -> io::Result<Option<Hello>> {
+    let message = format!("{error}: server supports 3.0 to 3.{}", newest_minor(shared));
+    reject(client, "0A000", &message).await
 }
 
 async fn reject(client: &mut Peer, sqlstate: &str, message: &str) -> io::Result<Option<Hello>> {

@@ -1,14 +1,19 @@
 //! Where verifiers come from: a users file first, then a query on the database.
 //!
-//! The query runs on a connection of its own, one question after the other, on the services' runtime. Its answers are
-//! not kept: a changed password counts at once.
+//! The query runs on connections of its own, on the services' runtime. Its answers are not kept: a changed password
+//! counts at once.
+//!
+//! An unknown user must look like a known one: the same method and number of iterations as others have, and the same salt
+//! at each attempt, also after a restart. PostgreSQL keeps a secret for that in its control file
+//! (`mock_authentication_nonce`); here it is made of secrets that the operator has given.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
-use freshet_net::pg::secret::{Md5Hash, ScramVerifier, Verifier, random};
+use freshet_net::Upstream;
+use freshet_net::pg::secret::{ITERATIONS_DEFAULT, Md5Hash, ScramVerifier, Verifier, hash, random};
 use tokio::sync::{mpsc, oneshot};
 
 use super::users::{UsersError, UsersFile};
@@ -41,25 +46,37 @@ pub(super) struct Sources {
     receiver: Mutex<Option<mpsc::Receiver<Question>>>,
     /// Makes the exchange with an unknown user the same at each attempt.
     seed: [u8; 32],
-    /// The last verifier found was MD5: an unknown user is asked the same way.
+    /// Which kinds of verifiers are known of. An unknown user is asked by MD5 where there is nothing else, and always
+    /// alike, since a method that changes would tell who is unknown.
     md5: AtomicBool,
+    scram: AtomicBool,
+    /// Of the SCRAM verifier seen last.
+    iterations: AtomicU32,
 }
 
 impl Sources {
-    pub(super) fn new(settings: &AccessSettings) -> Result<Self, AccessError> {
+    pub(super) fn new(settings: &AccessSettings, upstream: &Upstream) -> Result<Self, AccessError> {
         let users = match &settings.users {
-            Some(path) => Some((path.clone(), ArcSwap::from_pointee(UsersFile::load(path)?))),
+            Some(path) => Some((path.clone(), UsersFile::load(path)?)),
             None => None,
+        };
+        let seed = match settled_secret(users.as_ref().map(|(_, users)| users), upstream) {
+            Some(secret) => hash(secret.as_bytes()),
+            None => random().map_err(AccessError::Random)?,
         };
         let (sender, receiver) = mpsc::channel(QUESTIONS_MAX);
         let asks = settings.auth_query.is_some();
-        Ok(Self {
-            users,
+        let sources = Self {
+            users: users.map(|(path, users)| (path, ArcSwap::from_pointee(users))),
             questions: asks.then_some(sender),
             receiver: Mutex::new(asks.then_some(receiver)),
-            seed: random().map_err(AccessError::Random)?,
+            seed,
             md5: AtomicBool::new(false),
-        })
+            scram: AtomicBool::new(false),
+            iterations: AtomicU32::new(ITERATIONS_DEFAULT),
+        };
+        sources.note_users();
+        Ok(sources)
     }
 
     /// Verifiers can be known.
@@ -71,6 +88,7 @@ impl Sources {
         if let Some((path, users)) = &self.users {
             users.store(Arc::new(UsersFile::load(path)?));
         }
+        self.note_users();
         Ok(())
     }
 
@@ -80,6 +98,8 @@ impl Sources {
 
     /// The user's verifier; None if the database cannot be asked.
     pub(super) async fn verifier(&self, user: &str) -> Option<Found> {
+        // Made for everybody, so that the time it takes tells nothing.
+        let mock = self.mock(user);
         let mut found = self.users.as_ref().and_then(|(_, users)| users.load().get(user));
         if let (None, Some(questions)) = (&found, &self.questions) {
             let (answer, answered) = oneshot::channel();
@@ -88,13 +108,45 @@ impl Sources {
         }
         Some(match found {
             Some(verifier) => {
-                self.md5.store(matches!(verifier, Verifier::Md5(_)), Relaxed);
+                self.note(&verifier);
                 Found::Known(verifier)
             }
-            None if self.md5.load(Relaxed) => Found::Unknown(Verifier::Md5(Md5Hash::of(&hex(&self.seed), user))),
-            None => Found::Unknown(Verifier::Scram(ScramVerifier::mock(&self.seed, user))),
+            None => Found::Unknown(mock),
         })
     }
+
+    fn note_users(&self) {
+        if let Some((_, users)) = &self.users {
+            users.load().verifiers().for_each(|verifier| self.note(verifier));
+        }
+    }
+
+    fn note(&self, verifier: &Verifier) {
+        match verifier {
+            Verifier::Md5(_) => self.md5.store(true, Relaxed),
+            Verifier::Scram(verifier) => {
+                self.scram.store(true, Relaxed);
+                self.iterations.store(verifier.iterations(), Relaxed);
+            }
+        }
+    }
+
+    /// A verifier that nothing matches, the same at each attempt.
+    fn mock(&self, user: &str) -> Verifier {
+        if self.md5.load(Relaxed) && !self.scram.load(Relaxed) {
+            Verifier::Md5(Md5Hash::of(&hex(&self.seed), user))
+        } else {
+            Verifier::Scram(ScramVerifier::mock(&self.seed, user, self.iterations.load(Relaxed)))
+        }
+    }
+}
+
+/// A secret that is the same after a restart: the upstream's password, else a verifier.
+fn settled_secret(users: Option<&UsersFile>, upstream: &Upstream) -> Option<String> {
+    if let Some(password) = upstream.conninfo().hosts.iter().find_map(|host| host.password.as_ref()) {
+        return Some(password.expose().to_owned());
+    }
+    users?.verifiers().map(Verifier::to_secret).min()
 }
 
 fn hex(bytes: &[u8]) -> String {

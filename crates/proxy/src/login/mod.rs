@@ -27,6 +27,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use freshet_net::Upstream;
+use freshet_net::pg::scram::ScramError;
 use freshet_net::pg::secret::Credentials;
 use freshet_net::pg::{ConnectError, SessionLogin, login_session};
 use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
@@ -48,8 +49,10 @@ pub use users::UsersError;
 
 /// As PostgreSQL's `authentication_timeout`.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that have not logged in.
+/// Connections that have not logged in; fewer if the process may not open many files.
 const HALF_OPEN_MAX: usize = 1000;
+/// Bytes of a role's name (`NAMEDATALEN - 1`).
+const NAME_BYTES_MAX: usize = 63;
 
 /// How clients prove who they are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,21 +79,23 @@ pub struct AccessSettings {
     pub users: Option<PathBuf>,
     /// Query for verifiers.
     pub auth_query: Option<String>,
-    /// Failed logins per address and minute.
+    /// Failed logins per address and minute; 0: no limit.
     pub failures_max: u32,
+    /// Descriptors that the process may have open.
+    pub files_max: usize,
 }
 
 /// Why the settings cannot be used.
 #[derive(Debug, Error)]
 pub enum AccessError {
     /// The certificate or its key.
-    #[error("{0}")]
+    #[error(transparent)]
     Tls(#[from] TlsError),
     /// The operating system.
-    #[error("{0}")]
-    Random(#[source] std::io::Error),
+    #[error("random numbers: {0}")]
+    Random(std::io::Error),
     /// The users file.
-    #[error("{0}")]
+    #[error(transparent)]
     Users(#[from] UsersError),
 }
 
@@ -107,14 +112,14 @@ pub(crate) struct Access {
 
 impl Access {
     /// Reads the files.
-    pub(crate) fn new(settings: &AccessSettings) -> Result<Self, AccessError> {
+    pub(crate) fn new(settings: &AccessSettings, upstream: &Upstream) -> Result<Self, AccessError> {
         Ok(Self {
             method: settings.method,
             tls: settings.tls.clone().map(ServerTls::load).transpose()?,
             tls_required: settings.tls_required,
-            sources: Sources::new(settings)?,
+            sources: Sources::new(settings, upstream)?,
             attempts: Attempts::new(settings.failures_max),
-            half_open: HalfOpen::new(HALF_OPEN_MAX),
+            half_open: HalfOpen::new(HALF_OPEN_MAX.min(settings.files_max / 4)),
         })
     }
 
@@ -148,8 +153,10 @@ pub(super) enum Refusal {
     Say(&'static str, String),
     /// Likewise, for a proof that failed: these are counted.
     Failed(&'static str, String),
-    /// In the database's: the body of an ErrorResponse, and its SQLSTATE.
-    Relay(Box<[u8]>, String),
+    /// Likewise, for a message of the exchange that is out of order.
+    Scram(ScramError),
+    /// In the database's: the body of an ErrorResponse, and whether it is for a proof that failed.
+    Relay(Box<[u8]>, bool),
 }
 
 impl From<std::io::Error> for Refusal {
@@ -172,17 +179,25 @@ impl Refusal {
     /// Someone tried to be whom they are not.
     fn is_failed_proof(&self) -> bool {
         match self {
-            Self::Gone | Self::Say(..) => false,
+            Self::Gone | Self::Say(..) | Self::Scram(_) => false,
             Self::Failed(..) => true,
-            Self::Relay(_, sqlstate) => sqlstate == "28P01",
+            Self::Relay(_, failed) => *failed,
         }
     }
 }
 
-/// The upstream refused, or cannot be reached.
-fn upstream_refusal(upstream: &Upstream, error: ConnectError) -> Refusal {
+/// A SQLSTATE says that a password was wrong. Methods other than SCRAM and MD5 have none of their own for it.
+fn is_failed_proof(sqlstate: &str, asked: bool) -> bool {
+    sqlstate == "28P01" || (asked && sqlstate == "28000")
+}
+
+/// The upstream refused, or cannot be reached; `asked`: the client's password is what it was asked with.
+fn upstream_refusal(upstream: &Upstream, error: ConnectError, asked: bool) -> Refusal {
     match error {
-        ConnectError::Refused(error) => Refusal::Relay(error.body, error.code),
+        ConnectError::Refused(error) => {
+            let failed = is_failed_proof(&error.code, asked);
+            Refusal::Relay(error.body, failed)
+        }
         ConnectError::Method(_) | ConnectError::PasswordMissing | ConnectError::Scram(_) => {
             tracing::warn!("cannot log a client in to {upstream}: {error}");
             Refusal::Say("28000", format!("Freshet cannot log in to the database for this user: {error}"))
@@ -207,10 +222,12 @@ async fn admit_alone(socket: Incoming, shared: &Arc<Shared>) -> Option<Admitted>
     // PostgreSQL says nothing either to a client that did not even say who it is.
     let hello = timeout(LOGIN_TIMEOUT, greet::greet(socket, shared)).await.ok()??;
     let Greeted { mut client, packet, tls } = match hello {
-        Hello::Cancel(packet) => {
+        Hello::Cancel(mut client, packet) => {
             if let Err(error) = freshet_net::pg::cancel(&shared.settings.upstream, &packet).await {
                 tracing::debug!(%error, "a cancel request was not delivered");
             }
+            // The end of this connection tells the client that the request was handled.
+            let _ = timeout(LOGIN_TIMEOUT, client.shut_down()).await;
             return None;
         }
         Hello::Session(greeted) => greeted,
@@ -242,6 +259,9 @@ async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, s
         Refusal::Say(sqlstate, message) | Refusal::Failed(sqlstate, message) => {
             backend::put_error(out, "FATAL", sqlstate, message);
         }
+        Refusal::Scram(error) => {
+            backend::put_detailed_error(out, "FATAL", error.sqlstate(), &error.message(), error.detail());
+        }
         Refusal::Relay(body, _) => backend::put_message(out, backend::ERROR, body),
     }
     let end = async {
@@ -264,7 +284,14 @@ async fn log_in(
         Err(error) => return Err(Refusal::out_of_step(error.to_string())),
     };
     let replication = session.replication;
-    let user = String::from_utf8_lossy(session.user).into_owned();
+    let relays = shared.access.method == Method::Auto && !shared.access.sources.exist();
+    // The server cuts the name in the packet; what is proven must be what it reads.
+    let name = session.user.get(..NAME_BYTES_MAX).unwrap_or(session.user);
+    let user = String::from_utf8_lossy(name).into_owned();
+    if user.as_bytes() != name && !relays {
+        // Only the database could tell whose name this is.
+        return Err(Refusal::wrong_password(&user));
+    }
     if user.is_empty() {
         return Err(Refusal::Say("28000", "no PostgreSQL user name specified in startup packet".into()));
     }
@@ -274,8 +301,12 @@ async fn log_in(
         let message = format!("too many failed logins from this address; try again in {seconds} s");
         return Err(Refusal::Say("28000", message));
     }
-    if access.method == Method::Auto && !access.sources.exist() {
+    if relays {
         return Ok((relay::relay(client, &packet, &user, shared).await?, replication));
+    }
+    if access.method != Method::Trust && name != user.as_bytes() {
+        // Another name is read here than there.
+        return Err(Refusal::wrong_password(&user));
     }
     let minor = greet::negotiate(client, &session, shared);
     startup::set_minor(&mut packet, minor);
@@ -300,10 +331,11 @@ async fn log_in_upstream(
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.settings.upstream;
     login_session(upstream, packet, user, credentials).await.map_err(|error| {
-        if matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
+        let other_verifier = matches!(error, ConnectError::OtherVerifier(_));
+        if other_verifier || matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
             tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
         }
-        upstream_refusal(upstream, error)
+        if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(upstream, error, false) }
     })
 }
 

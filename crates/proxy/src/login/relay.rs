@@ -13,8 +13,8 @@ use freshet_net::pg::{ConnectError, Relay, SessionLogin};
 use freshet_wire::pg::backend;
 use freshet_wire::reader::Reader;
 
-use super::exchange::{CLEARTEXT, MD5, SASL, SASL_CONTINUE, receive_answer};
-use super::{Refusal, upstream_refusal};
+use super::exchange::{CLEARTEXT, MD5, SASL, SASL_CONTINUE, password_of, receive_answer};
+use super::{Refusal, is_failed_proof, upstream_refusal};
 use crate::session::peer::Peer;
 use crate::shared::Shared;
 
@@ -32,13 +32,15 @@ pub(super) async fn relay(
     shared: &Arc<Shared>,
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.settings.upstream;
-    let failed = |error: ConnectError| upstream_refusal(upstream, error);
+    let failed = |error: ConnectError| upstream_refusal(upstream, error, false);
     let mut relay = Relay::open(upstream, packet).await.map_err(failed)?;
+    // Whether the client has answered a question: only then is an end of the exchange the client's merit or failure.
+    let mut asked = false;
     for _ in 0..MESSAGES_MAX {
-        let encrypted = relay.is_encrypted();
+        let (encrypted, vouches) = (relay.is_encrypted(), relay.may_vouch_for_freshet(upstream));
         let (tag, body) = relay.receive().await.map_err(failed)?;
         match tag {
-            backend::ERROR => return Err(refused(body)),
+            backend::ERROR => return Err(refused(body, asked)),
             backend::AUTHENTICATION => {}
             _ => {
                 backend::put_message(client.output.buffer(), tag, body);
@@ -48,11 +50,12 @@ pub(super) async fn relay(
         let malformed = |_| Refusal::Say("08006", "the database sent a malformed message".into());
         let method = Reader::new(body).u32("authentication method").map_err(malformed)?;
         if method == OK {
-            return Ok(relay.into_session());
+            return if asked || !vouches { Ok(relay.into_session()) } else { Err(lent_identity()) };
         }
         if encrypted && client.socket().is_private() && matches!(method, CLEARTEXT | MD5 | SASL) {
-            let password = ask_password(client).await?;
-            return relay.hand_on(upstream, user, &Credentials::Password(password)).await.map_err(failed);
+            let password = Credentials::Password(ask_password(client).await?);
+            let login = relay.hand_on(upstream, user, &password).await;
+            return login.map_err(|error| upstream_refusal(upstream, error, true));
         }
         if encrypted && method == CLEARTEXT {
             let message = "the database asks for the password in clear text over TLS: use TLS to Freshet too";
@@ -64,22 +67,32 @@ pub(super) async fn relay(
             let what = if matches!(method, SASL | SASL_CONTINUE) { "SASL" } else { "password" };
             let answer = receive_answer(client, what).await?;
             relay.answer(&answer).await.map_err(failed)?;
+            asked = true;
         }
     }
     Err(Refusal::Say("08006", "the database does not end the login".into()))
 }
 
+/// Nobody has asked this client for anything.
+fn lent_identity() -> Refusal {
+    let message = "the database let Freshet in without asking this client for its password (trust or peer on a Unix \
+                   socket, or Freshet's certificate): use --users or --auth-query, or --auth trust if that is meant";
+    Refusal::Say("28000", message.into())
+}
+
 async fn ask_password(client: &mut Peer) -> Result<Secret, Refusal> {
     backend::put_authentication(client.output.buffer(), CLEARTEXT, &[]);
-    let mut answer = receive_answer(client, "password").await?;
-    answer.truncate(answer.iter().position(|byte| *byte == 0).unwrap_or(answer.len()));
-    let password = String::from_utf8(answer).map_err(|_| Refusal::out_of_step("the password is not valid UTF-8"))?;
+    let answer = receive_answer(client, "password").await?;
+    let password = String::from_utf8(password_of(&answer)?.to_vec())
+        .map_err(|_| Refusal::out_of_step("the password is not valid UTF-8"))?;
     Ok(Secret::new(password))
 }
 
-fn refused(body: &[u8]) -> Refusal {
+/// LDAP, RADIUS and their like fail with 28000, which before a password only says that there is no rule.
+fn refused(body: &[u8], asked: bool) -> Refusal {
     let code = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"C"));
-    Refusal::Relay(body.into(), String::from_utf8_lossy(code.unwrap_or_default()).into_owned())
+    let code = std::str::from_utf8(code.unwrap_or_default()).unwrap_or_default();
+    Refusal::Relay(body.into(), is_failed_proof(code, asked))
 }
 
 /// The list of mechanisms without the one that cannot be relayed.

@@ -69,6 +69,11 @@ impl UsersFile {
         self.verifiers.get(name).cloned()
     }
 
+    /// All verifiers, in no order.
+    pub(crate) fn verifiers(&self) -> impl Iterator<Item = &Verifier> {
+        self.verifiers.values()
+    }
+
     /// The error names its line, the first being 1.
     fn parse(text: &[u8]) -> Result<Self, (usize, BadLine)> {
         let mut verifiers = HashMap::new();

@@ -4,32 +4,52 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_net::pg::secret::Verifier;
-use freshet_net::pg::{Client, Purpose};
+use freshet_net::pg::{Client, Error, Purpose};
+use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 
+use crate::login::Question;
 use crate::service::connection::{Once, ServiceError};
 use crate::shared::Shared;
 
+/// Connections that look up.
+const CONNECTIONS: usize = 4;
+/// The class of errors for data that cannot be, such as a name that the database's encoding does not have.
+const NOT_A_NAME: &str = "22";
 /// Time for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Answers questions one after the other, for ever.
+/// Answers questions, for ever. One that takes long does not hold up all others.
 pub async fn look_up_users(shared: Arc<Shared>) {
-    let (Some(mut questions), Some(sql)) = (shared.access.take_questions(), &shared.settings.access.auth_query) else {
-        return;
-    };
+    let Some(questions) = shared.access.take_questions() else { return };
+    let questions = Arc::new(Mutex::new(questions));
+    for _ in 0..CONNECTIONS {
+        tokio::spawn(answer_questions(shared.clone(), questions.clone()));
+    }
+}
+
+async fn answer_questions(shared: Arc<Shared>, questions: Arc<Mutex<mpsc::Receiver<Question>>>) {
+    let Some(sql) = &shared.settings.access.auth_query else { return };
     let mut client = None;
     let mut once = Once::default();
-    while let Some(question) = questions.recv().await {
+    loop {
+        let question = questions.lock().await.recv().await;
+        let Some(question) = question else { return };
+        if question.answer.is_closed() {
+            continue; // its client is gone
+        }
         match look_up(&shared, &mut client, sql, &question.user).await {
             Ok(verifier) => {
                 once.clear();
                 let _ = question.answer.send(verifier);
             }
-            Err(error) => {
-                client = None;
-                once.warn("cannot look a user up (--auth-query)", &error);
+            Err(ServiceError::Query(Error::Server(error))) if error.code.starts_with(NOT_A_NAME) => {
+                let _ = question.answer.send(None);
             }
+            Err(error) => once.warn("cannot look a user up (--auth-query)", &error),
+        }
+        if client.as_ref().is_some_and(Client::is_dead) {
+            client = None;
         }
     }
 }
@@ -46,11 +66,11 @@ async fn look_up(
             *client = Some(Client::connect(&shared.settings.upstream, Purpose::Sql).await?);
         }
         let Some(connected) = client else { break };
-        let limit = || freshet_net::pg::Error::Timeout(ANSWER_TIMEOUT);
+        let limit = || Error::Timeout(ANSWER_TIMEOUT);
         let answer = timeout(ANSWER_TIMEOUT, connected.query_with(sql, &[user])).await.unwrap_or_else(|_| Err(limit()));
         match answer {
-            Ok(rows) => return read(&rows),
-            Err(error) if again && connected.is_dead() && !matches!(error, freshet_net::pg::Error::Timeout(_)) => {
+            Ok(rows) => return read(&rows, user),
+            Err(error) if again && connected.is_dead() && !matches!(error, Error::Timeout(_)) => {
                 *client = None;
             }
             Err(error) => return Err(error.into()),
@@ -59,13 +79,14 @@ async fn look_up(
     Err(ServiceError::Shape("--auth-query"))
 }
 
-/// Name and verifier, as in pg_shadow; no row and NULL mean that the user has no password.
-fn read(rows: &[Vec<Option<String>>]) -> Result<Option<Verifier>, ServiceError> {
+/// Name and verifier, as in pg_shadow; no row and NULL mean that the user has no password. A row of another name is not
+/// the user's, however alike the query finds them.
+fn read(rows: &[Vec<Option<String>>], user: &str) -> Result<Option<Verifier>, ServiceError> {
     match rows {
         [] => Ok(None),
         [row] => match row.as_slice() {
-            [_, None] => Ok(None),
-            [_, Some(verifier)] => Ok(Verifier::parse(verifier).ok()),
+            [Some(name), Some(verifier)] if name == user => Ok(Verifier::parse(verifier).ok()),
+            [_, _] => Ok(None),
             _ => Err(ServiceError::Shape("--auth-query: its columns must be a name and a verifier")),
         },
         _ => Err(ServiceError::Shape("--auth-query: it must answer one row at most")),

@@ -80,7 +80,7 @@ impl Session {
             frontend::QUERY => self.query(head),
             frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
             frontend::SYNC => {
-                if !std::mem::take(&mut self.absorb_sync) {
+                if !std::mem::take(&mut self.absorb_sync) && !self.is_within_copy_data() {
                     self.open_unit(true, Kind::Sync);
                     self.last_unit().synced = true;
                 }
@@ -94,6 +94,12 @@ impl Session {
             }
             frontend::TERMINATE => {
                 self.ending = Ending::Goodbye;
+                self.pass(head)
+            }
+            frontend::COPY_DONE | frontend::COPY_FAIL => {
+                if let Some(Unit::Client(unit)) = self.units.back_mut() {
+                    unit.copy_ended = true;
+                }
                 self.pass(head)
             }
             // Passwords, COPY data, Flush, and whatever the server may know: no ReadyForQuery of their own.
@@ -236,6 +242,7 @@ impl Session {
                     None => Reason::UnknownStatement,
                     Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
                 };
+                self.deallocate(statement.as_ref());
                 self.note_passed(statement.as_ref(), &fallback);
                 let catalog = self.shared.catalog_version();
                 let silent = self.tells_nothing(statement.as_ref());
@@ -286,6 +293,11 @@ impl Session {
         self.units.push_back(Unit::Client(ClientUnit { kind, pure, ..ClientUnit::default() }));
     }
 
+    /// The server expects COPY data, and ignores a `Sync` or ends the session at any other message.
+    pub(crate) fn is_within_copy_data(&self) -> bool {
+        matches!(self.units.back(), Some(Unit::Client(unit)) if unit.ignores_sync())
+    }
+
     /// The session only forwards from here on.
     fn is_raw(&self) -> bool {
         matches!(self.units.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
@@ -299,6 +311,16 @@ impl Session {
         match self.units.back_mut() {
             Some(Unit::Client(unit)) => unit,
             _ => unreachable!("a client's unit was just pushed"),
+        }
+    }
+
+    /// A statement passes that may be `DEALLOCATE name`.
+    pub(crate) fn deallocate(&mut self, statement: Option<&Arc<Statement>>) {
+        if let Some(name) = statement.and_then(|statement| statement.shape.template.deallocates()) {
+            self.statements.forget(name.as_bytes());
+            if name.starts_with("_freshet_") {
+                self.own = super::own::OwnStatements::default();
+            }
         }
     }
 

@@ -56,12 +56,13 @@ fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_>) {
 impl Session {
     /// Looks an execution up.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
-        self.looked_up = true;
         write_key(&mut self.key, context, execution);
         let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
         if matches!(found, Lookup::Bypass(Reason::Floor | Reason::NotYetApplied)) {
             self.shared.want_reading();
+            self.looked_up = true;
         }
+        self.looked_up |= matches!(found, Lookup::Hit(_));
         found
     }
 
@@ -77,6 +78,7 @@ impl Session {
         }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
         let tags = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
+        self.looked_up = true;
         write_key(&mut self.key, context.id, execution);
         let started = self.now();
         let begun = self.shared.cache.begin_fill(&self.key, tags, catalog.version, started);

@@ -27,7 +27,7 @@ impl Session {
     pub(crate) fn batch(&mut self) -> Step {
         let input = self.client.input.take();
         let (outcome, bytes) = match batch::scan(input.bytes()) {
-            Batch::Incomplete if !self.client.ended => (Ok(Step::Wait), 0),
+            Batch::Incomplete if !self.client.ended && !self.is_within_copy_data() => (Ok(Step::Wait), 0),
             Batch::Incomplete | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
             Batch::Candidate { groups, bytes } => {
@@ -85,7 +85,9 @@ impl Session {
         {
             return Ok(self.answer_admin_batch(group, statement, admin));
         }
-        if statements.iter().any(|s| s.shape.template.effect() != Effect::Pure) {
+        let changes_session =
+            |s: &Statement| s.shape.template.effect() != Effect::Pure || s.shape.template.deallocates().is_some();
+        if statements.iter().any(|statement| changes_session(statement)) {
             return Err(Reason::NotSelect);
         }
         let context = match allowed {
@@ -196,6 +198,7 @@ impl Session {
         }
         self.client.output.put(backend::READY_IDLE_FRAME);
         self.count_hits(groups.len(), bytes);
+        self.keep_awake();
         Ok(Step::Done)
     }
 

@@ -31,10 +31,12 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
+use std::time::Duration;
 
 use freshet_cache::Floor;
 use freshet_model::{CatalogVersion, Nanos, Reason, Visible};
 use thiserror::Error;
+use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::metrics::WorkerCounters;
@@ -45,6 +47,9 @@ use crate::session::unit::{Fill, Unit};
 use crate::shared::{ServerIdentity, Shared};
 
 pub(crate) use startup::serve;
+
+/// Time for a last word over TLS.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a session ended other than by its client's wish.
 #[derive(Debug, Error)]
@@ -103,12 +108,16 @@ struct Session {
     asked_under: CatalogVersion,
     /// The server this connection leads to.
     server: Option<ServerIdentity>,
+    /// The server ends the session when it has been idle for this long.
+    idle_max: Option<Nanos>,
+    /// When the server last said that it waits.
+    ready_at: Nanos,
     /// The stream's identity that `server` was compared with, and the verdict.
     compared: Option<(Arc<ServerIdentity>, Result<(), Reason>)>,
     user: String,
     statements: Statements,
     floor: Floor,
-    /// Something was looked up since the end of the log was last asked for on its own.
+    /// Something that the cache can hold was asked for since the end of the log was last asked for on its own.
     looked_up: bool,
     own: OwnStatements,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
@@ -150,7 +159,10 @@ impl Session {
             self.read_client();
             if self.is_over() {
                 let _ = self.upstream.flush().await;
-                return Ok(self.client.flush().await?);
+                self.client.flush().await?;
+                // Over TLS an end that is not said looks like an attack. A client that does not read is not waited for.
+                let _ = timeout(FAREWELL_TIMEOUT, self.client.shut_down()).await;
+                return Ok(());
             }
             if self.client_is_drained() && !self.upstream.has_output() {
                 self.ending = Ending::Told;

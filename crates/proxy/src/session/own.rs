@@ -52,6 +52,16 @@ impl Session {
         self.ask(Ask::Context);
     }
 
+    /// An answer came from memory: if the server counts how long the session is idle, it must learn that it is not. Not
+    /// every time: a session may end an eighth of the time-out early.
+    pub(crate) fn keep_awake(&mut self) {
+        let Some(idle_max) = self.idle_max else { return };
+        if self.is_idle() && self.now().saturating_sub(self.ready_at) > idle_max / 8 {
+            frontend::put_sync(self.upstream.output.buffer());
+            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        }
+    }
+
     /// Brings the upstream's unnamed statement in step before messages that may use it.
     pub(crate) fn catch_up_unnamed(&mut self) {
         use crate::session::statements::Unnamed;

@@ -184,6 +184,18 @@ impl Peer {
         Ok(true)
     }
 
+    /// Ends when the peer has.
+    pub(crate) async fn gone(&mut self) {
+        while !self.ended && !self.input.is_full() {
+            if std::future::poll_fn(|cx| self.poll_receive(cx)).await.is_err() {
+                return;
+            }
+        }
+        if !self.ended {
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// The next message, its tag and its body, of at most `body_max` bytes; None if the peer ended before.
     pub(crate) async fn receive_message(&mut self, body_max: usize) -> io::Result<Option<(u8, Vec<u8>)>> {
         if !self.receive_at_least(frame::HEADER_BYTES).await? {

@@ -95,6 +95,7 @@ impl Session {
         self.statements.query_answered();
         entry.payload.shape.figures.hits.fetch_add(1, Relaxed);
         self.count_hits(1, frames.len());
+        self.keep_awake();
         Step::Done
     }
 
@@ -124,6 +125,7 @@ impl Session {
         self.open_unit(true, Kind::Query);
         self.last_unit().tells = tells;
         self.statements.query_sent();
+        self.deallocate(statement);
         self.effect(effect);
     }
 }

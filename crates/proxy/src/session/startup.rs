@@ -60,6 +60,8 @@ impl Session {
             known: Known::Nothing,
             asked_under: freshet_model::CatalogVersion::default(),
             server: None,
+            idle_max: None,
+            ready_at: 0,
             compared: None,
             user: String::new(),
             statements: crate::session::statements::Statements::default(),

@@ -79,6 +79,8 @@ pub(crate) struct ClientUnit {
     pub(crate) bound_or_executed: bool,
     /// The server has asked for COPY data.
     pub(crate) copying: bool,
+    /// The client has ended its COPY data.
+    pub(crate) copy_ended: bool,
     /// The answers owed were asked for by `Flush`.
     pub(crate) flushed: bool,
     /// Its `Sync` has been sent.
@@ -102,6 +104,11 @@ impl ClientUnit {
             Kind::Raw => true,
             Kind::Query | Kind::Batch => self.tells || !self.fills.is_empty(),
         }
+    }
+
+    /// The client is sending the data of a COPY begun by `Query`: the server ignores a `Sync` there.
+    pub(crate) fn ignores_sync(&self) -> bool {
+        self.kind == Kind::Query && self.copying && !self.copy_ended && !self.failed
     }
 
     /// The fill whose answer comes now.

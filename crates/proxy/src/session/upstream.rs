@@ -59,7 +59,7 @@ impl Session {
                     self.upstream_way = Way::Swallow;
                 }
             } else {
-                self.upstream_way = self.message_begins(head);
+                self.upstream_way = self.message_begins(head)?;
             }
             self.upstream_rest = head.frame_bytes;
         }
@@ -96,7 +96,7 @@ impl Session {
     }
 
     /// Decides what becomes of a message other than `ReadyForQuery`.
-    fn message_begins(&mut self, head: Header) -> Way {
+    fn message_begins(&mut self, head: Header) -> Result<Way, SessionError> {
         let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
         if head.tag == backend::NOTIFICATION {
             // It tells of a commit that the client may look for at once.
@@ -105,20 +105,26 @@ impl Session {
         if head.tag == backend::PARAMETER_STATUS {
             self.settings_changed();
         }
-        match self.units.front_mut() {
+        Ok(match self.units.front_mut() {
             _ if asynchronous => Way::Forward,
             // Nothing is owed: a fatal error such as the server's shutdown.
             None => Way::Forward,
+            // What cannot be an answer to this shows that answers were miscounted: better no session than shifted ones.
+            Some(unit) if !may_answer(unit, head.tag) => {
+                return Err(SessionError::ServerMisbehaved("an answer nobody asked for"));
+            }
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
                 let way = client_message(unit, head.tag);
                 unit.copying |= head.tag == backend::COPY_IN;
                 if head.tag == backend::COPY_IN && unit.kind == Kind::Batch && unit.synced {
                     self.copy_swallows_sync();
+                } else if head.tag == backend::COPY_IN {
+                    self.copy_ignores_syncs();
                 }
                 way
             }
-        }
+        })
     }
 
     /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data
@@ -132,9 +138,27 @@ impl Session {
         }
     }
 
+    /// COPY by `Query`: the server ignores each `Sync` within the data. Some may have been sent already.
+    fn copy_ignores_syncs(&mut self) {
+        while let Some(Unit::Client(copy)) = self.units.front()
+            && copy.ignores_sync()
+            && let Some(Unit::Client(next)) = self.units.get(1)
+            && next.kind == Kind::Sync
+        {
+            let ended = next.copy_ended;
+            self.units.remove(1);
+            if let Some(Unit::Client(copy)) = self.units.front_mut() {
+                copy.copy_ended = ended;
+            }
+        }
+    }
+
     /// The front unit's `ReadyForQuery`; true if it is the client's.
     fn ready(&mut self, status: u8) -> bool {
         self.status = status;
+        if self.idle_max.is_some() {
+            self.ready_at = self.now();
+        }
         if matches!(self.units.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
             return true;
         }
@@ -262,10 +286,23 @@ impl Session {
             });
         }
         self.user.clone_from(&answer.session_user);
+        self.idle_max = answer.idle_max;
         self.known = match self.shared.contexts.intern(answer) {
             Ok(context) => Known::Context(context, self.asked_under),
             Err(reason) => Known::Unknowable(reason),
         };
+    }
+}
+
+/// Whether a message other than `ReadyForQuery` can belong to the unit, where that is known.
+fn may_answer(unit: &Unit, tag: u8) -> bool {
+    use backend::{BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, DATA_ROW, ERROR, NOTICE, PARSE_COMPLETE};
+    match unit {
+        Unit::Own { .. } => matches!(
+            tag,
+            PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE | DATA_ROW | COMMAND_COMPLETE | ERROR | NOTICE
+        ),
+        Unit::Client(unit) => unit.kind != Kind::Sync || matches!(tag, ERROR | NOTICE),
     }
 }
 

@@ -75,8 +75,14 @@ pub fn is_fatal(frame: &[u8]) -> bool {
 
 /// Appends an `ErrorResponse`.
 pub fn put_error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, message: &str) {
+    put_detailed_error(out, severity, sqlstate, message, None);
+}
+
+/// Appends an `ErrorResponse` that may have a detail.
+pub fn put_detailed_error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, message: &str, detail: Option<&str>) {
     put(out, ERROR, |out| {
-        for (field, text) in [(b'S', severity), (b'V', severity), (b'C', sqlstate), (b'M', message)] {
+        let fields = [(b'S', severity), (b'V', severity), (b'C', sqlstate), (b'M', message)];
+        for (field, text) in fields.into_iter().chain(detail.map(|detail| (b'D', detail))) {
             out.push(field);
             put_cstr(out, text.as_bytes());
         }

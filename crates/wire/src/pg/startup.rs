@@ -54,6 +54,13 @@ pub enum BadStartup {
     Layout(#[from] Malformed),
 }
 
+impl BadStartup {
+    /// TLS is asked for where it cannot be: the code is then taken for a protocol's version.
+    pub const SSL_AGAIN: Self = Self::Protocol((SSL >> 16) as u16, SSL as u16);
+    /// GSSAPI encryption likewise.
+    pub const GSS_AGAIN: Self = Self::Protocol((GSS_ENC >> 16) as u16, GSS_ENC as u16);
+}
+
 /// Bytes of the packet at the start of `bytes`; None if its length is not there yet.
 pub fn packet_bytes(bytes: &[u8]) -> Result<Option<usize>, BadStartup> {
     let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };

@@ -1,3 +1,5 @@
+//! Keys and certificates from files, and what channel binding binds to.
+
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;

@@ -1,3 +1,5 @@
+//! The handshake: protocol, versions, names, client certificates, reloading.
+
 use rustls::version::{TLS12, TLS13};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio_rustls::TlsConnector;

@@ -1,3 +1,5 @@
+//! libpq's rules for whom a certificate is for.
+
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::*;
