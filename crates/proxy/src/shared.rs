@@ -87,6 +87,8 @@ pub struct Shared {
     /// Which server sends the change stream; None without one.
     identity: ArcSwapOption<ServerIdentity>,
     wal_segment_bytes: AtomicU64,
+    /// When something was last logged by [`Self::warn_rarely`].
+    warned_at: AtomicU64,
     /// Why there is no stream, for people.
     stream_trouble: Mutex<Option<String>>,
     /// Rung to have the stream asked for its position.
@@ -127,6 +129,7 @@ impl Shared {
             catalog_version: AtomicU64::new(0),
             identity: ArcSwapOption::empty(),
             wal_segment_bytes: AtomicU64::new(16 << 20),
+            warned_at: AtomicU64::new(0),
             stream_trouble: Mutex::default(),
             keepalive: Notify::new(),
             restart_stream: Notify::new(),
@@ -195,6 +198,16 @@ impl Shared {
 
     pub(crate) fn wal_segment_bytes(&self) -> u64 {
         self.wal_segment_bytes.load(Relaxed)
+    }
+
+    /// Logs what clients may cause as often as they like, once a second at most.
+    pub(crate) fn warn_rarely(&self, text: impl FnOnce() -> String) {
+        const SECOND: Nanos = 1_000_000_000;
+        let now = self.clock.now();
+        let last = self.warned_at.load(Relaxed);
+        if (last == 0 || now >= last + SECOND) && self.warned_at.compare_exchange(last, now, Relaxed, Relaxed).is_ok() {
+            tracing::warn!("{}", text());
+        }
     }
 
     /// Why the cache is not serving, in words; None if it is.

@@ -192,17 +192,21 @@ fn is_failed_proof(sqlstate: &str, asked: bool) -> bool {
 }
 
 /// The upstream refused, or cannot be reached; `asked`: the client's password is what it was asked with.
-fn upstream_refusal(upstream: &Upstream, error: ConnectError, asked: bool) -> Refusal {
+fn upstream_refusal(shared: &Shared, error: ConnectError, asked: bool) -> Refusal {
     match error {
         ConnectError::Refused(error) => {
             let failed = is_failed_proof(&error.code, asked);
             Refusal::Relay(error.body, failed)
         }
         ConnectError::Method(_) | ConnectError::PasswordMissing | ConnectError::Scram(_) => {
-            tracing::warn!("cannot log a client in to {upstream}: {error}");
-            Refusal::Say("28000", format!("Freshet cannot log in to the database for this user: {error}"))
+            shared.warn_rarely(|| format!("cannot log a client in to the database: {error}"));
+            Refusal::Say("28000", "Freshet cannot log in to the database for this user: its log says why".into())
         }
-        error => Refusal::Say("08006", format!("Freshet cannot reach the database at {upstream}: {error}")),
+        error => {
+            // Who has proved nothing is not told where the database is.
+            shared.warn_rarely(|| format!("cannot open a session at {}: {error}", shared.settings.upstream));
+            Refusal::Say("08006", "Freshet cannot reach the database: its log says why".into())
+        }
     }
 }
 
@@ -335,7 +339,7 @@ async fn log_in_upstream(
         if other_verifier || matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
             tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
         }
-        if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(upstream, error, false) }
+        if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(shared, error, false) }
     })
 }
 

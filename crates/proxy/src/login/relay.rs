@@ -32,7 +32,7 @@ pub(super) async fn relay(
     shared: &Arc<Shared>,
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.settings.upstream;
-    let failed = |error: ConnectError| upstream_refusal(upstream, error, false);
+    let failed = |error: ConnectError| upstream_refusal(shared, error, false);
     let mut relay = Relay::open(upstream, packet).await.map_err(failed)?;
     // Whether the client has answered a question: only then is an end of the exchange the client's merit or failure.
     let mut asked = false;
@@ -55,7 +55,7 @@ pub(super) async fn relay(
         if encrypted && client.socket().is_private() && matches!(method, CLEARTEXT | MD5 | SASL) {
             let password = Credentials::Password(ask_password(client).await?);
             let login = relay.hand_on(upstream, user, &password).await;
-            return login.map_err(|error| upstream_refusal(upstream, error, true));
+            return login.map_err(|error| upstream_refusal(shared, error, true));
         }
         if encrypted && method == CLEARTEXT {
             let message = "the database asks for the password in clear text over TLS: use TLS to Freshet too";

@@ -2,7 +2,11 @@
 //!
 //! On the hit path a request costs one `recv` and one `send`: the read buffer is larger than the request, so the
 //! partial read tells tokio that the socket is drained without a second, failing `recv`.
+//!
+//! A read buffer belongs to the worker and is lent to a session while it has something to read: most sessions of a pool
+//! are idle, and two empty buffers would be most of what they cost.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -18,10 +22,18 @@ pub(crate) const READ_BYTES_MAX: usize = 128 << 10;
 /// Bytes waiting to be written beyond which no more is produced.
 pub(crate) const WRITE_BYTES_HIGH: usize = 256 << 10;
 
+/// Unused read buffers that a worker keeps.
+const SPARE_BUFFERS_MAX: usize = 64;
+
+thread_local! {
+    /// Buffers of `READ_BYTES_MIN`, initialised. A session never leaves its thread.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Bytes received and not yet consumed.
 #[derive(Debug)]
 pub(crate) struct Input {
-    /// Initialised throughout; `start..end` is what counts.
+    /// Empty while nothing is read, initialised throughout otherwise; `start..end` is what counts.
     data: Vec<u8>,
     start: usize,
     end: usize,
@@ -29,9 +41,20 @@ pub(crate) struct Input {
 
 impl Input {
     fn holding(bytes: &[u8]) -> Self {
-        let mut data = bytes.to_vec();
-        data.resize(bytes.len().max(READ_BYTES_MIN), 0);
-        Self { data, start: 0, end: bytes.len() }
+        Self { data: bytes.to_vec(), start: 0, end: bytes.len() }
+    }
+
+    /// Gives the buffer back if nothing is in it.
+    fn lend_no_more(&mut self) {
+        if self.start == self.end && !self.data.is_empty() {
+            let data = std::mem::take(&mut self.data);
+            SPARE.with_borrow_mut(|spare| {
+                // One that has grown is not kept.
+                if data.len() == READ_BYTES_MIN && spare.len() < SPARE_BUFFERS_MAX {
+                    spare.push(data);
+                }
+            });
+        }
     }
 
     /// Takes the whole out while its messages are looked at; it must be put back.
@@ -57,13 +80,16 @@ impl Input {
 
     /// Room for a read: compacts first, then doubles up to the bound.
     fn spare(&mut self) -> &mut [u8] {
-        if self.end == self.data.len() {
+        if self.data.is_empty() {
+            let spare = SPARE.with_borrow_mut(Vec::pop);
+            self.data = spare.unwrap_or_else(|| vec![0; READ_BYTES_MIN]);
+        } else if self.end == self.data.len() {
             if self.start > 0 {
                 self.data.copy_within(self.start..self.end, 0);
                 self.end -= self.start;
                 self.start = 0;
             } else {
-                self.data.resize((self.data.len() * 2).min(READ_BYTES_MAX), 0);
+                self.data.resize((self.data.len() * 2).clamp(READ_BYTES_MIN, READ_BYTES_MAX), 0);
             }
         }
         self.data.get_mut(self.end..).unwrap_or_default()
@@ -101,9 +127,10 @@ impl Output {
     fn advance(&mut self, count: usize) {
         self.written += count;
         if self.written >= self.data.len() {
+            // Room for twice as much as was needed now: what a large answer took is not kept for ever.
+            self.data.shrink_to(self.data.len() * 2);
             self.data.clear();
             self.written = 0;
-            self.data.shrink_to(WRITE_BYTES_HIGH);
         }
     }
 }
@@ -145,10 +172,15 @@ impl Peer {
             return Poll::Pending;
         }
         let mut buffer = ReadBuf::new(self.input.spare());
-        match ready!(Pin::new(&mut self.socket).poll_read(cx, &mut buffer)) {
+        match Pin::new(&mut self.socket).poll_read(cx, &mut buffer) {
+            Poll::Pending => {
+                self.input.lend_no_more();
+                return Poll::Pending;
+            }
             // A peer that died says nothing more either; what it said before is still to be delivered.
-            Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {}
-            other => other?,
+            Poll::Ready(Err(error))
+                if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {}
+            Poll::Ready(other) => other?,
         }
         let count = buffer.filled().len();
         self.input.end += count;
