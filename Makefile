@@ -3,6 +3,7 @@
 #   make demo     a throw-away PostgreSQL, Freshet in front of it, and what that is worth     ARGS="--keep" passes options on
 #   make test     all checks and tests
 #   make check    formatting and lints alone
+#   make fuzz     the fuzz targets of all decoders, an hour each                             FUZZ_SECONDS=60
 #   make soak     the stress test against real servers, run long                              SOAK_SECONDS=600
 #   make bench    the measurements, direct and through Freshet side by side
 #   make setup    what the tests need, without running them
@@ -14,13 +15,14 @@ SHELL := /bin/bash
 CARGO ?= cargo
 ARGS ?=
 SOAK_SECONDS ?= 600
+FUZZ_SECONDS ?= 3600
 
 # Where cargo puts its output; FRESHET_BIN is the binary that the end-to-end tests start.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 export FRESHET_BIN
 
-.PHONY: demo test soak bench check setup
+.PHONY: demo test fuzz soak bench check setup
 
 setup:
 	script/setup test
@@ -31,8 +33,12 @@ demo:
 
 check:
 	$(CARGO) fmt --all --check
+	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
+# The fuzz targets run for five seconds each after their seeds, a minute in all, two at a time: that repeats every find of
+# the past and notices a target that no longer builds. `make fuzz` looks for new ones.
+#
 # The end-to-end tests come last: they drive a binary built with the fault-injection switches, which the test
 # build of the whole workspace would overwrite with one without them.
 test: export FRESHET_TEST_STRICT = 1
@@ -40,8 +46,12 @@ test: setup
 	$(MAKE) --no-print-directory check
 	python3 model/fillrace.py --fast
 	$(CARGO) test --workspace --exclude freshet-e2e --locked
+	FUZZ_SECONDS=5 script/fuzz
 	$(CARGO) build --package freshet --features fault-injection --locked
 	$(CARGO) test --package freshet-e2e --locked
+
+fuzz:
+	FUZZ_SECONDS=$(FUZZ_SECONDS) script/fuzz
 
 soak: setup
 	$(CARGO) build --package freshet --features fault-injection --locked

@@ -72,8 +72,8 @@ fn bind(frame: &[u8], body: &[u8]) {
     put_strings(&mut again, [bind.portal, bind.statement]);
     again.extend_from_slice(bind.tail);
     assert_eq!(again, body);
-    // Four bytes announce a parameter, which takes 24, and the list may be twice as long as it is full.
-    let Ok(parameters) = bounded(bind.tail.len() * 16 + 256, || Bind::parameters(bind.tail)) else { return };
+    // Four bytes announce a parameter, which takes 24; a list that grows holds three times what is in it.
+    let Ok(parameters) = bounded(bind.tail.len() * 20 + 256, || Bind::parameters(bind.tail)) else { return };
     let formats = bind.tail.first_chunk().map_or(0, |count| usize::from(u16::from_be_bytes(*count)));
     let head = 2 + formats * 2;
     let mut again = bind.tail.get(..head).unwrap_or_default().to_vec();

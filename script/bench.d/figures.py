@@ -5,6 +5,7 @@ Everything is read before and after a round and subtracted, so that the reading 
 
 import os
 import resource
+import time
 import urllib.request
 
 TICK_US = 1_000_000 / os.sysconf("SC_CLK_TCK")
@@ -46,6 +47,26 @@ def cpu_us(pid):
         except OSError:
             continue
     return total * TICK_US
+
+
+def clock_us(pid):
+    """Microseconds of processor time of one living process by its own clock, which is finer than a tick."""
+    return time.clock_gettime(~pid << 3 | 2) * 1_000_000  # as clock_getcpuclockid() makes it
+
+
+def resident_bytes(pid):
+    """Resident memory of a process and all its descendants."""
+    total = 0
+    for member in family(pid):
+        with open(f"/proc/{member}/statm") as file:
+            total += int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return total
+
+
+def proportional_bytes(pid):
+    """Proportional set size of one process: pages that it shares count in parts."""
+    with open(f"/proc/{pid}/smaps_rollup") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
 
 
 def client_cpu_us():

@@ -14,6 +14,8 @@ HOT_ROWS = 10_000
 POINT = "SELECT c FROM sbtest1 WHERE id = :id"
 # now() keeps a statement out of every cache; the rest is the point select.
 NEVER_CACHED = "SELECT c FROM sbtest1 WHERE id = :id AND now() IS NOT NULL"
+HUNDRED_ROWS = "SELECT id, pad FROM sbtest1 WHERE id BETWEEN :id AND :id + 99 AND now() IS NOT NULL"
+UPDATE = "UPDATE account SET v = v + 1 WHERE id = :id"
 # Timing each transaction costs the load program time on the same cores: one in twenty gives p95 well enough.
 SAMPLING_RATE = 0.05
 
@@ -75,6 +77,12 @@ class Pgbench:
             "point-select": [f"\\set id random(1, {HOT_ROWS})", POINT + ";"],
             "point-select-each": ["\\set id :id + 1", POINT + ";"],
             "never-cached": [f"\\set id random(1, {HOT_ROWS})", NEVER_CACHED + ";"],
+            "hundred-rows": [f"\\set id random(1, {HOT_ROWS - 99})", HUNDRED_ROWS + ";"],
+            "update": [f"\\set id random(1, {HOT_ROWS})", UPDATE + ";"],
+            "transaction": [
+                f"\\set id random(1, {HOT_ROWS})", "BEGIN;", "SELECT v FROM account WHERE id = :id;", UPDATE + ";",
+                "COMMIT;",
+            ],
             # :base moves on from round to round, so that no key is asked for twice.
             "miss": [
                 "\\set n :n + 1",

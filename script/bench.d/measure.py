@@ -153,17 +153,17 @@ def summary(cell, target, statements):
     return row
 
 
-def syscalls(bench, pgbench, workload, protocol, base, seconds=1):
-    """System calls of Freshet per statement, counted by strace on four connections; None without strace."""
+def syscalls(target, pgbench, workload, protocol, base=0, seconds=1):
+    """System calls of a proxy per statement, counted by strace on four connections; None without strace."""
     strace = shutil.which("strace")
     if strace is None:
         return None
-    output = bench.freshet.directory / "strace.txt"
-    command = [strace, "-c", "-f", "-o", output, "-p", str(bench.freshet.pid)]
+    output = target.directory / "strace.txt"
+    command = [strace, "-c", "-f", "-o", output, "-p", str(target.pid)]
     tracer = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         time.sleep(0.5)
-        outcome = pgbench.round(bench.freshet.port, workload, protocol, 4, seconds, base=base)
+        outcome = pgbench.round(target.port, workload, protocol, 4, seconds, base=base)
     finally:
         os.kill(tracer.pid, signal.SIGINT)  # detaches and writes the table
         tracer.wait(timeout=15)
@@ -173,7 +173,8 @@ def syscalls(bench, pgbench, workload, protocol, base, seconds=1):
         if match and match.group(3) != "total":
             calls[match.group(3)] = int(match.group(1))
     statements = outcome.transactions * pgbench.script(workload, protocol)[1]
-    return {"workload": workload, "protocol": protocol, "statements": statements, "calls": calls}
+    found = {"workload": workload, "protocol": protocol, "target": target.target}
+    return found | {"statements": statements, "calls": calls}
 
 
 def compare_answers(bench, count=40):

@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import measure
-from servers import POSTGRES_SETTINGS
 
 
 def machine():
@@ -29,7 +28,7 @@ def versions(postgres, freshet, tools):
     def first_line(*command):
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         lines = done.stdout.strip().splitlines()
-        return lines[0] if lines else "unknown"
+        return lines[0].removeprefix(f"{Path(command[0]).name} ") if lines else "unknown"
 
     found = {"postgresql": postgres.sql("SHOW server_version"), "freshet": first_line(freshet.binary, "--version")}
     return found | {tool.name: first_line(tool.binary, "--version") for tool in tools}
@@ -40,7 +39,7 @@ def table(header, rows):
     return "\n".join(lines + ["| " + " | ".join(str(value) for value in row) + " |" for row in rows])
 
 
-def _number(value, digits=2):
+def number(value, digits=2):
     return "" if value is None else f"{value:,.{digits}f}"
 
 
@@ -65,8 +64,8 @@ def workload_table(cells, statements):
             rows.append([
                 cell["protocol"], cell["clients"], target,
                 f"{row['tps']:,.0f} ({row['tps_min']:,.0f}–{row['tps_max']:,.0f})", ratio,
-                _number(row["average_ms"], 3), _number(row["p95_ms"], 3), _number(row["postgres_us"], 1),
-                "" if target == "direct" else _number(row["proxy_us"], 1), _number(row["client_us"], 1),
+                number(row["average_ms"], 3), number(row["p95_ms"], 3), number(row["postgres_us"], 1),
+                "" if target == "direct" else number(row["proxy_us"], 1), number(row["client_us"], 1),
                 f"{row['hit_ratio']:.2%}" if cached else "", f"{row['fills']:,.0f}" if cached else "",
             ])
     return table(HEADER, rows)
@@ -121,8 +120,8 @@ def miss_cost(cells):
                 added = through["postgres_us"] - direct["postgres_us"]
                 total = (through["postgres_us"] + through["proxy_us"]) / direct["postgres_us"]
                 rows.append([
-                    protocol, kind, _number(direct["postgres_us"], 1), f"{added:+.1f}", f"{through['proxy_us']:+.1f}",
-                    f"{total:.2f}", _number(direct["average_ms"], 3), _number(through["average_ms"], 3),
+                    protocol, kind, number(direct["postgres_us"], 1), f"{added:+.1f}", f"{through['proxy_us']:+.1f}",
+                    f"{total:.2f}", number(direct["average_ms"], 3), number(through["average_ms"], 3),
                 ])
     header = ["protocol", "", "PostgreSQL direct µs", "PostgreSQL more", "Freshet", "× direct"]
     header += ["direct avg ms", "through avg ms"]
@@ -138,7 +137,7 @@ def evictions(result):
     for what, values in (("first answer with the new value", new), ("last question answered with the old value", old)):
         figures = (measure.percentile(values, 50), measure.percentile(values, 95), max(values, default=None))
         before = sum(value <= 0 for value in values)
-        rows.append([what, len(values), *(_number(figure, 0) for figure in figures), before])
+        rows.append([what, len(values), *(number(figure, 0) for figure in figures), before])
     text = table(["µs after the commit's acknowledgement", "samples", "median", "p95", "largest", "before it"], rows)
     went_back = result["samples"]["went_back"]
     return text + (
@@ -148,20 +147,29 @@ def evictions(result):
     )
 
 
+def preamble(run):
+    """Lines on the machine, the versions and the rounds."""
+    machine_row = run["machine"]
+    settings = ", ".join(f"{name}={value}" for name, value in run["postgres_settings"].items() if "file" not in name)
+    others = run["others_cores"]
+    quiet = "" if others is None else f"; other processes took at most {others:.2f} cores in any round"
+    return [
+        f"- Machine: {machine_row['cores']} cores, {machine_row['processor']}, {machine_row['memory_gib']} GiB, "
+        f"Linux {machine_row['kernel']}; load average at the start {machine_row['load_average_at_start']:.2f}{quiet}"
+        + (" (**not a quiet machine**)" if others and others > 0.2 else ""),
+        "- Versions: " + ", ".join(f"{name} {value}" for name, value in run["versions"].items()),
+        f"- PostgreSQL: {settings}",
+        f"- Rounds: {run['rounds']} of {run['seconds']} s for each target",
+    ]
+
+
 def markdown(run):
     """The whole report."""
     parts = [f"# First slice: measurements\n\nCommand: `{run['command']}`. "
              "All targets in one run, in short rounds that take turns; load program and servers share the cores."]
-    machine_row = run["machine"]
     parts.append("\n".join(
-        [f"- Machine: {machine_row['cores']} cores, {machine_row['processor']}, {machine_row['memory_gib']} GiB, "
-         f"Linux {machine_row['kernel']}; load average at the start {machine_row['load_average_at_start']:.2f}; "
-         f"other processes took at most {run['others_cores']:.2f} cores in any round"
-         + (" (**not a quiet machine**)" if run["others_cores"] > 0.2 else "")]
-        + ["- Versions: " + ", ".join(f"{name} {value}" for name, value in run["versions"].items())]
-        + ["- PostgreSQL: " + ", ".join(f"{name}={value}" for name, value in POSTGRES_SETTINGS.items())]
+        preamble(run)
         + [f"- Data: {run['titles']:,} titles, {run['once']:,} rows read once, 10,000 rows for the point selects"]
-        + [f"- Rounds: {run['rounds']} of {run['seconds']} s for each target"]
         + ["- µs/query: user and system time of the server's processes from /proc, less what connecting and the "
            "first transaction cost; transactions/s: mean and the range over the rounds; p95 of pgbench from 1 in 20"]
         + [f"- Answers of title-5 through Freshet compared with the database's: {count}, wrong: {wrong}"
@@ -210,8 +218,8 @@ def syscall_table(counted):
     return table(["call"] + [f"{KINDS[one['workload']]}, {one['protocol']}" for one in counted], rows)
 
 
-def write(run, output):
+def write(run, text, output):
     output = Path(output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    output.with_suffix(".md").write_text(markdown(run))
+    output.with_suffix(".md").write_text(text)
     output.with_suffix(".json").write_text(json.dumps(run, indent=1, default=str) + "\n")

@@ -94,6 +94,19 @@ CHECKPOINT;
 """
 
 
+# What is only passed on, or logged in for: sysbench's table and one that is written to. The role has a password; the
+# account of the servers themselves has none.
+DROP_IN = """
+CREATE TABLE sbtest1 (id integer PRIMARY KEY, k integer NOT NULL, c char(120) NOT NULL, pad char(60) NOT NULL);
+INSERT INTO sbtest1 SELECT n, n, lpad(n::text, 119, '#'), lpad(n::text, 59, '-') FROM generate_series(1, %(rows)d) AS n;
+CREATE TABLE account (id integer PRIMARY KEY, v bigint NOT NULL) WITH (fillfactor = 50);
+INSERT INTO account SELECT n, 0 FROM generate_series(1, %(rows)d) AS n;
+CREATE ROLE %(role)s LOGIN PASSWORD '%(password)s';
+VACUUM ANALYZE;
+CHECKPOINT;
+"""
+
+
 def statements(titles, once):
     """SQL that makes and fills all tables, for `titles` rows of title and `once` rows of once."""
     # `%` is SQL's remainder where it stands alone between spaces; names in brackets are ours.

@@ -1,5 +1,6 @@
 """The servers under measurement: each started here, on a private port, in a temporary directory, ended by its pid."""
 
+import contextlib
 import os
 import pwd
 import shutil
@@ -57,6 +58,14 @@ def server_account():
     return {}
 
 
+def keep_secret(path):
+    """The file becomes the servers' own, as they want it."""
+    path.chmod(0o600)
+    account = server_account()
+    if account:
+        shutil.chown(path, account["user"], account["group"])
+
+
 class Server:
     """A child process with a log file. `target` names it in the tables; `port` is where its clients connect."""
 
@@ -70,7 +79,7 @@ class Server:
         self.process = None
 
     def spawn(self, command, **options):
-        with open(self.directory / f"{self.target}.log", "wb") as log:
+        with open(self.log, "wb") as log:
             # A session of its own: Ctrl-C reaches this script alone, which then stops the servers in order.
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, **options
@@ -80,6 +89,13 @@ class Server:
     def pid(self):
         return self.process.pid
 
+    @property
+    def log(self):
+        return self._file("log")
+
+    def _file(self, ending):
+        return self.directory / f"{self.target.replace(' ', '-')}.{ending}"
+
     def wait_ready(self, ready):
         for _ in range(READY_SECONDS_MAX * 20):
             if self.process.poll() is not None:
@@ -87,8 +103,7 @@ class Server:
             if ready():
                 return
             time.sleep(0.05)
-        log = (self.directory / f"{self.target}.log").read_text(errors="replace")
-        raise RuntimeError(f"{self.target} did not start:\n{log[-3000:]}")
+        raise RuntimeError(f"{self.target} did not start:\n{self.log.read_text(errors='replace')[-3000:]}")
 
     def accepts(self):
         try:
@@ -109,9 +124,39 @@ class Server:
                 continue
 
 
+@contextlib.contextmanager
+def started(running, makers, skipped):
+    """Starts servers for a while. Those of others that cannot be had are left out, with the reason in `skipped`.
+
+    A maker is a function, since a missing program is known only when its server is made.
+    """
+    made, ready = [], []
+    try:
+        for make in makers:
+            try:
+                made.append(make())
+                running.append(made[-1])  # where a second Ctrl-C ends the stopping below, what is left is stopped there
+                made[-1].start()
+                ready.append(made[-1])
+            except Missing as missing:
+                skipped.append(str(missing))
+            except RuntimeError as error:
+                if isinstance(made[-1], Freshet):
+                    raise
+                skipped.append(str(error).strip())
+        yield ready
+    finally:
+        for server in reversed(made):
+            server.stop()
+
+
 class Postgres(Server):
     target = "direct"
     stop_signal = signal.SIGINT  # fast shutdown: does not wait for clients
+
+    def __init__(self, directory, settings=None, hba=None):
+        super().__init__(directory)
+        self.settings, self.hba = POSTGRES_SETTINGS | (settings or {}), hba
 
     def start(self):
         account = server_account()
@@ -124,9 +169,11 @@ class Postgres(Server):
             + ["--no-sync"],
             check=True, stdout=subprocess.DEVNULL, cwd="/", **account,
         )
-        settings = POSTGRES_SETTINGS | {"port": str(self.port), "unix_socket_directories": str(data)}
+        settings = self.settings | {"port": str(self.port), "unix_socket_directories": str(data)}
         with open(data / "postgresql.conf", "a") as file:
             file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        if self.hba:
+            (data / "pg_hba.conf").write_text(self.hba)
         self.spawn([POSTGRES_BIN / "postgres", "-D", data], cwd="/", **account)
         ready = [POSTGRES_BIN / "pg_isready", "-q", "-h", "127.0.0.1", "-p", str(self.port)]
         self.wait_ready(lambda: subprocess.run(ready, check=False).returncode == 0)
@@ -140,19 +187,17 @@ class Postgres(Server):
 
 
 class Freshet(Server):
-    target = "freshet"
-
-    def __init__(self, directory, binary, upstream, memory="512MiB"):
+    def __init__(self, directory, binary, upstream, memory="512MiB", target="freshet", sslmode="disable", options=()):
         super().__init__(directory)
-        self.binary, self.upstream, self.memory = binary, upstream, memory
+        self.target, self.binary, self.memory, self.options = target, binary, memory, options
+        self.upstream = f"postgres://postgres@127.0.0.1:{upstream.port}/postgres?sslmode={sslmode}"
         self.http = free_port()
         self.metrics_url = f"http://127.0.0.1:{self.http}/metrics"
 
     def start(self):
-        self.spawn(
-            [self.binary, "serve", "--upstream", f"postgres://postgres@127.0.0.1:{self.upstream.port}/postgres"]
-            + ["--listen", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{self.http}", "--memory", self.memory]
-        )
+        addresses = ["--listen", f"127.0.0.1:{self.port}", "--http", f"127.0.0.1:{self.http}"]
+        command = [self.binary, "serve", "--upstream", self.upstream, *addresses, "--memory", self.memory]
+        self.spawn([*command, *self.options])
         self.wait_ready(self.healthy)
 
     def healthy(self):
@@ -164,23 +209,54 @@ class Freshet(Server):
 
 
 class PgBouncer(Server):
-    """Session pooling, since version 1.18 keeps prepared statements in no other mode."""
+    """Session pooling if not told otherwise, since version 1.18 keeps prepared statements in no other mode.
+
+    `account` is the user of its upstream connections; None: the client's own.
+    """
 
     target = "pgbouncer"
 
-    def __init__(self, directory, upstream):
+    def __init__(self, directory, upstream, target="pgbouncer", account="postgres", **settings):
         super().__init__(directory)
-        self.binary, self.upstream = find("pgbouncer", "PGBOUNCER_BIN"), upstream
+        self.binary, self.upstream, self.target = find("pgbouncer", "PGBOUNCER_BIN"), upstream, target
+        self.account, self.settings = account, settings
 
     def start(self):
-        settings = self.directory / "pgbouncer.ini"
-        settings.write_text(
-            f"[databases]\npostgres = host=127.0.0.1 port={self.upstream.port} dbname=postgres user=postgres\n"
-            f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {self.port}\nunix_socket_dir =\nauth_type = any\n"
-            "pool_mode = session\nmax_client_conn = 200\ndefault_pool_size = 100\n"
-            "ignore_startup_parameters = extra_float_digits\nlog_connections = 0\nlog_disconnections = 0\n"
+        settings = {
+            "listen_addr": "127.0.0.1", "listen_port": self.port, "unix_socket_dir": "", "auth_type": "any",
+            "pool_mode": "session", "max_client_conn": 200, "default_pool_size": 100,
+            "ignore_startup_parameters": "extra_float_digits", "log_connections": 0, "log_disconnections": 0,
+            "server_tls_sslmode": "disable",
+        } | self.settings
+        user = f" user={self.account}" if self.account else ""
+        lines = [
+            "[databases]", f"postgres = host=127.0.0.1 port={self.upstream.port} dbname=postgres{user}", "[pgbouncer]",
+            *(f"{name} = {value}" for name, value in settings.items()),
+        ]
+        file = self._file("ini")
+        file.write_text("\n".join(lines) + "\n")
+        self.spawn([self.binary, "-q", file], cwd="/", **server_account())
+        self.wait_ready(self.accepts)
+
+
+class HAProxy(Server):
+    """Forwards bytes between sockets and reads none of them."""
+
+    target = "haproxy"
+    threads = 2
+
+    def __init__(self, directory, upstream):
+        super().__init__(directory)
+        self.binary, self.upstream = find("haproxy", "HAPROXY_BIN"), upstream
+
+    def start(self):
+        file = self._file("cfg")
+        file.write_text(
+            f"global\n  nbthread {self.threads}\n  maxconn 4000\n"
+            "defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 10m\n  timeout server 10m\n"
+            f"listen postgres\n  bind 127.0.0.1:{self.port}\n  server upstream 127.0.0.1:{self.upstream.port}\n"
         )
-        self.spawn([self.binary, "-q", settings], cwd="/", **server_account())
+        self.spawn([self.binary, "-db", "-f", file], cwd="/", **server_account())
         self.wait_ready(self.accepts)
 
 

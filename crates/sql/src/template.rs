@@ -38,7 +38,7 @@ pub enum Effect {
     /// `SET`, `RESET`, `set_config`.
     Settings,
     /// It may change the catalogue and all that [`Self::Write`] and [`Self::Settings`] may, but ends no prepared
-    /// statement by itself: DDL, ANALYZE, LISTEN, DO, CALL …
+    /// statement by itself: DDL, ANALYZE, DO, CALL …
     Definition,
     /// Everything else and everything not understood: also prepared statements may be gone.
     Forgets,
@@ -178,13 +178,15 @@ impl Template {
                 Effect::Write
             }
             // PREPARE ends no other statement; reading its constants may run anything.
-            (_, "declare" | "fetch" | "move" | "close" | "explain" | "prepare") => Effect::Write,
+            (_, "declare" | "fetch" | "move" | "close" | "explain" | "prepare" | "listen" | "unlisten") => {
+                Effect::Write
+            }
             (_, "set" | "reset") => Effect::Settings,
             (_, "show") => Effect::Pure,
             (
                 _,
                 "create" | "alter" | "drop" | "grant" | "revoke" | "comment" | "analyze" | "vacuum" | "reindex"
-                | "refresh" | "cluster" | "listen" | "unlisten" | "checkpoint" | "reassign" | "do" | "call",
+                | "refresh" | "cluster" | "checkpoint" | "reassign" | "do" | "call",
             ) => Effect::Definition,
             _ => Effect::Forgets,
         };
@@ -266,6 +268,7 @@ fn together(a: Effect, b: Effect) -> Effect {
         (Effect::Pure, other) | (other, Effect::Pure) => other,
         (a, b) if a == b => a,
         (Effect::Forgets, _) | (_, Effect::Forgets) => Effect::Forgets,
+        (Effect::Write | Effect::Settings, Effect::Write | Effect::Settings) => Effect::Settings,
         _ => Effect::Definition,
     }
 }

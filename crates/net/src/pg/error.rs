@@ -81,6 +81,9 @@ pub enum ConnectError {
     /// The server wants a method that is not supported.
     #[error("the upstream asks for {0}, which is not supported")]
     Method(String),
+    /// `channel_binding` requires what the server does not ask for.
+    #[error("channel binding is required, but the upstream asks for a login without it")]
+    NotBound,
     /// SCRAM failed: usually because the server could not prove that it knows the password.
     #[error("SCRAM-SHA-256 with the upstream failed: {0}")]
     Scram(#[from] ScramError),

@@ -299,7 +299,7 @@ fn answer(body: &[u8], step: Step, who: &Who<'_>) -> Result<(Step, Option<Vec<u8
     // With channel_binding=require nothing but SCRAM-SHA-256-PLUS may let us in.
     let bound = who.binding != ChannelBinding::Require || matches!(step, Step::ScramDone);
     match (method, step) {
-        (0 | 3 | 5, _) if !bound => Err(ConnectError::Method("no channel binding".into())),
+        (0 | 3 | 5, _) if !bound => Err(ConnectError::NotBound),
         (0, Step::Plain | Step::ScramDone) => Ok((Step::Accepted, None)),
         (3, Step::Plain) => match who.credentials {
             Credentials::Password(password) => Ok((Step::Plain, Some(cstring(password.expose())))),

@@ -200,12 +200,18 @@ fn upstream_refusal(shared: &Shared, error: ConnectError, asked: bool) -> Refusa
         }
         ConnectError::Method(_) | ConnectError::PasswordMissing | ConnectError::Scram(_) => {
             shared.warn_rarely(|| format!("cannot log a client in to the database: {error}"));
-            Refusal::Say("28000", "Freshet cannot log in to the database for this user: its log says why".into())
+            Refusal::Say("28000", format!("Freshet cannot log in to the database for this user: {error}"))
         }
         error => {
-            // Who has proved nothing is not told where the database is.
             shared.warn_rarely(|| format!("cannot open a session at {}: {error}", shared.settings.upstream));
-            Refusal::Say("08006", "Freshet cannot reach the database: its log says why".into())
+            Refusal::Say(
+                "08006",
+                match error {
+                    // Who has proved nothing is not told where the database is.
+                    ConnectError::Tcp(_) | ConnectError::NotWanted(_) => "Freshet cannot reach the database".into(),
+                    error => format!("Freshet cannot reach the database: {error}"),
+                },
+            )
         }
     }
 }

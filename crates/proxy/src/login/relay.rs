@@ -10,6 +10,7 @@ use std::sync::Arc;
 use freshet_net::pg::scram::SCRAM_PLUS;
 use freshet_net::pg::secret::{Credentials, Secret};
 use freshet_net::pg::{ConnectError, Relay, SessionLogin};
+use freshet_net::tls::ChannelBinding;
 use freshet_wire::pg::backend;
 use freshet_wire::reader::Reader;
 
@@ -49,10 +50,17 @@ pub(super) async fn relay(
         }
         let malformed = |_| Refusal::Say("08006", "the database sent a malformed message".into());
         let method = Reader::new(body).u32("authentication method").map_err(malformed)?;
+        let hands_on = encrypted && client.socket().is_private() && matches!(method, CLEARTEXT | MD5 | SASL);
+        let required = upstream.conninfo().tls.channel_binding == ChannelBinding::Require;
+        if required && !(hands_on && method == SASL) {
+            let message = "channel binding is required with the database, and this login cannot have it: it takes \
+                           SCRAM-SHA-256-PLUS there and TLS on both legs";
+            return Err(Refusal::Say("28000", message.into()));
+        }
         if method == OK {
             return if asked || !vouches { Ok(relay.into_session()) } else { Err(lent_identity()) };
         }
-        if encrypted && client.socket().is_private() && matches!(method, CLEARTEXT | MD5 | SASL) {
+        if hands_on {
             let password = Credentials::Password(ask_password(client).await?);
             let login = relay.hand_on(upstream, user, &password).await;
             return login.map_err(|error| upstream_refusal(shared, error, true));

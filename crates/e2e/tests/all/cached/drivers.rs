@@ -1,7 +1,5 @@
-//! Ordinary drivers, as applications use them: tokio-postgres and psycopg 3.
+//! An ordinary driver as applications use it: tokio-postgres. Others are in `clients`.
 
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,7 +8,7 @@ use tokio_postgres::types::Type;
 use super::SCHEMA;
 use crate::support::{Pair, Version, connect, on_both};
 
-on_both!(tokio_postgres, tokio_postgres_pipelines, psycopg);
+on_both!(tokio_postgres, tokio_postgres_pipelines);
 
 fn runtime() -> Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
@@ -104,25 +102,4 @@ async fn all<T, E>(futures: Vec<impl Future<Output = Result<T, E>>>) -> Result<V
         std::task::Poll::Ready(Ok(done.iter_mut().filter_map(Option::take).collect()))
     })
     .await
-}
-
-fn psycopg(version: Version) -> Result<()> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let python = root.join("../../.testbed/venv/bin/python");
-    if !python.exists() {
-        let strict = std::env::var_os("FRESHET_TEST_STRICT").is_some();
-        ensure!(!strict, "no psycopg: run script/setup test");
-        eprintln!("left out: no psycopg; run script/setup test");
-        return Ok(());
-    }
-    let pair = Pair::new(version, SCHEMA)?;
-    let url = format!("postgresql://{}:{}@{}/{}", pair.login().user, "freshet", pair.address(), pair.login().database);
-    let output = Command::new(python).arg(root.join("tests/all/cached/psycopg_session.py")).arg(url).output()?;
-    let printed = [output.stdout, output.stderr].concat();
-    ensure!(output.status.success(), "psycopg:\n{}", String::from_utf8_lossy(&printed));
-    if pair.freshet.is_there() {
-        let hits = pair.freshet.metrics()?.hits();
-        ensure!(hits > 20, "{hits} hits");
-    }
-    Ok(())
 }

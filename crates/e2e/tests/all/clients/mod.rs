@@ -98,6 +98,11 @@ fn same(pair: &Pair, schema: &str, hits: u64, session: impl Fn(Way<'_>) -> Resul
     bail!("{seen} hits in the last of {RUNS_MAX} runs, not {hits}")
 }
 
+/// The lines that are compared.
+fn lines(printed: &str, wanted: impl Fn(&str) -> bool) -> String {
+    printed.split_inclusive('\n').filter(|line| wanted(line)).collect()
+}
+
 /// Fails with the first line that differs.
 fn ensure_same(direct: &str, through: &str) -> Result<()> {
     let (mut direct_lines, mut through_lines) = (direct.lines(), through.lines());

@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use freshet_testbed::Settings;
 
-use super::{SCHEMA, left_out, output_of, same};
+use super::{SCHEMA, Way, left_out, lines, output_of, same};
 use crate::support::{Database, Pair, Version, on_both};
 
 on_both!(psycopg3, psycopg2, asyncpg, habits, sqlalchemy_psycopg, sqlalchemy_psycopg2, sqlalchemy_asyncpg);
@@ -48,10 +48,15 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/clients/python")
 }
 
-/// The interpreter with all packages, or None where `script/setup` has not been run.
+/// Where `script/setup` puts what it installs.
+fn testbed() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.testbed")
+}
+
+/// The interpreter, if it has all packages in the versions that are asked for now.
 fn interpreter() -> Option<PathBuf> {
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.testbed/venv/bin/python");
-    python.exists().then_some(python)
+    let installed = std::fs::read_to_string(testbed().join("venv/requirements.txt")).ok()?;
+    (installed == include_str!("python/requirements.txt")).then(|| testbed().join("venv/bin/python"))
 }
 
 /// Runs a session's script both ways.
@@ -64,4 +69,46 @@ fn script(database: Database, name: &str, arguments: &[&str]) -> Result<()> {
         command.arg("-B").arg(&script).args(arguments);
         output_of(&command, 0)
     })
+}
+
+/// What is tested of Django's own database layer. Version 15, since the one of version 18 comes without some extensions
+/// and collations that these tests use.
+#[rustfmt::skip]
+const DJANGO_LABELS: &[&str] = &[
+    "backends", "basic", "bulk_create", "introspection", "many_to_many", "postgres_tests", "queries", "schema",
+    "select_for_update", "transactions",
+];
+/// What is tested again with repeated reads, outside of transactions; see `python/repeating`.
+const REPEATED_LABELS: &[&str] = &["aggregation", "basic", "many_to_many"];
+
+#[test]
+fn django() -> Result<()> {
+    let (Some(python), Some(suite)) = (interpreter(), django_suite()?) else { return left_out("Django's tests") };
+    let settings = Settings { initdb: vec!["--locale=C.UTF-8".into()], ..Settings::default() };
+    let pair = Pair::over(Database::create(Version::V15.start(&settings)?)?, "", &[])?;
+    let run = |way: Way<'_>, labels: &[&str], repeat: bool| {
+        // The second database that some tests want, passed through by Freshet.
+        let other = format!("{}_other", pair.database.name);
+        pair.database.run(&format!("drop database if exists {other}"))?;
+        pair.database.run(&format!("create database {other}"))?;
+        let mut tests = way.command(&python);
+        tests.arg("-B").arg(suite.join("runtests.py")).args(["--settings=django_settings", "--parallel=1"]);
+        tests.args(["--keepdb", "--noinput", "--verbosity=2"]).args(labels).current_dir(&suite);
+        tests.env("PYTHONPATH", folder());
+        if repeat {
+            tests.env("REPEAT_READS", "1");
+        }
+        let printed = output_of(&tests, 0)?;
+        // Each test with its outcome.
+        Ok(lines(&printed, |line| line.contains(" ... ")))
+    };
+    same(&pair, "", 0, |way| run(way, DJANGO_LABELS, false))?;
+    same(&pair, "", 200, |way| run(way, REPEATED_LABELS, true))
+}
+
+/// The folder with the tests of the Django that is installed.
+fn django_suite() -> Result<Option<PathBuf>> {
+    let pin = include_str!("python/requirements.txt").lines().find_map(|line| line.strip_prefix("Django=="));
+    let suite = testbed().join(format!("django-{}/tests", pin.context("Django is not pinned")?));
+    Ok(suite.is_dir().then_some(suite))
 }

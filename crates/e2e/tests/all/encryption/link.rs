@@ -12,7 +12,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::Builder;
+use tokio::sync::oneshot::{Sender, channel};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use super::workshop::Authority;
@@ -60,22 +61,15 @@ pub(super) fn localhost() -> ServerName<'static> {
 /// Plain on this side, TLS on the other.
 pub(super) struct Link {
     pub(super) address: SocketAddr,
-    _runtime: Runtime,
+    _stop: Sender<()>,
 }
 
 impl Link {
     pub(super) fn to(target: SocketAddr, negotiation: Negotiation, trust: &Trust) -> Result<Self> {
         let protocols: &[&[u8]] = if negotiation == Negotiation::Direct { &[b"postgresql"] } else { &[] };
         let connector = TlsConnector::from(trust.offering(protocols));
-        let runtime = runtime()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-        let address = listener.local_addr()?;
-        runtime.spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, target, negotiation, connector.clone()));
-            }
-        });
-        Ok(Self { address, _runtime: runtime })
+        let (address, stop) = listen(move |client| carry(client, target, negotiation, connector.clone()))?;
+        Ok(Self { address, _stop: stop })
     }
 }
 
@@ -101,7 +95,7 @@ async fn carry(
 /// TLS on this side, plain on the other: what stands before many servers.
 pub(super) struct Terminator {
     pub(super) address: SocketAddr,
-    _runtime: Runtime,
+    _stop: Sender<()>,
 }
 
 impl Terminator {
@@ -113,15 +107,8 @@ impl Terminator {
         let mut config = builder.with_no_client_auth().with_single_cert(chain, key)?;
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let runtime = runtime()?;
-        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
-        let address = listener.local_addr()?;
-        runtime.spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(unwrap_tls(client, target, negotiation, acceptor.clone()));
-            }
-        });
-        Ok(Self { address, _runtime: runtime })
+        let (address, stop) = listen(move |client| unwrap_tls(client, target, negotiation, acceptor.clone()))?;
+        Ok(Self { address, _stop: stop })
     }
 }
 
@@ -145,9 +132,30 @@ async fn unwrap_tls(
     Ok(())
 }
 
-fn runtime() -> Result<Runtime> {
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().context("runtime")?;
-    Ok(runtime)
+/// Accepts connections on a thread of its own until the sender is dropped, and then ends them all.
+fn listen<F, R>(serve: F) -> Result<(SocketAddr, Sender<()>)>
+where
+    F: Fn(TcpStream) -> R + Send + 'static,
+    R: Future<Output = Result<()>> + 'static,
+{
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let (stop, stopped) = channel();
+    let runtime = Builder::new_current_thread().enable_all().build().context("runtime")?;
+    std::thread::spawn(move || {
+        let accept = async move {
+            let listener = TcpListener::from_std(listener).expect("a listener");
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::task::spawn_local(serve(client));
+            }
+        };
+        let both = async {
+            tokio::select! { () = accept => {}, _ = stopped => {} }
+        };
+        tokio::task::LocalSet::new().block_on(&runtime, both);
+    });
+    Ok((address, stop))
 }
 
 /// How long a client waits here for what has to come.

@@ -5,6 +5,7 @@
 //! terminator (see `link`) stands before it, as at most cloud providers.
 
 mod client_certificates;
+mod endings;
 mod handshakes;
 mod link;
 mod programs;
@@ -19,7 +20,7 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 use freshet_testbed::Tls;
 
-use crate::support::{Database, Freshet, RawClient, Version};
+use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually};
 use link::{Link, Negotiation, Trust};
 use workshop::{Authority, Workshop};
 
@@ -37,14 +38,18 @@ struct Front {
 }
 
 impl Front {
-    /// Certificate for `localhost`, with further options of `freshet serve`.
+    /// With a certificate for `localhost` and further options of `freshet serve`.
     fn start(version: Version, options: &[&str]) -> Result<Self> {
+        Self::over(Database::shared(version)?, options)
+    }
+
+    fn over(database: Database, options: &[&str]) -> Result<Self> {
         let workshop = Workshop::open()?;
         let authority = workshop.authority("ca")?;
         let tls = workshop.leaf("freshet", &["localhost"], &authority)?;
-        let database = Database::shared(version)?;
         database.run(SCHEMA)?;
-        let options: Vec<String> = tls_options(&tls).into_iter().chain(options.iter().map(ToString::to_string)).collect();
+        let options: Vec<String> =
+            tls_options(&tls).into_iter().chain(options.iter().map(ToString::to_string)).collect();
         let options: Vec<_> = options.iter().map(String::as_str).collect();
         let freshet = Freshet::start(&database, &options)?;
         Ok(Self { freshet, database, authority, workshop })
@@ -77,4 +82,18 @@ fn serves(address: SocketAddr, database: &Database) -> Result<()> {
     let title = client.value(READ)?;
     ensure!(title == "film 1", "{title}");
     Ok(())
+}
+
+/// Starts a Freshet, or returns what it says instead.
+fn started(direct: SocketAddr, upstream: &str, options: &[&str]) -> std::result::Result<Freshet, String> {
+    eventually(PATIENCE, || match Freshet::start_unready(direct, upstream, options) {
+        Ok(freshet) => Ok(Ok(freshet)),
+        Err(error) => {
+            let text = format!("{error:#}");
+            // Its end was seen before its last words.
+            ensure!(text.ends_with('\n') && !text.ends_with("log:\n"), "{text}");
+            Ok(Err(text))
+        }
+    })
+    .unwrap_or_else(|error| Err(format!("{error:#}")))
 }

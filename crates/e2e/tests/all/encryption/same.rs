@@ -1,14 +1,13 @@
 //! Over TLS the same conversations, frame by frame, and as many hits.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, Result, ensure};
-use freshet_testbed::{Server, Settings};
+use freshet_testbed::Settings;
 
 use super::link::{Link, Negotiation, Trust};
-use super::workshop::{Authority, Workshop};
-use super::{Front, READ, SCHEMA};
+use super::workshop::Workshop;
+use super::{Front, READ};
 use crate::support::frames::{self, copy_data, copy_done, query, sync, unnamed};
 use crate::support::{Database, Message, PATIENCE, RawClient, Version, ensure_same, eventually, on_both, rest};
 
@@ -23,12 +22,14 @@ const CONVERSATIONS: [(&str, u64, Conversation); 6] = [
         c.query("select id, title from film where id < 20 order by id")?;
         c.query("select 1/0").map(drop)
     }),
-    ("extended", 1, |c| c.exchange(&[unnamed("select title from film where id = $1", &["7"]), sync()].concat(), 1).map(drop)),
+    ("extended", 1, |c| {
+        c.exchange(&[unnamed("select title from film where id = $1", &["7"]), sync()].concat(), 1).map(drop)
+    }),
     ("pipeline", 1, |c| {
         let by_id = |id| [unnamed("select title from film where id = $1", &[id]), sync()].concat();
         c.exchange(&[by_id("3"), by_id("nothing"), by_id("5"), query(READ)].concat(), 4).map(drop)
     }),
-    ("large", 1, |c| c.query("select repeat(title, 100000) from film where id < 60").map(drop)),
+    ("large", 1, |c| c.query("select repeat(title, 2000) from film where id < 60").map(drop)),
     ("copy", 0, |c| {
         c.run("begin")?;
         c.send(&query("copy log from stdin"))?;
@@ -44,14 +45,90 @@ const CONVERSATIONS: [(&str, u64, Conversation); 6] = [
     }),
 ];
 
-/// PostgreSQL with TLS, which version 18 here has not.
-fn encrypted() -> Result<(Arc<Server>, Authority)> {
-    static SERVER: OnceLock<Arc<Server>> = OnceLock::new();
-    static WORKSHOP: OnceLock<(Workshop, std::path::PathBuf)> = OnceLock::new();
-    let _ = (&SERVER, &WORKSHOP);
+/// Where the conversations are held: directly (over TLS where the server can), and through Freshet.
+struct Ways {
+    front: Front,
+    direct: SocketAddr,
+    /// By SSLRequest and at once.
+    through: [SocketAddr; 2],
+    _links: Vec<Link>,
+}
+
+fn ways(version: Version) -> Result<Option<Ways>> {
     let workshop = Workshop::open()?;
-    let authority = workshop.authority("server")?;
-    let tls = workshop.leaf("server", &["localhost"], &authority)?;
-    let server = Version::V15.start(&Settings::default().with_tls(tls))?;
-    Ok((server, authority))
+    let authority = workshop.authority("ca")?;
+    let database = match version {
+        Version::V15 => {
+            let tls = workshop.leaf("server", &["localhost"], &authority)?;
+            Database::create(version.start(&Settings::default().with_tls(tls))?)?
+        }
+        Version::V18 => Database::shared(version)?,
+    };
+    let front = Front::over(database, &[])?;
+    if front.is_absent() {
+        return Ok(None);
+    }
+    let mut links = vec![front.link(Negotiation::Request)?, front.link(Negotiation::Direct)?];
+    let through = [0, 1].map(|i: usize| links[i].address);
+    let mut direct = front.database.address();
+    if version == Version::V15 {
+        links.push(Link::to(direct, Negotiation::Request, &Trust::authority(&authority)?)?);
+        direct = links[2].address;
+    }
+    Ok(Some(Ways { front, direct, through, _links: links }))
+}
+
+fn hold(address: SocketAddr, database: &Database, conversation: Conversation) -> Result<Vec<Message>> {
+    let mut client = RawClient::login(address, database.login())?;
+    // The login was answered by the server, so the first read may have to wait for the change stream.
+    rest();
+    conversation(&mut client)?;
+    Ok(client.heard)
+}
+
+fn conversations(version: Version) -> Result<()> {
+    let Some(ways) = ways(version)? else { return Ok(()) };
+    let database = &ways.front.database;
+    for (name, hits, conversation) in CONVERSATIONS {
+        let direct = hold(ways.direct, database, conversation).with_context(|| format!("{name}, directly"))?;
+        for address in ways.through {
+            eventually(PATIENCE, || {
+                let before = ways.front.freshet.metrics()?;
+                let through = hold(address, database, conversation).with_context(|| format!("{name}, by TLS"))?;
+                // A difference is not mended by trying again.
+                ensure_same(&direct, &through).unwrap_or_else(|error| panic!("{name}: {error:#}"));
+                let after = ways.front.freshet.metrics()?;
+                let hit = after.hits() - before.hits();
+                ensure!(hit >= hits, "{name}: {hit} hits, not {hits}; {:?}", after.passed_since(&before));
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Over TLS and plain, for a session over TLS and a plain one.
+fn cancel_requests(version: Version) -> Result<()> {
+    let Some(ways) = ways(version)? else { return Ok(()) };
+    let plain = ways.front.freshet.address;
+    for session in [plain, ways.through[0], ways.through[1]] {
+        for canceller in [plain, ways.through[0], ways.through[1]] {
+            let mut client = RawClient::login(session, ways.front.database.login())?;
+            client.send(&query("select pg_sleep(60)"))?;
+            let pid = u32::from_be_bytes(*client.key_data.first_chunk().context("BackendKeyData")?);
+            eventually(PATIENCE, || {
+                let mut other = ways.front.database.connect()?;
+                let sleeps = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
+                ensure!(other.value(sleeps)? == "1", "process {pid} does not sleep yet");
+                Ok(())
+            })?;
+            let mut cancel = RawClient::open(canceller)?;
+            cancel.send(&frames::cancel(&client.key_data))?;
+            ensure!(cancel.bytes_to_end()?.is_empty(), "a cancel request is not answered");
+            let messages = client.until(b'Z')?;
+            let error = messages.iter().find(|message| message.tag == b'E').context("no error")?;
+            ensure!(error.field(b'C').as_deref() == Some("57014"), "{error:?}");
+        }
+    }
+    Ok(())
 }

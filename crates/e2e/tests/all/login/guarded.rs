@@ -8,12 +8,15 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use freshet_testbed::{Server, Settings};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::support::{Database, Freshet, Message, Version};
+
+const MANUAL: &str = include_str!("../../../../../docs/authentication.md");
 
 /// The only server of its version that these tests start without TLS.
 fn server(version: Version) -> Arc<Server> {
@@ -23,7 +26,8 @@ fn server(version: Version) -> Arc<Server> {
 
 /// `md5` in pg_hba.conf means SCRAM for a role whose verifier is of that kind.
 pub(super) fn settings() -> Settings {
-    Settings::default().with_hba("host all postgres 127.0.0.1/32 trust").with_hba("host all all 127.0.0.0/8 md5")
+    let lines = ["host all,replication postgres 127.0.0.1/32 trust", "host all,replication all 127.0.0.0/8 md5"];
+    lines.into_iter().fold(Settings::default(), Settings::with_hba)
 }
 
 /// What a verifier is derived for.
@@ -109,18 +113,18 @@ impl Guarded {
         path.into_os_string().into_string().ok().context("a path in UTF-8")
     }
 
-    /// A service account that is no superuser, and the function that it looks verifiers up with; its URL.
+    /// Where [`Self::write`] puts its files.
+    pub(super) fn directory(&self) -> &str {
+        self.directory.to_str().expect("a path in UTF-8")
+    }
+
+    /// A service account that is no superuser, and the function that it looks verifiers up with, as the manual
+    /// defines it; its URL.
     pub(super) fn service_account(&self) -> Result<String> {
         let name = self.role("service", Kind::Scram, "service secret")?;
-        self.database.run(&format!(
-            "create schema freshet;
-             create function freshet.user_lookup(name text, out usename name, out passwd text) returns setof record
-                 language sql stable security definer set search_path = pg_catalog
-                 as 'select rolname, rolpassword from pg_authid where rolname = $1';
-             revoke all on function freshet.user_lookup from public;
-             grant usage on schema freshet to \"{name}\";
-             grant execute on function freshet.user_lookup to \"{name}\""
-        ))?;
+        let sql = MANUAL.split("```").find_map(|block| block.strip_prefix("sql\n")).context("no SQL in the manual")?;
+        ensure!(sql.contains("TO freshet;"), "the manual grants nothing to the account:\n{sql}");
+        self.database.run(&sql.replace("TO freshet;", &format!("TO \"{name}\";")))?;
         let (address, database) = (self.database.address(), &self.database.name);
         Ok(format!("postgres://{name}:service%20secret@{address}/{database}"))
     }
@@ -199,13 +203,20 @@ impl Attempt<'_> {
 
     /// The session itself.
     pub(super) async fn connect(self, source: Option<IpAddr>, address: SocketAddr) -> Result<Result<Client, Refused>> {
-        let mut config = Config::new();
-        config.user(self.user).dbname(self.database).password(self.password);
         let socket = tokio::net::TcpSocket::new_v4()?;
         if let Some(source) = source {
             socket.bind(SocketAddr::new(source, 0))?;
         }
-        let stream = socket.connect(address).await?;
+        self.connect_on(socket.connect(address).await?).await
+    }
+
+    /// The session on a socket that stands already.
+    pub(super) async fn connect_on<S>(self, stream: S) -> Result<Result<Client, Refused>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut config = Config::new();
+        config.user(self.user).dbname(self.database).password(self.password);
         match config.connect_raw(stream, NoTls).await {
             Ok((client, connection)) => {
                 tokio::spawn(connection);

@@ -81,6 +81,29 @@ fn same(guarded: &Guarded, user: &str, scripts: &[Script]) -> Result<()> {
     Ok(())
 }
 
+/// Data of a SASLInitialResponse that is no good.
+const BAD_FIRSTS: &[&[u8]] = &[
+    b"x,,n=,r=x",
+    b"\xff\xfe",
+    b"n",
+    b"n;",
+    b"y",
+    b"p=tls-server-end-point,,n=,r=x",
+    b"p=tls-unique,,n=,r=x",
+    b"n,a=postgres,n=,r=x",
+    b"n,b,n=,r=x",
+    b"n,,m=x,n=,r=x",
+    b"n,,r=x",
+    b"n,,n",
+    b"n,,n=",
+    b"n,,n=,",
+    b"n,,n=,r=a b",
+    b"n,,n=,r=\xc3\xa4",
+    b"n,,n=,r=x,1=x",
+    b"n,,n=,r=x,x",
+    b"n,,n=,r=x\0",
+];
+
 fn sasl_messages(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let user = guarded.role("app", Kind::Scram, "pencil")?;
@@ -109,28 +132,7 @@ fn sasl_messages(version: Version) -> Result<()> {
         vec![initial("SCRAM-SHA-256", b"n,,n=,r=x"), frames::query("select 1")],
         vec![initial("SCRAM-SHA-256", b"n,,n=,r=x"), frames::frame(b'd', b"c=biws,r=x,p=x")],
     ];
-    let firsts: &[&[u8]] = &[
-        b"x,,n=,r=x",
-        b"\xff\xfe",
-        b"n",
-        b"n;",
-        b"y",
-        b"p=tls-server-end-point,,n=,r=x",
-        b"p=tls-unique,,n=,r=x",
-        b"n,a=postgres,n=,r=x",
-        b"n,b,n=,r=x",
-        b"n,,m=x,n=,r=x",
-        b"n,,r=x",
-        b"n,,n",
-        b"n,,n=",
-        b"n,,n=,",
-        b"n,,n=,r=a b",
-        b"n,,n=,r=\xc3\xa4",
-        b"n,,n=,r=x,1=x",
-        b"n,,n=,r=x,x",
-        b"n,,n=,r=x\0",
-    ];
-    scripts.extend(firsts.iter().map(|data| first(data)));
+    scripts.extend(BAD_FIRSTS.iter().map(|data| first(data)));
     let proof = format!("{}=", "A".repeat(43));
     for last in [
         "",

@@ -4,11 +4,11 @@ use std::net::SocketAddr;
 
 use anyhow::{Context, Result, ensure};
 
-use super::guarded::{Guarded, Kind, Refused, wrong_password};
+use super::guarded::{Attempt, Guarded, Kind, Refused, wrong_password};
 use super::malformed::{initial, response, sasl_first};
 use crate::support::{Message, Version, on_both};
 
-on_both!(unknown_users_look_like_known_ones);
+on_both!(unknown_users_look_like_known_ones, unknown_users_are_always_asked_alike);
 
 /// An exchange up to its end, with a proof that is none.
 struct Exchange {
@@ -66,6 +66,41 @@ fn unknown_users_look_like_known_ones(version: Version) -> Result<()> {
         salts.sort();
         salts.dedup();
         ensure!(salts.len() == 1 + unknown.len(), "{source}: salts are shared: {salts:?}");
+    }
+    Ok(())
+}
+
+/// What an unknown user is asked for does not change with the users who come before, as it does for no known one.
+fn unknown_users_are_always_asked_alike(version: Version) -> Result<()> {
+    let guarded = Guarded::new(version)?;
+    let (scram, md5) = (guarded.role("scram", Kind::Scram, "pencil")?, guarded.role("md5", Kind::Md5, "pencil")?);
+    let nobody = guarded.name("nobody");
+    let database = guarded.database.name.as_str();
+    for known in [vec![&scram, &md5], vec![&scram], vec![&md5]] {
+        let names: Vec<_> = known.iter().map(|name| name.as_str()).collect();
+        let users = guarded.users_file(&names)?;
+        let freshet = guarded.freshet(&["--users", &users])?;
+        if !freshet.is_there() {
+            continue;
+        }
+        let asked = |user: &str| -> Result<Vec<u8>> {
+            let (_, offer) = sasl_first(freshet.address, user, database)?;
+            Ok(offer.body.get(..4).unwrap_or_default().to_vec())
+        };
+        let first = asked(&nobody)?;
+        let kinds = known.iter().map(|user| asked(user)).collect::<Result<Vec<_>>>()?;
+        ensure!(kinds.contains(&first), "{first:?} is asked of nobody else: {kinds:?}");
+        for user in known.iter().cycle().take(4) {
+            let outcome = Attempt { user, password: "pencil", database }.at(freshet.address)?;
+            ensure!(outcome.as_ref() == Ok(*user), "{outcome:?}");
+            ensure!(asked(&nobody)? == first, "after {user} the unknown user is asked otherwise");
+        }
+        for password in ["pencil", ""] {
+            let direct = Attempt { user: &nobody, password, database }.at(guarded.database.address())?;
+            let through = Attempt { user: &nobody, password, database }.at(freshet.address)?;
+            let code = through.as_ref().err().map(|refused| refused.code.as_str());
+            ensure!(code == Some("28P01"), "{known:?}: {direct:?} {through:?}");
+        }
     }
     Ok(())
 }

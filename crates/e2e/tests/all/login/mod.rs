@@ -7,5 +7,7 @@ mod mock;
 mod refusals;
 mod reload;
 mod secrets;
+mod sessions;
 mod sources;
+mod startup;
 mod tls;

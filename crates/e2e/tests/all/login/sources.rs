@@ -1,6 +1,6 @@
 //! Where verifiers come from, and that the session upstream is the client's own.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, block_on, wrong_password};
 use crate::support::{Database, Freshet, PATIENCE, Version, eventually, on_both};
@@ -8,8 +8,11 @@ use crate::support::{Database, Freshet, PATIENCE, Version, eventually, on_both};
 on_both!(
     users_file,
     odd_names_and_passwords,
+    names_that_are_too_long,
     auth_query_by_default,
     auth_query_of_ones_own,
+    auth_query_that_fails,
+    auth_query_with_a_bad_answer,
     users_file_before_auth_query,
     a_stale_users_file,
     trust,
@@ -33,7 +36,7 @@ fn roles_log_in(guarded: &Guarded, freshet: &Freshet, roles: &[(String, &str)]) 
         block_on(async {
             let session = attempt(*password).connect(None, freshet.address).await?;
             let count = format!("select count(*) from pg_stat_activity where usename = '{user}'");
-            ensure!(session.is_ok() && guarded.database.connect()?.value(&count)? == "1", "{session:?}");
+            ensure!(session.is_ok() && guarded.database.connect()?.value(&count)? != "0", "{session:?}");
             Ok(())
         })?;
     }
@@ -66,6 +69,24 @@ fn odd_names_and_passwords(version: Version) -> Result<()> {
     roles_log_in(&guarded, &guarded.freshet(&["--users", &users])?, &roles)
 }
 
+/// The server cuts them, so that two names can mean one role.
+fn names_that_are_too_long(version: Version) -> Result<()> {
+    let guarded = Guarded::new(version)?;
+    let longest = guarded.name(&"x".repeat(63 - guarded.name("").len()));
+    guarded.database.run(&format!("create role {longest} login"))?;
+    guarded.set_password(&longest, Kind::Scram, "pencil")?;
+    let users = guarded.users_file(&[&longest])?;
+    let freshet = Freshet::start(&guarded.database, &["--users", &users])?;
+    for user in [longest.clone(), format!("{longest}y"), format!("{longest}ü"), longest.repeat(2)] {
+        for password in ["pencil", "wrong"] {
+            let attempt = Attempt { user: &user, password, database: &guarded.database.name };
+            let (direct, through) = (attempt.at(guarded.database.address())?, attempt.at(freshet.address)?);
+            ensure!(direct == through, "{attempt:?}\n direct:  {direct:?}\n through: {through:?}");
+        }
+    }
+    Ok(())
+}
+
 fn auth_query_by_default(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;
     let roles = two_roles(&guarded)?;
@@ -88,6 +109,60 @@ fn auth_query_of_ones_own(version: Version) -> Result<()> {
     let roles = two_roles(&guarded)?;
     let query = "select rolname, rolpassword from pg_authid where rolname = $1";
     roles_log_in(&guarded, &guarded.freshet(&["--auth-query", query])?, &roles)
+}
+
+/// Nobody is let in, nobody is told that the password is wrong, and all is well once the function is there.
+fn auth_query_that_fails(version: Version) -> Result<()> {
+    let guarded = Guarded::new(version)?;
+    let roles = two_roles(&guarded)?;
+    let service = guarded.service_account()?;
+    guarded.database.run("alter schema freshet rename to not_there")?;
+    let freshet = Freshet::start_unready(guarded.database.address(), &service, &["--auth-query"])?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    for (user, password) in &roles {
+        let attempt = Attempt { user, password, database: &guarded.database.name };
+        let refused = attempt.at(freshet.address)?.err().context("let in")?;
+        ensure!(refused.severity == "FATAL" && refused.code == "08006", "{refused:?}");
+    }
+    ensure!(freshet.log().contains("--auth-query"), "{}", freshet.log());
+    guarded.database.run("alter schema not_there rename to freshet")?;
+    roles_log_in(&guarded, &freshet, &roles)?;
+    // A connection that was lost is made anew, without anybody noticing.
+    for (user, password) in &roles {
+        let lost = format!(
+            "select count(pg_terminate_backend(pid)) from pg_stat_activity where usename = '{}'",
+            guarded.name("service")
+        );
+        ensure!(guarded.database.connect()?.value(&lost)? != "0", "no connection of the service account");
+        let outcome = Attempt { user, password, database: &guarded.database.name }.at(freshet.address)?;
+        ensure!(outcome.as_ref() == Ok(user), "{outcome:?}; the log:\n{}", freshet.log());
+    }
+    Ok(())
+}
+
+/// Answers that are none let nobody in.
+fn auth_query_with_a_bad_answer(version: Version) -> Result<()> {
+    let guarded = Guarded::new(version)?;
+    let roles = two_roles(&guarded)?;
+    for query in [
+        "select rolpassword from pg_authid where rolname = $1",
+        "select rolname, rolpassword from pg_authid where rolname = $1 union all select 'x', 'y'",
+        "select $1::text, 'pencil'::text",
+        "select $1::text, null::text",
+        "select $1::text, rolpassword from pg_authid where false",
+        "select $1::text, 1 / 0",
+        "no SQL at all",
+        "",
+    ] {
+        let freshet = guarded.freshet(&["--auth-query", query])?;
+        for (user, password) in &roles {
+            let outcome = Attempt { user, password, database: &guarded.database.name }.at(freshet.address)?;
+            ensure!(outcome.is_err() || !freshet.is_there(), "{query}: {outcome:?}");
+        }
+    }
+    Ok(())
 }
 
 fn users_file_before_auth_query(version: Version) -> Result<()> {
@@ -117,10 +192,13 @@ fn a_stale_users_file(version: Version) -> Result<()> {
         ensure!(attempt()?.as_ref() == Ok(user), "not let in");
         guarded.set_password(user, Kind::Scram, "changed")?;
         let outcome = attempt()?;
-        let code = outcome.as_ref().err().map(|refused| refused.code.as_str());
-        ensure!(matches!(code, Some("28P01" | "28000")), "{user}: {outcome:?}");
+        ensure!(outcome == Err(wrong_password(user)), "{user}: {outcome:?}");
         // The log tells the operator why.
-        ensure!(!freshet.is_there() || freshet.log().contains("users file"), "{}", freshet.log());
+        eventually(PATIENCE, || {
+            let told = !freshet.is_there() || freshet.log().contains("users file");
+            ensure!(told, "{}", freshet.log());
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ on_both!(
     the_environment_and_the_password_file,
     a_service,
     a_unix_socket,
+    a_unix_socket_vouches_for_nobody,
     a_host_that_is_down,
     a_standby_that_is_not_wanted,
     only_a_standby_where_a_primary_is_wanted,
@@ -157,7 +158,12 @@ fn a_unix_socket(version: Version) -> Result<()> {
         format!("postgres:///{name}?host={directory}&port={port}&user=postgres&sslmode=require"),
     ];
     for upstream in upstreams {
-        let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+        // The server trusts whoever comes by the socket, and that is Freshet.
+        let mut command = command(Some(&upstream), &[], &home.0)?;
+        for command in &mut command {
+            command.args(["--auth", "trust"]);
+        }
+        let freshet = Started::new(database.address(), command)?;
         let mut client = serves(&freshet, &database).context(upstream)?;
         if freshet.is_there() {
             // The session's own, those for Freshet's statements, and that of the change stream.
@@ -166,6 +172,24 @@ fn a_unix_socket(version: Version) -> Result<()> {
         }
         cancels(&freshet, &database, &mut client)?;
         database.run("update film set title = 'film 1' where id = 1")?;
+    }
+    Ok(())
+}
+
+/// A server that lets in whoever comes by the socket (peer, trust) has let in Freshet, not its clients.
+fn a_unix_socket_vouches_for_nobody(version: Version) -> Result<()> {
+    let (database, home) = (open(version)?, Home::new()?);
+    let directory = socket_directory(&database.server)?.display().to_string();
+    let upstream = format!("host={directory} port={} user=postgres dbname={}", database.server.port(), database.name);
+    let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    for user in ["postgres", "nobody"] {
+        let messages = RawClient::open(freshet.address)?.start(database.login_as(user))?;
+        ensure!(messages.iter().all(|m| m.tag != b'R' && m.tag != b'Z'), "{user} was let in: {messages:?}");
+        let code = messages.iter().find(|m| m.tag == b'E').and_then(|m| m.field(b'C'));
+        ensure!(code.as_deref() == Some("28000"), "{messages:?}");
     }
     Ok(())
 }

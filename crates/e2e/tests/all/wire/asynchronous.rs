@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 
 use super::SCHEMA;
 use crate::cached::until_hit;
@@ -33,7 +33,9 @@ fn notifications_between_hits(version: Version) -> Result<()> {
         listener.heard.clear();
         // Through Freshet and around it.
         let writer = &mut writers[round % 2];
-        writer.run(&format!("begin; update log set line = 'round {round}' where id = 3; notify news, '{round}'; commit"))?;
+        writer.run(&format!(
+            "begin; update log set line = 'round {round}' where id = 3; notify news, '{round}'; commit"
+        ))?;
         let told = listener.read()?;
         ensure!(told.tag == b'A' && told.body.ends_with(format!("news\0{round}\0").as_bytes()), "{told:?}");
         let line = listener.value(read)?;
@@ -81,13 +83,16 @@ fn notifications_during_a_pipeline(version: Version) -> Result<()> {
     };
     let direct = talk(pair.database.address())?;
     let before = pair.freshet.metrics()?.hits();
-    for _ in 0..2 {
+    // Each notification keeps reads from memory away for a moment, so how many there are is left to chance.
+    for _ in 0..8 {
         let through = talk(pair.address())?;
         ensure_same(&direct.0, &through.0)?;
         ensure!(direct.1 == through.1, "{} notifications rather than {}", through.1, direct.1);
+        if !pair.freshet.is_there() || pair.freshet.metrics()?.hits() > before + 100 {
+            return Ok(());
+        }
     }
-    ensure!(!pair.freshet.is_there() || pair.freshet.metrics()?.hits() > before + 10, "hardly any hits");
-    Ok(())
+    bail!("hardly any hits")
 }
 
 fn notifications_to_oneself(version: Version) -> Result<()> {
@@ -104,7 +109,10 @@ fn notifications_to_oneself(version: Version) -> Result<()> {
         c.exchange(&[notify("notify self, 'b'"), read(), notify("select pg_notify('self', 'c')"), read()].concat(), 4)?;
         c.exchange(&[notify("begin"), notify("notify self, 'd'"), read(), notify("commit"), read()].concat(), 5)?;
         c.exchange(&[notify("begin"), notify("notify self, 'never'"), notify("rollback"), read()].concat(), 4)?;
-        c.exchange(&[notify("notify self, 'e'; select 1"), query("notify self, 'f'; notify self, 'f'; select 2")].concat(), 2)?;
+        c.exchange(
+            &[notify("notify self, 'e'; select 1"), query("notify self, 'f'; notify self, 'f'; select 2")].concat(),
+            2,
+        )?;
         c.exchange(&[unnamed("notify self, 'g'", &[]), unnamed("select 1/0", &[]), sync(), read()].concat(), 2)?;
         c.query("unlisten self")?;
         c.query("notify self, 'nobody listens'")?;

@@ -9,19 +9,12 @@ use super::SCHEMA;
 use crate::support::frames::{cancel, copy_data, copy_done, query, ssl_request, startup_of, sync, unnamed};
 use crate::support::{Login, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
-on_both!(
-    long_keys,
-    a_session_that_only_hits,
-    a_fill,
-    a_pipeline,
-    copies,
-    after_a_refused_encryption,
-    a_transaction,
-);
+on_both!(long_keys, a_session_that_only_hits, a_fill, a_pipeline, copies, after_a_refused_encryption, a_transaction,);
 
 const READ: &str = "select id, name from item where id = 1";
 /// Could be cached, but takes minutes.
-const SLOW_READ: &str = "select count(*) from item a, item b, item c, item d, item e where a.id + b.id + c.id < d.id + e.id";
+const SLOW_READ: &str =
+    "select count(*) from item a, item b, item c, item d, item e where a.id + b.id + c.id < d.id + e.id";
 
 /// Sends the request and waits until it has been taken.
 fn request(address: SocketAddr, key_data: &[u8]) -> Result<()> {

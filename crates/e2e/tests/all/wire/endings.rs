@@ -23,7 +23,8 @@ on_both!(
 
 const READ: &str = "select id, name from item where id = 1";
 /// Could be cached, but takes minutes.
-const SLOW_READ: &str = "select count(*) from item a, item b, item c, item d, item e where a.id + b.id + c.id < d.id + e.id";
+const SLOW_READ: &str =
+    "select count(*) from item a, item b, item c, item d, item e where a.id + b.id + c.id < d.id + e.id";
 
 /// Everything up to the end of the connection.
 fn to_the_end(client: &mut RawClient) -> Result<()> {
@@ -147,7 +148,11 @@ fn terminated_at_any_moment(version: Version) -> Result<()> {
         ("in a fill", query(SLOW_READ), running("select count")),
         ("in an extended fill", [unnamed(SLOW_READ, &[]), sync()].concat(), running("select count")),
         ("in a transaction", query("begin; select 'there'"), running("begin")),
-        ("in a pipeline", [query(READ), query("select pg_sleep(60)"), query(READ)].concat(), running("select pg_sleep")),
+        (
+            "in a pipeline",
+            [query(READ), query("select pg_sleep(60)"), query(READ)].concat(),
+            running("select pg_sleep"),
+        ),
         ("in a copy", query("copy log from stdin"), running("copy")),
     ] {
         let talk = |address| -> Result<_> {
@@ -166,6 +171,8 @@ fn terminated_at_any_moment(version: Version) -> Result<()> {
             })?;
             watcher.run(&format!("select pg_terminate_backend({pid})"))?;
             to_the_end(&mut client)?;
+            // How far the statement had come is left to chance.
+            client.heard.retain(|m| !matches!(m.tag, b'1' | b'2' | b'T'));
             Ok(client.heard)
         };
         let direct = talk(pair.database.address())?;

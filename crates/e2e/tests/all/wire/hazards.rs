@@ -167,7 +167,8 @@ fn pgdog_759_the_rest_of_a_pipeline_goes_to_the_next_client(version: Version) ->
         let mut leaves = pair.connect()?;
         pids.push(leaves.value("select pg_backend_pid()")?);
         let marked = format!("select 'left over {round}', random() < 2 from item");
-        let all: Vec<u8> = (0..50).flat_map(|_| [unnamed(&marked, &[]), sync(), hit("1"), query(&marked)].concat()).collect();
+        let all: Vec<u8> =
+            (0..50).flat_map(|_| [unnamed(&marked, &[]), sync(), hit("1"), query(&marked)].concat()).collect();
         leaves.send(&all)?;
         if round % 2 == 0 {
             // Some of the answers are read, so that others are in flight.
@@ -182,7 +183,9 @@ fn pgdog_759_the_rest_of_a_pipeline_goes_to_the_next_client(version: Version) ->
         ensure!(!pids.contains(&next.value("select pg_backend_pid()")?), "a connection is used again");
     }
     eventually(PATIENCE, || {
-        let left = pair.connect()?.value(&format!("select count(*) from pg_stat_activity where pid in ({})", pids.join(",")))?;
+        let left = pair
+            .connect()?
+            .value(&format!("select count(*) from pg_stat_activity where pid in ({})", pids.join(",")))?;
         ensure!(left == "0", "{left} upstream connections outlive their sessions");
         Ok(())
     })
@@ -197,7 +200,10 @@ fn a_local_answer_overtakes_replies_in_flight(version: Version) -> Result<()> {
         c.query("select id, name from item where id = 1")?;
         rest();
         let known = || [hit("1"), query("select id, name from item where id = 1")].concat();
-        c.exchange(&[known(), slow("0.1"), known(), parse("s", READ), sync(), known(), slow("0.05"), known()].concat(), 11)?;
+        c.exchange(
+            &[known(), slow("0.1"), known(), parse("s", READ), sync(), known(), slow("0.05"), known()].concat(),
+            11,
+        )?;
         // An answer that is only half there.
         let large = query("select id, repeat('x', 3000000) from generate_series(1, 3) id");
         c.exchange(&[large, known()].concat(), 3)?;

@@ -33,7 +33,8 @@ fn parts_between_hits(version: Version) -> Result<()> {
     pair.same_with_hits(3, |c| {
         c.exchange(&hit(), 1)?;
         rest();
-        let part = |limit| [parse("l", LIST), bind_text("", "l", &["9"]), execute("", limit), close_statement("l"), sync()];
+        let part =
+            |limit| [parse("l", LIST), bind_text("", "l", &["9"]), execute("", limit), close_statement("l"), sync()];
         for limit in [1, 3, 8, 9] {
             c.exchange(&hit(), 1)?;
             c.exchange(&part(limit).concat(), 1)?;
@@ -90,7 +91,10 @@ fn closed_in_between(version: Version) -> Result<()> {
         c.exchange(&[bind_text("", "s", &["1"]), execute("", 0), close_statement("s"), sync(), run("s")].concat(), 2)?;
         c.exchange(&[parse("s", READ), sync(), run("s"), close_statement("s"), sync(), run("s")].concat(), 4)?;
         // Closed in the part that is skipped: it stays.
-        c.exchange(&[parse("s", READ), sync(), parse("x", "selec"), close_statement("s"), sync(), run("s")].concat(), 3)?;
+        c.exchange(
+            &[parse("s", READ), sync(), parse("x", "selec"), close_statement("s"), sync(), run("s")].concat(),
+            3,
+        )?;
         rest();
         c.exchange(&run("s"), 1)?;
         // A portal that is open keeps what its statement was.
@@ -107,7 +111,14 @@ fn closed_in_between(version: Version) -> Result<()> {
 fn flush_at_every_place(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let steps = || {
-        [parse("", READ), describe_statement(""), bind_text("", "", &["1"]), describe_portal(""), execute("", 0), sync()]
+        [
+            parse("", READ),
+            describe_statement(""),
+            bind_text("", "", &["1"]),
+            describe_portal(""),
+            execute("", 0),
+            sync(),
+        ]
     };
     pair.same_with_hits(1, |c| {
         c.exchange(&hit(), 1)?;

@@ -23,7 +23,10 @@ on_both!(
 );
 
 fn replicating<'a>(pair: &'a Pair, kind: &str) -> Login<'a> {
-    Login { more: if kind == "true" { &[("replication", "true")] } else { &[("replication", "database")] }, ..pair.login() }
+    Login {
+        more: if kind == "true" { &[("replication", "true")] } else { &[("replication", "database")] },
+        ..pair.login()
+    }
 }
 
 /// A server of its own: slots, base backups and streams of the whole log concern all databases.
@@ -169,7 +172,8 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(pair: &Pair) -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("freshet-e2e-{}-{}", std::process::id(), pair.database.server.port()));
+        let path =
+            std::env::temp_dir().join(format!("freshet-e2e-{}-{}", std::process::id(), pair.database.server.port()));
         fs::create_dir_all(&path)?;
         Ok(Self(path))
     }

@@ -7,13 +7,24 @@ use super::SCHEMA;
 use crate::support::frames::{query, sync, unnamed};
 use crate::support::{Database, Message, Pair, RawClient, Version, on_both, rest};
 
-on_both!(status_of_every_answer, savepoints, two_phase_commit, isolation_levels, advisory_locks, reads_of_ones_own_writes);
+on_both!(
+    status_of_every_answer,
+    savepoints,
+    two_phase_commit,
+    isolation_levels,
+    advisory_locks,
+    reads_of_ones_own_writes
+);
 
 const READ: &str = "select id, name from item where id = 1";
 
 /// The status bytes heard.
 fn statuses(messages: &[Message]) -> String {
-    messages.iter().filter(|m| m.tag == b'Z').map(|m| m.body.iter().map(|b| char::from(*b)).collect::<String>()).collect()
+    messages
+        .iter()
+        .filter(|m| m.tag == b'Z')
+        .map(|m| m.body.iter().map(|b| char::from(*b)).collect::<String>())
+        .collect()
 }
 
 fn status_of_every_answer(version: Version) -> Result<()> {
@@ -54,7 +65,10 @@ fn status_of_every_answer(version: Version) -> Result<()> {
         let all: Vec<u8> = script.iter().flat_map(|(sql, _)| query(sql)).collect();
         c.exchange(&all, script.len())?;
         let simple = || script.iter().filter(|(sql, _)| !sql.contains(';'));
-        c.exchange(&simple().flat_map(|(sql, _)| [unnamed(sql, &[]), sync()].concat()).collect::<Vec<_>>(), simple().count())?;
+        c.exchange(
+            &simple().flat_map(|(sql, _)| [unnamed(sql, &[]), sync()].concat()).collect::<Vec<_>>(),
+            simple().count(),
+        )?;
         rest();
         c.query(READ)?;
         c.expect_silence()

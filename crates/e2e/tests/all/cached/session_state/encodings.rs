@@ -38,7 +38,9 @@ fn results_in_other_encodings(version: Version) -> Result<()> {
         twins.new_key(read)?;
         let plain = "select id, plain from word where plain = 'abc'";
         twins.new_key(plain)?;
-        twins.fills_until_hit(&[unnamed("select latin is null, plain from word where id = $1", &["2"]), sync()].concat())?;
+        twins.fills_until_hit(
+            &[unnamed("select latin is null, plain from word where id = $1", &["2"]), sync()].concat(),
+        )?;
         Ok(())
     })?;
     each(ENCODINGS, |(encoding, read)| {
@@ -52,11 +54,11 @@ fn parameters_in_other_encodings(version: Version) -> Result<()> {
     let pair = pair_of(version, SCHEMA)?;
     let mut twins = Twins::new(&pair)?;
     let values: [&[u8]; 8] = [
-        b"caf\xe9",          // latin1, win1252
-        "café".as_bytes(),   // UTF-8
-        b"\x83\x5c",         // SJIS, ending in a backslash
-        b"\x94\x5c",         // the same, another character
-        b"\xa5\xbd",         // EUC
+        b"caf\xe9",        // latin1, win1252
+        "café".as_bytes(), // UTF-8
+        b"\x83\x5c",       // SJIS, ending in a backslash
+        b"\x94\x5c",       // the same, another character
+        b"\xa5\xbd",       // EUC
         b"tab",
         b"\\",
         b"~",
@@ -111,7 +113,8 @@ fn changes_reach_other_encodings(version: Version) -> Result<()> {
         twins.fills_until_hit(&query(LATIN))?;
         clients.push((twins, by_value));
     }
-    pair.database.run("update word set plain = 'changed' where latin = 'café'; update word set latin = 'ö' where id = 1")?;
+    pair.database
+        .run("update word set plain = 'changed' where latin = 'café'; update word set latin = 'ö' where id = 1")?;
     std::thread::sleep(std::time::Duration::from_millis(1100));
     for (twins, by_value) in &mut clients {
         twins.exchange(by_value, 1)?;

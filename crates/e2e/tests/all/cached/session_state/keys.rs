@@ -197,14 +197,22 @@ fn a_reloaded_configuration(version: Version) -> Result<()> {
         pair.database.server.set("timezone", zone)?;
         let expected = eventually(PATIENCE, || {
             let answer = twins.direct.query(READ)?;
-            let reported = twins.direct.heard.iter().any(|m| m.tag == b'S' && m.body.windows(zone.len()).any(|w| w == zone.as_bytes()));
+            let reported = twins
+                .direct
+                .heard
+                .iter()
+                .any(|m| m.tag == b'S' && m.body.windows(zone.len()).any(|w| w == zone.as_bytes()));
             ensure!(reported, "the server has not noticed {zone}");
             Ok(answer.into_iter().filter(|m| m.tag != b'S').collect::<Vec<_>>())
         })?;
         eventually(PATIENCE, || {
             let answer = twins.through.query(READ)?.into_iter().filter(|m| m.tag != b'S').collect::<Vec<_>>();
             ensure!(answer == expected, "{answer:?} rather than {expected:?}");
-            let told = twins.through.heard.iter().any(|m| m.tag == b'S' && m.body.windows(zone.len()).any(|w| w == zone.as_bytes()));
+            let told = twins
+                .through
+                .heard
+                .iter()
+                .any(|m| m.tag == b'S' && m.body.windows(zone.len()).any(|w| w == zone.as_bytes()));
             ensure!(told, "the client has not been told of {zone}");
             Ok(())
         })?;
@@ -212,4 +220,3 @@ fn a_reloaded_configuration(version: Version) -> Result<()> {
     }
     Ok(())
 }
-

@@ -26,7 +26,14 @@ fn prepare_and_execute(version: Version) -> Result<()> {
     twins.new_key(READ)?;
     twins.run(&["prepare p (int) as select name from sample where id = $1"])?;
     for _ in 0..3 {
-        twins.run(&["execute p(1)", "execute p(2)", "execute p(3)", "execute p('x')", "execute p", "execute p(1 + 1)"])?;
+        twins.run(&[
+            "execute p(1)",
+            "execute p(2)",
+            "execute p(3)",
+            "execute p('x')",
+            "execute p",
+            "execute p(1 + 1)",
+        ])?;
         // The protocol's own way to the same statement.
         twins.exchange(&bound("p", "1"), 1)?;
         rest();
@@ -81,7 +88,8 @@ fn deallocated_by_name_in_either_way(version: Version) -> Result<()> {
     let pair = pair(version)?;
     let mut twins = Twins::new(&pair)?;
     let make = || [parse("s", BY_ID), sync()].concat();
-    for drop in ["deallocate s", "DEALLOCATE S", "deallocate prepare \"s\"", "/* x */ deallocate s;", "deallocate all"] {
+    for drop in ["deallocate s", "DEALLOCATE S", "deallocate prepare \"s\"", "/* x */ deallocate s;", "deallocate all"]
+    {
         twins.exchange(&make(), 1)?;
         twins.fills_until_hit(&bound("s", "1"))?;
         twins.run(&[drop])?;

@@ -35,9 +35,11 @@ fn ways_back_to_a_role(version: Version) -> Result<()> {
     let mut twins = Twins::new(&pair)?;
     twins.new_key(READ)?;
     for there in ["set role reader", "set session authorization reader"] {
-        for back in
-            ["reset role; reset session authorization", "set role none; set session authorization default", "discard all"]
-        {
+        for back in [
+            "reset role; reset session authorization",
+            "set role none; set session authorization default",
+            "discard all",
+        ] {
             twins.run(&[there])?;
             twins.fills_until_hit(&crate::support::frames::query(READ))?;
             // DISCARD ALL cannot be in a message with others.

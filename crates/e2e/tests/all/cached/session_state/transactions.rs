@@ -5,7 +5,13 @@ use anyhow::{Result, ensure};
 use super::{READ, Twins, pair};
 use crate::support::{Version, on_both};
 
-on_both!(settings_of_a_transaction, advisory_locks, channels, cursors_that_outlive_their_transaction, prepared_transactions);
+on_both!(
+    settings_of_a_transaction,
+    advisory_locks,
+    channels,
+    cursors_that_outlive_their_transaction,
+    prepared_transactions
+);
 
 fn settings_of_a_transaction(version: Version) -> Result<()> {
     let pair = pair(version)?;
@@ -61,7 +67,9 @@ fn channels(version: Version) -> Result<()> {
     let pair = pair(version)?;
     let mut twins = Twins::new(&pair)?;
     twins.new_key(READ)?;
-    for sql in ["listen news", "listen \"Other\"", "unlisten \"Other\"", "listen news", "unlisten *", "unlisten nothing"] {
+    for sql in
+        ["listen news", "listen \"Other\"", "unlisten \"Other\"", "listen news", "unlisten *", "unlisten nothing"]
+    {
         twins.run(&[sql])?;
         twins.known_key(READ)?;
     }

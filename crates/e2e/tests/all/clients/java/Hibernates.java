@@ -91,6 +91,7 @@ public class Hibernates {
                         "jdbc:postgresql://" + url.getHost() + ":" + url.getPort() + url.getPath())
                 .setProperty("hibernate.connection.username", user[0])
                 .setProperty("hibernate.connection.password", user[1])
+                .setProperty("hibernate.connection.autocommit", "true")
                 .setProperty("hibernate.hbm2ddl.auto", "update")
                 .setProperty("hibernate.jdbc.batch_size", "50")
                 .setProperty("hibernate.order_inserts", "true");

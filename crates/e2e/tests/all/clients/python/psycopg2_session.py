@@ -53,6 +53,8 @@ def reads(connection) -> None:
     rows = lambda factory: lambda: [repr(row) for row in fetch(connection, FILM, (9,), factory)]
     from_memory("dict", rows(psycopg2.extras.RealDictCursor))
     from_memory("namedtuple", rows(psycopg2.extras.NamedTupleCursor))
+    many = tuple(range(1, 100)) + tuple(range(10_000, 40_000))
+    show("huge IN", fetch(connection, "select count(*) from film where id in %s", (many,)))
     types = "select id::numeric / 3, votes > 2, null, date '2024-02-29' + id, array[title], '{}'::jsonb from film where id = 10"
     from_memory("types", lambda: fetch(connection, types))
     with connection.cursor() as cursor:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import signal
 import threading
 import time
 
@@ -33,6 +35,7 @@ def main() -> None:
     pool()
     cancellation()
     lost_connection()
+    killed_client()
     asyncio.run(in_asyncio())
 
 
@@ -424,6 +427,28 @@ def lost_connection() -> None:
         except psycopg.OperationalError as error:
             show_error("lost", error)
         show("closed", connection.closed, connection.broken)
+
+
+def killed_client() -> None:
+    """A client is killed in the middle of an answer that it does not read, in a transaction that holds a lock."""
+    ready, tell = os.pipe()
+    child = os.fork()
+    if child == 0:
+        connection = psycopg.connect(URL)
+        connection.execute("update film set votes = 0 where id = 27")
+        connection.pgconn.send_query(b"select repeat('x', 1000) from generate_series(1, 1000000)")
+        connection.pgconn.flush()
+        time.sleep(0.3)
+        os.write(tell, b".")
+        time.sleep(60)
+        os._exit(1)
+    os.read(ready, 1)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    with psycopg.connect(URL, autocommit=True) as connection:
+        connection.execute("set lock_timeout = '10s'")
+        connection.execute("update film set votes = 270 where id = 27")
+        from_memory("after the killed client", lambda: read(connection, 27))
 
 
 async def in_asyncio() -> None:

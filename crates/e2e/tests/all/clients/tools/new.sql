@@ -1,12 +1,15 @@
 -- What psql has had since version 18: the extended protocol by hand, and pipelines.
 select title, votes from film where id = $1 \bind 1 \g
 select title, votes from film where id = $1 \bind 1 \g
-select pg_sleep(0.5) is null as rested;
+\! sleep 0.5
 select title, votes from film where id = $1 \bind 1 \g
-select pg_sleep(0.5) is null as rested;
+\! sleep 0.5
 select title, votes from film where id = $1 \bind 1 \g
+\! sleep 0.2
 select title, votes from film where id = $1 \bind 1 \g
+\! sleep 0.2
 select title, votes from film where id = $1 \bind 1 \g
+\! sleep 0.2
 select title, votes from film where id = $1 \bind 1 \g
 select title, votes from film where id = $1 \bind 1 \g
 select $1::int / $2::int \bind 1 0 \g

@@ -7,14 +7,19 @@ select current_database() = :'DBNAME' as "the database";
 -- Reads: at first the tables are not known to Freshet, then they are registered for the change stream, then read.
 select title, votes from film where id = 1;
 select count(*) from role;
-select pg_sleep(0.5) is null as rested;
+\! sleep 0.5
 select title, votes from film where id = 1;
 select count(*) from role;
-select pg_sleep(0.5) is null as rested;
+\! sleep 0.5
 select title, votes from film where id = 1;
 select count(*) from role;
+\! sleep 0.2
 select title, votes from film where id = 1;
 select count(*) from role;
+\! sleep 0.2
+select title, votes from film where id = 1;
+select count(*) from role;
+\! sleep 0.2
 select title, votes from film where id = 1;
 select count(*) from role;
 select title, votes from film where id = 1;
