@@ -21,7 +21,8 @@ NOTES = [
     "PgBouncer keeps its upstream connections and gives them to the next client; Freshet and HAProxy open one for each "
     "client. In transaction mode it may open as many as there are clients, as in session mode",
     "HAProxy forwards bytes and reads none of them; it cannot log anybody in, and speaks no TLS here",
-    "No table that passing statements use is in the publication: Freshet follows none of their changes",
+    "No table that passing statements write to is in the publication: of an UPDATE Freshet learns that the log has "
+    "moved on, and no more. That, and all else it does in the background, is in its processor time",
 ]
 
 

@@ -174,7 +174,8 @@ impl Verifier {
     }
 
     /// Whether this is `user`'s password. As slow as the verifier's number of iterations makes it.
-    pub fn check_password(&self, password: &str, user: &str) -> bool {
+    #[cfg(test)]
+    fn check_password(&self, password: &str, user: &str) -> bool {
         match self {
             Self::Scram(verifier) => verifier.check_password(password),
             Self::Md5(hash) => Md5Hash::of(password, user).0.ct_eq(hash.0.as_slice()).into(),
@@ -222,7 +223,8 @@ impl ScramVerifier {
     }
 
     /// Whether this is the password.
-    pub fn check_password(&self, password: &str) -> bool {
+    #[cfg(test)]
+    fn check_password(&self, password: &str) -> bool {
         let key = server_key(&salted_password(password, &self.salt, self.iterations));
         bool::from(key.ct_eq(self.server_key.as_slice())) && !self.doomed
     }

@@ -9,9 +9,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{Resumption, WebPkiServerVerifier};
+use rustls::client::{Resumption, VerifierBuilderError, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, ServerName, UnixTime};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
@@ -147,6 +147,15 @@ impl ServerVerifier {
     }
 }
 
+fn webpki(
+    store: RootCertStore,
+    crls: &[CertificateRevocationListDer<'static>],
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, VerifierBuilderError> {
+    let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(store), provider);
+    builder.with_crls(crls.iter().cloned()).enforce_revocation_expiration().build()
+}
+
 impl Trusted {
     fn read(root: &RootCert, options: &TlsOptions, provider: &Arc<CryptoProvider>) -> Result<Self, TlsError> {
         let roots = match root {
@@ -161,15 +170,8 @@ impl Trusted {
                 return Err(TlsError::BadCertificate { path: path.clone(), reason: error.to_string() });
             }
         }
-        let builder = WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider));
-        let (crls, builder) = match &options.crl {
-            Some(path) => {
-                let crls = files::revocation_lists(path)?;
-                (crls.clone(), builder.with_crls(crls).enforce_revocation_expiration())
-            }
-            None => (Vec::new(), builder),
-        };
-        let webpki = builder.build().map_err(|error| match &options.crl {
+        let crls = options.crl.as_deref().map_or_else(|| Ok(Vec::new()), files::revocation_lists)?;
+        let webpki = webpki(store, &crls, Arc::clone(provider)).map_err(|error| match &options.crl {
             Some(path) => TlsError::BadCrl { path: path.clone(), reason: error.to_string() },
             None => TlsError::NoSystemRoots { reason: error.to_string() },
         })?;
@@ -188,13 +190,18 @@ impl Trusted {
         if let Some(verdict) = self.authorities.judge(leaf, intermediates, Usage::Server, now) {
             return verdict;
         }
-        match self.webpki.verify_server_cert(leaf, intermediates, name, &[], now) {
-            Ok(_)
-            | Err(Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(()),
-            Err(error) => Err(error),
-        }
+        let verify =
+            |webpki: &WebPkiServerVerifier| match webpki.verify_server_cert(leaf, intermediates, name, &[], now) {
+                Ok(_)
+                | Err(Error::InvalidCertificate(
+                    CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+                )) => Ok(()),
+                Err(error) => Err(error),
+            };
+        verify(&self.webpki)?;
+        let accepts =
+            |roots| webpki(roots, &self.authorities.crls, provider()).is_ok_and(|webpki| verify(&webpki).is_ok());
+        self.authorities.judge_again(now, accepts).map_err(Error::from)
     }
 }
 

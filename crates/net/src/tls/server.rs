@@ -8,7 +8,7 @@ use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::sign::SingleCertAndKey;
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, ServerConfig, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -115,6 +115,13 @@ struct ClientVerifier {
     authorities: Authorities,
 }
 
+fn webpki(
+    store: RootCertStore,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, VerifierBuilderError> {
+    WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).allow_unauthenticated().build()
+}
+
 impl ClientVerifier {
     fn read(path: &Path, provider: Arc<CryptoProvider>) -> Result<Self, TlsError> {
         let roots = files::certificates(path)?;
@@ -124,8 +131,7 @@ impl ClientVerifier {
             store.add(root.clone()).map_err(|error| bad(error.to_string()))?;
         }
         let algorithms = provider.signature_verification_algorithms;
-        let webpki = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).allow_unauthenticated();
-        let webpki = webpki.build().map_err(|error| bad(error.to_string()))?;
+        let webpki = webpki(store, provider).map_err(|error| bad(error.to_string()))?;
         Ok(Self { webpki, authorities: Authorities { roots, crls: Vec::new(), algorithms } })
     }
 
@@ -149,10 +155,14 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        match self.authorities.judge(end_entity, intermediates, Usage::Client, now) {
-            Some(verdict) => verdict.map(|()| ClientCertVerified::assertion()),
-            None => self.webpki.verify_client_cert(end_entity, intermediates, now),
+        if let Some(verdict) = self.authorities.judge(end_entity, intermediates, Usage::Client, now) {
+            return verdict.map(|()| ClientCertVerified::assertion());
         }
+        let verify = |webpki: &dyn ClientCertVerifier| webpki.verify_client_cert(end_entity, intermediates, now);
+        let verified = verify(&*self.webpki)?;
+        self.authorities
+            .judge_again(now, |roots| webpki(roots, provider()).is_ok_and(|webpki| verify(&*webpki).is_ok()))?;
+        Ok(verified)
     }
 
     fn verify_tls12_signature(

@@ -9,6 +9,10 @@
 //! OpenSSL, and with it libpq, accepts both. So webpki judges all that it can read, and [`Authorities::judge`] judges
 //! these forms by the same rules: time, signatures up to a configured root, use, revocation.
 //!
+//! OpenSSL looks at a root's time as at any other certificate's, so that an authority retires by expiring. To webpki a
+//! root is a name and a key, for ever; hence what it accepts is judged once more by the roots in their time alone, where
+//! there are others ([`Authorities::judge_again`]).
+//!
 //! For the same reason the handshake's own signature is checked here: webpki takes no key from such a certificate. It
 //! is checked in every mode, even where the certificate is not: channel binding rests on it, as a certificate alone is
 //! no secret.
@@ -18,7 +22,7 @@ use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls13_signature_with_raw_
 use rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer, UnixTime,
 };
-use rustls::{CertificateError, DigitallySignedStruct, Error};
+use rustls::{CertificateError, DigitallySignedStruct, Error, RootCertStore};
 use x509_parser::asn1_rs::Any;
 use x509_parser::prelude::{
     ASN1Time, CertificateRevocationList, FromDer, ParsedExtension, X509Certificate, X509Version,
@@ -58,6 +62,36 @@ impl Authorities {
         refused.then(|| self.follow(leaf, intermediates, usage, now).map_err(Error::from))
     }
 
+    /// What webpki has accepted, it has to accept by the roots alone that may vouch now.
+    pub(super) fn judge_again(
+        &self,
+        now: UnixTime,
+        accepts: impl FnOnce(RootCertStore) -> bool,
+    ) -> Result<(), CertificateError> {
+        let now = asn1_time(now)?;
+        let is_current = |root: &&_| parse(root).is_some_and(|root| self.is_current(&root, now, 0));
+        let current: Vec<_> = self.roots.iter().filter(is_current).cloned().collect();
+        if current.len() == self.roots.len() {
+            return Ok(());
+        }
+        let mut store = RootCertStore::empty();
+        store.add_parsable_certificates(current);
+        if accepts(store) { Ok(()) } else { Err(CertificateError::Expired) }
+    }
+
+    /// Whether a root may vouch now: it is in its time, and so is, unless it is self-signed, one of those configured that
+    /// signed it, if any did.
+    fn is_current(&self, root: &X509Certificate<'_>, now: ASN1Time, below: usize) -> bool {
+        if below > CHAIN_MAX || !root.validity().is_valid_at(now) {
+            return false;
+        }
+        if root.issuer().as_raw() == root.subject().as_raw() {
+            return true;
+        }
+        let mut above = self.roots.iter().filter_map(parse).filter(|above| self.issued(above, root)).peekable();
+        above.peek().is_none() || above.any(|above| self.is_current(&above, now, below + 1))
+    }
+
     /// Goes from issuer to issuer up to a root.
     fn follow<'a>(
         &'a self,
@@ -66,15 +100,14 @@ impl Authorities {
         usage: Usage,
         now: UnixTime,
     ) -> Result<(), CertificateError> {
-        let now = i64::try_from(now.as_secs()).ok().and_then(|now| ASN1Time::from_timestamp(now).ok());
-        let now = now.ok_or(CertificateError::BadEncoding)?;
+        let now = asn1_time(now)?;
         let mut certificate = leaf;
         for below in 0..=CHAIN_MAX {
             check_itself(&certificate, usage, now)?;
-            if self.roots.iter().any(|root| root.as_ref() == certificate.as_raw()) {
-                return self.check_revoked(&certificate, &certificate, now);
-            }
-            if let Some(root) = self.roots.iter().filter_map(parse).find(|root| self.issued(root, &certificate)) {
+            let vouches = |root: &_| *root == certificate || self.issued(root, &certificate);
+            let mut roots = self.roots.iter().filter_map(parse).filter(vouches).peekable();
+            if roots.peek().is_some() {
+                let root = roots.find(|root| self.is_current(root, now, 0)).ok_or(CertificateError::Expired)?;
                 return self.check_revoked(&certificate, &root, now);
             }
             let mut candidates = intermediates.iter().take(CHAIN_MAX).filter_map(parse);
@@ -131,6 +164,11 @@ impl Authorities {
 fn parse<'a>(der: &'a CertificateDer<'_>) -> Option<X509Certificate<'a>> {
     let (rest, certificate) = X509Certificate::from_der(der).ok()?;
     rest.is_empty().then_some(certificate)
+}
+
+fn asn1_time(now: UnixTime) -> Result<ASN1Time, CertificateError> {
+    let now = i64::try_from(now.as_secs()).ok().and_then(|now| ASN1Time::from_timestamp(now).ok());
+    now.ok_or(CertificateError::BadEncoding)
 }
 
 /// Time, use, and that nothing critical is left unread.

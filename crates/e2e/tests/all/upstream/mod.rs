@@ -160,7 +160,7 @@ fn a_unix_socket(version: Version) -> Result<()> {
     for upstream in upstreams {
         // The server trusts whoever comes by the socket, and that is Freshet.
         let mut command = command(Some(&upstream), &[], &home.0)?;
-        for command in &mut command {
+        if let Some(command) = &mut command {
             command.args(["--auth", "trust"]);
         }
         let freshet = Started::new(database.address(), command)?;
