@@ -5,7 +5,7 @@
 #   make check    formatting and lints alone
 #   make fuzz     the fuzz targets of all decoders, an hour each                             FUZZ_SECONDS=60
 #   make soak     the stress test against real servers, run long                              SOAK_SECONDS=600
-#   make bench    the measurements, direct and through Freshet side by side
+#   make bench    the measurements, direct and through Freshet, PgBouncer and HAProxy side by side
 #   make setup    what the tests need, without running them
 
 SHELL := /bin/bash
@@ -57,6 +57,8 @@ soak: setup
 	$(CARGO) build --package freshet --features fault-injection --locked
 	FRESHET_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --package freshet-e2e --locked -- stress --nocapture --test-threads 1
 
-bench: setup
+bench:
+	script/setup bench
 	$(CARGO) build --release --package freshet --locked
 	FRESHET_BIN=$(TARGET_DIR)/release/freshet script/bench $(ARGS)
+	FRESHET_BIN=$(TARGET_DIR)/release/freshet script/bench --report drop-in $(ARGS)

@@ -17,8 +17,13 @@ use super::http::{Metrics, get};
 use super::{Database, eventually};
 
 const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// How much of Freshet's log a failing test shows.
-const LOG_BYTES_MAX: usize = 32 * 1024;
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Options for addresses that are free.
+pub(crate) const LISTEN: [&str; 4] = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
+/// More log than this is not kept; no test makes so much.
+const LOG_BYTES_MAX: usize = 16 << 20;
+/// How much of it a failing test shows.
+const TAIL_BYTES_MAX: usize = 32 << 10;
 
 /// The process. It is killed when this is dropped.
 pub(crate) struct Freshet {
@@ -40,35 +45,41 @@ impl Freshet {
 
     /// Starts with any upstream URL and waits only until it listens.
     pub(crate) fn start_unready(direct: SocketAddr, upstream: &str, more: &[&str]) -> Result<Self> {
-        let Some(program) = program()? else {
-            return Ok(Self { child: None, address: direct, http: direct, log: Arc::default() });
-        };
-        let mut command = Command::new(&program);
-        command.args(["serve", "--upstream", upstream, "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]).args(more);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+        let mut command = program()?.map(Command::new);
+        if let Some(command) = &mut command {
+            command.args(["serve", "--upstream", upstream]).args(LISTEN).args(more);
+        }
+        Self::spawn(direct, command)
+    }
+
+    /// Runs `freshet serve …` as it is told and waits until it listens. Without a Freshet, clients are sent to `direct`.
+    pub(crate) fn spawn(direct: SocketAddr, command: Option<Command>) -> Result<Self> {
         let log = Arc::default();
-        let stderr = child.stderr.take().context("no stderr")?;
-        keep_tail(stderr, Arc::clone(&log));
-        let lines = lines(child.stdout.take().context("no stdout")?);
+        let Some(mut command) = command else { return Ok(Self { child: None, address: direct, http: direct, log }) };
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("starting {command:?}"))?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // From here on a failure kills the process.
         let mut freshet = Self { child: Some(child), address: direct, http: direct, log };
+        keep(stderr.context("no stderr")?, Arc::clone(&freshet.log));
+        let lines = lines(stdout.context("no stdout")?);
         freshet.address = freshet.announced(&lines, "listening on ")?;
         freshet.http = freshet.announced(&lines, "http on ")?;
         Ok(freshet)
     }
 
     fn announced(&self, lines: &Receiver<String>, what: &str) -> Result<SocketAddr> {
-        loop {
-            match lines.recv_timeout(START_TIMEOUT) {
-                Ok(line) => {
-                    if let Some(address) = line.strip_prefix(what) {
-                        return address.trim().parse().with_context(|| line.clone());
-                    }
-                }
-                Err(_) => bail!("Freshet does not say \"{what}…\"; its log:\n{}", self.log()),
+        while let Ok(line) = lines.recv_timeout(START_TIMEOUT) {
+            if let Some(address) = line.strip_prefix(what) {
+                return address.trim().parse().with_context(|| line.clone());
             }
         }
+        // It has ended, most likely: its last words may still be on their way.
+        let _ = eventually(LAST_WORDS_TIMEOUT, || {
+            ensure!(!self.log().is_empty(), "nothing yet");
+            Ok(())
+        });
+        bail!("Freshet does not say \"{what}…\"; its log:\n{}", self.log())
     }
 
     /// Whether there is a Freshet at all.
@@ -117,7 +128,7 @@ impl Freshet {
         self.pid().is_none_or(|pid| stat(pid).rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
     }
 
-    /// The end of what it logged.
+    /// What it logged so far.
     pub(crate) fn log(&self) -> String {
         let log = self.log.lock().expect("no panic while the log is held");
         String::from_utf8_lossy(&log).into_owned()
@@ -131,14 +142,16 @@ impl Drop for Freshet {
             let _ = child.kill();
             let _ = child.wait();
             // Shown only if the test fails.
-            eprintln!("--- Freshet's log ends:\n{}", self.log());
+            let log = self.log();
+            let tail = log.char_indices().rev().nth(TAIL_BYTES_MAX).map_or(0, |(at, _)| at);
+            eprintln!("--- Freshet's log ends:\n{}", log.get(tail..).unwrap_or_default());
         }
     }
 }
 
 /// The binary: named by `FRESHET_BIN` or beside this one. `FRESHET_BIN=none` lets the conversations run twice directly,
 /// to check the tests themselves.
-fn program() -> Result<Option<PathBuf>> {
+pub(crate) fn program() -> Result<Option<PathBuf>> {
     if let Some(named) = env::var_os("FRESHET_BIN") {
         return Ok((named != "none").then(|| named.into()));
     }
@@ -160,14 +173,14 @@ fn lines(stdout: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-fn keep_tail(mut stderr: impl Read + Send + 'static, log: Arc<Mutex<Vec<u8>>>) {
+fn keep(mut stderr: impl Read + Send + 'static, log: Arc<Mutex<Vec<u8>>>) {
     thread::spawn(move || {
         let mut chunk = [0; 4096];
         while let Ok(n @ 1..) = stderr.read(&mut chunk) {
             let mut log = log.lock().expect("no panic while the log is held");
-            log.extend(chunk.get(..n).unwrap_or_default());
-            let excess = log.len().saturating_sub(LOG_BYTES_MAX);
-            log.drain(..excess);
+            if log.len() < LOG_BYTES_MAX {
+                log.extend(chunk.get(..n).unwrap_or_default());
+            }
         }
     });
 }

@@ -7,7 +7,7 @@ mod pair;
 mod raw;
 mod server;
 
-pub(crate) use freshet::Freshet;
+pub(crate) use freshet::{Freshet, LISTEN, program};
 pub(crate) use http::Metrics;
 pub(crate) use pair::{Pair, ensure_same};
 pub(crate) use raw::{Login, Message, RawClient};

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Server, Settings, StopMode};
 
-use crate::support::{Database, Login, PATIENCE, RawClient, Version, connect, eventually, frames, on_both};
-use start::{Home, Started, command};
+use crate::support::{Database, Freshet, Login, PATIENCE, RawClient, Version, connect, eventually, frames, on_both};
+use start::{Home, command};
 
 on_both!(
     a_key_value_string,
@@ -51,12 +51,12 @@ fn open(version: Version) -> Result<Database> {
 }
 
 /// A client that logs in with a password reads from memory, and sees what it writes.
-fn serves_with_password(freshet: &Started, database: &Database) -> Result<()> {
+fn serves_with_password(freshet: &Freshet, database: &Database) -> Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let login = Login { user: "boss", database: &database.name, password: Some(PASSWORD), more: &[] };
         let client = connect(freshet.address, login).await?;
         let deadline = Instant::now() + PATIENCE;
-        while freshet.is_there() && freshet.hits()? == 0 {
+        while freshet.is_there() && freshet.metrics()?.hits() == 0 {
             ensure!(Instant::now() < deadline, "no hits");
             client.query_one(READ, &[]).await?;
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -68,13 +68,21 @@ fn serves_with_password(freshet: &Started, database: &Database) -> Result<()> {
     })
 }
 
+/// Waits until it has logged this.
+fn wait_logged(freshet: &Freshet, text: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        ensure!(freshet.log().contains(text), "no {text:?} in the log:\n{}", freshet.log());
+        Ok(())
+    })
+}
+
 /// The same where nobody is asked for a password; the client goes on.
-fn serves(freshet: &Started, database: &Database) -> Result<RawClient> {
+fn serves(freshet: &Freshet, database: &Database) -> Result<RawClient> {
     let mut client = RawClient::login(freshet.address, database.login())?;
     if freshet.is_there() {
         eventually(PATIENCE, || {
             client.query(READ)?;
-            ensure!(freshet.hits()? > 0, "no hits");
+            ensure!(freshet.metrics()?.hits() > 0, "no hits");
             Ok(())
         })?;
     }
@@ -90,7 +98,7 @@ fn expect_value(client: &mut RawClient, sql: &str, expected: &str) -> Result<()>
 }
 
 /// A CancelRequest finds the server, too.
-fn cancels(freshet: &Started, database: &Database, client: &mut RawClient) -> Result<()> {
+fn cancels(freshet: &Freshet, database: &Database, client: &mut RawClient) -> Result<()> {
     client.send(&frames::query("select pg_sleep(60)"))?;
     let sleeps = "select count(*) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'";
     let mut watcher = database.connect()?;
@@ -114,7 +122,7 @@ fn a_key_value_string(version: Version) -> Result<()> {
         "host=127.0.0.1 port = {port}\tuser=boss dbname='my films' password='{PASSWORD}' \
          options='-c work_mem=5MB' target_session_attrs=read-write keepalives=1 sslmode=prefer"
     );
-    let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+    let freshet = Freshet::spawn(database.address(), command(Some(&upstream), &[], &home.0)?)?;
     serves_with_password(&freshet, &database)?;
     no_password_in(&freshet.log())
 }
@@ -125,7 +133,7 @@ fn the_environment_and_the_password_file(version: Version) -> Result<()> {
     let lines = format!("127.0.0.1:{port}:my films:other:wrong\n127.0.0.1:{port}:*:boss:{PASSWORD}\n");
     home.write(".pgpass", &lines, 0o600)?;
     let variables = [("PGHOST", "127.0.0.1"), ("PGPORT", &port), ("PGUSER", "boss"), ("PGDATABASE", "my films")];
-    let freshet = Started::new(database.address(), command(None, &variables, &home.0)?)?;
+    let freshet = Freshet::spawn(database.address(), command(None, &variables, &home.0)?)?;
     serves_with_password(&freshet, &database)?;
     no_password_in(&freshet.log())
 }
@@ -135,7 +143,7 @@ fn a_service(version: Version) -> Result<()> {
     let port = database.server.port();
     let lines = format!("[films]\nhost=127.0.0.1\nport={port}\nuser=boss\ndbname=my films\npassword={PASSWORD}\n");
     home.write(".pg_service.conf", &lines, 0o600)?;
-    let freshet = Started::new(database.address(), command(Some("service=films"), &[], &home.0)?)?;
+    let freshet = Freshet::spawn(database.address(), command(Some("service=films"), &[], &home.0)?)?;
     serves_with_password(&freshet, &database)?;
     no_password_in(&freshet.log())
 }
@@ -163,7 +171,7 @@ fn a_unix_socket(version: Version) -> Result<()> {
         if let Some(command) = &mut command {
             command.args(["--auth", "trust"]);
         }
-        let freshet = Started::new(database.address(), command)?;
+        let freshet = Freshet::spawn(database.address(), command)?;
         let mut client = serves(&freshet, &database).context(upstream)?;
         if freshet.is_there() {
             // The session's own, those for Freshet's statements, and that of the change stream.
@@ -181,7 +189,7 @@ fn a_unix_socket_vouches_for_nobody(version: Version) -> Result<()> {
     let (database, home) = (open(version)?, Home::new()?);
     let directory = socket_directory(&database.server)?.display().to_string();
     let upstream = format!("host={directory} port={} user=postgres dbname={}", database.server.port(), database.name);
-    let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+    let freshet = Freshet::spawn(database.address(), command(Some(&upstream), &[], &home.0)?)?;
     if !freshet.is_there() {
         return Ok(());
     }
@@ -207,7 +215,7 @@ fn a_host_that_is_down(version: Version) -> Result<()> {
         format!("host=/nonexistent,127.0.0.1 port={port} user=postgres dbname={name}"),
     ];
     for upstream in upstreams {
-        let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+        let freshet = Freshet::spawn(database.address(), command(Some(&upstream), &[], &home.0)?)?;
         let mut client = serves(&freshet, &database).context(upstream)?;
         cancels(&freshet, &database, &mut client)?;
         database.run("update film set title = 'film 1' where id = 1")?;
@@ -233,7 +241,7 @@ fn a_standby_that_is_not_wanted(version: Version) -> Result<()> {
     let ((database, standby), home) = (replicated(version)?, Home::new()?);
     for attribute in ["primary", "read-write"] {
         let upstream = both_hosts(&database, &standby, attribute);
-        let freshet = Started::new(database.address(), command(Some(&upstream), &[], &home.0)?)?;
+        let freshet = Freshet::spawn(database.address(), command(Some(&upstream), &[], &home.0)?)?;
         let mut client = serves(&freshet, &database).context(attribute)?;
         expect_value(&mut client, "select pg_is_in_recovery()", "f")?;
         // Clients that come later, too.
@@ -252,7 +260,7 @@ fn only_a_standby_where_a_primary_is_wanted(version: Version) -> Result<()> {
     database.server.stop(StopMode::Fast)?;
     let upstream = format!("{}&connect_timeout=1", both_hosts(&database, &standby, "primary"));
     let Some(command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
-    let freshet = Started::new(database.address(), Some(command))?;
+    let freshet = Freshet::spawn(database.address(), Some(command))?;
     for _ in 0..3 {
         let messages = RawClient::open(freshet.address)?.start(database.login())?;
         ensure!(messages.last().is_some_and(|m| m.tag == b'E'), "a client was let in to a standby: {messages:?}");
@@ -270,8 +278,8 @@ fn a_standby_that_is_promoted(version: Version) -> Result<()> {
     let ((database, standby), home) = (replicated(version)?, Home::new()?);
     let upstream = both_hosts(&database, &standby, "primary");
     let Some(command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
-    let freshet = Started::new(database.address(), Some(command))?;
-    freshet.wait_logged("change stream stands")?;
+    let freshet = Freshet::spawn(database.address(), Some(command))?;
+    wait_logged(&freshet, "change stream stands")?;
     serves(&freshet, &database)?;
     database.server.stop(StopMode::Fast)?;
     standby.psql("select pg_promote()")?;
@@ -280,10 +288,10 @@ fn a_standby_that_is_promoted(version: Version) -> Result<()> {
         client.run("update film set title = 'promoted' where id = 1")?;
         Ok(client)
     })?;
-    let before = freshet.hits()?;
+    let before = freshet.metrics()?.hits();
     eventually(PATIENCE, || {
         expect_value(&mut client, READ, "promoted")?;
-        ensure!(freshet.hits()? > before, "no hits after the failover");
+        ensure!(freshet.metrics()?.hits() > before, "no hits after the failover");
         Ok(())
     })
 }
@@ -295,11 +303,11 @@ fn a_wrong_password_and_an_open_password_file(version: Version) -> Result<()> {
     let upstream = format!("host=127.0.0.1 port={port} user=boss dbname='my films'");
     home.write(".pgpass", &format!("*:*:*:*:{PASSWORD}\n"), 0o644)?;
     let command_with = |upstream: &str| command(Some(upstream), &[], &home.0);
-    let open = Started::new(database.address(), command_with(&upstream)?)?;
-    let wrong = Started::new(database.address(), command_with(&format!("{upstream} password={PASSWORD}x"))?)?;
+    let open = Freshet::spawn(database.address(), command_with(&upstream)?)?;
+    let wrong = Freshet::spawn(database.address(), command_with(&format!("{upstream} password={PASSWORD}x"))?)?;
     if open.is_there() {
-        open.wait_logged("chmod 600")?;
-        wrong.wait_logged("password authentication failed for user \"boss\"")?;
+        wait_logged(&open, "chmod 600")?;
+        wait_logged(&wrong, "password authentication failed for user \"boss\"")?;
     }
     no_password_in(&open.log())?;
     no_password_in(&wrong.log())

@@ -1,5 +1,6 @@
 //! Both sides against each other over a pipe, with certificates of each kind that is met around PostgreSQL.
 
+mod expiry;
 mod files;
 mod handshake;
 mod names;

@@ -101,6 +101,15 @@ impl Workshop {
         self.pair(name)
     }
 
+    /// An authority's self-signed certificate with its old name and key, valid in other years.
+    pub(super) fn renewed(&self, name: &str, of: &Pair, years: [i32; 2]) -> Pair {
+        let key = KeyPair::from_pem(&fs::read_to_string(&of.key).unwrap()).unwrap();
+        let mut params = authority(of.cert.file_stem().unwrap().to_str().unwrap());
+        [params.not_before, params.not_after] = years.map(|year| date_time_ymd(year, 1, 1));
+        let cert = self.write(&format!("{name}.crt"), params.self_signed(&key).unwrap().pem());
+        Pair { cert, key: of.key.clone() }
+    }
+
     /// An authority.
     pub(super) fn authority(&self, name: &str, by: Option<&Pair>) -> Pair {
         self.made(name, &authority(name), by)
