@@ -16,6 +16,8 @@ CARGO ?= cargo
 ARGS ?=
 SOAK_SECONDS ?= 600
 FUZZ_SECONDS ?= 3600
+# End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come.
+E2E_THREADS ?= 4
 
 # Where cargo puts its output; FRESHET_BIN is the binary that the end-to-end tests start.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
@@ -48,7 +50,7 @@ test: setup
 	$(CARGO) test --workspace --exclude freshet-e2e --locked
 	FUZZ_SECONDS=5 script/fuzz
 	$(CARGO) build --package freshet --features fault-injection --locked
-	$(CARGO) test --package freshet-e2e --locked
+	$(CARGO) test --package freshet-e2e --locked -- --test-threads $(E2E_THREADS)
 
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) script/fuzz
