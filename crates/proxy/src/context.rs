@@ -39,17 +39,18 @@ const SETTINGS: &[&str] = &[
 const FIXED_COLUMNS: usize = 11;
 
 /// When this server process last read its configuration file: settings may have changed with it, unseen.
-pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::text";
+pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::pg_catalog.text";
 
 /// [`crate::ServerIdentity::system_id`]
-pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::text FROM pg_catalog.pg_control_system())";
+pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
 /// [`crate::ServerIdentity::postmaster_start`]
-pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::text";
+pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
 
 /// Whether anything is in the session's temporary schema. The schema itself stays once it was made. What the server
 /// drops at the session's end it finds by these dependencies, too; 2615 is `pg_namespace`.
-const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() <> 0 AND EXISTS (SELECT FROM pg_catalog.pg_depend \
-     WHERE refclassid = 2615 AND refobjid = pg_catalog.pg_my_temp_schema()))::text";
+const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 AND EXISTS (\
+     SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
+     AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))::pg_catalog.text";
 
 /// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
 pub(crate) fn question(with_system_id: bool) -> String {
@@ -57,12 +58,14 @@ pub(crate) fn question(with_system_id: bool) -> String {
     let system_id = if with_system_id { SYSTEM_ID } else { "NULL" };
     let mut sql = format!(
         "SELECT {system_id}, {POSTMASTER_START}, \
-         pg_catalog.current_database()::text, session_user::text, current_user::text, \
-         pg_catalog.current_schemas(true)::text, {TEMPORARY_OBJECTS}, \
+         pg_catalog.current_database()::pg_catalog.text, session_user::pg_catalog.text, current_user::pg_catalog.text, \
+         pg_catalog.current_schemas(true)::pg_catalog.text, {TEMPORARY_OBJECTS}, \
          pg_catalog.current_setting('transaction_isolation'), \
-         pg_catalog.quote_ident(session_user)::pg_catalog.regrole::oid || ' ' || \
-         pg_catalog.quote_ident(current_user)::pg_catalog.regrole::oid, {CONFIGURATION}, \
-         extract(epoch from coalesce(pg_catalog.current_setting('idle_session_timeout', true), '0')::interval)::text"
+         pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid \
+         OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \
+         pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid, {CONFIGURATION}, \
+         extract(epoch from coalesce(pg_catalog.current_setting('idle_session_timeout', true), '0')\
+         ::pg_catalog.interval)::pg_catalog.text"
     );
     for setting in SETTINGS {
         let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
@@ -90,6 +93,10 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    pub(crate) fn has_temporary_objects(&self) -> bool {
+        self.obstacle == Some(Reason::TemporaryTables)
+    }
+
     /// Reads the row; None if it has not the shape that was asked for.
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
         let column =

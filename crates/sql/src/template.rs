@@ -174,13 +174,12 @@ impl Template {
                 Effect::TransactionControl
             }
             (_, "prepare") if word(1) == "transaction" => Effect::TransactionControl,
-            (_, "insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "lock" | "notify" | "execute") => {
-                Effect::Write
-            }
             // PREPARE ends no other statement; reading its constants may run anything.
-            (_, "declare" | "fetch" | "move" | "close" | "explain" | "prepare" | "listen" | "unlisten") => {
-                Effect::Write
-            }
+            (
+                _,
+                "insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "lock" | "notify" | "execute"
+                | "declare" | "fetch" | "move" | "close" | "explain" | "prepare" | "listen" | "unlisten",
+            ) => Effect::Write,
             (_, "set" | "reset") => Effect::Settings,
             (_, "show") => Effect::Pure,
             (

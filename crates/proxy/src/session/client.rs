@@ -76,11 +76,15 @@ impl Session {
         if self.passing.is_some() {
             return self.batch_message(head);
         }
+        if self.is_strange_within_copy(head.tag) {
+            self.become_raw();
+            return self.pass(head);
+        }
         match head.tag {
             frontend::QUERY => self.query(head),
             frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
             frontend::SYNC => {
-                if !std::mem::take(&mut self.absorb_sync) && !self.is_within_copy_data() {
+                if !std::mem::take(&mut self.absorb_sync) {
                     self.open_unit(true, Kind::Sync);
                     self.last_unit().synced = true;
                 }
@@ -102,9 +106,35 @@ impl Session {
                 }
                 self.pass(head)
             }
-            // Passwords, COPY data, Flush, and whatever the server may know: no ReadyForQuery of their own.
-            _ => self.pass(head),
+            frontend::COPY_DATA | frontend::FLUSH => self.pass(head),
+            _ => self.pass_unknown(head),
         }
+    }
+
+    /// The server ends the session at a message that it does not know; nothing behind it is answered.
+    fn pass_unknown(&mut self, head: Header) -> Step {
+        self.ending = Ending::Goodbye;
+        self.pass(head)
+    }
+
+    /// It comes within COPY data, where the server ignores it, or ends the COPY, or the session: that depends on how
+    /// far it has read. Only the `Sync` of the extended protocol is usual (see [`Self::absorb_sync`]).
+    fn is_strange_within_copy(&self, tag: u8) -> bool {
+        let Some(Unit::Client(unit)) = self.units.back() else { return false };
+        let usual = matches!(tag, frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL | frontend::FLUSH)
+            || tag == frontend::TERMINATE
+            || (tag == frontend::SYNC && unit.kind == Kind::Batch);
+        unit.is_within_copy_data() && !usual
+    }
+
+    /// What is owed cannot be counted any more: everything is forwarded from here on.
+    pub(crate) fn become_raw(&mut self) {
+        self.units.truncate(1);
+        let unit = self.last_unit();
+        unit.kind = Kind::Raw;
+        unit.fills.clear();
+        self.passing = None;
+        self.absorb_sync = false;
     }
 
     /// Passes the message at the start of the input, as it comes.
@@ -172,7 +202,9 @@ impl Session {
                 let unit = self.last_unit();
                 unit.tells |= !(unnamed && unit.silent_portal);
             }
-            _ => {}
+            frontend::DESCRIBE | frontend::FLUSH | frontend::COPY_DATA => {}
+            frontend::COPY_DONE | frontend::COPY_FAIL => self.last_unit().copy_ended = true,
+            _ => return self.pass_unknown(head),
         }
         let unit = self.last_unit();
         unit.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
@@ -230,11 +262,15 @@ impl Session {
                 }
             }
             frontend::BIND => {
-                let name = Bind::read(bytes).map(|bind| bind.statement).unwrap_or_default();
+                let bind = Bind::read(bytes);
+                let portal = bind.as_ref().map(|bind| bind.portal);
+                let name = bind.as_ref().map(|bind| bind.statement).unwrap_or_default();
                 let statement = self.statements.get(name).map(|prepared| prepared.statement.clone());
                 let effect = match (&statement, self.statements.remembered(name)) {
                     (Some(statement), _) => self.effect_of(Some(statement)),
                     (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
+                    // It was to be gone, and is not: it may be one that takes all others with it.
+                    (None, None) if self.statements.may_outlive() => Effect::Forgets,
                     // PREPARE takes only queries and changes of rows.
                     (None, None) => Effect::Write,
                 };
@@ -246,15 +282,22 @@ impl Session {
                 self.note_passed(statement.as_ref(), &fallback);
                 let catalog = self.shared.catalog_version();
                 let silent = self.tells_nothing(statement.as_ref());
+                // Within a transaction the statement may mean what is rolled back, or gone, with it.
+                let settled = self.status == backend::STATUS_IDLE && self.impure == 0;
                 let unit = self.last_unit();
-                unit.silent_portal = silent;
-                if unit.bound.len() < NAMES_MAX {
+                match portal {
+                    Ok(b"") => unit.silent_portal = silent,
+                    Ok(_) => {}
+                    Err(_) => unit.silent_portal = false,
+                }
+                if settled && unit.bound.len() < NAMES_MAX {
                     unit.bound.push((name.into(), catalog));
                 }
                 self.effect(effect);
             }
             _ => {
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
+                    self.last_unit().forgot = true;
                     self.statements.forget(name);
                 }
             }
@@ -293,11 +336,6 @@ impl Session {
         self.units.push_back(Unit::Client(ClientUnit { kind, pure, ..ClientUnit::default() }));
     }
 
-    /// The server expects COPY data, and ignores a `Sync` or ends the session at any other message.
-    pub(crate) fn is_within_copy_data(&self) -> bool {
-        matches!(self.units.back(), Some(Unit::Client(unit)) if unit.ignores_sync())
-    }
-
     /// The session only forwards from here on.
     fn is_raw(&self) -> bool {
         matches!(self.units.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
@@ -317,6 +355,7 @@ impl Session {
     /// A statement passes that may be `DEALLOCATE name`.
     pub(crate) fn deallocate(&mut self, statement: Option<&Arc<Statement>>) {
         if let Some(name) = statement.and_then(|statement| statement.shape.template.deallocates()) {
+            self.last_unit().forgot = true;
             self.statements.forget(name.as_bytes());
             if name.starts_with("_freshet_") {
                 self.own = super::own::OwnStatements::default();

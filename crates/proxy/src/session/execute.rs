@@ -27,7 +27,7 @@ impl Session {
     pub(crate) fn batch(&mut self) -> Step {
         let input = self.client.input.take();
         let (outcome, bytes) = match batch::scan(input.bytes()) {
-            Batch::Incomplete if !self.client.ended && !self.is_within_copy_data() => (Ok(Step::Wait), 0),
+            Batch::Incomplete if !self.client.ended => (Ok(Step::Wait), 0),
             Batch::Incomplete | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
             Batch::Candidate { groups, bytes } => {
@@ -214,6 +214,7 @@ impl Session {
         self.open_unit(true, Kind::Batch);
         let unit = self.last_unit();
         unit.synced = true;
+        unit.tells = true;
         unit.fills = fills;
         for (group, statement) in groups.iter().zip(statements) {
             if let Some((parse, _)) = &group.parse {

@@ -92,6 +92,7 @@ enum Ending {
 }
 
 /// A session.
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
 struct Session {
     shared: Arc<Shared>,
     worker: usize,
@@ -120,6 +121,10 @@ struct Session {
     /// Something that the cache can hold was asked for since the end of the log was last asked for on its own.
     looked_up: bool,
     own: OwnStatements,
+    /// A notification came since the last `ReadyForQuery`.
+    notified: bool,
+    /// The session had temporary objects when its context was last asked for.
+    had_temporary: bool,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
     passing: Option<Reason>,
     /// The next `Sync` is swallowed by the server's COPY mode.

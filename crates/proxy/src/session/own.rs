@@ -30,8 +30,11 @@ impl Session {
         let out = self.upstream.output.buffer();
         if !*prepared {
             let sql = match ask {
-                Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::text".to_owned(),
-                Ask::End => format!("SELECT pg_catalog.pg_current_wal_insert_lsn()::text, {}", context::CONFIGURATION),
+                Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
+                Ask::End => format!(
+                    "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, {}",
+                    context::CONFIGURATION
+                ),
                 _ => context::question(self.server.is_none()),
             };
             // Close first: the name may exist after all, and closing what does not exist is no error.

@@ -102,7 +102,9 @@ impl Session {
     fn fill_query(&mut self, message: &[u8], fill: Fill) {
         self.ask(Ask::Proof);
         self.open_unit(true, Kind::Query);
-        self.last_unit().fills.push(Some(fill));
+        let unit = self.last_unit();
+        unit.tells = true;
+        unit.fills.push(Some(fill));
         self.statements.query_sent();
         self.upstream.output.put(message);
         self.ask(Ask::End);

@@ -70,6 +70,8 @@ impl Session {
             own: crate::session::own::OwnStatements::default(),
             passing: None,
             absorb_sync: false,
+            notified: false,
+            had_temporary: false,
             catalog_dirty: false,
             configuration: None,
             client_rest: 0,

@@ -1,6 +1,7 @@
 //! The prepared statements of a session, as far as the proxy has seen them.
 //!
-//! What is not in here is unknown, and unknown statements pass: forgetting is always safe.
+//! What is not in here is unknown, and unknown statements pass: forgetting is safe, except that what is forgotten and is
+//! there all the same may do anything ([`Statements::may_outlive`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -60,6 +61,10 @@ pub(crate) struct Statements {
     /// Counts the times that the session's settings could have changed.
     era: u64,
     unnamed_state: Unnamed,
+    /// The upstream may have an unnamed statement, whether it is known here or not.
+    upstream_unnamed: bool,
+    /// A statement that was forgotten may be there all the same: what was to end it has failed.
+    outlives: bool,
     /// The `Parse` that the upstream has not seen; kept to avoid an allocation per hit.
     unsent_parse: Vec<u8>,
 }
@@ -105,6 +110,7 @@ impl Statements {
         if name.is_empty() {
             self.unnamed = statement;
             self.unnamed_state = Unnamed::InStep;
+            self.upstream_unnamed = true;
         } else if let Some(statement) = statement.filter(|_| self.named.len() < NAMED_MAX) {
             self.named.insert(name.into(), statement);
         } else {
@@ -130,7 +136,7 @@ impl Statements {
 
     /// `Query` was answered from here: PostgreSQL would have dropped the unnamed statement.
     pub(crate) fn query_answered(&mut self) {
-        if self.unnamed.take().is_some() {
+        if self.unnamed.take().is_some() || self.upstream_unnamed {
             self.unnamed_state = Unnamed::Dropped;
         }
     }
@@ -139,14 +145,28 @@ impl Statements {
     pub(crate) fn query_sent(&mut self) {
         self.unnamed = None;
         self.unnamed_state = Unnamed::InStep;
+        self.upstream_unnamed = false;
+    }
+
+    /// What was to end a statement has failed.
+    pub(crate) fn something_outlives(&mut self) {
+        self.outlives = true;
+    }
+
+    /// A statement that is not known here may be one that was forgotten.
+    pub(crate) fn may_outlive(&self) -> bool {
+        self.outlives
     }
 
     /// What must be sent before the next message may use the unnamed statement, if anything.
     pub(crate) fn catch_up(&mut self) -> Option<(Unnamed, &[u8])> {
-        match std::mem::take(&mut self.unnamed_state) {
-            Unnamed::InStep => None,
-            state => Some((state, &self.unsent_parse)),
+        let state = std::mem::take(&mut self.unnamed_state);
+        match state {
+            Unnamed::InStep => return None,
+            Unnamed::Unsent => self.upstream_unnamed = true,
+            Unnamed::Dropped => self.upstream_unnamed = false,
         }
+        Some((state, &self.unsent_parse))
     }
 
     pub(crate) fn forget(&mut self, name: &[u8]) {

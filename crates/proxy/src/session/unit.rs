@@ -23,6 +23,13 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
+    pub(crate) fn as_client(&mut self) -> Option<&mut ClientUnit> {
+        match self {
+            Self::Client(unit) => Some(unit),
+            Self::Own { .. } => None,
+        }
+    }
+
     pub(crate) fn own(ask: Ask) -> Self {
         Self::Own { ask, row: None }
     }
@@ -69,7 +76,7 @@ pub(crate) struct ClientUnit {
     pub(crate) forgets: bool,
     /// An error came.
     pub(crate) failed: bool,
-    /// Something in it that is not kept may tell of data.
+    /// Something in it may tell of data.
     pub(crate) tells: bool,
     /// The unnamed portal was bound in it to a statement that tells nothing of data.
     pub(crate) silent_portal: bool,
@@ -81,6 +88,10 @@ pub(crate) struct ClientUnit {
     pub(crate) copying: bool,
     /// The client has ended its COPY data.
     pub(crate) copy_ended: bool,
+    /// A `Sync` counts as ignored by the server, which is true only if the COPY got as far as reading it.
+    pub(crate) swallowed_sync: bool,
+    /// A statement was deallocated or closed in it.
+    pub(crate) forgot: bool,
     /// The answers owed were asked for by `Flush`.
     pub(crate) flushed: bool,
     /// Its `Sync` has been sent.
@@ -102,13 +113,13 @@ impl ClientUnit {
         match self.kind {
             Kind::Startup | Kind::Sync => false,
             Kind::Raw => true,
-            Kind::Query | Kind::Batch => self.tells || !self.fills.is_empty(),
+            Kind::Query | Kind::Batch => self.tells,
         }
     }
 
-    /// The client is sending the data of a COPY begun by `Query`: the server ignores a `Sync` there.
-    pub(crate) fn ignores_sync(&self) -> bool {
-        self.kind == Kind::Query && self.copying && !self.copy_ended && !self.failed
+    /// The client is sending COPY data.
+    pub(crate) fn is_within_copy_data(&self) -> bool {
+        self.copying && !self.copy_ended && !self.failed
     }
 
     /// The fill whose answer comes now.

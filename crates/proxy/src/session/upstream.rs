@@ -101,6 +101,7 @@ impl Session {
         if head.tag == backend::NOTIFICATION {
             // It tells of a commit that the client may look for at once.
             self.raise_floor();
+            self.notified = true;
         }
         if head.tag == backend::PARAMETER_STATUS {
             self.settings_changed();
@@ -116,46 +117,39 @@ impl Session {
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
                 let way = client_message(unit, head.tag);
-                unit.copying |= head.tag == backend::COPY_IN;
-                if head.tag == backend::COPY_IN && unit.kind == Kind::Batch && unit.synced {
-                    self.copy_swallows_sync();
+                if head.tag == backend::ERROR && unit.swallowed_sync {
+                    // It failed before it read that far, perhaps: then the `Sync` is answered after all.
+                    self.become_raw();
                 } else if head.tag == backend::COPY_IN {
-                    self.copy_ignores_syncs();
+                    self.copy_begins();
                 }
                 way
             }
         })
     }
 
-    /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data
-    /// ends the unit. That one may have been sent already.
-    fn copy_swallows_sync(&mut self) {
-        match self.units.get(1) {
-            Some(Unit::Client(unit)) if unit.kind == Kind::Sync => {
-                self.units.remove(1);
-            }
-            _ => self.absorb_sync = true,
-        }
-    }
-
-    /// COPY by `Query`: the server ignores each `Sync` within the data. Some may have been sent already.
-    fn copy_ignores_syncs(&mut self) {
-        while let Some(Unit::Client(copy)) = self.units.front()
-            && copy.ignores_sync()
-            && let Some(Unit::Client(next)) = self.units.get(1)
-            && next.kind == Kind::Sync
-        {
-            let ended = next.copy_ended;
+    /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data ends
+    /// the unit. That one may have been sent already. What else may have been sent behind a COPY cannot be counted.
+    fn copy_begins(&mut self) {
+        let more = self.units.len() > 1;
+        let sync_next = matches!(self.units.get(1), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
+        let Some(Unit::Client(unit)) = self.units.front_mut() else { return };
+        let again = std::mem::replace(&mut unit.copying, true);
+        let extended = unit.kind == Kind::Batch && unit.synced;
+        unit.swallowed_sync = extended;
+        if again || (more && !(extended && sync_next)) {
+            self.become_raw();
+        } else if extended && sync_next {
             self.units.remove(1);
-            if let Some(Unit::Client(copy)) = self.units.front_mut() {
-                copy.copy_ended = ended;
-            }
+        } else if extended {
+            self.absorb_sync = true;
         }
     }
 
     /// The front unit's `ReadyForQuery`; true if it is the client's.
     fn ready(&mut self, status: u8) -> bool {
         self.status = status;
+        let notified = std::mem::take(&mut self.notified);
         if self.idle_max.is_some() {
             self.ready_at = self.now();
         }
@@ -169,7 +163,7 @@ impl Session {
                 true
             }
             Some(Unit::Own { ask, row }) => {
-                self.own_unit_done(ask, row.as_deref());
+                self.own_unit_done(ask, row.as_deref(), notified);
                 false
             }
         }
@@ -210,17 +204,30 @@ impl Session {
         }
     }
 
-    /// Its statements may not exist, and what later units bind may be other statements than they were taken for.
+    /// Its statements may not exist, and what later units bind may be other statements than they were taken for. What
+    /// was to be gone may be there still.
     fn unit_failed(&mut self, unit: &ClientUnit) {
         for name in &unit.parsed {
             self.statements.forget(name);
         }
-        if !unit.parsed.is_empty() {
-            for later in &mut self.units {
-                if let Unit::Client(later) = later {
-                    later.fills.clear();
-                }
-            }
+        if unit.forgot || !unit.parsed.is_empty() {
+            self.statements.something_outlives();
+        }
+        if unit.parsed.is_empty() {
+            return;
+        }
+        let mut misread = 0;
+        for later in self.units.iter_mut().filter_map(Unit::as_client).filter(|unit| unit.kind == Kind::Batch) {
+            later.fills.clear();
+            later.tells = true;
+            later.forgets = true;
+            misread += 1;
+            self.impure += usize::from(std::mem::replace(&mut later.pure, false));
+        }
+        if misread > 0 {
+            self.settings_changed();
+            self.statements.forget_all();
+            self.own = OwnStatements::default();
         }
     }
 
@@ -230,7 +237,8 @@ impl Session {
         self.floor.since = self.now();
     }
 
-    fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>) {
+    /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.
+    fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
         let first = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
         if row.is_none() && ask != Ask::UnnamedStatement {
@@ -240,19 +248,21 @@ impl Session {
         match ask {
             Ask::UnnamedStatement => {}
             Ask::Proof => self.proof = first.and_then(Visible::parse),
-            Ask::End => self.end_known(first.and_then(Lsn::parse), columns.get(1).copied().flatten()),
+            Ask::End => self.end_known(first.and_then(Lsn::parse), columns.get(1).copied().flatten(), notified),
             Ask::Context => self.context_known(Answer::read(&columns)),
         }
     }
 
     /// Installs what is complete and sets the floor.
-    fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>) {
+    fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>, notified: bool) {
         let Some(lsn) = end.map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes())) else {
             self.complete.clear();
             return;
         };
         // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
-        self.floor.end = self.shared.cache.epoch().map(|epoch| End { epoch, lsn });
+        if !notified {
+            self.floor.end = self.shared.cache.epoch().map(|epoch| End { epoch, lsn });
+        }
         let Some(proof) = self.proof.take() else { return };
         if configuration.is_none() || configuration != self.configuration.as_deref().map(str::as_bytes) {
             // Read under another configuration than the context was: the answer belongs to no known key.
@@ -284,6 +294,11 @@ impl Session {
                 postmaster_start: answer.postmaster_start.clone(),
                 database: answer.database.clone(),
             });
+        }
+        let temporary = answer.has_temporary_objects();
+        if std::mem::replace(&mut self.had_temporary, temporary) || temporary {
+            // A statement may have been taken while a temporary table stood for another.
+            self.statements.doubt_all();
         }
         self.user.clone_from(&answer.session_user);
         self.idle_max = answer.idle_max;
