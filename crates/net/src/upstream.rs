@@ -24,10 +24,10 @@ pub struct Upstream {
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     /// The connection string.
-    #[error("{0}")]
+    #[error(transparent)]
     Conninfo(#[from] ConninfoError),
     /// A file that it names.
-    #[error("{0}")]
+    #[error(transparent)]
     Tls(#[from] TlsError),
 }
 

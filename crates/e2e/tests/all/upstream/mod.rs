@@ -7,6 +7,7 @@ mod start;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -332,7 +333,7 @@ fn unusable_connection_strings_end_the_start() -> Result<()> {
     ];
     for (upstream, expected) in table {
         let Some(mut command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
-        let mut child = command.spawn()?;
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let deadline = Instant::now() + PATIENCE;
         while child.try_wait()?.is_none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(10));
