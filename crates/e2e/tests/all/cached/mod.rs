@@ -11,6 +11,7 @@ mod logins;
 mod privileges;
 mod schema;
 mod session_state;
+mod sessions_hazards;
 mod settings;
 mod shapes;
 

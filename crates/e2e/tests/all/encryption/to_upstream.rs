@@ -155,7 +155,11 @@ fn everything_is_encrypted() -> Result<()> {
     let others = "from pg_stat_ssl join pg_stat_activity using (pid)
         where datname = current_database() and pid <> pg_backend_pid() and backend_type in ('client backend', 'walsender')";
     let mut direct = server.database.connect()?;
-    ensure!(direct.value(&format!("select count(*) filter (where not ssl) {others}"))? == "0");
+    // The direct connection of before may take a moment to go.
+    eventually(PATIENCE, || {
+        ensure!(direct.value(&format!("select count(*) filter (where not ssl) {others}"))? == "0");
+        Ok(())
+    })?;
     ensure!(direct.value(&format!("select count(*) > 2 {others}"))? == "t");
     ensure!(direct.value("select bool_and(ssl) from pg_stat_ssl join pg_stat_replication using (pid)")? == "t");
     Ok(())
