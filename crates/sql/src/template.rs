@@ -100,7 +100,7 @@ impl Template {
         let counts = survey.counts;
         let tree = self.verdict.as_ref().map_or(0, |parsed| {
             let blocks = 6_000 * counts.queries + 12_500 * counts.selects;
-            blocks + 2_000 * counts.table_factors + 1_500 * counts.exprs + 400 * parsed.words
+            blocks + 3_500 * counts.table_factors + 1_800 * counts.exprs + 500 * parsed.words
         });
         2_048 + 512 * names + tree
     }
