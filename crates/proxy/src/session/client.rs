@@ -14,13 +14,11 @@ use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
 use crate::session::plan::{self, Allowed, View};
 use crate::session::statements::{ParsedUnder, Prepared};
-use crate::session::unit::{Ask, ClientUnit, Kind, Unit};
+use crate::session::unit::{Ask, ClientUnit, Kind, NAMES_MAX, Unit};
 use crate::session::{Ending, Known, Session};
 
 /// Units in flight beyond which the client is not read: a bound on the queue.
 const UNITS_MAX: usize = 1024;
-/// Statement names remembered per unit: a bound on a batch that never ends.
-const NAMES_MAX: usize = 1024;
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

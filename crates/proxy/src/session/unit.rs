@@ -8,6 +8,9 @@ use freshet_model::{CatalogVersion, Nanos};
 use crate::body::Body;
 use crate::registry::Shape;
 
+/// Statement names remembered per unit: a bound on a batch that never ends.
+pub(crate) const NAMES_MAX: usize = 1024;
+
 /// A stretch of the upstream's answers that ends with `ReadyForQuery`.
 #[derive(Debug)]
 pub(crate) enum Unit {
@@ -90,6 +93,8 @@ pub(crate) struct ClientUnit {
     pub(crate) copy_ended: bool,
     /// A `Sync` counts as ignored by the server, which is true only if the COPY got as far as reading it.
     pub(crate) swallowed_sync: bool,
+    /// `ParseComplete`s that have come.
+    pub(crate) parses_done: usize,
     /// A statement was deallocated or closed in it.
     pub(crate) forgot: bool,
     /// The answers owed were asked for by `Flush`.
@@ -115,6 +120,13 @@ impl ClientUnit {
             Kind::Raw => true,
             Kind::Query | Kind::Batch => self.tells,
         }
+    }
+
+    /// The names whose `Parse` was not answered by `ParseComplete`: those behind it were skipped.
+    pub(crate) fn unparsed(&self) -> &[Box<[u8]>] {
+        // Of more than are remembered it is not known which.
+        let done = if self.parsed.len() < NAMES_MAX { self.parses_done } else { 0 };
+        self.parsed.get(done..).unwrap_or_default()
     }
 
     /// The client is sending COPY data.

@@ -134,10 +134,12 @@ impl Session {
         let more = self.units.len() > 1;
         let sync_next = matches!(self.units.get(1), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
         let Some(Unit::Client(unit)) = self.units.front_mut() else { return };
-        let again = std::mem::replace(&mut unit.copying, true);
+        unit.copying = true;
+        // Of another COPY of the same Query, perhaps: then its data is still to end.
+        unit.copy_ended = false;
         let extended = unit.kind == Kind::Batch && unit.synced;
         unit.swallowed_sync = extended;
-        if again || (more && !(extended && sync_next)) {
+        if more && !(extended && sync_next) {
             self.become_raw();
         } else if extended && sync_next {
             self.units.remove(1);
@@ -207,13 +209,14 @@ impl Session {
     /// Its statements may not exist, and what later units bind may be other statements than they were taken for. What
     /// was to be gone may be there still.
     fn unit_failed(&mut self, unit: &ClientUnit) {
-        for name in &unit.parsed {
+        let unparsed = unit.unparsed();
+        for name in unparsed {
             self.statements.forget(name);
         }
-        if unit.forgot || !unit.parsed.is_empty() {
+        if unit.forgot || !unparsed.is_empty() {
             self.statements.something_outlives();
         }
-        if unit.parsed.is_empty() {
+        if unparsed.is_empty() {
             return;
         }
         let mut misread = 0;
@@ -340,6 +343,7 @@ fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
     if answers_once(tag) {
         unit.owed = unit.owed.saturating_sub(1);
     }
+    unit.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
     match tag {
         backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
             let Some(Some(fill)) = unit.current_fill() else { return Way::Forward };

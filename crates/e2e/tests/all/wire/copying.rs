@@ -6,7 +6,7 @@ use super::SCHEMA;
 use crate::support::frames::{
     bind_text, copy_data, copy_done, copy_fail, execute, flush, parse, query, sync, terminate, unnamed,
 };
-use crate::support::{Pair, Version, eventually, on_both, rest};
+use crate::support::{Pair, RawClient, Version, eventually, on_both, rest};
 
 on_both!(
     sync_and_flush_within_the_data,
@@ -30,13 +30,15 @@ fn hit() -> Vec<u8> {
 /// The server ignores both there; no answer may be counted for them, or all later ones are taken for others.
 fn sync_and_flush_within_the_data(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
-    for inside in [sync(), flush(), [flush(), sync(), sync(), flush()].concat()] {
-        pair.same_with_hits(1, |c| {
+    let conversation = |inside: &[u8]| {
+        let inside = inside.to_vec();
+        move |c: &mut RawClient| {
             c.query("truncate log")?;
             c.query(READ)?;
             c.send(&query(COPY))?;
             c.until(b'G')?;
-            c.exchange(&[copy_data(b"101\tone\n"), inside.clone(), copy_data(b"102\ttwo\n"), copy_done()].concat(), 1)?;
+            let data = [copy_data(b"101\tone\n"), inside.clone(), copy_data(b"102\ttwo\n"), copy_done()];
+            c.exchange(&data.concat(), 1)?;
             for _ in 0..2 {
                 c.query(READ)?;
                 c.exchange(&hit(), 1)?;
@@ -44,9 +46,13 @@ fn sync_and_flush_within_the_data(version: Version) -> Result<()> {
             }
             c.query("select count(*) from log")?;
             c.expect_silence()
-        })?;
+        }
+    };
+    // The server ignores a Sync there; Freshet cannot know how many more it will, and only forwards from then on.
+    for inside in [sync(), [flush(), sync(), sync(), flush()].concat()] {
+        pair.same(conversation(&inside))?;
     }
-    Ok(())
+    pair.same_with_hits(1, conversation(&flush()))
 }
 
 fn by_the_extended_protocol(version: Version) -> Result<()> {
