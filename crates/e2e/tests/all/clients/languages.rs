@@ -5,8 +5,8 @@
 //! gone to the database either: each form of reading that the library has is a statement of its own, and `SHOW CACHES`
 //! must know a hit for each of them.
 //!
-//! `script/setup-clients` installs languages and libraries. Npgsql is not among them: neither Debian nor PyPI, npm or
-//! Maven Central have an SDK of .NET.
+//! `script/setup-clients` installs languages and libraries. Npgsql is not among them: Debian 12 has no
+//! SDK of .NET, and none was found in the registries that the others come from.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
