@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 /// The default patience for what takes a moment.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Tries again until it holds; fails with the last reason once the time is over.
 pub(crate) fn eventually<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {

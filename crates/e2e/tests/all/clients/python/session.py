@@ -14,7 +14,8 @@ HOST, PORT = os.environ["PGHOST"], int(os.environ["PGPORT"])
 USER, DATABASE = os.environ["PGUSER"], os.environ["PGDATABASE"]
 URL = f"postgresql://{USER}:{os.environ['PGPASSWORD']}@{HOST}:{PORT}/{DATABASE}"
 
-PATIENCE = 10.0  # seconds
+# Seconds. A table is covered only once all transactions of the server that are open have ended, those of other tests too.
+PATIENCE = 60.0
 
 
 def show(what, *values) -> None:
