@@ -28,8 +28,6 @@ pub(crate) struct ServeArgs {
     /// Addresses that applications connect to: host:port, or a directory for a Unix socket (/run/freshet)
     #[arg(long, default_value = "127.0.0.1:6432", value_delimiter = ',')]
     listen: Vec<String>,
-    #[command(flatten)]
-    access: AccessArgs,
     /// Address of /metrics and /health
     #[arg(long)]
     http: Option<SocketAddr>,
@@ -52,6 +50,9 @@ pub(crate) struct ServeArgs {
     #[cfg(feature = "fault-injection")]
     #[arg(long, value_enum)]
     test_fault: Option<TestFault>,
+    // Last: its heading holds for all options behind it.
+    #[command(flatten)]
+    access: AccessArgs,
 }
 
 /// What to break.
