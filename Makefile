@@ -2,10 +2,15 @@
 #
 #   make demo     a throw-away PostgreSQL, Freshet in front of it, and what that is worth     ARGS="--keep" passes options on
 #   make test     all checks and tests
+#   make test-long   what `make test` leaves out for its time: clients on PostgreSQL 15 too, more of Django's own tests
 #   make check    formatting and lints alone
 #   make fuzz     the fuzz targets of all decoders, an hour each                             FUZZ_SECONDS=60
-#   make soak     the stress test against real servers, run long                              SOAK_SECONDS=600
-#   make bench    the measurements, direct and through Freshet, PgBouncer and HAProxy side by side
+#   make verdicts    what is made of the statements that real software sends, in figures      ARGS=--all prints each of them
+#   make soak     the stress test against real servers, 36 runs, a million checked reads      SOAK_SECONDS=50 each
+#   make soak-tags   that every result which a change makes another is hit, and how often others are        TAG_CHANGES=100000
+#   make bench    the workloads direct, through Freshet and through its peers, side by side, into docs/benchmarks
+#   make bench-peers      installs the peers, starts them on private ports and prints their addresses, until Ctrl-C
+#   make bench-overhead   what Freshet costs: beside sysbench, PgBouncer and HAProxy, and at the database
 #   make setup    what the tests need, without running them
 
 SHELL := /bin/bash
@@ -14,53 +19,86 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 ARGS ?=
-SOAK_SECONDS ?= 600
+SOAK_SECONDS ?= 50
 FUZZ_SECONDS ?= 3600
+TAG_CHANGES ?= 100000
 # End-to-end tests mostly wait: for servers to start, time-outs to pass, streams to come.
 E2E_THREADS ?= 4
 
 # Where cargo puts its output; FRESHET_BIN is the binary that the end-to-end tests start.
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
+FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 export FRESHET_BIN
 
-.PHONY: demo test fuzz soak bench check setup
+.PHONY: demo test test-long fuzz soak soak-tags verdicts bench bench-peers bench-overhead bench-index bench-setup check setup setup-packages
 
-setup:
+setup: setup-packages
 	script/setup test
 
 demo:
-	script/setup demo
+	script/setup demo $(ARGS)
 	$(CARGO) run --release --locked --package freshet -- demo $(ARGS)
 
-check:
+# The compiler and linker's packages; what is downloaded besides comes while the checks run.
+setup-packages:
+	script/setup packages
+
+check: setup-packages
 	$(CARGO) fmt --all --check
 	$(CARGO) fmt --manifest-path fuzz/Cargo.toml --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 
-# The fuzz targets run for five seconds each after their seeds, a minute in all, two at a time, always with the same
-# random numbers: that repeats every find of the past and notices a target that no longer builds. `make fuzz` looks for new ones.
+# The fuzz targets run their seeds and some thousand inputs of the same random numbers each, two at a time: that repeats
+# every find of the past and notices a target that no longer builds, on every machine alike. `make fuzz` looks for new ones.
 #
 # The end-to-end tests come last: they drive a binary built with the fault-injection switches, which the test
 # build of the whole workspace would overwrite with one without them.
 test: export FRESHET_TEST_STRICT = 1
-test: setup
-	$(MAKE) --no-print-directory check
+test:
+	$(MAKE) --no-print-directory --jobs 2 --output-sync=target setup check
 	python3 model/fillrace.py --fast
 	$(CARGO) test --workspace --exclude freshet-e2e --locked
-	FUZZ_SECONDS=5 FUZZ_SEED=1 script/fuzz
+	FUZZ_SECONDS=60 FUZZ_RUNS=2500 FUZZ_SEED=1 script/fuzz
 	$(CARGO) build --package freshet --features fault-injection --locked
 	$(CARGO) test --package freshet-e2e --locked -- --test-threads $(E2E_THREADS)
+
+test-long: export FRESHET_TEST_STRICT = 1
+test-long: setup
+	$(CARGO) build --package freshet --features fault-injection --locked
+	$(CARGO) test --package freshet-e2e --locked -- --ignored --test-threads $(E2E_THREADS)
 
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) script/fuzz
 
 soak: setup
 	$(CARGO) build --package freshet --features fault-injection --locked
-	FRESHET_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --package freshet-e2e --locked -- stress --nocapture --test-threads 1
+	FRESHET_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --package freshet-e2e --locked -- stress::promises --nocapture --test-threads 1
 
-bench:
+# A third of the changes to each server.
+soak-tags: setup
+	FRESHET_TAG_CHANGES=$$(( ($(TAG_CHANGES) + 2) / 3 )) $(CARGO) test --package freshet-sql --test servers --locked -- hits_what_changes --nocapture --test-threads 1
+
+verdicts: export ARGS := $(ARGS)
+verdicts: setup
+	@$(CARGO) build --quiet --package freshet --features fault-injection --locked
+	@$(CARGO) test --quiet --package freshet-e2e --locked --test all --no-run
+	@$(CARGO) test --quiet --package freshet-e2e --locked --test all -- verdicts::printed --ignored --exact --nocapture 2>/dev/null
+
+bench: bench-setup
+	$(FRESHET_RELEASE) bench suite $(ARGS)
+
+bench-peers: bench-setup
+	$(FRESHET_RELEASE) bench peers $(ARGS)
+
+bench-overhead: bench-setup
+	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report sysbench $(ARGS)
+	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report drop-in $(ARGS)
+	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report cost $(ARGS)
+
+bench-index:
+	$(CARGO) bench --package freshet-cache --bench changes --locked
+
+bench-setup:
 	script/setup bench
 	$(CARGO) build --release --package freshet --locked
-	FRESHET_BIN=$(TARGET_DIR)/release/freshet script/bench $(ARGS)
-	FRESHET_BIN=$(TARGET_DIR)/release/freshet script/bench --report drop-in $(ARGS)

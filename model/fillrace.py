@@ -172,6 +172,7 @@ V=[
  P('F  full: lease + PENDING + S0 + prober + ack-wait + concurrent fills + session floor','HOLDS',doom=True,pending=True,probe=True,prober=True,ryw='wait',single=False,floor=True,look=(2,1),rounds=1,fast=dict(look=(1,1)),check=ALL),
 ]
 if __name__=='__main__':
-    import coverage, lineage, twokeys
-    models=((V,run),(twokeys.V,twokeys.run),(lineage.V,lineage.run),(coverage.V,coverage.run))
+    import catalogue, coverage, fences, lineage, reconnect, sessions, transactions, twokeys
+    others=(twokeys,lineage,coverage,sessions,fences,reconnect,transactions,catalogue)
+    models=((V,run),*((m.V,m.run) for m in others))
     sys.exit(min(sum(report(v,r,sys.argv[1:]) for v,r in models),100))

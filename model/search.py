@@ -1,6 +1,8 @@
 """The search that the smaller models share: every reachable state, breadth first, with the shortest counterexample."""
-import sys, time
+import gc, sys, time
 from collections import deque
+
+gc.disable()   # states are acyclic and none is dropped before the end: collecting only costs time
 
 class Switches:
     """Protocol switches of one variant; a model's subclass gives the defaults as class attributes."""

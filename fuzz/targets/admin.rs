@@ -3,12 +3,13 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
+use freshet_model::Dialect;
 use freshet_sql::{Admin, admin, lex};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
-    let found = bounded(text.len() * 2 + 512, || admin(text));
-    let shape = lex(text).shape;
+    let found = bounded(text.len() * 2 + 512, || admin(Dialect::Postgres, text));
+    let shape = lex(Dialect::Postgres, text).shape;
     match &found {
         None => {}
         Some(_) if !(shape.starts_with("show") || shape.starts_with("explain")) => panic!("{shape} is taken for ours"),
@@ -22,8 +23,8 @@ fuzz_target!(|text: &str| {
                 ["show caches", "show proxied queries", "show freshet status"].contains(&shape.as_str()),
                 "{shape}"
             );
-            assert_eq!(admin(&shape), found);
-            assert_eq!(admin(&format!("-- x\n/* y */ {shape} ;;")), found);
+            assert_eq!(admin(Dialect::Postgres, &shape), found);
+            assert_eq!(admin(Dialect::Postgres, &format!("-- x\n/* y */ {shape} ;;")), found);
         }
         Some(Err(usage)) => assert!(usage.starts_with("syntax: ")),
     }

@@ -1,7 +1,7 @@
 //! Text to shape and literals: together they must say exactly what the text said, since a result is kept under them.
 //!
-//! The scanner is private to its crate, so its file is compiled into this target: the tokens of the text and those of
-//! the shape, its literals put back, are compared one by one.
+//! The scanners are private to their crate, so their files are compiled into this target: the tokens of the text and those
+//! of the shape, its literals put back, are compared one by one. Each text is read in both dialects.
 
 #![no_main]
 
@@ -9,41 +9,85 @@
 #[path = "../../crates/sql/src/scanner.rs"]
 mod scanner;
 
+#[allow(dead_code, unreachable_pub)]
+#[path = "../../crates/sql/src/mysql/scanner.rs"]
+mod mysql;
+
 use freshet_fuzz::bounded;
+use freshet_model::Dialect;
 use freshet_sql::{Lexed, Literal, LiteralKind, lex};
 use libfuzzer_sys::fuzz_target;
 use scanner::{Kind, Scanner, Token};
 
 fuzz_target!(|text: &str| {
-    cover(text);
+    postgres(text);
+    mysql_too(text);
+});
+
+fn postgres(text: &str) {
+    cover(text, |text| Scanner::new(text).collect());
     // A literal takes one byte and a blank of the text, a place of 24 in a list that holds three times what is in it while
     // it grows, and a block of its own; and there may be two passes.
-    let lexed = bounded(text.len() * 96 + 1024, || lex(text));
+    let lexed = bounded(text.len() * 96 + 1024, || lex(Dialect::Postgres, text));
     assert!(lexed.shape.len() <= text.len() * 7, "{}", lexed.shape);
     says_the_same(text, &lexed);
-    let again = lex(&lexed.shape);
+    let again = lex(Dialect::Postgres, &lexed.shape);
     assert_eq!(again.shape, lexed.shape, "the shape of a shape is itself");
     assert_eq!(again.fingerprint, lexed.fingerprint);
     let mut key = Vec::new();
     lexed.write_key(&mut key);
     assert_eq!(read_key(&key), Some((lexed.shape, lexed.own_params, lexed.literals)), "the key says it all");
-});
+}
+
+fn mysql_too(text: &str) {
+    let tokens: fn(&str) -> Vec<Token<'_>> = |text| mysql::Scanner::new(text).collect();
+    cover(text, tokens);
+    let lexed = bounded(text.len() * 96 + 1024, || lex(Dialect::MySql, text));
+    let said = tokens(text);
+    let end = said.iter().rposition(|token| token.kind != Kind::Symbol(b';')).map_or(0, |last| last + 1);
+    let kept = tokens(&lexed.shape);
+    assert_eq!(end, kept.len(), "{:?}", lexed.shape);
+    let mut own = 0;
+    for (said, kept) in said.iter().zip(&kept) {
+        let placeholder = (kept.kind == Kind::Word && mysql::is_placeholder(kept.text))
+            .then(|| kept.text.trim_start_matches('$').parse::<usize>().expect("a number"));
+        match (said.kind, placeholder) {
+            (Kind::Param(0), Some(number)) => {
+                own += 1;
+                assert_eq!(number, own);
+            }
+            (Kind::Number | Kind::Text, Some(number)) => {
+                let literal = &lexed.literals[number - 1 - usize::from(lexed.own_params)];
+                let number = said.kind == Kind::Number;
+                assert_eq!(literal.kind, if number { LiteralKind::Number } else { LiteralKind::String });
+                let value = if number { said.text.as_bytes().to_vec() } else { mysql::unescaped(said.text) };
+                assert_eq!(*literal.text, *value);
+            }
+            (Kind::Word, None) if mysql::is_placeholder(said.text) => {
+                assert_eq!((kept.kind, kept.text), (Kind::Quoted, format!("`{}`", said.text).as_str()));
+            }
+            (Kind::Word, None) => assert!(kept.kind == Kind::Word && said.text.eq_ignore_ascii_case(kept.text)),
+            _ => assert_eq!((said.kind, said.text), (kept.kind, kept.text)),
+        }
+    }
+    assert_eq!(own, usize::from(lexed.own_params));
+}
 
 /// The tokens are all of the text, in its order; between them is nothing but blanks and comments.
-fn cover(text: &str) {
+fn cover(text: &str, tokens: fn(&str) -> Vec<Token<'_>>) {
     let mut at = 0;
-    for token in Scanner::new(text) {
+    for token in tokens(text) {
         let start = token.text.as_ptr() as usize - text.as_ptr() as usize;
         assert!(start >= at && !token.text.is_empty());
         assert_eq!(token.spaced, start > at);
-        blank(&text[at..start]);
+        blank(&text[at..start], tokens);
         at = start + token.text.len();
     }
-    blank(&text[at..]);
+    blank(&text[at..], tokens);
 }
 
-fn blank(between: &str) {
-    assert!(Scanner::new(between).next().is_none(), "{between:?} was left out");
+fn blank(between: &str, tokens: fn(&str) -> Vec<Token<'_>>) {
+    assert!(tokens(between).is_empty(), "{between:?} was left out");
 }
 
 fn says_the_same(text: &str, lexed: &Lexed) {

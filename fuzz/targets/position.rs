@@ -4,7 +4,7 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
-use freshet_model::{Lsn, Visible};
+use freshet_model::{Lsn, Snapshot};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -14,13 +14,13 @@ fuzz_target!(|text: &str| {
         assert!(rounded <= lsn && lsn.0 - rounded.0 <= 40);
         assert_eq!(rounded.without_page_header(16 << 20), rounded);
     }
-    let mut snapshots = text.split('|').map(|part| bounded(part.len() * 16 + 256, || Visible::parse(part)));
+    let mut snapshots = text.split('|').map(|part| bounded(part.len() * 16 + 256, || Snapshot::parse(part)));
     let (Some(Some(a)), texts) = (snapshots.next(), text.split('|').collect::<Vec<_>>()) else { return };
-    let a_parts = Snapshot::of(texts[0]);
+    let a_parts = Parts::of(texts[0]);
     a_parts.agrees(&a);
     assert!(a.covers(&a));
     if let Some(Some(b)) = snapshots.next() {
-        let b_parts = Snapshot::of(texts[1]);
+        let b_parts = Parts::of(texts[1]);
         // What the one shows and the other hides, if there is such an id near a bound or in a list.
         let witness = b_parts.interesting().find(|id| b_parts.shows(*id) && !a_parts.shows(*id));
         let more = a_parts.interesting().find(|id| b_parts.shows(*id) && !a_parts.shows(*id));
@@ -29,12 +29,12 @@ fuzz_target!(|text: &str| {
 });
 
 /// A snapshot as its text says, by its definition in PostgreSQL's manual.
-struct Snapshot {
+struct Parts {
     xmax: u64,
     in_progress: Vec<u64>,
 }
 
-impl Snapshot {
+impl Parts {
     fn of(text: &str) -> Self {
         let mut parts = text.split(':').skip(1);
         let xmax = parts.next().and_then(|part| part.parse().ok()).expect("it was parsed");
@@ -52,7 +52,7 @@ impl Snapshot {
         ids.flat_map(|id| [id.saturating_sub(1), id, id.saturating_add(1)])
     }
 
-    fn agrees(&self, parsed: &Visible) {
+    fn agrees(&self, parsed: &Snapshot) {
         for id in self.interesting() {
             // The stream carries 32 bits; what is further away than half of them is another transaction.
             if id.abs_diff(self.xmax) < 1 << 31 {

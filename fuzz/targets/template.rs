@@ -7,8 +7,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use freshet_fuzz::{bounded, measured};
-use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, Tag, ValueType};
-use freshet_sql::{Effect, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
+use freshet_model::{
+    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
+};
+use freshet_sql::{Bound, Effect, Field, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
 use libfuzzer_sys::fuzz_target;
 
 /// Bytes taken while parsing, at most: the least (one SELECT), and for each byte of the text.
@@ -24,12 +26,21 @@ fuzz_target!(|text: &str| {
     if text.len() > TEXT_BYTES_MAX {
         return;
     }
-    let lexed = lex(text);
+    for dialect in [Dialect::Postgres, Dialect::MySql] {
+        analysed(dialect, text);
+    }
+});
+
+fn analysed(dialect: Dialect, text: &str) {
+    let lexed = lex(dialect, text);
     let peak = PEAK_BYTES + lexed.shape.len() * PEAK_BYTES_PER_BYTE;
-    let (template, held) = bounded(peak, || measured(|| Template::parse(&lexed.shape)));
+    let (template, held) = bounded(peak, || measured(|| Template::parse(dialect, &lexed.shape)));
     let charged = lexed.shape.len() + template.bytes();
     assert!(held <= charged, "{held} bytes held, {charged} charged");
     let schemas = &*SCHEMAS;
+    if template.keeps_settings(&CATALOG, schemas) {
+        assert!(!template.makes_temporary(&CATALOG, schemas));
+    }
     let effect = template.effect_in(&CATALOG, schemas);
     assert!(template.effect() != Effect::Pure || matches!(effect, Effect::Pure | Effect::Write));
     if template.refusal().is_none() {
@@ -38,7 +49,7 @@ fuzz_target!(|text: &str| {
     let Ok(footprint) = template.resolve(&CATALOG, schemas) else { return };
     assert!(template.refusal().is_none());
     bind(&footprint, &lexed);
-});
+}
 
 fn bind(footprint: &Footprint, lexed: &Lexed) {
     assert!(!footprint.describe().is_empty());
@@ -47,8 +58,8 @@ fn bind(footprint: &Footprint, lexed: &Lexed) {
         let own = std::iter::repeat_n(own, usize::from(lexed.own_params));
         let parameters: Vec<_> =
             own.chain(literals.clone()).map(|value| Parameter { value, declared_type: 0 }).collect();
-        let Ok(tags) = footprint.bind(&parameters, true) else { continue };
-        coherent(footprint, &tags);
+        let Ok(bound) = footprint.bind(&parameters, true) else { continue };
+        coherent(footprint, &bound);
         // With nothing known of the parameters the tags are wider, never others.
         if let Ok(wider) = footprint.bind(&[], true) {
             coherent(footprint, &wider);
@@ -57,9 +68,17 @@ fn bind(footprint: &Footprint, lexed: &Lexed) {
 }
 
 /// Every table has a tag, and no other table.
-fn coherent(footprint: &Footprint, tags: &[Tag]) {
-    let tagged: HashSet<TableId> = tags.iter().map(|tag| tag.table).collect();
+fn coherent(footprint: &Footprint, Bound { tags, lineage, top }: &Bound) {
+    let rows = tags.iter().filter(|tag| tag.rows != RowSet::Definition);
+    let tagged: HashSet<TableId> = rows.map(|tag| tag.table).collect();
     assert_eq!(tagged, footprint.tables.iter().copied().collect());
+    // And what is told later is told.
+    let tables = |tags: &[Tag], is: fn(&Tag) -> bool| {
+        tags.iter().filter(|tag| is(tag)).map(|tag| tag.table).collect::<HashSet<TableId>>()
+    };
+    let mut late = lineage.as_ref().map_or_else(Vec::new, |lineage| lineage.late_tags(None));
+    late.extend(top.iter().flat_map(|top| top.late_tags(u64::MAX, &[Field::Text(b"7"), Field::Null])));
+    assert_eq!(tables(tags, |tag| tag.rows == RowSet::Later), tables(&late, |_| true));
 }
 
 fn catalog() -> Catalog {
@@ -73,6 +92,10 @@ fn catalog() -> Catalog {
         row_security: false,
         user_types: false,
         datetime: id == 2,
+        version: "1".into(),
+        definition: (kind == RelationKind::View).then(|| " SELECT a, b FROM public.t WHERE c > 1;".into()),
+        children: Vec::new(),
+        triggers: false,
         columns: vec![
             column("a", ValueType::Int),
             column("b", ValueType::Text),

@@ -3,7 +3,7 @@
 #![no_main]
 
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../crates/proxy/src/login/users.rs"]
+#[path = "../../crates/proxy/src/pg/login/users.rs"]
 mod users;
 
 use std::fs::OpenOptions;

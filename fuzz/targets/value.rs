@@ -6,16 +6,20 @@ use freshet_fuzz::bounded;
 use freshet_model::{Value, ValueType};
 use libfuzzer_sys::fuzz_target;
 
-const ALL: [ValueType; 9] = [
+const ALL: [ValueType; 13] = [
     ValueType::Int,
+    ValueType::Unsigned,
     ValueType::Numeric,
     ValueType::Text,
     ValueType::PaddedText,
+    ValueType::FoldedText,
+    ValueType::ExactText,
     ValueType::Enum,
     ValueType::Bool,
     ValueType::Uuid,
     ValueType::Other,
     ValueType::DateTime,
+    ValueType::Time,
 ];
 
 fuzz_target!(|data: &[u8]| {
@@ -41,6 +45,13 @@ fn texts(data: &[u8]) {
     let padded = ValueType::PaddedText.normalise_text(data);
     assert!(padded.is_some());
     assert_eq!(padded, ValueType::PaddedText.normalise_text(&[data, b"  "].concat()));
+    for mysql in [ValueType::FoldedText, ValueType::ExactText] {
+        let form = mysql.normalise_text(data);
+        assert_eq!(form, mysql.normalise_text(&[data, b"  "].concat()));
+        assert!(form.is_none() || data.is_ascii());
+    }
+    let folded = ValueType::FoldedText.normalise_text(data);
+    assert_eq!(folded, ValueType::FoldedText.normalise_text(&data.to_ascii_uppercase()));
 }
 
 fn integer(data: &[u8], value: &Value) {

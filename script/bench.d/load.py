@@ -1,4 +1,4 @@
-"""The load: pgbench and sysbench, programs that nobody here wrote, run for one round against one port."""
+"""The load: pgbench, a program that nobody here wrote, run for one round against one port."""
 
 import glob
 import os
@@ -7,8 +7,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-import schema
-from servers import POSTGRES_BIN, find
+from servers import POSTGRES_BIN
 
 HOT_ROWS = 10_000
 POINT = "SELECT c FROM sbtest1 WHERE id = :id"
@@ -68,14 +67,7 @@ class Pgbench:
 
     def script(self, workload, protocol):
         """(script, statements per transaction) of one workload."""
-        quoted = "':title'" if protocol == "text" else ":title"
-        title_5 = [f"{query.format(title=quoted)};" for query in schema.TITLE_5]
-        first, last = schema.TITLE_BASE + 1, schema.TITLE_BASE + schema.POPULAR
         lines = {
-            "title-5": [f"\\set title random({first}, {last})", *title_5],
-            "title-5-each": ["\\set n :n + 1", f"\\set title {schema.TITLE_BASE} + :n", *title_5],
-            "point-select": [f"\\set id random(1, {HOT_ROWS})", POINT + ";"],
-            "point-select-each": ["\\set id :id + 1", POINT + ";"],
             "never-cached": [f"\\set id random(1, {HOT_ROWS})", NEVER_CACHED + ";"],
             "hundred-rows": [f"\\set id random(1, {HOT_ROWS - 99})", HUNDRED_ROWS + ";"],
             "update": [f"\\set id random(1, {HOT_ROWS})", UPDATE + ";"],
@@ -102,11 +94,6 @@ class Pgbench:
         command = [self.binary, "-n", "-M", self.protocols[protocol], "-f", path, "-c", str(clients)]
         return [*command, "-j", str(min(clients, 2)), "-h", "127.0.0.1", "-p", str(port), "-U", "postgres"]
 
-    def each(self, port, workload, protocol, count):
-        """Runs the workload once for each of its keys, on one connection."""
-        command = self._command(port, f"{workload}-each", protocol, 1)
-        _run([*command, "-t", str(count), "-D", "n=0", "-D", "id=0", "postgres"], self.directory, 120)
-
     def round(self, port, workload, protocol, clients, seconds, base=0, each=None):
         """One round of `seconds`, or of `each` transactions per client where the keys must be known beforehand."""
         for old in glob.glob(str(self.directory / "latency.*")):
@@ -127,38 +114,3 @@ class Pgbench:
                 samples.extend(int(line.split()[2]) / 1000 for line in file)
         average = _number(r"latency average = ([\d.]+)", text)
         return Outcome(transactions, transactions / rate, average, samples)
-
-
-class Sysbench:
-    """oltp_point_select as it ships; text protocol with --db-ps-mode=disable."""
-
-    name = "sysbench"
-    protocols = {"text": "disable", "prepared": "auto"}
-
-    def __init__(self, directory):
-        self.directory = Path(directory)
-        self.binary = find("sysbench", "SYSBENCH_BIN")
-
-    def _command(self, port):
-        return [
-            self.binary, "oltp_point_select", "--db-driver=pgsql", "--pgsql-host=127.0.0.1", f"--pgsql-port={port}",
-            "--pgsql-user=postgres", "--pgsql-password=", "--pgsql-db=postgres", "--tables=1",
-            f"--table-size={HOT_ROWS}",
-        ]
-
-    def prepare(self, port):
-        """Makes the table sbtest1, which the point selects of pgbench read as well."""
-        _run([*self._command(port), "prepare"], self.directory, 60)
-
-    def round(self, port, protocol, clients, seconds, each=None):
-        limit = [f"--events={each * clients}", "--time=0"] if each else [f"--time={seconds}"]
-        command = [*self._command(port), *limit, f"--db-ps-mode={self.protocols[protocol]}", "--skip-trx=on"]
-        command += ["--rand-type=uniform", "--percentile=95", f"--threads={clients}", "run"]
-        text = _run(command, self.directory, seconds)
-        return Outcome(
-            int(_number(r"transactions:\s+(\d+)", text)),
-            _number(r"total time:\s+([\d.]+)s", text),
-            _number(r"avg:\s+([\d.]+)", text),
-            [],
-            _number(r"95th percentile:\s+([\d.]+)", text),
-        )

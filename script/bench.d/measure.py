@@ -10,13 +10,9 @@ import sys
 import time
 
 import figures
-import schema
-from load import HOT_ROWS, LoadFailed
-from wire import Client
+from load import LoadFailed
 
 SETTLE_SECONDS_MAX = 1.0
-WARM_SECONDS_MAX = 20.0
-PEER_CLIENTS = 16
 COUNTERS = {
     "hits": "freshet_hits_total",
     "fills": "freshet_fills_total",
@@ -38,15 +34,13 @@ class Bench:
         self.targets = [postgres, freshet, *peers]
         self.rounds, self.seconds = options.rounds, options.seconds
 
-    def cell(self, name, tool, protocol, clients, run, targets=None):
+    def cell(self, name, tool, protocol, clients, run, targets):
         """Runs the rounds of one row group of a table: `run(target, each)` is one round and returns an Outcome.
 
         With `each` it is one of that many transactions per connection: what connecting and the first of everything
         cost, which summary() takes off.
         """
         results = {}
-        # Peers are for orientation: one number of connections is enough.
-        targets = targets or (self.targets if clients == PEER_CLIENTS else self.targets[:2])
         for number in range(self.rounds):
             for target in targets:
                 try:
@@ -94,26 +88,6 @@ class Bench:
             counters = figures.counters(target.metrics_url)
             values |= {name: counters.get(source, 0.0) for name, source in COUNTERS.items()}
         return values
-
-    def warm(self, pgbench, workload, protocol):
-        """Asks for each key once, after Freshet has covered the tables."""
-        count = {"title-5": schema.POPULAR, "point-select": HOT_ROWS}[workload]
-        deadline = time.monotonic() + WARM_SECONDS_MAX
-        while time.monotonic() < deadline:
-            before = figures.counters(self.freshet.metrics_url)
-            pgbench.each(self.freshet.port, workload, protocol, 20)
-            pgbench.each(self.freshet.port, workload, protocol, 20)
-            if figures.counters(self.freshet.metrics_url)["freshet_hits_total"] - before["freshet_hits_total"] >= 20:
-                break
-            time.sleep(0.2)
-        else:
-            say(f"  {workload} {protocol}: no hits after {WARM_SECONDS_MAX:.0f} s; passed: "
-                f"{figures.passed_reasons(self.freshet.metrics_url)}")
-        for target in self.targets[1:]:
-            try:
-                pgbench.each(target.port, workload, protocol, count)
-            except LoadFailed as error:
-                say(f"  warming {target.target}: {error}")
 
 
 def percentile(values, percent):
@@ -175,21 +149,3 @@ def syscalls(target, pgbench, workload, protocol, base=0, seconds=1):
     statements = outcome.transactions * pgbench.script(workload, protocol)[1]
     found = {"workload": workload, "protocol": protocol, "target": target.target}
     return found | {"statements": statements, "calls": calls}
-
-
-def compare_answers(bench, count=40):
-    """Asks the statements of title-5 direct and, twice, through Freshet; (answers compared, those that differed)."""
-    direct, through = Client(bench.postgres.port), Client(bench.freshet.port)
-    compared = wrong = 0
-    for number in range(1, count + 1):
-        for query in schema.TITLE_5:
-            text = query.format(title=f"'{schema.TITLE_BASE + number * 24}'")
-            expected = sorted(direct.rows(text))
-            if not expected:
-                raise RuntimeError(f"the generator left nothing to find: {text}")
-            for _ in range(2):
-                compared += 1
-                wrong += sorted(through.rows(text)) != expected
-    direct.close()
-    through.close()
-    return compared, wrong

@@ -43,69 +43,10 @@ def number(value, digits=2):
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-HEADER = [
-    "protocol", "conn.", "target", "transactions/s", "× direct", "avg ms", "p95 ms", "PostgreSQL µs/query",
-    "proxy µs/query", "client µs/query", "hit ratio", "fills",
-]
-
-
-def workload_table(cells, statements):
-    rows = []
-    for cell in cells:
-        direct = measure.summary(cell, "direct", statements)
-        for target, result in cell["targets"].items():
-            row = measure.summary(cell, target, statements)
-            if row is None:
-                failure = f"failed: {result['failed'].splitlines()[-1][:80]}"
-                rows.append([cell["protocol"], cell["clients"], target, failure] + [""] * 8)
-                continue
-            ratio = "" if target == "direct" or not direct else f"{row['tps'] / direct['tps']:.2f}"
-            cached = "hits" in row
-            rows.append([
-                cell["protocol"], cell["clients"], target,
-                f"{row['tps']:,.0f} ({row['tps_min']:,.0f}–{row['tps_max']:,.0f})", ratio,
-                number(row["average_ms"], 3), number(row["p95_ms"], 3), number(row["postgres_us"], 1),
-                "" if target == "direct" else number(row["proxy_us"], 1), number(row["client_us"], 1),
-                f"{row['hit_ratio']:.2%}" if cached else "", f"{row['fills']:,.0f}" if cached else "",
-            ])
-    return table(HEADER, rows)
-
-
 def _pick(cells, workload, protocol, tool="pgbench", clients=16):
     chosen = [c for c in cells if (c["workload"], c["protocol"], c["tool"]) == (workload, protocol, tool)]
     exact = [c for c in chosen if c["clients"] == clients]
     return (exact or chosen or [None])[0]
-
-
-def aims(cells):
-    """[(aim, measured, reached)] at 16 connections."""
-    found = []
-    hits = (("pgbench", "point-select", 1), ("sysbench", "point-select", 1), ("pgbench", "title-5", 5))
-    for tool, workload, statements in hits:
-        for protocol in ("text", "prepared"):
-            cell = _pick(cells, workload, protocol, tool)
-            row = cell and measure.summary(cell, "freshet", statements)
-            if row:
-                note = "" if row["hit_ratio"] > 0.99 else f" at a hit ratio of {row['hit_ratio']:.1%}"
-                reached = row["proxy_us"] < 15 and row["hit_ratio"] > 0.99
-                what = f"a hit below 15 µs: {workload}, {protocol}, {tool}"
-                found.append((what, f"{row['proxy_us']:.1f} µs{note}", reached))
-    for protocol, aim in (("text", 4), ("prepared", 2)):
-        for cell in (c for c in cells if c["workload"] == "title-5" and c["protocol"] == protocol):
-            direct, through = measure.summary(cell, "direct", 5), measure.summary(cell, "freshet", 5)
-            if direct and through:
-                ratio = through["tps"] / direct["tps"]
-                what = f"title-5, {protocol}, {cell['clients']} connections: at least {aim} times direct"
-                found.append((what, f"{ratio:.2f}", ratio >= aim))
-    for protocol in ("text", "prepared"):
-        cell = _pick(cells, "never-cached", protocol)
-        direct = cell and measure.summary(cell, "direct", 1)
-        through = cell and measure.summary(cell, "freshet", 1)
-        if direct and through:
-            added = through["postgres_us"] - direct["postgres_us"]
-            measured = f"{through['proxy_us']:.1f} µs (and PostgreSQL {added:+.1f} µs)"
-            found.append((f"pass-through at most 25 µs: {protocol}", measured, through["proxy_us"] <= 25))
-    return found
 
 
 def miss_cost(cells):
@@ -128,25 +69,6 @@ def miss_cost(cells):
     return table(header, rows) if rows else None
 
 
-def evictions(result):
-    samples = result["samples"]["samples"]
-    new = [s["new_us"] for s in samples]
-    old = [s["old_us"] for s in samples if s["old_us"] is not None]
-    stale = [value for value in old if value > 0]
-    rows = []
-    for what, values in (("first answer with the new value", new), ("last question answered with the old value", old)):
-        figures = (measure.percentile(values, 50), measure.percentile(values, 95), max(values, default=None))
-        before = sum(value <= 0 for value in values)
-        rows.append([what, len(values), *(number(figure, 0) for figure in figures), before])
-    text = table(["µs after the commit's acknowledgement", "samples", "median", "p95", "largest", "before it"], rows)
-    went_back = result["samples"]["went_back"]
-    return text + (
-        f"\n\nAfter {len(stale)} of {len(old)} commits a reader asked after the acknowledgement and still got the old "
-        f"value from the cache. Values overtaken by a later commit: {result['samples']['unseen']}. "
-        f"Answers older than an earlier one: {went_back}. Reads: {result['reads']:,} ({result['hits']:,.0f} hits)."
-    )
-
-
 def preamble(run):
     """Lines on the machine, the versions and the rounds."""
     machine_row = run["machine"]
@@ -161,61 +83,6 @@ def preamble(run):
         f"- PostgreSQL: {settings}",
         f"- Rounds: {run['rounds']} of {run['seconds']} s for each target",
     ]
-
-
-def markdown(run):
-    """The whole report."""
-    parts = [f"# First slice: measurements\n\nCommand: `{run['command']}`. "
-             "All targets in one run, in short rounds that take turns; load program and servers share the cores."]
-    parts.append("\n".join(
-        preamble(run)
-        + [f"- Data: {run['titles']:,} titles, {run['once']:,} rows read once, 10,000 rows for the point selects"]
-        + ["- µs/query: user and system time of the server's processes from /proc, less what connecting and the "
-           "first transaction cost; transactions/s: mean and the range over the rounds; p95 of pgbench from 1 in 20"]
-        + [f"- Answers of title-5 through Freshet compared with the database's: {count}, wrong: {wrong}"
-           for count, wrong in ([run["answers"]] if run["answers"] else [])]
-        + [f"- Not measured: {reason}" for reason in run["skipped"]]
-    ))
-    parts.append("## Aims\n\n" + table(["aim", "measured", "reached"], [
-        [what, value, "yes" if reached else "**no**"] for what, value, reached in run["aims"]]))
-    titles = {
-        ("title-5", "pgbench"): ("title-5 (pgbench; five SELECTs a transaction)", 5),
-        ("point-select", "pgbench"): ("point-select (pgbench)", 1),
-        ("point-select", "sysbench"): ("point-select (sysbench oltp_point_select)", 1),
-        ("never-cached", "pgbench"): ("Pass-through: the point select AND now() IS NOT NULL, which is never cached", 1),
-        ("miss", "pgbench"): ("Miss: every key asked for once", 1),
-        ("miss-uncached", "pgbench"): ("The same keys in a statement that is never cached", 1),
-    }
-    for (workload, tool), (title, statements) in titles.items():
-        cells = [c for c in run["cells"] if (c["workload"], c["tool"]) == (workload, tool)]
-        if cells:
-            parts.append(f"## {title}\n\n{workload_table(cells, statements)}")
-    misses = miss_cost(run["cells"])
-    if misses:
-        parts.append("## What a miss costs (processor time per query)\n\n" + misses)
-    if run.get("eviction"):
-        parts.append("## Commit to eviction\n\n" + evictions(run["eviction"]))
-    if run.get("syscalls"):
-        title = "## System calls of Freshet per statement (4 connections, under strace)"
-        parts.append(f"{title}\n\n{syscall_table(run['syscalls'])}")
-    return "\n\n".join(parts) + "\n"
-
-
-KINDS = {"title-5": "hit (title-5)", "never-cached": "passed", "miss": "fill"}
-
-
-def syscall_table(counted):
-    most = {}
-    for one in counted:
-        for name, calls in one["calls"].items():
-            most[name] = max(most.get(name, 0), calls)
-    names = sorted(most, key=most.get, reverse=True)
-    rows = []
-    for name in names:
-        each = [one["calls"].get(name, 0) / max(1, one["statements"]) for one in counted]
-        if max(each) >= 0.01:
-            rows.append([name] + [f"{value:.3f}" for value in each])
-    return table(["call"] + [f"{KINDS[one['workload']]}, {one['protocol']}" for one in counted], rows)
 
 
 def rounded(value):

@@ -7,10 +7,13 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Change, ChangeSet, Commit, Epoch, Lsn, Nanos, Reason, TableId, Tag, Visible, Xid};
+use freshet_model::{
+    CatalogVersion, Change, ChangeSet, Commit, CommitId, Epoch, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible,
+};
 
-use crate::freshness::Readings;
-use crate::index::{Index, tag_matches};
+use crate::freshness::{Proven, Readings};
+use crate::index::Index;
+use crate::ring::{Ring, changes_match, row_count, touches};
 
 /// Identifies a fill and, once installed, its entry.
 pub(crate) type Id = u64;
@@ -27,17 +30,45 @@ pub(crate) struct Node {
 enum State {
     /// In flight: the commits that must be proven visible before its result may be kept.
     Flight {
-        candidates: Vec<Xid>,
+        candidates: Vec<CommitId>,
         failed: bool,
+        /// A fence on its tables: its entry is not served before the stream has passed it.
+        fence: Lsn,
+        /// Its query, and that for its late tags, see all commits up to here.
+        since: Lsn,
     },
     Entry,
+}
+
+/// A flight that was registered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) id: Id,
+    pub(crate) epoch: Epoch,
+    /// Some commit is not proven visible that its query may or may not see.
+    pub(crate) needs_proof: bool,
+    /// The same, or so it may turn out once the late tags are told.
+    pub(crate) may_need_proof: bool,
+    /// Some of its tags are told later.
+    pub(crate) wants_late: bool,
+    /// [`Core::coverings`]
+    pub(crate) coverings: u64,
 }
 
 /// A flight that may be installed.
 pub(crate) struct Flight {
     pub(crate) key: Arc<[u8]>,
-    /// How many tags it has.
-    pub(crate) tags: usize,
+    /// How many tags it has, and their bytes beyond the ordinary.
+    pub(crate) tags: (usize, usize),
+    pub(crate) fence: Lsn,
+}
+
+/// A commit that was delivered and is not yet proven visible.
+#[derive(Debug)]
+struct Pending {
+    commit: Commit,
+    /// The position that the stream had passed before it.
+    before: Lsn,
 }
 
 #[derive(Debug, Default)]
@@ -46,13 +77,47 @@ pub(crate) struct Core {
     epochs: u64,
     catalog: Option<CatalogVersion>,
     covered: HashSet<TableId>,
+    /// Counts the times that tables were covered, or all uncovered.
+    coverings: u64,
     next_id: Id,
     nodes: HashMap<Id, Node>,
     flights: HashMap<Arc<[u8]>, Id>,
+    /// Commits that changed the catalogue and that no loaded catalogue is known to show.
+    redefinitions: Vec<CommitId>,
+    /// The stream broke, and its slot keeps the place.
+    suspended: bool,
     index: Index,
-    pending: Vec<Commit>,
+    pending: Vec<Pending>,
     pending_rows: usize,
+    ring: Ring,
     readings: Readings,
+    /// Tables of which the stream has delivered a change, in any epoch.
+    changed: HashSet<TableId>,
+}
+
+/// What a fill ends with.
+pub(crate) struct Ending<'a> {
+    pub(crate) proof: Option<&'a Visible>,
+    pub(crate) epoch: Epoch,
+    /// What the [`RowSet::Later`] among its tags stand for.
+    pub(crate) late: Option<Vec<Tag>>,
+    /// Not to be held against the commits since the fill began: a rule that is off.
+    pub(crate) trust_late: bool,
+}
+
+/// What a fill is begun with.
+#[derive(Debug)]
+pub struct Filling<'a> {
+    /// The whole key.
+    pub key: &'a [u8],
+    /// What the result depends on.
+    pub tags: Vec<Tag>,
+    /// The catalogue that the tags were derived from.
+    pub catalog: CatalogVersion,
+    /// The query is sent now or later: sessions whose last answer is older may hit the entry at once.
+    pub now: Nanos,
+    /// The query reads a snapshot that was taken after this was proven visible, instead of the state of now.
+    pub snapshot: Option<Proven>,
 }
 
 impl Core {
@@ -81,15 +146,29 @@ impl Core {
 
     pub(crate) fn end_epoch(&mut self) {
         self.epoch = None;
+        self.suspended = false;
+        self.catalog = None;
+        self.redefinitions.clear();
         self.covered.clear();
+        self.coverings += 1;
         self.pending.clear();
         self.pending_rows = 0;
+        self.ring = Ring::default();
         self.readings.clear();
     }
 
     /// Removes all entries, returning their keys, and fails all flights.
     pub(crate) fn flush(&mut self) -> Vec<Arc<[u8]>> {
         self.remove_all(self.nodes.keys().copied().collect())
+    }
+
+    /// Fails all flights.
+    pub(crate) fn fail_flights(&mut self) {
+        for id in self.flights.values() {
+            if let Some(State::Flight { failed, .. }) = self.nodes.get_mut(id).map(|node| &mut node.state) {
+                *failed = true;
+            }
+        }
     }
 
     /// Removes these entries, returning their keys, and fails these flights.
@@ -105,6 +184,15 @@ impl Core {
         keys
     }
 
+    pub(crate) fn is_suspended(&self) -> bool {
+        self.suspended
+    }
+
+    pub(crate) fn set_suspended(&mut self, suspended: bool) {
+        self.suspended = suspended;
+        self.readings.clear();
+    }
+
     // --- catalogue and coverage ----------------------------------------------------------------------------
 
     pub(crate) fn catalog(&self) -> Option<CatalogVersion> {
@@ -115,8 +203,24 @@ impl Core {
         self.catalog = version;
     }
 
+    /// A catalogue is to be loaded: there is none, or it is older than what the stream has delivered.
+    pub(crate) fn wants_catalog(&self) -> bool {
+        self.catalog.is_none() || !self.redefinitions.is_empty()
+    }
+
+    /// Forgets the redefinitions that a load shows; whether these were all.
+    pub(crate) fn redefinitions_shown(&mut self, load: &Visible) -> bool {
+        self.redefinitions.retain(|id| !load.proves(*id));
+        self.redefinitions.is_empty()
+    }
+
     pub(crate) fn cover(&mut self, tables: &[TableId]) {
         self.covered.extend(tables);
+        self.coverings += 1;
+    }
+
+    pub(crate) fn coverings(&self) -> u64 {
+        self.coverings
     }
 
     pub(crate) fn is_covered(&self, table: TableId) -> bool {
@@ -129,28 +233,58 @@ impl Core {
 
     /// Returns the keys of the entries that rested on the tables.
     pub(crate) fn uncover(&mut self, tables: &[TableId]) -> Vec<Arc<[u8]>> {
-        let mut ids = HashSet::new();
         for table in tables {
             self.covered.remove(table);
-            self.index.collect(&Change::AnyRow(*table), &mut ids);
         }
-        self.remove_all(ids.into_iter().collect())
+        self.remove_dependents(tables)
+    }
+
+    /// Removes the entries that depend on the relations, returning their keys, and fails the flights.
+    pub(crate) fn remove_dependents(&mut self, tables: &[TableId]) -> Vec<Arc<[u8]>> {
+        let ids = self.dependents(tables);
+        self.remove_all(ids)
+    }
+
+    /// The nodes that depend on the relations.
+    fn dependents(&self, tables: &[TableId]) -> Vec<Id> {
+        let mut ids = HashSet::new();
+        for table in tables {
+            self.index.collect(&Change::AnyRow(*table), |id| self.tags(id), &mut ids);
+        }
+        ids.into_iter().collect()
+    }
+
+    fn tags(&self, id: Id) -> &[Tag] {
+        self.nodes.get(&id).map_or(&[], |node| &node.tags)
+    }
+
+    /// No result over these tables that is read or was read before now may be served before the stream has passed
+    /// `lsn`. Returns the keys of the entries.
+    pub(crate) fn fence(&mut self, tables: &[TableId], lsn: Lsn) -> Vec<Arc<[u8]>> {
+        let mut keys = Vec::new();
+        for id in self.dependents(tables) {
+            let Some(node) = self.nodes.get_mut(&id) else { continue };
+            match &mut node.state {
+                State::Flight { fence, .. } => *fence = lsn.max(*fence),
+                State::Entry => keys.push(node.key.clone()),
+            }
+        }
+        keys
     }
 
     // --- flights -------------------------------------------------------------------------------------------
 
     pub(crate) fn begin_flight(
         &mut self,
-        key: &[u8],
-        tags: Vec<Tag>,
-        catalog: CatalogVersion,
+        Filling { key, tags, catalog, now: _, snapshot }: Filling<'_>,
+        applied: Lsn,
         carry: bool,
-    ) -> Result<(Id, Epoch), Reason> {
-        let Some(epoch) = self.epoch else { return Err(Reason::NoStream) };
-        if self.catalog != Some(catalog) {
+    ) -> Result<Begun, Reason> {
+        let Some(epoch) = self.epoch.filter(|_| !self.suspended) else { return Err(Reason::NoStream) };
+        if self.catalog != Some(catalog) || !self.redefinitions.is_empty() {
             return Err(Reason::CatalogStale);
         }
-        if !tags.iter().all(|tag| self.covered.contains(&tag.table)) {
+        if !tags.iter().all(|tag| tag.rows == RowSet::Definition || self.covered.contains(&tag.table)) {
             return Err(Reason::NotCovered);
         }
         if self.pending.len() > Self::PENDING_COMMITS_MAX {
@@ -159,30 +293,70 @@ impl Core {
         if self.flights.contains_key(key) {
             return Err(Reason::FillInFlight);
         }
-        let matching = |commit: &&Commit| carry && changes_match(&tags, &commit.changes);
-        let candidates: Vec<Xid> = self.pending.iter().filter(matching).map(|commit| commit.xid).collect();
+        let matching = |pending: &&Pending| carry && changes_match(&tags, &pending.commit.changes);
+        let candidates: Vec<CommitId> = self.pending.iter().filter(matching).map(|pending| pending.commit.id).collect();
+        let needs_proof = !candidates.is_empty();
+        let later: Vec<TableId> = tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect();
+        let may_need_proof = needs_proof || self.pending.iter().any(|pending| touches(&pending.commit.changes, &later));
+        let since = snapshot.as_ref().map_or_else(|| self.before_pending().unwrap_or(applied), |lo| lo.end.lsn);
+        if let Some(lo) = snapshot {
+            let same = lo.end.epoch == epoch && lo.coverings == self.coverings && lo.catalog == self.catalog;
+            let matters = |changes: &ChangeSet| changes_match(&tags, changes);
+            if !same || needs_proof || self.ring.since(lo.end.lsn, matters).is_none_or(|some| !some.is_empty()) {
+                return Err(Reason::Snapshot);
+            }
+        }
         self.next_id += 1;
         let id = self.next_id;
         let key: Arc<[u8]> = key.into();
-        self.index.register(id, &tags);
+        self.index.register(id, 0, &tags);
         self.flights.insert(key.clone(), id);
-        let state = State::Flight { candidates, failed: false };
+        let state = State::Flight { candidates, failed: false, fence: Lsn(0), since };
         self.nodes.insert(id, Node { key, tags: tags.into(), state });
-        Ok((id, epoch))
+        let wants_late = !later.is_empty();
+        Ok(Begun { id, epoch, needs_proof, may_need_proof, wants_late, coverings: self.coverings })
     }
 
-    /// Ends a flight. It becomes an entry's node if `proof` shows all its candidates; otherwise it is gone.
-    pub(crate) fn end_flight(&mut self, id: Id, proof: &Visible, epoch: Epoch) -> Option<Flight> {
-        let node = self.nodes.get_mut(&id)?;
-        let State::Flight { candidates, failed } = &node.state else { return None };
-        let proven = !failed && self.epoch == Some(epoch) && candidates.iter().all(|xid| proof.proves(*xid));
-        self.flights.remove(&node.key);
+    /// Ends a flight. It becomes an entry's node if the proof shows all its candidates; otherwise it is gone.
+    pub(crate) fn end_flight(&mut self, id: Id, ending: Ending<'_>) -> Option<Flight> {
+        let node = self.nodes.get(&id)?;
+        let State::Flight { candidates, failed, fence, since } = &node.state else { return None };
+        let wants_late = node.tags.iter().any(|tag| tag.rows == RowSet::Later);
+        let is_proven = |id: &CommitId| ending.proof.is_some_and(|proof| proof.proves(*id));
+        let untold = wants_late && ending.late.is_none();
+        let late = ending.late.unwrap_or_default();
+        let raced = self.raced(&late, *since);
+        let proven = !failed
+            && self.epoch == Some(ending.epoch)
+            && candidates.iter().all(is_proven)
+            && !untold
+            && (ending.trust_late || raced.is_some_and(|raced| raced.iter().all(is_proven)));
+        let (key, fence, early) = (node.key.clone(), *fence, u32::try_from(node.tags.len()).ok()?);
+        self.flights.remove(&key);
         if !proven {
             self.forget(id);
             return None;
         }
+        self.index.register(id, early, &late);
+        let node = self.nodes.get_mut(&id)?;
         node.state = State::Entry;
-        Some(Flight { key: node.key.clone(), tags: node.tags.len() })
+        if !late.is_empty() {
+            node.tags = std::mem::take(&mut node.tags).into_iter().chain(late).collect();
+        }
+        let extra = node.tags.iter().map(Tag::extra_bytes).sum();
+        Some(Flight { key, tags: (node.tags.len(), extra), fence })
+    }
+
+    /// The commits behind `since` that hit these tags, which nobody could hold against them while they were not known.
+    /// None: it is not known any more which these were.
+    fn raced(&self, late: &[Tag], since: Lsn) -> Option<Vec<CommitId>> {
+        if late.is_empty() {
+            return Some(Vec::new());
+        }
+        let matters = |changes: &ChangeSet| changes_match(late, changes);
+        let mut raced = self.ring.since(since, matters)?;
+        raced.extend(self.pending.iter().filter(|p| matters(&p.commit.changes)).map(|p| p.commit.id));
+        Some(raced)
     }
 
     pub(crate) fn abandon(&mut self, id: Id) {
@@ -202,6 +376,10 @@ impl Core {
         self.flights.len()
     }
 
+    pub(crate) fn is_entry(&self, id: Id) -> bool {
+        self.nodes.get(&id).is_some_and(|node| matches!(node.state, State::Entry))
+    }
+
     pub(crate) fn entry_count(&self) -> usize {
         self.nodes.len() - self.flights.len()
     }
@@ -215,20 +393,25 @@ impl Core {
             ChangeSet::Rows(rows) => {
                 let mut ids = HashSet::new();
                 for change in rows {
-                    self.index.collect(change, &mut ids);
+                    self.index.collect(change, |id| self.tags(id), &mut ids);
                 }
                 ids.into_iter().collect()
             }
         }
     }
 
-    /// Evicts the entry, returning its key, or makes the commit a candidate of the flight.
-    pub(crate) fn evict_or_taint(&mut self, id: Id, xid: Xid) -> Option<Arc<[u8]>> {
+    pub(crate) fn has_changed(&self, table: TableId) -> bool {
+        self.changed.contains(&table)
+    }
+
+    /// Evicts the entry, returning its key, or makes the commit a candidate of the flight. A flight that a redefinition
+    /// touches fails: whatever its query saw, its tags were derived from the definition before.
+    pub(crate) fn evict_or_taint(&mut self, id: Id, commit: Option<CommitId>, redefines: bool) -> Option<Arc<[u8]>> {
         match &mut self.nodes.get_mut(&id)?.state {
             State::Entry => self.forget(id).map(|node| node.key),
-            State::Flight { candidates, failed } => {
-                if candidates.len() < Self::CANDIDATES_MAX {
-                    candidates.push(xid);
+            State::Flight { candidates, failed, .. } => {
+                if candidates.len() < Self::CANDIDATES_MAX && !redefines {
+                    candidates.extend(commit);
                 } else {
                     *failed = true;
                 }
@@ -238,26 +421,39 @@ impl Core {
     }
 
     /// Keeps a delivered commit until it is proven visible.
-    pub(crate) fn remember_pending(&mut self, mut commit: Commit) {
+    pub(crate) fn remember_pending(&mut self, mut commit: Commit, before: Lsn) {
+        if commit.redefines {
+            self.redefinitions.push(commit.id);
+        }
         let rows = row_count(&commit.changes);
         if rows == 0 {
             return;
+        }
+        if let ChangeSet::Rows(changes) = &commit.changes {
+            self.changed.extend(changes.iter().map(Change::table));
         }
         if self.pending_rows + rows > Self::PENDING_ROWS_MAX {
             commit.changes = ChangeSet::Everything;
         }
         self.pending_rows += row_count(&commit.changes);
-        self.pending.push(commit);
+        self.pending.push(Pending { commit, before });
     }
 
     pub(crate) fn prove(&mut self, visible: &Visible) {
-        self.pending.retain(|commit| !visible.proves(commit.xid));
-        self.pending_rows = self.pending.iter().map(|commit| row_count(&commit.changes)).sum();
+        for proven in self.pending.extract_if(.., |pending| visible.proves(pending.commit.id)) {
+            self.ring.push(proven.commit);
+        }
+        self.pending_rows = self.pending.iter().map(|pending| row_count(&pending.commit.changes)).sum();
     }
 
     /// Nothing has proven commits for so long that remembering them has become a burden.
     pub(crate) fn pending_is_hopeless(&self) -> bool {
         self.pending.len() > 100 * Self::PENDING_COMMITS_MAX
+    }
+
+    /// The position before the oldest commit that is not proven visible.
+    pub(crate) fn before_pending(&self) -> Option<Lsn> {
+        self.pending.first().map(|pending| pending.before)
     }
 
     pub(crate) fn pending_count(&self) -> usize {
@@ -282,27 +478,11 @@ impl Core {
             let node = &self.nodes[id];
             assert!(matches!(node.state, State::Flight { .. }) && node.key == *key);
         }
-        assert_eq!(self.pending_rows, self.pending.iter().map(|c| row_count(&c.changes)).sum::<usize>());
+        assert_eq!(self.pending_rows, self.pending.iter().map(|p| row_count(&p.commit.changes)).sum::<usize>());
     }
 
     pub(crate) fn validate_entry(&self, id: Id, key: &Arc<[u8]>) {
         let node = &self.nodes[&id];
         assert!(matches!(node.state, State::Entry) && node.key == *key);
-    }
-}
-
-/// Rows for the bound of PENDING: at least one for a commit that changed anything.
-fn row_count(changes: &ChangeSet) -> usize {
-    match changes {
-        ChangeSet::Everything => 1,
-        ChangeSet::Rows(rows) => rows.len(),
-    }
-}
-
-/// Whether any change may touch rows that a tag names.
-fn changes_match(tags: &[Tag], changes: &ChangeSet) -> bool {
-    match changes {
-        ChangeSet::Everything => true,
-        ChangeSet::Rows(rows) => rows.iter().any(|change| tags.iter().any(|tag| tag_matches(tag, change))),
     }
 }

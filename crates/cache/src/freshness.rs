@@ -10,7 +10,9 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use freshet_model::{End, Epoch, Lsn, Nanos, Reason};
+use freshet_model::{CatalogVersion, End, Epoch, Lsn, Nanos, Reason};
+
+use crate::faults::Faults;
 
 /// Readings of the end of the log that the stream has not yet passed, oldest first.
 pub(crate) type Readings = VecDeque<(Lsn, Nanos)>;
@@ -24,6 +26,32 @@ pub struct Floor {
     pub since: Nanos,
     /// When the last statement that may have changed the catalogue was answered; 0 if there was none.
     pub catalog_since: Nanos,
+    /// The snapshot of the open REPEATABLE READ transaction, once it has one. It stands in for all else here but
+    /// `catalog_since`.
+    pub snapshot: Option<SnapshotBounds>,
+}
+
+/// What a later query surely sees.
+///
+/// A commit that wrote to a table before the table was published is passed without rows, and may be invisible for long
+/// after its position. So a position says nothing of tables that were covered since.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proven {
+    /// All that was delivered up to here.
+    pub(crate) end: End,
+    /// How often tables had been covered.
+    pub(crate) coverings: u64,
+    /// The catalogue then.
+    pub(crate) catalog: Option<CatalogVersion>,
+}
+
+/// What is known of a snapshot that somebody else took: it lies between two positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotBounds {
+    /// What was proven visible before the snapshot was taken: see [`crate::Cache::proven`].
+    pub lo: Proven,
+    /// When the answer arrived that showed that it had been taken: an end of the log asked for later is an upper bound.
+    pub since: Nanos,
 }
 
 /// The freshness that one look-up works with.
@@ -34,6 +62,8 @@ pub(crate) struct Seen {
     pub(crate) floor_passed: bool,
     /// The catalogue's lease has.
     pub(crate) catalog_passed: bool,
+    /// The stream has passed an upper bound of the snapshot, if the floor has one.
+    pub(crate) snapshot_passed: bool,
 }
 
 /// Zero in any of these means "none".
@@ -43,6 +73,10 @@ pub(crate) struct Freshness {
     applied: AtomicU64,
     stream_as_of: AtomicU64,
     catalog_as_of: AtomicU64,
+    /// A write was acknowledged that ends here at the latest: no hit before the stream has passed it.
+    fence: AtomicU64,
+    /// Likewise, for a write of unknown position that was visible at this time.
+    fence_since: AtomicU64,
 }
 
 impl Freshness {
@@ -50,7 +84,7 @@ impl Freshness {
     ///
     /// The order of the loads matters: a new epoch first revokes the lease. A lease of the new epoch is granted
     /// only after the old entries are gone, so an old epoch read here with a new lease finds no entry of its own.
-    pub(crate) fn read(&self, floor: &Floor, now: Nanos, staleness_max: Nanos) -> Result<Seen, Reason> {
+    pub(crate) fn read(&self, floor: &Floor, now: Nanos, staleness_max: Nanos, faults: Faults) -> Result<Seen, Reason> {
         let epoch = Epoch(self.epoch.load(SeqCst));
         let applied = Lsn(self.applied.load(SeqCst));
         let stream_as_of = self.stream_as_of.load(SeqCst);
@@ -58,13 +92,22 @@ impl Freshness {
         if stream_as_of == 0 || catalog_as_of == 0 {
             return Err(Reason::NoStream);
         }
-        if now.saturating_sub(stream_as_of.min(catalog_as_of)) > staleness_max {
+        if now.saturating_sub(stream_as_of.min(catalog_as_of)) > staleness_max && !faults.ignore_lease {
             return Err(Reason::LeaseExpired);
+        }
+        let fenced = applied.0 < self.fence.load(SeqCst) || stream_as_of < self.fence_since.load(SeqCst);
+        if fenced && !faults.ignore_fence {
+            return Err(Reason::Fence);
         }
         let end_passed = floor.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
         let catalog_passed = catalog_as_of >= floor.catalog_since;
         let floor_passed = catalog_passed && (end_passed || stream_as_of >= floor.since);
-        Ok(Seen { epoch, applied, floor_passed, catalog_passed })
+        let snapshot_passed = floor.snapshot.is_some_and(|snapshot| stream_as_of >= snapshot.since);
+        Ok(Seen { epoch, applied, floor_passed, catalog_passed, snapshot_passed })
+    }
+
+    pub(crate) fn is_current_as_of(&self, since: Nanos) -> bool {
+        self.stream_as_of.load(SeqCst) >= since
     }
 
     pub(crate) fn applied(&self) -> Lsn {
@@ -96,8 +139,17 @@ impl Freshness {
         self.stream_as_of.store(0, SeqCst);
     }
 
+    pub(crate) fn fence(&self, lsn: Lsn) {
+        self.fence.fetch_max(lsn.0, SeqCst);
+    }
+
+    pub(crate) fn fence_since(&self, since: Nanos) {
+        self.fence_since.fetch_max(since, SeqCst);
+    }
+
     pub(crate) fn begin_epoch(&self, epoch: Epoch) {
         self.applied.store(0, SeqCst);
+        self.fence.store(0, SeqCst);
         self.epoch.store(epoch.0, SeqCst);
     }
 

@@ -1,20 +1,39 @@
 //! The dependency index: from a row change to the ids whose tags it hits.
 //!
-//! The naive answer, testing each tag against each change, costs (entries × changes). Here a change costs one
-//! hash look-up per *signature*, the set of columns that points of that table compare: all entries of
-//! `WHERE title = ? AND type = 'movie'` share one signature, however many there are.
+//! The naive answer, testing each tag against each change, costs (entries × changes). Here the tags of a table are grouped
+//! by the columns through which they are found, and a change costs one look-up for each group, however many tags are in it:
 //!
-//! A point hits if the old or the new row equals its values in all its columns. A cell that the stream did not
-//! send, a column that the row image lacks and a value without a normal form are equal to anything, so they hit
-//! all points of the signature. NULL equals nothing. Hash collisions only hit too much.
+//! * by equality: the values of all columns that a tag compares with `=`, IN or IS NULL, in a hash table. An IN list is
+//!   entered once for each value. A tag for any row is one that compares no column;
+//! * by equality and range: under the same key, the bounds on one further column in an interval structure. The beginning of
+//!   a text is such a range.
+//!
+//! What else a tag asks for (LIKE, NOT, IS NOT NULL among it) is tested on those found. A tag that asks for nothing by which it
+//! could be found is among those that compare no column, where each change would test all of them; so no more than
+//! [`TESTED_MAX`] are tested under one key. Those beyond are entered as if they asked for nothing else: hit needlessly, once, since
+//! a hit takes them out.
+//!
+//! Tags in one group mention the same columns, so an update that leaves
+//! them as they were skips the whole group.
+//!
+//! A cell that the stream did not send, a column that the row image lacks and a value without a normal form may equal many
+//! values, so all tags of the group are tested. Hash collisions only hit too much.
 
 use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 
-use freshet_model::{Cell, Change, PointColumn, Relation, RowSet, TableId, Tag, Value};
+use freshet_model::{
+    Cell, Change, Columns, ComparedColumn, Image, Images, Relation, RowSet, TableId, Tag, Term, Test, Value,
+};
 use rapidhash::quality::RandomState;
 
 use crate::core::Id;
+use crate::intervals::Intervals;
+
+/// Values under which one tag is entered, but for a single longer IN list.
+const KEYS_MAX: usize = 64;
+/// Tags that are tested under one key of a group.
+const TESTED_MAX: u32 = 1_024;
 
 #[derive(Debug, Default)]
 pub(crate) struct Index {
@@ -24,279 +43,543 @@ pub(crate) struct Index {
 
 #[derive(Debug, Default)]
 struct TableIndex {
-    any: HashSet<Id, RandomState>,
-    /// One per distinct set of columns; few.
-    points: Vec<Points>,
+    /// Hit by what hits the whole table only.
+    whole: HashSet<Posting, RandomState>,
+    equal: Vec<Group<HashMap<u64, Bucket, RandomState>>>,
+    /// The range is on the last column.
+    ranges: Vec<Group<HashMap<u64, Intervals<Posting>, RandomState>>>,
 }
 
-/// The points that compare the same columns.
+/// The tags that are found through the same columns, and mention the same ones.
 #[derive(Debug)]
-struct Points {
-    columns: Box<[PointColumn]>,
-    by_values: HashMap<u64, HashSet<Id, RandomState>, RandomState>,
+struct Group<B> {
+    through: Box<[ComparedColumn]>,
+    mentioned: Columns,
+    by: B,
 }
 
-/// What a row image says of the columns of a signature.
-enum Image {
-    /// Equal to the points under this hash, if there are any.
-    Values(u64),
-    /// Equal to no point: a NULL.
-    Nothing,
-    /// Perhaps equal to any.
-    Anything,
+/// A tag of a fill or entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+struct Posting {
+    id: Id,
+    /// Its place among the tags.
+    place: u32,
+    /// It asks for nothing but what it is found by.
+    exact: bool,
+}
+
+impl Posting {
+    /// The same, to be tested.
+    fn inexact(self) -> Self {
+        Self { exact: false, ..self }
+    }
+}
+
+/// Most values have one tag.
+#[derive(Debug, PartialEq, Eq)]
+enum Bucket {
+    One(Posting),
+    /// Apart, so that the others stay small.
+    Many(Box<Many>),
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Many {
+    postings: HashSet<Posting, RandomState>,
+    /// How many of them are not exact.
+    tested: u32,
+}
+
+/// How a tag is found.
+enum Access {
+    Whole,
+    Equal { through: Box<[ComparedColumn]>, hashes: Vec<u64>, exact: bool },
+    Range { through: Box<[ComparedColumn]>, hashes: Vec<u64>, range: (u64, u64), exact: bool },
 }
 
 impl Index {
-    pub(crate) fn register(&mut self, id: Id, tags: &[Tag]) {
-        for tag in tags {
+    /// `first`: how many tags of this id are registered already.
+    pub(crate) fn register(&mut self, id: Id, first: u32, tags: &[Tag]) {
+        for (place, tag) in (first..).zip(tags) {
+            let access = self.access(tag);
             let table = self.tables.entry(tag.table).or_default();
-            match &tag.rows {
-                RowSet::Any => {
-                    table.any.insert(id);
+            match access {
+                Access::Whole => {
+                    table.whole.insert(Posting { id, place, exact: true });
                 }
-                RowSet::Point(point) => {
-                    let hash = hash_values(self.hasher, point.iter().map(|(_, value)| value));
-                    table.points_mut(point).by_values.entry(hash).or_default().insert(id);
+                Access::Equal { through, hashes, exact } => {
+                    let by = &mut group(&mut table.equal, through, &tag.columns).by;
+                    for hash in hashes {
+                        let posting = Posting { id, place, exact };
+                        by.entry(hash).and_modify(|bucket| bucket.insert(posting)).or_insert(Bucket::One(posting));
+                    }
+                }
+                Access::Range { through, hashes, range, exact } => {
+                    let by = &mut group(&mut table.ranges, through, &tag.columns).by;
+                    for hash in hashes {
+                        by.entry(hash).or_default().insert(range, Posting { id, place, exact });
+                    }
                 }
             }
         }
     }
 
     pub(crate) fn unregister(&mut self, id: Id, tags: &[Tag]) {
-        for tag in tags {
+        for (place, tag) in (0u32..).zip(tags) {
+            let access = self.access(tag);
             let Some(table) = self.tables.get_mut(&tag.table) else { continue };
-            match &tag.rows {
-                RowSet::Any => {
-                    table.any.remove(&id);
+            match access {
+                Access::Whole => {
+                    table.whole.remove(&Posting { id, place, exact: true });
                 }
-                RowSet::Point(point) => {
-                    let hash = hash_values(self.hasher, point.iter().map(|(_, value)| value));
-                    table.remove_point(point, hash, id);
+                Access::Equal { through, hashes, exact } => {
+                    let posting = Posting { id, place, exact };
+                    leave(&mut table.equal, &through, &tag.columns, |by| {
+                        for hash in hashes {
+                            if by.get_mut(&hash).is_some_and(|bucket| bucket.remove(posting)) {
+                                by.remove(&hash);
+                            }
+                        }
+                        by.is_empty()
+                    });
+                }
+                Access::Range { through, hashes, range, exact } => {
+                    leave(&mut table.ranges, &through, &tag.columns, |by| {
+                        for hash in hashes {
+                            let Some(intervals) = by.get_mut(&hash) else { continue };
+                            intervals.remove(range, Posting { id, place, exact });
+                            if intervals.is_empty() {
+                                by.remove(&hash);
+                            }
+                        }
+                        by.is_empty()
+                    });
                 }
             }
-            if table.any.is_empty() && table.points.is_empty() {
+            if table.whole.is_empty() && table.equal.is_empty() && table.ranges.is_empty() {
                 self.tables.remove(&tag.table);
             }
         }
     }
 
-    /// Adds the ids that `change` hits.
-    pub(crate) fn collect(&self, change: &Change, ids: &mut HashSet<Id>) {
+    fn access(&self, tag: &Tag) -> Access {
+        let terms: &[Term] = match &tag.rows {
+            RowSet::Any => &[],
+            RowSet::Definition | RowSet::Later => return Access::Whole,
+            RowSet::Where(terms) => terms,
+        };
+        let (mut keys, mut through, mut left) = (1, Vec::new(), Vec::new());
+        for term in terms {
+            let count = match &term.test {
+                Test::In(values) => values.len(),
+                Test::Null => 1,
+                _ => usize::MAX,
+            };
+            let fits = count != usize::MAX && (through.is_empty() || count.saturating_mul(keys) <= KEYS_MAX);
+            if fits {
+                keys *= count;
+                through.push(term);
+            } else {
+                left.push(term);
+            }
+        }
+        let mut hashes = vec![0];
+        for term in &through {
+            let values: Vec<Option<&Value>> = match &term.test {
+                Test::In(values) => values.iter().map(Some).collect(),
+                _ => vec![None],
+            };
+            hashes = hashes.iter().flat_map(|hash| values.iter().map(|value| self.with(*hash, *value))).collect();
+        }
+        let columns = through.iter().map(|term| &term.column);
+        let range = |term: &&Term| match &term.test {
+            Test::Within { low, high } => Some((term.column.clone(), (*low, *high), true)),
+            Test::Begins(beginning) => Some((term.column.clone(), Value::order_keys_from(beginning), false)),
+            _ => None,
+        };
+        let Some((column, range, exact)) = left.iter().find_map(range) else {
+            return Access::Equal { through: columns.cloned().collect(), hashes, exact: left.is_empty() };
+        };
+        if range.0 > range.1 {
+            return Access::Whole; // no row
+        }
+        let through = columns.chain([&column]).cloned().collect();
+        Access::Range { through, hashes, range, exact: exact && left.len() == 1 }
+    }
+
+    /// Adds the ids that `change` hits; `tags` are those that an id was registered with.
+    pub(crate) fn collect<'n>(&self, change: &Change, tags: impl Fn(Id) -> &'n [Tag], ids: &mut HashSet<Id>) {
         let Some(table) = self.tables.get(&change.table()) else { return };
-        ids.extend(&table.any);
-        for points in &table.points {
-            match change {
-                Change::AnyRow(_) => ids.extend(points.by_values.values().flatten()),
-                Change::Insert { relation, new } => self.collect_row(points, relation, new, ids),
-                Change::Delete { relation, old } => self.collect_row(points, relation, old, ids),
-                Change::Update { relation, old, new } => {
-                    self.collect_row(points, relation, old, ids);
-                    self.collect_row(points, relation, new, ids);
+        let mut images = Images::of(change);
+        let mut tested = |posting: &Posting| {
+            let place = usize::try_from(posting.place).unwrap_or(usize::MAX);
+            tags(posting.id).get(place).is_some_and(|tag| tag.may_name_row_of(&mut images))
+        };
+        let mut found = |posting: &Posting| {
+            if posting.exact || (!ids.contains(&posting.id) && tested(posting)) {
+                ids.insert(posting.id);
+            }
+        };
+        if change.is_whole() {
+            table.whole.iter().for_each(&mut found);
+        }
+        for group in &table.equal {
+            for image in group.images(change) {
+                match image.and_then(|(relation, row)| self.key(&group.through, relation, row)) {
+                    Some(hash) => group.by.get(&hash).into_iter().for_each(|bucket| bucket.each(&mut found)),
+                    // What is known of the row may still tell them apart.
+                    None => group.by.values().for_each(|bucket| bucket.each(|posting| found(&posting.inexact()))),
+                }
+            }
+        }
+        for group in &table.ranges {
+            let Some((column, equal)) = group.through.split_last() else { continue };
+            for image in group.images(change) {
+                let key = image.and_then(|(relation, row)| self.key(equal, relation, row));
+                let Some(hash) = key else {
+                    group.by.values().for_each(|intervals| intervals.all(|posting| found(&posting.inexact())));
+                    continue;
+                };
+                let Some(intervals) = group.by.get(&hash) else { continue };
+                match image.map(|(relation, row)| column.image(relation, row)) {
+                    Some(Image::Value(value)) => intervals.around(value.order_key(), |posting| found(&posting)),
+                    Some(Image::Null) => {}
+                    Some(Image::Begins(_) | Image::Unknown) | None => {
+                        intervals.all(|posting| found(&posting.inexact()));
+                    }
                 }
             }
         }
     }
 
-    fn collect_row(&self, points: &Points, relation: &Relation, row: &[Cell], ids: &mut HashSet<Id>) {
-        match image(self.hasher, points.columns.iter(), relation, row) {
-            Image::Nothing => {}
-            Image::Anything => ids.extend(points.by_values.values().flatten()),
-            Image::Values(hash) => ids.extend(points.by_values.get(&hash).into_iter().flatten()),
-        }
+    /// Under which key the tags are whose values the row has; None: it may have any.
+    fn key(&self, through: &[ComparedColumn], relation: &Relation, row: &[Cell]) -> Option<u64> {
+        through.iter().try_fold(0, |hash, column| match column.image(relation, row) {
+            Image::Value(value) => Some(self.with(hash, Some(&value))),
+            Image::Null => Some(self.with(hash, None)),
+            Image::Begins(_) | Image::Unknown => None,
+        })
+    }
+
+    /// The hash of one more value behind others.
+    fn with(&self, hash: u64, value: Option<&Value>) -> u64 {
+        self.hasher.hash_one((hash, value))
     }
 
     /// Panics unless it holds exactly these tags.
     pub(crate) fn validate<'a>(&self, nodes: impl Iterator<Item = (Id, &'a [Tag])>) {
         let mut expected = Self { tables: HashMap::default(), hasher: self.hasher };
         for (id, tags) in nodes {
-            expected.register(id, tags);
+            expected.register(id, 0, tags);
         }
+        assert_eq!(self.postings(), expected.postings());
         assert_eq!(self.tables.len(), expected.tables.len());
-        for (table, theirs) in &expected.tables {
-            let ours = &self.tables[table];
-            assert_eq!(ours.any, theirs.any);
-            assert_eq!(ours.points.len(), theirs.points.len());
-            for points in &theirs.points {
-                let same = ours.points.iter().find(|p| p.columns == points.columns).expect("signature");
-                assert_eq!(same.by_values, points.by_values);
+        for bucket in self.tables.values().flat_map(|table| &table.equal).flat_map(|group| group.by.values()) {
+            let Bucket::Many(many) = bucket else { continue };
+            let count = many.postings.iter().filter(|posting| !posting.exact).count();
+            assert!(many.tested <= TESTED_MAX && usize::try_from(many.tested) == Ok(count));
+        }
+    }
+
+    /// All that it holds; which of too many are tested depends on their order.
+    fn postings(&self) -> Vec<(TableId, String, Posting)> {
+        let mut all = Vec::new();
+        for (id, table) in &self.tables {
+            all.extend(table.whole.iter().map(|posting| (*id, String::new(), *posting)));
+            for Group { through, mentioned, by } in &table.equal {
+                for (hash, bucket) in by {
+                    bucket.each(|posting| all.push((*id, format!("{through:?} {mentioned:?} {hash}"), *posting)));
+                }
+            }
+            for Group { through, mentioned, by } in &table.ranges {
+                for (hash, intervals) in by {
+                    intervals.all(|posting| all.push((*id, format!("{through:?} {mentioned:?} {hash}"), posting)));
+                }
+            }
+        }
+        for (.., posting) in &mut all {
+            *posting = posting.inexact();
+        }
+        all.sort_unstable();
+        all
+    }
+}
+
+/// The group of these columns, made if there is none.
+fn group<'g, B: Default>(
+    groups: &'g mut Vec<Group<B>>,
+    through: Box<[ComparedColumn]>,
+    mentioned: &Columns,
+) -> &'g mut Group<B> {
+    let at = groups.iter().position(|group| group.is_of(&through, mentioned)).unwrap_or_else(|| {
+        groups.push(Group { through, mentioned: mentioned.clone(), by: B::default() });
+        groups.len() - 1
+    });
+    &mut groups[at]
+}
+
+/// Takes something out of the group of these columns; the group goes if that leaves it empty.
+fn leave<B>(
+    groups: &mut Vec<Group<B>>,
+    through: &[ComparedColumn],
+    mentioned: &Columns,
+    take: impl FnOnce(&mut B) -> bool,
+) {
+    let Some(at) = groups.iter().position(|group| group.is_of(through, mentioned)) else { return };
+    if take(&mut groups[at].by) {
+        groups.swap_remove(at);
+    }
+}
+
+impl<B> Group<B> {
+    fn is_of(&self, through: &[ComparedColumn], mentioned: &Columns) -> bool {
+        *self.through == *through && self.mentioned == *mentioned
+    }
+
+    /// The row images to look up; None stands for any row.
+    fn images<'c>(&self, change: &'c Change) -> impl Iterator<Item = Option<(&'c Relation, &'c [Cell])>> {
+        let (first, second) = match change {
+            Change::AnyRow(_) | Change::Redefined { .. } => (Some(None), None),
+            Change::Insert { relation, new: row } | Change::Delete { relation, old: row } => {
+                (Some(Some((&**relation, &**row))), None)
+            }
+            Change::Update { relation, old, new } if self.mentioned.unchanged(relation, old, new) => (None, None),
+            Change::Update { relation, old, new } => {
+                (Some(Some((&**relation, &**old))), Some(Some((&**relation, &**new))))
+            }
+        };
+        first.into_iter().chain(second)
+    }
+}
+
+impl Bucket {
+    fn insert(&mut self, posting: Posting) {
+        match self {
+            Self::One(one) if *one == posting => {}
+            Self::One(one) => {
+                let mut many = Many::default();
+                many.insert(*one);
+                many.insert(posting);
+                *self = Self::Many(many.into());
+            }
+            Self::Many(many) => many.insert(posting),
+        }
+    }
+
+    /// However it was entered. Whether nothing is left.
+    fn remove(&mut self, posting: Posting) -> bool {
+        match self {
+            Self::One(one) => *one == posting,
+            Self::Many(many) => {
+                if many.postings.remove(&posting) {
+                    many.tested -= u32::from(!posting.exact);
+                } else {
+                    many.postings.remove(&Posting { exact: true, ..posting });
+                }
+                many.postings.is_empty()
             }
         }
     }
-}
 
-impl TableIndex {
-    fn points_mut(&mut self, point: &[(PointColumn, Value)]) -> &mut Points {
-        let at = self.points.iter().position(|points| points.compares(point)).unwrap_or_else(|| {
-            let columns = point.iter().map(|(column, _)| column.clone()).collect();
-            self.points.push(Points { columns, by_values: HashMap::default() });
-            self.points.len() - 1
-        });
-        &mut self.points[at]
-    }
-
-    fn remove_point(&mut self, point: &[(PointColumn, Value)], hash: u64, id: Id) {
-        let Some(at) = self.points.iter().position(|points| points.compares(point)) else { return };
-        let by_values = &mut self.points[at].by_values;
-        if let Some(ids) = by_values.get_mut(&hash) {
-            ids.remove(&id);
-            if ids.is_empty() {
-                by_values.remove(&hash);
-            }
-        }
-        if by_values.is_empty() {
-            self.points.swap_remove(at);
+    fn each<'b>(&'b self, found: impl FnMut(&'b Posting)) {
+        match self {
+            Self::One(one) => std::iter::once(one).for_each(found),
+            Self::Many(many) => many.postings.iter().for_each(found),
         }
     }
 }
 
-impl Points {
-    fn compares(&self, point: &[(PointColumn, Value)]) -> bool {
-        self.columns.len() == point.len() && self.columns.iter().zip(point).all(|(ours, (theirs, _))| ours == theirs)
+impl Many {
+    fn insert(&mut self, posting: Posting) {
+        // One that is there already, under the same hash of another value, stays as it is.
+        let full = self.tested >= TESTED_MAX && !self.postings.contains(&posting);
+        let posting = Posting { exact: posting.exact || full, ..posting };
+        self.tested += u32::from(self.postings.insert(posting) && !posting.exact);
     }
-}
-
-/// Whether `change` may touch a row that `tag` names: the index's answer for one tag, used for flights.
-pub(crate) fn tag_matches(tag: &Tag, change: &Change) -> bool {
-    if tag.table != change.table() {
-        return false;
-    }
-    let RowSet::Point(point) = &tag.rows else { return true };
-    let equals = |relation: &Relation, row: &[Cell]| {
-        point.iter().all(|(column, value)| match cell_value(column, relation, row) {
-            CellValue::Value(found) => found == *value,
-            CellValue::Null => false,
-            CellValue::Unknown => true,
-        })
-    };
-    match change {
-        Change::AnyRow(_) => true,
-        Change::Insert { relation, new } => equals(relation, new),
-        Change::Delete { relation, old } => equals(relation, old),
-        Change::Update { relation, old, new } => equals(relation, old) || equals(relation, new),
-    }
-}
-
-enum CellValue {
-    Value(Value),
-    Null,
-    Unknown,
-}
-
-fn cell_value(column: &PointColumn, relation: &Relation, row: &[Cell]) -> CellValue {
-    match relation.position(&column.name).and_then(|at| row.get(at)) {
-        None | Some(Cell::Absent) => CellValue::Unknown,
-        Some(Cell::Null) => CellValue::Null,
-        Some(Cell::Text(text)) => column.value_type.normalise_text(text).map_or(CellValue::Unknown, CellValue::Value),
-    }
-}
-
-fn image<'a>(
-    hasher: RandomState,
-    columns: impl Iterator<Item = &'a PointColumn>,
-    relation: &Relation,
-    row: &[Cell],
-) -> Image {
-    let mut values = Vec::with_capacity(4);
-    let mut unknown = false;
-    for column in columns {
-        match cell_value(column, relation, row) {
-            CellValue::Value(value) => values.push(value),
-            CellValue::Null => return Image::Nothing,
-            CellValue::Unknown => unknown = true,
-        }
-    }
-    if unknown { Image::Anything } else { Image::Values(hash_values(hasher, values.iter())) }
-}
-
-fn hash_values<'a>(hasher: RandomState, values: impl Iterator<Item = &'a Value>) -> u64 {
-    let mut state = hasher.build_hasher();
-    for value in values {
-        value.hash(&mut state);
-    }
-    state.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use freshet_model::ValueType;
+    use freshet_model::{Pattern, Piece, ValueType};
 
     use super::*;
 
-    fn point(table: u32, columns: &[(&str, Value)]) -> Tag {
-        let column = |name: &str, value: &Value| {
-            let value_type = if matches!(value, Value::Int(_)) { ValueType::Int } else { ValueType::Text };
-            PointColumn { name: name.into(), value_type }
-        };
-        let point = columns.iter().map(|(name, value)| (column(name, value), value.clone())).collect();
-        Tag { table: TableId(table), rows: RowSet::Point(point) }
-    }
+    const COLUMNS: [(&str, ValueType); 3] =
+        [("id", ValueType::Int), ("title", ValueType::FoldedText), ("rating", ValueType::Numeric)];
 
-    fn text(value: &str) -> Value {
-        Value::Text(value.as_bytes().into())
-    }
+    struct Random(u64);
 
-    fn row(cells: &[&str]) -> Box<[Cell]> {
-        cells
-            .iter()
-            .map(|cell| match *cell {
-                "NULL" => Cell::Null,
-                "?" => Cell::Absent,
-                other => Cell::Text(other.as_bytes().into()),
-            })
-            .collect()
-    }
+    impl Random {
+        fn below(&mut self, bound: u64) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0 % bound
+        }
 
-    fn hits(index: &Index, change: &Change) -> Vec<Id> {
-        let mut ids = HashSet::new();
-        index.collect(change, &mut ids);
-        let mut ids: Vec<Id> = ids.into_iter().collect();
-        ids.sort_unstable();
-        ids
+        fn text(&mut self, column: usize) -> String {
+            let number = self.below(6);
+            match COLUMNS[column].1 {
+                ValueType::FoldedText if self.below(4) == 0 => format!("t{number}{number}é"),
+                ValueType::FoldedText => format!("t{number}"),
+                ValueType::Numeric if number == 5 => "NaN".into(),
+                ValueType::Numeric => format!("{number}.{}", self.below(2)),
+                _ => number.to_string(),
+            }
+        }
+
+        fn value(&mut self, column: usize) -> Value {
+            loop {
+                if let Some(value) = COLUMNS[column].1.normalise_text(self.text(column).as_bytes()) {
+                    return value;
+                }
+            }
+        }
+
+        fn test(&mut self, column: usize) -> Test {
+            match self.below(9) {
+                0 => Test::Null,
+                6 => Test::NotNull,
+                7 => Test::Not([self.value(column)].into()),
+                8 => {
+                    let text = self.text(column);
+                    let pieces = Piece::of(format!("%{}", &text[1..]).as_bytes(), None);
+                    let negated = self.below(2) == 0;
+                    Test::Like(Pattern { pieces, folded: true, negated, collated: false }.into())
+                }
+                1 if COLUMNS[column].1 == ValueType::FoldedText => {
+                    Test::Begins(self.text(column).bytes().take(2).collect())
+                }
+                1 | 2 => {
+                    let (a, b) = (self.value(column).order_key(), self.value(column).order_key());
+                    Test::Within { low: a, high: b }
+                }
+                3 => {
+                    // Longer lists than are entered for more than one column.
+                    let mut values: Vec<Value> = (0..10).map(|_| self.value(column)).collect();
+                    values.sort();
+                    values.dedup();
+                    Test::In(values.into())
+                }
+                _ => Test::In([self.value(column)].into()),
+            }
+        }
+
+        fn tag(&mut self) -> Tag {
+            let mut terms = Vec::new();
+            for (at, (name, value_type)) in COLUMNS.iter().enumerate() {
+                if self.below(2) == 0 {
+                    let column = ComparedColumn { name: (*name).into(), value_type: *value_type };
+                    terms.push(Term { column, test: self.test(at) });
+                }
+            }
+            let rows = match (self.below(12), terms.is_empty()) {
+                (0, _) => RowSet::Definition,
+                (1, _) => RowSet::Later,
+                (2, _) | (_, true) => RowSet::Any,
+                _ => RowSet::Where(terms.into()),
+            };
+            let columns = match self.below(3) {
+                0 => Columns::All,
+                1 => Columns::Only(["id".into()].into()),
+                _ => Columns::Only(["rating".into(), "title".into()].into()),
+            };
+            Tag { table: TableId(1 + u32::try_from(self.below(2)).unwrap()), rows, columns }
+        }
+
+        fn row(&mut self) -> Box<[Cell]> {
+            let cell = |at| match self.below(8) {
+                0 => Cell::Null,
+                1 => Cell::Absent,
+                _ => Cell::Text(self.text(at).into_bytes().into()),
+            };
+            (0..COLUMNS.len()).map(cell).collect()
+        }
+
+        fn change(&mut self, relations: &[Arc<Relation>]) -> Change {
+            let relation = relations[usize::try_from(self.below(2)).unwrap()].clone();
+            match self.below(8) {
+                0 => Change::AnyRow(relation.table),
+                1 | 2 => Change::Insert { relation, new: self.row() },
+                3 => Change::Delete { relation, old: self.row() },
+                _ => {
+                    let old = self.row();
+                    let mut new = if self.below(2) == 0 { old.clone() } else { self.row() };
+                    new[2] = self.row()[2].clone();
+                    Change::Update { relation, old, new }
+                }
+            }
+        }
     }
 
     #[test]
-    fn a_change_hits_what_equals_its_old_or_new_row() {
-        let relation =
-            Arc::new(Relation { table: TableId(1), columns: vec!["id".into(), "title".into(), "type".into()] });
-        let tags = [
-            vec![point(1, &[("title", text("Heat")), ("type", text("movie"))])],
-            vec![point(1, &[("title", text("Heat")), ("type", text("short"))])],
-            vec![point(1, &[("id", Value::Int(7))])],
-            vec![Tag { table: TableId(1), rows: RowSet::Any }],
-            vec![Tag { table: TableId(2), rows: RowSet::Any }],
-            vec![point(1, &[("made_of", text("x"))])],
-        ];
+    fn finds_what_a_look_at_all_tags_finds() {
+        let columns: Vec<Arc<str>> = COLUMNS.iter().map(|(name, _)| (*name).into()).collect();
+        let relations = [1, 2].map(|table| Arc::new(Relation { table: TableId(table), columns: columns.clone() }));
+        let mut random = Random(0x5EED);
         let mut index = Index::default();
-        for (id, tags) in tags.iter().enumerate() {
-            index.register(id as Id, tags);
-        }
-        let update =
-            |old: &[&str], new: &[&str]| Change::Update { relation: relation.clone(), old: row(old), new: row(new) };
-        let cases: Vec<(Change, Vec<Id>)> = vec![
-            (Change::Insert { relation: relation.clone(), new: row(&["7", "Heat", "movie"]) }, vec![0, 2, 3, 5]),
-            (Change::Insert { relation: relation.clone(), new: row(&["8", "Heat", "NULL"]) }, vec![3, 5]),
-            (Change::Delete { relation: relation.clone(), old: row(&["7", "?", "?"]) }, vec![0, 1, 2, 3, 5]),
-            (update(&["9", "Ran", "movie"], &["9", "Heat", "short"]), vec![1, 3, 5]),
-            (update(&["7", "?", "?"], &["7", "Ran", "movie"]), vec![0, 1, 2, 3, 5]),
-            // The index knows one column only in part, so it hits the whole signature.
-            (update(&["8", "Ran", "movie"], &["8", "Ran", "?"]), vec![0, 1, 3, 5]),
-            (Change::AnyRow(TableId(1)), vec![0, 1, 2, 3, 5]),
-            (Change::AnyRow(TableId(2)), vec![4]),
-        ];
-        for (change, expected) in cases {
-            let found = hits(&index, &change);
-            for (id, tags) in tags.iter().enumerate() {
-                let single = tags.iter().any(|tag| tag_matches(tag, &change));
-                let indexed = found.contains(&(id as Id));
-                assert!(indexed || !single, "{change:?}: the index misses {id}");
-                assert_eq!(expected.contains(&(id as Id)), single || indexed, "{change:?} {id}");
+        let mut nodes: HashMap<Id, Vec<Tag>> = HashMap::new();
+        let mut needed = 0;
+        for step in 0..1_500u64 {
+            let tags: Vec<Tag> = (0..=random.below(3)).map(|_| random.tag()).collect();
+            let (early, late) = tags.split_at(1);
+            index.register(step, 0, early);
+            index.register(step, 1, late);
+            nodes.insert(step, tags);
+            if step >= 60 {
+                let gone = step - 1 - random.below(59);
+                if let Some(tags) = nodes.remove(&gone) {
+                    index.unregister(gone, &tags);
+                }
+            }
+            let change = random.change(&relations);
+            let mut found = HashSet::new();
+            index.collect(&change, |id| &nodes[&id], &mut found);
+            for (id, tags) in &nodes {
+                let hit = tags.iter().any(|tag| tag.may_be_hit(&change));
+                assert_eq!(found.contains(id), hit, "{change:?} and {tags:?}");
+                needed += u64::from(hit);
+            }
+            if step % 500 == 0 {
+                index.validate(nodes.iter().map(|(id, tags)| (*id, &**tags)));
             }
         }
-        for (id, tags) in tags.iter().enumerate() {
-            index.unregister(id as Id, tags);
+        assert!(needed > 2_000, "{needed}");
+        for (id, tags) in &nodes {
+            index.unregister(*id, tags);
         }
+        assert!(index.tables.is_empty());
+    }
+
+    #[test]
+    fn no_more_are_tested_than_that_many() {
+        let column = ComparedColumn { name: "title".into(), value_type: ValueType::FoldedText };
+        let value = column.value_type.normalise_text(b"t1").unwrap();
+        let term = Term { column, test: Test::Not([value].into()) };
+        let rows = RowSet::Where([term].into());
+        let tags = [Tag { table: TableId(1), rows, columns: Columns::All }];
+        let relation = Arc::new(Relation { table: TableId(1), columns: ["title".into()].into() });
+        let hits = |index: &Index, title: &str| {
+            let row = [Cell::Text(title.as_bytes().into())].into();
+            let mut ids = HashSet::new();
+            index.collect(&Change::Insert { relation: relation.clone(), new: row }, |_| &tags, &mut ids);
+            ids.len()
+        };
+        let mut index = Index::default();
+        let (tested, all) = (u64::from(TESTED_MAX), u64::from(TESTED_MAX) + 10);
+        (0..all).for_each(|id| index.register(id, 0, &tags));
+        index.validate((0..all).map(|id| (id, &tags[..])));
+        assert_eq!((hits(&index, "t2"), hits(&index, "T1")), (1_034, 10));
+        // Both kinds are found again.
+        (tested - 5..tested + 5).for_each(|id| index.unregister(id, &tags));
+        assert_eq!((hits(&index, "t2"), hits(&index, "T1")), (1_024, 5));
+        index.register(all, 0, &tags);
+        assert_eq!((hits(&index, "t2"), hits(&index, "T1")), (1_025, 5));
+        let left = (0..tested - 5).chain(tested + 5..=all);
+        index.validate(left.clone().map(|id| (id, &tags[..])));
+        left.for_each(|id| index.unregister(id, &tags));
         assert!(index.tables.is_empty());
     }
 }

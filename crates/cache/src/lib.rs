@@ -32,22 +32,31 @@
 //! 5. A new epoch voids everything: first the lease is taken away, then the entries go, then the epoch is published.
 
 mod core;
+mod faults;
+mod figures;
 mod freshness;
 mod index;
+mod intervals;
+mod permit;
+mod ring;
 mod store;
 
 use std::sync::Mutex;
 use std::sync::MutexGuard;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
-use freshet_model::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Tag, Visible};
+use freshet_model::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Visible};
 
-use crate::core::{Core, Id};
+use crate::core::Core;
 use crate::freshness::Freshness;
 use crate::store::Store;
 
-pub use freshness::Floor;
+pub use crate::core::Filling;
+pub use faults::Faults;
+pub use figures::{Counters, Levels};
+pub use freshness::{Floor, Proven, SnapshotBounds};
+pub use permit::{FillPermit, Installed};
 pub use store::{Entry, Keyed, Payload};
 
 /// How large and how old things may become.
@@ -75,15 +84,6 @@ impl Limits {
     }
 }
 
-/// Switches that break the protocol, so that tests can show that they would notice.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Faults {
-    /// Fills take no copy of PENDING.
-    pub ignore_pending: bool,
-    /// Entries are served before the stream has passed the position they were read at.
-    pub ignore_read_end: bool,
-}
-
 /// What a look-up found.
 #[derive(Debug)]
 pub enum Lookup<P> {
@@ -95,53 +95,13 @@ pub enum Lookup<P> {
     Bypass(Reason),
 }
 
-/// What became of a fill's result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Installed {
-    /// It is kept.
-    Stored,
-    /// A commit that matters is not proven to be in it, or the ground under it changed.
-    Stale,
-    /// It is larger than an entry may be, or the store refused it.
-    TooLarge,
-}
-
-/// Counters since the start; all monotonic.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Results kept.
-    pub installed: AtomicU64,
-    /// Results not kept because a commit raced with them.
-    pub stale_fills: AtomicU64,
-    /// Entries removed because a commit touched them.
-    pub evicted_by_change: AtomicU64,
-    /// Entries removed to make room.
-    pub evicted_by_size: AtomicU64,
-    /// Entries removed with a new epoch, a changed catalogue or a changed publication.
-    pub flushed: AtomicU64,
-    /// Commits delivered by the stream.
-    pub commits: AtomicU64,
-}
-
-/// What is held now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Levels {
-    /// Entries.
-    pub entries: u64,
-    /// Their bytes, keys and tags included.
-    pub bytes: u64,
-    /// Commits delivered and not yet proven visible.
-    pub pending: usize,
-    /// Fills in flight.
-    pub flights: usize,
-    /// The position the stream has passed, if there is a stream.
-    pub applied: Option<End>,
-    /// Age of the proof that the stream is current; None without one.
-    pub stream_age: Option<Nanos>,
-    /// Age of the last look at the catalogue; None without one.
-    pub catalog_age: Option<Nanos>,
-    /// Tables whose changes are known to be delivered.
-    pub covered: usize,
+/// What a newly loaded catalogue says otherwise than the one before.
+#[derive(Clone, Copy, Debug)]
+pub enum Redefinition<'a> {
+    /// Perhaps everything.
+    Everything,
+    /// These relations, and nothing that any other depends on.
+    Tables(&'a [TableId]),
 }
 
 /// The cache. `P` is what an entry holds for its reader.
@@ -170,42 +130,43 @@ impl<P: Payload> Cache<P> {
 
     /// Looks a key up under the rules of section 3 and the floor of the session.
     pub fn lookup(&self, key: &[u8], floor: &Floor, now: Nanos) -> Lookup<P> {
-        let seen = match self.freshness.read(floor, now, self.limits.staleness_max) {
+        let seen = match self.freshness.read(floor, now, self.limits.staleness_max, self.faults) {
             Ok(seen) => seen,
             Err(reason) => return Lookup::Bypass(reason),
         };
-        match self.store.get(key) {
-            None => Lookup::Miss,
-            Some(entry) if entry.servable(seen.epoch, seen.applied) || self.faults.ignore_read_end => {
-                // An entry whose query was sent after the session's last answer is at least as new as that answer.
-                let newer = entry.started() > floor.since;
-                if seen.floor_passed || (newer && seen.catalog_passed) {
-                    Lookup::Hit(entry)
-                } else {
-                    Lookup::Bypass(Reason::Floor)
-                }
-            }
-            Some(_) => Lookup::Bypass(Reason::NotYetApplied),
+        let Some(entry) = self.store.get(key) else { return Lookup::Miss };
+        if !entry.servable(seen.epoch, seen.applied) && !self.faults.ignore_read_end {
+            return Lookup::Bypass(Reason::NotYetApplied);
+        }
+        if let Some(snapshot) = &floor.snapshot {
+            // The commits that matter to the entry are then exactly those of the snapshot.
+            return if !entry.is_within(&snapshot.lo) && !self.faults.ignore_lo {
+                Lookup::Bypass(Reason::Snapshot)
+            } else if !(seen.snapshot_passed || self.faults.ignore_hi) || !seen.catalog_passed {
+                Lookup::Bypass(Reason::Floor)
+            } else {
+                Lookup::Hit(entry)
+            };
+        }
+        // An entry whose query was sent after the session's last answer is at least as new as that answer.
+        let newer = entry.started() > floor.since;
+        if seen.floor_passed || (newer && seen.catalog_passed) || self.faults.ignore_floor {
+            Lookup::Hit(entry)
+        } else {
+            Lookup::Bypass(Reason::Floor)
         }
     }
 
     /// Registers a fill, before its query is sent. Only one fill of a key is in flight at a time.
-    ///
-    /// `catalog` is the version that the tags were derived from. The query is sent at `now` or later: sessions whose
-    /// last answer is older may hit the entry at once.
-    pub fn begin_fill(
-        self: &Arc<Self>,
-        key: &[u8],
-        tags: Vec<Tag>,
-        catalog: CatalogVersion,
-        now: Nanos,
-    ) -> Result<FillPermit<P>, Reason> {
+    pub fn begin_fill(self: &Arc<Self>, filling: Filling<'_>) -> Result<FillPermit<P>, Reason> {
         let mut core = self.core();
         if core.flight_count() >= self.limits.flights_max {
             return Err(Reason::TooBusy);
         }
-        let (id, epoch) = core.begin_flight(key, tags, catalog, !self.faults.ignore_pending)?;
-        Ok(FillPermit { cache: self.clone(), id, epoch, started: now, ended: false })
+        // An old snapshot is newer than nobody's last answer.
+        let started = if filling.snapshot.is_none() { filling.now } else { 0 };
+        let begun = core.begin_flight(filling, self.freshness.applied(), !self.faults.ignore_pending)?;
+        Ok(FillPermit::new(self.clone(), begun, started))
     }
 
     // --- the stream's side, in stream order, one caller ----------------------------------------------------
@@ -214,39 +175,90 @@ impl<P: Payload> Cache<P> {
     pub fn connected(&self) -> Epoch {
         let mut core = self.core();
         self.freshness.revoke();
+        self.freshness.revoke_catalog();
+        if let (Some(epoch), true) = (core.epoch(), self.faults.keep_on_reconnect) {
+            core.set_suspended(false);
+            return epoch;
+        }
         self.flush(&mut core);
         let epoch = core.begin_epoch();
         self.freshness.begin_epoch(epoch);
         epoch
     }
 
+    /// The stream broke, but the server keeps its place: nothing is served until it goes on ([`Self::resumed`]) and
+    /// has caught up. What is cached stays, and so does PENDING.
+    ///
+    /// The server may have crashed and lost log that was not flushed, so that positions beyond what was delivered are
+    /// written again with other content: what was read there, or is being read, goes.
+    pub fn suspended(&self) {
+        let mut core = self.core();
+        self.freshness.revoke();
+        core.set_suspended(true);
+        core.fail_flights();
+        let applied = self.freshness.applied();
+        for (key, entry) in self.store.entries() {
+            if entry.read_end() > applied {
+                core.forget(entry.id());
+                self.drop_flushed(vec![key]);
+            }
+        }
+    }
+
+    /// The stream of this epoch goes on where it broke: every commit behind the position that was passed is delivered.
+    /// False: the epoch has ended, and only [`Self::connected`] helps.
+    pub fn resumed(&self, epoch: Epoch) -> bool {
+        let mut core = self.core();
+        let same = core.epoch() == Some(epoch) && core.is_suspended();
+        if same {
+            core.set_suspended(false);
+        }
+        same
+    }
+
+    /// How far a slot may be confirmed: a process that starts from there knows of no PENDING commits, so it must be
+    /// sent them again.
+    pub fn confirmable(&self) -> Option<Lsn> {
+        let core = self.core();
+        core.epoch().map(|_| core.before_pending().unwrap_or_else(|| self.freshness.applied()))
+    }
+
     /// The stream is gone or said something unknown: fails closed at once.
     pub fn disconnected(&self) {
+        if self.faults.keep_on_reconnect {
+            return self.suspended();
+        }
         self.fail_closed(&mut self.core());
     }
 
     /// A commit was delivered: evicts what it touches, taints the fills that it races with, and publishes its position.
+    /// Returns the evicted entries that are [`Payload::worth_refreshing`].
     ///
     /// If so many commits wait for proof that memory is at stake, the epoch ends as if the stream were gone.
-    pub fn apply(&self, commit: Commit) {
+    pub fn apply(&self, commit: Commit) -> Vec<Keyed<P>> {
+        let mut hot = Vec::new();
         let mut core = self.core();
         if core.epoch().is_none() {
-            return;
+            return hot;
         }
         self.counters.commits.fetch_add(1, Relaxed);
         let end = commit.end;
-        for id in core.touched(&commit) {
-            if let Some(key) = core.evict_or_taint(id, commit.xid) {
-                self.store.remove(&key);
-                self.counters.evicted_by_change.fetch_add(1, Relaxed);
+        if !(commit.redefines && self.faults.ignore_redefinitions) {
+            let redefines = commit.redefines;
+            for id in core.touched(&commit) {
+                if let Some(key) = core.evict_or_taint(id, (!self.faults.ignore_doom).then_some(commit.id), redefines) {
+                    self.counters.evicted_by_change.fetch_add(1, Relaxed);
+                    hot.extend(self.store.remove(&key).filter(|(_, entry)| entry.payload.worth_refreshing()));
+                }
             }
+            core.remember_pending(commit, self.freshness.applied());
         }
-        core.remember_pending(commit);
         if core.pending_is_hopeless() {
             self.fail_closed(&mut core);
-            return;
+            return hot;
         }
         self.freshness.advance(end, core.readings());
+        hot
     }
 
     /// The stream passed `lsn` without a commit that matters.
@@ -274,11 +286,57 @@ impl<P: Payload> Cache<P> {
     /// moment once the stream has passed the position.
     pub fn offer_reading(&self, end: End, asked_at: Nanos) {
         let mut core = self.core();
-        if core.epoch() == Some(end.epoch) {
+        if core.epoch() == Some(end.epoch) && !core.is_suspended() {
             core.push_reading(end.lsn, asked_at);
             let applied = self.freshness.applied();
             self.freshness.advance(applied, core.readings());
         }
+    }
+
+    /// What is proven visible to any later query; None without a stream. For the lower bound of a snapshot.
+    pub fn proven(&self) -> Option<Proven> {
+        let core = self.core();
+        let epoch = core.epoch()?;
+        let lsn = core.before_pending().unwrap_or_else(|| self.freshness.applied());
+        Some(Proven { end: End { epoch, lsn }, coverings: core.coverings(), catalog: core.catalog() })
+    }
+
+    // --- fences --------------------------------------------------------------------------------------------
+
+    /// A write that ended before `end` is about to be acknowledged without the stream having delivered it: no result over
+    /// `tables` (None: over any) is served before the stream has passed `end`.
+    pub fn fence(&self, tables: Option<&[TableId]>, end: End) {
+        let mut core = self.core();
+        if core.epoch() != Some(end.epoch) {
+            return; // what was read before the epoch is void, and what is read in it sees the write
+        }
+        let Some(tables) = tables else { return self.freshness.fence(end.lsn) };
+        for key in core.fence(tables, end.lsn) {
+            if let Some(entry) = self.store.get(&key) {
+                entry.fence(end.lsn);
+            }
+        }
+    }
+
+    /// Likewise for a write of unknown position that was visible at `now`.
+    pub fn fence_since(&self, now: Nanos) {
+        self.freshness.fence_since(now);
+    }
+
+    /// The stream has passed this position, or there is no stream in which it could.
+    pub fn has_passed(&self, end: End) -> bool {
+        let core = self.core();
+        core.epoch() != Some(end.epoch) || self.freshness.applied() >= end.lsn
+    }
+
+    /// Where the stream is.
+    pub fn applied(&self) -> Lsn {
+        self.freshness.applied()
+    }
+
+    /// The stream has passed an end of the log that was asked for at `since` or later, or there is no stream that could.
+    pub fn is_current_as_of(&self, since: Nanos) -> bool {
+        self.freshness.is_current_as_of(since) || self.epoch().is_none()
     }
 
     /// When the oldest reading that the stream has not yet passed was asked for.
@@ -310,12 +368,35 @@ impl<P: Payload> Cache<P> {
         self.flush(&mut core);
     }
 
-    /// A catalogue was loaded by a request sent at `asked_at`.
-    pub fn catalog_loaded(&self, version: CatalogVersion, asked_at: Nanos) {
+    /// Whether a catalogue is to be loaded: there is none, or the stream has delivered redefinitions.
+    pub fn wants_catalog(&self) -> bool {
+        self.core().wants_catalog()
+    }
+
+    /// A catalogue was loaded by a request sent at `asked_at`, in this epoch. `load` is what differs from the catalogue before, and
+    /// `proof` was read in the same snapshot. False if a delivered redefinition is not in it: load again.
+    pub fn catalog_loaded(
+        &self,
+        epoch: Epoch,
+        version: CatalogVersion,
+        load: Redefinition<'_>,
+        proof: &Visible,
+        asked_at: Nanos,
+    ) -> bool {
         let mut core = self.core();
-        self.flush(&mut core);
+        if core.epoch() != Some(epoch) || !core.redefinitions_shown(proof) {
+            return false;
+        }
+        match load {
+            Redefinition::Tables(tables) if core.catalog().is_some() => {
+                let keys = core.remove_dependents(tables);
+                self.drop_flushed(keys);
+            }
+            _ => self.flush(&mut core),
+        }
         core.set_catalog(Some(version));
         self.freshness.renew_catalog(asked_at);
+        true
     }
 
     /// Every later snapshot's changes of these tables are known to be delivered.
@@ -329,10 +410,8 @@ impl<P: Payload> Cache<P> {
     /// The publication no longer holds these tables.
     pub fn uncover(&self, tables: &[TableId]) {
         let mut core = self.core();
-        for key in core.uncover(tables) {
-            self.store.remove(&key);
-            self.counters.flushed.fetch_add(1, Relaxed);
-        }
+        let keys = core.uncover(tables);
+        self.drop_flushed(keys);
     }
 
     /// Whether the table is covered.
@@ -340,52 +419,19 @@ impl<P: Payload> Cache<P> {
         self.core().is_covered(table)
     }
 
-    // --- figures -------------------------------------------------------------------------------------------
-
-    /// The counters.
-    pub fn counters(&self) -> &Counters {
-        &self.counters
+    /// Whether the stream has ever delivered a change of the table's rows. As long as it has not, tags need not be precise.
+    pub fn has_changed(&self, table: TableId) -> bool {
+        self.core().has_changed(table)
     }
 
-    /// What is held now.
-    pub fn levels(&self, now: Nanos) -> Levels {
-        let core = self.core();
-        let (stream_age, catalog_age) = self.freshness.ages(now);
-        Levels {
-            entries: self.store.len(),
-            bytes: self.store.bytes(),
-            pending: core.pending_count(),
-            flights: core.flight_count(),
-            applied: core.epoch().map(|epoch| End { epoch, lsn: self.freshness.applied() }),
-            stream_age,
-            catalog_age,
-            covered: core.covered_count(),
-        }
+    /// What is held for the key, whether it may be served or not.
+    pub fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
+        self.store.get(key)
     }
 
-    /// The limits it was made with.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
-    /// All entries, for tests: key and entry.
-    pub fn entries(&self) -> Vec<Keyed<P>> {
-        let _core = self.core();
-        self.store.entries()
-    }
-
-    /// Panics unless every access rule that can be checked holds; for tests.
-    ///
-    /// # Panics
-    /// If a structure contradicts another.
-    pub fn validate(&self) {
-        let core = self.core();
-        core.validate();
-        let entries = self.store.entries();
-        assert_eq!(entries.len(), core.entry_count(), "every entry has its node, every node its entry");
-        for (key, entry) in entries {
-            core.validate_entry(entry.id(), &key);
-        }
+    /// Whether the entry is still installed.
+    pub fn is_kept(&self, entry: &Entry<P>) -> bool {
+        self.core().is_entry(entry.id())
     }
 
     fn core(&self) -> MutexGuard<'_, Core> {
@@ -399,64 +445,14 @@ impl<P: Payload> Cache<P> {
     }
 
     fn flush(&self, core: &mut Core) {
-        for key in core.flush() {
+        let keys = core.flush();
+        self.drop_flushed(keys);
+    }
+
+    fn drop_flushed(&self, keys: Vec<Arc<[u8]>>) {
+        for key in keys {
             self.store.remove(&key);
             self.counters.flushed.fetch_add(1, Relaxed);
-        }
-    }
-}
-
-/// The right to install one result. Dropping it abandons the fill.
-#[derive(Debug)]
-pub struct FillPermit<P: Payload> {
-    cache: Arc<Cache<P>>,
-    id: Id,
-    epoch: Epoch,
-    started: Nanos,
-    ended: bool,
-}
-
-impl<P: Payload> FillPermit<P> {
-    /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate.
-    /// `read_end` was read on it after the query's result.
-    pub fn commit(mut self, payload: P, proof: &Visible, read_end: Lsn) -> Installed {
-        self.ended = true;
-        let cache = &self.cache;
-        let mut core = cache.core();
-        let Some(flight) = core.end_flight(self.id, proof, self.epoch) else {
-            cache.counters.stale_fills.fetch_add(1, Relaxed);
-            return Installed::Stale;
-        };
-        let entry = Entry::new(
-            payload,
-            &flight,
-            store::Origin { id: self.id, epoch: self.epoch, read_end, started: self.started },
-        );
-        if entry.weight() > cache.limits.entry_bytes_max {
-            core.forget(self.id);
-            return Installed::TooLarge;
-        }
-        let out = cache.store.insert(flight.key, Arc::new(entry));
-        let mut outcome = Installed::Stored;
-        for id in out {
-            core.forget(id);
-            if id == self.id {
-                outcome = Installed::TooLarge;
-            } else {
-                cache.counters.evicted_by_size.fetch_add(1, Relaxed);
-            }
-        }
-        if outcome == Installed::Stored {
-            cache.counters.installed.fetch_add(1, Relaxed);
-        }
-        outcome
-    }
-}
-
-impl<P: Payload> Drop for FillPermit<P> {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.cache.core().abandon(self.id);
         }
     }
 }

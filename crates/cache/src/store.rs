@@ -4,6 +4,7 @@
 //! back, so that their tags leave the dependency index under the same lock that inserted the new entry.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use freshet_model::{Epoch, Lsn, Nanos};
 use quick_cache::sync::Cache;
@@ -11,11 +12,17 @@ use quick_cache::{Lifecycle, Weighter};
 use rapidhash::quality::RandomState;
 
 use crate::core::{Flight, Id};
+use crate::freshness::Proven;
 
 /// What an entry holds for its reader.
 pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
     /// Bytes it owns on the heap.
     fn heap_bytes(&self) -> usize;
+
+    /// Whether it was used so much that, evicted by a change, it should be read again in the background.
+    fn worth_refreshing(&self) -> bool {
+        false
+    }
 }
 
 /// An installed result.
@@ -24,6 +31,8 @@ pub struct Entry<P> {
     /// What the reader gets.
     pub payload: P,
     origin: Origin,
+    /// Served once the stream has passed this: the end of the log after its query, or a later fence.
+    servable_from: AtomicU64,
     weight: u64,
 }
 
@@ -36,6 +45,8 @@ pub(crate) struct Origin {
     pub(crate) read_end: Lsn,
     /// Before its query was sent.
     pub(crate) started: Nanos,
+    /// How often tables had been covered then.
+    pub(crate) coverings: u64,
 }
 
 impl<P: Payload> Entry<P> {
@@ -49,8 +60,10 @@ impl<P: Payload> Entry<P> {
             + std::mem::size_of::<Self>()
             + payload.heap_bytes()
             + 2 * flight.key.len()
-            + flight.tags * Self::TAG_BYTES;
-        Self { payload, origin, weight: bytes as u64 }
+            + flight.tags.0 * Self::TAG_BYTES
+            + flight.tags.1;
+        let servable_from = AtomicU64::new(origin.read_end.max(flight.fence).0);
+        Self { payload, origin, servable_from, weight: bytes as u64 }
     }
 
     /// Its bytes, with key and tags.
@@ -62,12 +75,27 @@ impl<P: Payload> Entry<P> {
         self.origin.started
     }
 
+    pub(crate) fn read_end(&self) -> Lsn {
+        self.origin.read_end
+    }
+
     pub(crate) fn id(&self) -> Id {
         self.origin.id
     }
 
     pub(crate) fn servable(&self, epoch: Epoch, applied: Lsn) -> bool {
-        self.origin.epoch == epoch && applied >= self.origin.read_end
+        self.origin.epoch == epoch && applied.0 >= self.servable_from.load(SeqCst)
+    }
+
+    /// Its query saw nothing but what was proven visible then.
+    pub(crate) fn is_within(&self, lo: &Proven) -> bool {
+        let Origin { epoch, read_end, coverings, .. } = self.origin;
+        epoch == lo.end.epoch && read_end <= lo.end.lsn && coverings <= lo.coverings
+    }
+
+    /// No longer served before the stream has passed this.
+    pub(crate) fn fence(&self, lsn: Lsn) {
+        self.servable_from.fetch_max(lsn.0, SeqCst);
     }
 }
 
@@ -120,8 +148,8 @@ impl<P: Payload> Store<P> {
         out
     }
 
-    pub(crate) fn remove(&self, key: &[u8]) {
-        self.cache.remove(key);
+    pub(crate) fn remove(&self, key: &[u8]) -> Option<Keyed<P>> {
+        self.cache.remove(key)
     }
 
     pub(crate) fn len(&self) -> u64 {

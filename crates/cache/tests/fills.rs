@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Cache, Faults, Floor, Installed, Limits, Lookup, Payload};
-use freshet_model::{CatalogVersion, ChangeSet, Commit, End, Lsn, RowSet, TableId, Tag, Visible};
+use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_model::{
+    CatalogVersion, ChangeSet, Columns, Commit, CommitId, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible,
+};
 
 #[derive(Debug, PartialEq)]
 struct Number(u32);
@@ -20,31 +22,38 @@ const CATALOG: CatalogVersion = CatalogVersion(1);
 fn cache() -> Arc<Cache<Number>> {
     let cache = Arc::new(Cache::new(Limits::with_memory(1 << 20), Faults::default()));
     let epoch = cache.connected();
-    cache.catalog_loaded(CATALOG, 1);
+    assert!(cache.catalog_loaded(
+        epoch,
+        CATALOG,
+        Redefinition::Everything,
+        &Visible::Snapshot(Snapshot::new(100, vec![])),
+        1
+    ));
     cache.cover(epoch, &[TABLE]);
     cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
     cache.advance(Lsn(10));
     cache
 }
 
-fn tags() -> Vec<Tag> {
-    vec![Tag { table: TABLE, rows: RowSet::Any }]
+fn filling() -> Filling<'static> {
+    let tags = vec![Tag { table: TABLE, rows: RowSet::Any, columns: Columns::All }];
+    Filling { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None }
 }
 
 /// Two sessions miss; the second begins its fill when the first has ended its own.
 #[test]
 fn a_later_fill_replaces_the_entry_of_an_earlier_one() {
     let cache = cache();
-    let proof = Visible::new(100, vec![]);
+    let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
     for number in [1, 2] {
-        let permit = cache.begin_fill(b"key", tags(), CATALOG, 1).expect("a permit");
-        assert_eq!(permit.commit(Number(number), &proof, Lsn(10)), Installed::Stored);
+        let permit = cache.begin_fill(filling()).expect("a permit");
+        assert!(matches!(permit.commit(Number(number), Some(&proof), Lsn(10)), Installed::Stored { .. }));
         cache.validate();
         assert_eq!(cache.levels(2).entries, 1);
         let Lookup::Hit(entry) = cache.lookup(b"key", &Floor::default(), 2) else { panic!("no hit") };
         assert_eq!(entry.payload, Number(number));
     }
-    cache.apply(Commit { xid: 100, end: Lsn(20), changes: ChangeSet::Everything });
+    cache.apply(Commit { id: CommitId::Xid(100), end: Lsn(20), changes: ChangeSet::Everything, redefines: false });
     cache.validate();
     assert!(matches!(cache.lookup(b"key", &Floor::default(), 2), Lookup::Miss));
     assert_eq!(cache.levels(2).bytes, 0);

@@ -2,11 +2,10 @@
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_net::tls::ServerFiles;
-use freshet_proxy::{AccessSettings, Method, Shared};
+use freshet_proxy::{AccessError, AccessSettings, Method};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// How often the files are looked at.
@@ -77,7 +76,7 @@ impl AccessArgs {
     }
 
     /// Reads the files again when one has changed or SIGHUP comes, for ever.
-    pub(crate) async fn watch(self, shared: Arc<Shared>) {
+    pub(crate) async fn watch(self, reload: impl Fn() -> Vec<AccessError>) {
         let files: Vec<PathBuf> =
             [self.users, self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
         let mut hangup = match signal(SignalKind::hangup()) {
@@ -98,7 +97,7 @@ impl AccessArgs {
             // What could not be used is tried again: it may be half written, or its reason lie elsewhere.
             if asked || now != seen || !told.is_empty() {
                 seen = now;
-                let failures: Vec<String> = shared.reload_access().iter().map(ToString::to_string).collect();
+                let failures: Vec<String> = reload().iter().map(ToString::to_string).collect();
                 for failure in failures.iter().filter(|failure| asked || !told.contains(failure)) {
                     tracing::error!("not read again, the earlier one stays in use: {failure}");
                 }

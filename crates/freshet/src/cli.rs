@@ -1,16 +1,21 @@
 //! The command line.
 
 use std::io::IsTerminal;
+use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
+use freshet_bench::cli::BenchArgs;
 use tracing_subscriber::EnvFilter;
 
+use crate::bypass::{self, BypassArgs};
+use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
 use crate::serve::{self, ServeArgs};
+use crate::uninstall::{self, UninstallArgs};
 
-/// A drop-in SQL cache for PostgreSQL: repeated reads come from memory, and every answer stays true.
+/// A drop-in SQL cache for PostgreSQL, MySQL and MariaDB: repeated reads come from memory, and every answer stays true.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct Cli {
@@ -24,14 +29,22 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve the cache in front of a database
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
+    /// Say what a database lacks for every guarantee, and the statements that mend it
+    Check(CheckArgs),
+    /// Take out of a database what Freshet made there
+    Uninstall(UninstallArgs),
+    /// Switch a running Freshet's cache off or on again. This is not kept: after a restart the cache is on
+    Bypass(BypassArgs),
     /// Show the cache at work on a throw-away PostgreSQL: the same load direct and cached
     Demo(DemoArgs),
+    /// Measure what a cache does for a database: the same load direct and cached, in turns, with answers compared
+    Bench(BenchArgs),
 }
 
 impl Cli {
     /// Runs what was asked for.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self) -> Result<ExitCode> {
         let filter = EnvFilter::from_str(&self.log).with_context(|| format!("--log {:?} is not a filter", self.log))?;
         tracing_subscriber::fmt()
             .with_env_filter(filter)
@@ -41,49 +54,27 @@ impl Cli {
         // Sessions have threads of their own; this runtime carries the services.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         match self.command {
-            Command::Serve(args) => runtime.block_on(serve::run(args)),
-            Command::Demo(args) => runtime.block_on(demo::run(args)),
+            Command::Serve(args) => runtime.block_on(serve::run(*args))?,
+            Command::Check(args) => return Ok(runtime.block_on(check::run(args))),
+            Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
+            Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
+            Command::Demo(args) => runtime.block_on(demo::run(args))?,
+            Command::Bench(args) => runtime.block_on(freshet_bench::cli::run(args))?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
-/// A number of bytes: `512MiB`, `2GiB`, `65536`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemorySize(pub u64);
+/// A part of a whole: `0.1`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
 
-impl FromStr for MemorySize {
+impl FromStr for Share {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
-        let (number, unit) = text.split_at(digits);
-        let number: u64 = number.parse().map_err(|_| format!("{text:?} does not begin with a number"))?;
-        let factor = match unit.trim().to_ascii_lowercase().as_str() {
-            "" | "b" => 1,
-            "k" | "kb" | "kib" => 1 << 10,
-            "m" | "mb" | "mib" => 1 << 20,
-            "g" | "gb" | "gib" => 1 << 30,
-            _ => return Err(format!("unknown unit in {text:?}: use KiB, MiB or GiB")),
-        };
-        number.checked_mul(factor).map(Self).ok_or_else(|| format!("{text:?} is too large"))
-    }
-}
-
-/// A span of time: `1s`, `250ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span(pub std::time::Duration);
-
-impl FromStr for Span {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let unknown = || format!("{text:?} is not a time: use 250ms or 1s");
-        let (number, millis) = match text.strip_suffix("ms") {
-            Some(number) => (number, 1),
-            None => (text.strip_suffix('s').ok_or_else(unknown)?, 1000),
-        };
-        let number: u64 = number.trim().parse().map_err(|_| unknown())?;
-        Ok(Self(std::time::Duration::from_millis(number.saturating_mul(millis))))
+        let share = text.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
+        share.map(Self).ok_or_else(|| format!("{text:?} is not a number from 0 to 1"))
     }
 }
 
@@ -92,15 +83,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_and_spans_are_read() {
-        assert_eq!("512MiB".parse(), Ok(MemorySize(512 << 20)));
-        assert_eq!("2g".parse(), Ok(MemorySize(2 << 30)));
-        assert_eq!("100".parse(), Ok(MemorySize(100)));
-        assert!("much".parse::<MemorySize>().is_err());
-        assert!("5 parsecs".parse::<MemorySize>().is_err());
-        assert_eq!("250ms".parse(), Ok(Span(std::time::Duration::from_millis(250))));
-        assert_eq!("2s".parse(), Ok(Span(std::time::Duration::from_secs(2))));
-        assert!("2".parse::<Span>().is_err());
+    fn shares_are_read() {
+        assert_eq!("0.25".parse(), Ok(Share(0.25)));
+        assert!(["-1", "2", "NaN", "10%"].iter().all(|text| text.parse::<Share>().is_err()));
     }
 
     #[test]

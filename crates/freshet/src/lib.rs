@@ -1,7 +1,12 @@
 //! The parts of the `freshet` program: command line, wiring, web endpoints, demo.
 
 mod access;
+mod bypass;
+mod check;
 pub mod cli;
 pub mod demo;
+mod faults;
 mod serve;
+mod stop;
+mod uninstall;
 mod web;

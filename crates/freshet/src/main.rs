@@ -6,7 +6,7 @@ use clap::Parser;
 
 fn main() -> ExitCode {
     match freshet::cli::Cli::parse().run() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("freshet: {error:#}");
             ExitCode::FAILURE

@@ -38,6 +38,9 @@ pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<Soc
 }
 
 async fn health(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    if shared.switches.is_draining() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
+    }
     match shared.trouble() {
         None => (StatusCode::OK, "ready\n".to_owned()),
         Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not caching: {why}\n")),
@@ -72,6 +75,24 @@ impl Collector for Figures {
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
+        let bypass = if self.shared.switches.bypass() { 1.0 } else { 0.0 };
+        out.gauge("freshet_bypass", "1 while an operator has switched the cache off", bypass)?;
+        let refreshes = &self.shared.refreshes;
+        out.counter("freshet_refreshes", "Results read again after a change evicted them", refreshes.read())?;
+        out.counter("freshet_refreshed", "Those of them that were kept", refreshes.installed())?;
+        let seconds = refreshes.nanos() as f64 / 1e9;
+        out.gauge("freshet_refresh_seconds", "Time that it took in all", seconds)?;
+        out.gauge("freshet_refreshes_waiting", "Results that wait to be read again", refreshes.waiting_count() as f64)?;
+        let lineages = &self.shared.lineages;
+        out.counter(
+            "freshet_lineage_reads",
+            "Times that the keys were read on which a result depends",
+            lineages.reads(),
+        )?;
+        out.counter("freshet_lineage_failures", "Times that they could not be read", lineages.failures())?;
+        let help = "Results on which any row of a table counts, since its keys are too many or not known";
+        out.counter("freshet_lineage_coarse", help, lineages.coarse())?;
+        out.gauge("freshet_lineage_waiting", "Results whose keys are to be read", lineages.waiting_count() as f64)?;
         out.gauge("freshet_sessions", "Sessions open", metrics.sessions() as f64)?;
         self.cache(&mut out)
     }
@@ -97,6 +118,27 @@ impl Figures {
             counters.flushed.load(Relaxed),
         )?;
         out.counter("freshet_commits", "Commits delivered by the change stream", counters.commits.load(Relaxed))?;
+        let verifier = &self.shared.verifier;
+        out.counter(
+            "freshet_verified",
+            "Sampled hits found equal to the database's answer",
+            verifier.equal.load(Relaxed),
+        )?;
+        out.counter(
+            "freshet_verify_undecided",
+            "Sampled hits that the database overtook",
+            verifier.undecided.load(Relaxed),
+        )?;
+        out.counter("freshet_verify_mismatches", "Sampled hits that were wrong", verifier.different.load(Relaxed))?;
+        let waits = &self.shared.waits;
+        out.counter("freshet_held", "Acknowledgements of writes held for the stream", waits.held.load(Relaxed))?;
+        let held_seconds = waits.held_nanos.load(Relaxed) as f64 / 1e9;
+        out.gauge("freshet_held_seconds", "Time for which they were held, in all", held_seconds)?;
+        out.counter(
+            "freshet_fences",
+            "Writes acknowledged before the stream delivered them",
+            waits.fences.load(Relaxed),
+        )?;
         let levels = cache.levels(self.shared.clock.now());
         let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
         out.gauge("freshet_entries", "Entries", levels.entries as f64)?;

@@ -1,13 +1,64 @@
-//! What Freshet knows of an upstream's schema: enough to resolve names and to choose tags.
+//! What Freshet knows of an upstream's schema: enough to resolve names, to choose tags, and to say what a new look at
+//! it changed.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ValueType;
 
-/// A relation's object id (`pg_class.oid`).
+/// Which database's SQL, catalogue and wire protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// PostgreSQL.
+    Postgres,
+    /// MySQL.
+    MySql,
+    /// MariaDB.
+    MariaDb,
+}
+
+impl Dialect {
+    /// The product's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Postgres => "PostgreSQL",
+            Self::MySql => "MySQL",
+            Self::MariaDb => "MariaDB",
+        }
+    }
+
+    /// MySQL or MariaDB.
+    pub fn is_mysql_family(self) -> bool {
+        self != Self::Postgres
+    }
+}
+
+/// A relation's object id: `pg_class.oid`, or a number from [`TableNames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u32);
+
+/// Numbers for the tables of a server that has none: a name keeps its number as long as the process lives.
+#[derive(Debug, Default)]
+pub struct TableNames {
+    known: Mutex<HashMap<Arc<str>, IdsByName>>,
+}
+
+/// Of one schema.
+type IdsByName = HashMap<Arc<str>, TableId>;
+
+impl TableNames {
+    /// The number of a name, in the catalogue's spelling.
+    pub fn id(&self, schema: &str, name: &str) -> TableId {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = known.get(schema).and_then(|tables| tables.get(name)) {
+            return *id;
+        }
+        let count: usize = known.values().map(HashMap::len).sum();
+        let id = TableId(u32::try_from(count + 1).unwrap_or(u32::MAX));
+        known.entry(schema.into()).or_default().insert(name.into(), id);
+        id
+    }
+}
 
 /// Counts the catalogues loaded by this process. A verdict is valid under the version it was made with only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,9 +69,9 @@ pub struct CatalogVersion(pub u64);
 pub enum RelationKind {
     /// An ordinary permanent table without inheritance children (a leaf partition counts).
     Table,
-    /// An ordinary table that other tables inherit from.
+    /// An ordinary table that other tables inherit from, or did once.
     Parent,
-    /// A partitioned table.
+    /// A partitioned table: it holds no rows itself.
     Partitioned,
     /// A table that is not in the log: unlogged or temporary.
     NotLogged,
@@ -60,6 +111,7 @@ pub struct Column {
 
 /// A relation and what decides whether results over it can be cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct Table {
     /// Its object id.
     pub id: TableId,
@@ -79,6 +131,14 @@ pub struct Table {
     pub datetime: bool,
     /// The columns, in the table's order.
     pub columns: Vec<Column>,
+    /// Stands for everything that makes it another relation: rights, columns, identity, policies, rules, children.
+    pub version: Arc<str>,
+    /// The query of a view, all its names qualified but those of `pg_catalog`; None also if it could not be read.
+    pub definition: Option<Arc<str>>,
+    /// Its direct partitions or inheritance children, temporary tables left out.
+    pub children: Vec<TableId>,
+    /// MySQL and MariaDB: writing to it runs triggers.
+    pub triggers: bool,
 }
 
 impl Table {
@@ -88,18 +148,35 @@ impl Table {
     }
 }
 
+/// The rows that foreign keys change with those of a parent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cascade {
+    /// The parent's columns that foreign keys refer to: an update that leaves them as they were changes nothing else.
+    pub columns: Vec<Arc<str>>,
+    /// The tables that may change, all the way down.
+    pub tables: Vec<TableId>,
+}
+
 /// All relations of one database, and the user-defined functions and operators that could shadow built-in ones.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
     /// Which load this is.
     pub version: CatalogVersion,
     tables: HashMap<TableId, Arc<Table>>,
-    by_name: HashMap<Arc<str>, HashMap<Arc<str>, TableId>>,
+    by_name: HashMap<Arc<str>, IdsByName>,
     /// Names of functions and aggregates outside `pg_catalog` whose arguments may all be of built-in types: a
     /// call of that name is not known to be the built-in function.
     pub user_functions: HashSet<Box<str>>,
     /// Names of such operators.
     pub user_operators: HashSet<Box<str>>,
+    /// Stands for all that verdicts and rights rest on beside relations: schemas, types, functions, operators, casts,
+    /// collations.
+    pub surroundings: Box<str>,
+    /// The change stream carries the definition of relations: with it, REFRESH MATERIALIZED VIEW.
+    pub ddl_in_stream: bool,
+    /// MySQL and MariaDB: what foreign keys change when rows of this table are updated or deleted. The binlog does not
+    /// say it.
+    pub cascades: HashMap<TableId, Cascade>,
 }
 
 impl Catalog {
@@ -110,13 +187,50 @@ impl Catalog {
         user_functions: HashSet<Box<str>>,
         user_operators: HashSet<Box<str>>,
     ) -> Self {
-        let mut by_name: HashMap<Arc<str>, HashMap<Arc<str>, TableId>> = HashMap::new();
+        let mut by_name: HashMap<Arc<str>, IdsByName> = HashMap::new();
         let mut by_id = HashMap::with_capacity(tables.len());
         for table in tables {
             by_name.entry(table.schema.clone()).or_default().insert(table.name.clone(), table.id);
             by_id.insert(table.id, Arc::new(table));
         }
-        Self { version, tables: by_id, by_name, user_functions, user_operators }
+        Self { version, tables: by_id, by_name, user_functions, user_operators, ..Self::default() }
+    }
+
+    /// The same with these relations in the place of those with these numbers.
+    #[must_use]
+    pub fn with_anew(&self, version: CatalogVersion, numbers: &HashSet<TableId>, tables: Vec<Table>) -> Self {
+        let mut catalog = Self { version, ..self.clone() };
+        catalog.tables.retain(|id, _| !numbers.contains(id));
+        for names in catalog.by_name.values_mut() {
+            names.retain(|_, id| !numbers.contains(id));
+        }
+        for table in tables {
+            catalog.by_name.entry(table.schema.clone()).or_default().insert(table.name.clone(), table.id);
+            catalog.tables.insert(table.id, Arc::new(table));
+        }
+        catalog
+    }
+
+    /// The relations whose results must go when this catalogue takes the place of `old`: those that changed or went,
+    /// and all of a name that came, went or moved, since an unqualified name may now mean another relation. They are
+    /// relations of `old`. None: more than relations changed, and everything must go.
+    pub fn changed_since(&self, old: &Self) -> Option<Vec<TableId>> {
+        let same_surroundings = self.surroundings == old.surroundings
+            && self.ddl_in_stream == old.ddl_in_stream
+            && self.cascades == old.cascades
+            && self.user_functions == old.user_functions
+            && self.user_operators == old.user_operators;
+        if !same_surroundings {
+            return None;
+        }
+        let renamed = |table: &&Arc<Table>, other: &Self| {
+            other.table(table.id).is_none_or(|other| (&other.schema, &other.name) != (&table.schema, &table.name))
+        };
+        let gone = old.tables().filter(|table| renamed(table, self));
+        let come = self.tables().filter(|table| renamed(table, old));
+        let names: HashSet<&str> = gone.chain(come).map(|table| &*table.name).collect();
+        let differs = |table: &&Arc<Table>| names.contains(&*table.name) || self.table(table.id) != Some(table);
+        Some(old.tables().filter(differs).map(|table| table.id).collect())
     }
 
     /// The relation with that id.
@@ -139,5 +253,126 @@ impl Catalog {
     /// `schemas` is what `current_schemas(true)` answers: the implicit `pg_catalog` is in it.
     pub fn resolve<'a>(&self, schemas: impl IntoIterator<Item = &'a str>, name: &str) -> Option<&Arc<Table>> {
         schemas.into_iter().find_map(|schema| self.in_schema(schema, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(id: u32, schema: &str, name: &str) -> Table {
+        Table {
+            id: TableId(id),
+            schema: schema.into(),
+            name: name.into(),
+            kind: RelationKind::Table,
+            identity: ReplicaIdentity::Full,
+            row_security: false,
+            user_types: false,
+            datetime: false,
+            columns: vec![Column { name: "id".into(), value_type: ValueType::Int, generated: false }],
+            version: "1".into(),
+            definition: None,
+            children: Vec::new(),
+            triggers: false,
+        }
+    }
+
+    fn tables() -> Vec<Table> {
+        let view =
+            Table { kind: RelationKind::View, definition: Some("SELECT 1".into()), ..table(3, "public", "seen") };
+        let parts =
+            Table { kind: RelationKind::Partitioned, children: vec![TableId(5)], ..table(4, "public", "parts") };
+        vec![
+            table(1, "public", "a"),
+            table(2, "public", "b"),
+            view,
+            parts,
+            table(5, "public", "part"),
+            table(6, "x", "a"),
+        ]
+    }
+
+    fn catalog(tables: Vec<Table>) -> Catalog {
+        Catalog::new(CatalogVersion(1), tables, HashSet::new(), HashSet::new())
+    }
+
+    /// What changes when the tables are altered so.
+    fn changed(alter: impl Fn(&mut Vec<Table>)) -> Vec<u32> {
+        let mut after = tables();
+        alter(&mut after);
+        let changed = catalog(after).changed_since(&catalog(tables())).expect("only relations changed");
+        let mut changed: Vec<u32> = changed.into_iter().map(|table| table.0).collect();
+        changed.sort_unstable();
+        changed
+    }
+
+    #[test]
+    fn a_new_catalogue_says_which_relations_changed() {
+        assert_eq!(changed(|_| {}), []);
+        assert_eq!(changed(|tables| tables.reverse()), []);
+        // Altered in place: a column's type, rights or policies (the version), a view's query, a partition more.
+        assert_eq!(changed(|tables| tables[1].columns[0].value_type = ValueType::Text), [2]);
+        assert_eq!(changed(|tables| tables[1].version = "2".into()), [2]);
+        assert_eq!(changed(|tables| tables[2].definition = Some("SELECT 2".into())), [3]);
+        assert_eq!(
+            changed(|tables| {
+                tables.push(table(7, "public", "part_2"));
+                tables[3].children.push(TableId(7));
+            }),
+            [4]
+        );
+        // Created under a name that is new, and under one that another schema has.
+        assert_eq!(changed(|tables| tables.push(table(7, "public", "c"))), []);
+        assert_eq!(changed(|tables| tables.push(table(7, "x", "b"))), [2]);
+        // Dropped: with those that the name may have hidden.
+        assert_eq!(changed(|tables| drop(tables.remove(1))), [2]);
+        assert_eq!(changed(|tables| drop(tables.remove(0))), [1, 6]);
+        // Dropped and created again.
+        assert_eq!(changed(|tables| tables[1].id = TableId(7)), [2]);
+        // Renamed, also to a name that another has; two that swap names; moved to another schema.
+        assert_eq!(changed(|tables| tables[1].name = "c".into()), [2]);
+        assert_eq!(changed(|tables| tables[5].name = "b".into()), [1, 2, 6]);
+        assert_eq!(
+            changed(|tables| {
+                tables[0].name = "b".into();
+                tables[1].name = "a".into();
+            }),
+            [1, 2, 6]
+        );
+        assert_eq!(changed(|tables| tables[1].schema = "x".into()), [2]);
+    }
+
+    #[test]
+    fn some_relations_are_read_anew() {
+        let before = catalog(tables());
+        let numbers = HashSet::from([TableId(1), TableId(2), TableId(7)]);
+        let altered = Table { version: "2".into(), ..table(2, "public", "b") };
+        let after = before.with_anew(CatalogVersion(2), &numbers, vec![altered, table(7, "y", "c")]);
+        assert_eq!((before.version, after.version), (CatalogVersion(1), CatalogVersion(2)));
+        assert_eq!(after.table(TableId(1)), None);
+        assert_eq!(after.in_schema("public", "a"), None);
+        let version = |name| after.in_schema("public", name).map(|table| &*table.version);
+        assert_eq!((version("b"), version("seen")), (Some("2"), Some("1")));
+        assert_eq!(after.in_schema("y", "c").map(|table| table.id), Some(TableId(7)));
+        let mut changed = after.changed_since(&before).expect("only relations changed");
+        changed.sort_unstable();
+        assert_eq!(changed, [TableId(1), TableId(2), TableId(6)]);
+    }
+
+    #[test]
+    fn everything_goes_when_more_than_relations_changed() {
+        let old = catalog(tables());
+        let changes: [fn(&mut Catalog); 4] = [
+            |catalog| catalog.surroundings = "a type was altered".into(),
+            |catalog| catalog.ddl_in_stream = true,
+            |catalog| catalog.user_functions.extend(["lower".into()]),
+            |catalog| catalog.user_operators.extend(["=".into()]),
+        ];
+        for change in changes {
+            let mut new = catalog(tables());
+            change(&mut new);
+            assert_eq!(new.changed_since(&old), None);
+        }
     }
 }

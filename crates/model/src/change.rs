@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use crate::{Lsn, TableId, Xid};
+use crate::{CommitId, Lsn, TableId};
 
 /// The columns of a row image: what the stream said of the relation before it sent rows of it.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,9 +26,11 @@ impl Relation {
 pub enum Cell {
     /// SQL NULL.
     Null,
-    /// The value in PostgreSQL's text form, in UTF-8.
+    /// The value in the server's text form: PostgreSQL's in UTF-8; strings of MySQL and MariaDB in their column's character
+    /// set.
     Text(Box<[u8]>),
-    /// Not sent (an unchanged TOAST value, a column outside the replica identity): it may be anything.
+    /// Not sent (an unchanged TOAST value, a column outside the replica identity or row image) or without a normal form: it
+    /// may be anything.
     Absent,
 }
 
@@ -63,6 +65,13 @@ pub enum Change {
     },
     /// Any row of the table may have changed: TRUNCATE, a changed definition, or too many changes to list.
     AnyRow(TableId),
+    /// The relation was created, altered or dropped.
+    Redefined {
+        /// The relation.
+        table: TableId,
+        /// Its name after the command; before it, if it was dropped.
+        name: Arc<str>,
+    },
 }
 
 impl Change {
@@ -72,8 +81,13 @@ impl Change {
             Self::Insert { relation, .. } | Self::Update { relation, .. } | Self::Delete { relation, .. } => {
                 relation.table
             }
-            Self::AnyRow(table) => *table,
+            Self::AnyRow(table) | Self::Redefined { table, .. } => *table,
         }
+    }
+
+    /// Whether it is of the relation as such.
+    pub fn is_whole(&self) -> bool {
+        matches!(self, Self::AnyRow(_) | Self::Redefined { .. })
     }
 }
 
@@ -118,12 +132,14 @@ impl ChangeSet {
 /// A delivered commit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// The top-level transaction.
-    pub xid: Xid,
+    /// Which transaction it was.
+    pub id: CommitId,
     /// Where its commit record ends: the stream has then passed everything before.
     pub end: Lsn,
-    /// What it changed in published tables.
+    /// What it changed in published tables, and which relations it defined anew.
     pub changes: ChangeSet,
+    /// It changed the catalogue, as far as the stream tells: what was resolved before may mean something else now.
+    pub redefines: bool,
 }
 
 #[cfg(test)]

@@ -6,14 +6,18 @@
 
 mod catalog;
 mod change;
+mod pattern;
 mod position;
 mod reason;
 mod tag;
 mod value;
 
-pub use catalog::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId};
+pub use catalog::{
+    Cascade, Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, TableNames,
+};
 pub use change::{Cell, Change, ChangeSet, Commit, Relation, Row};
-pub use position::{End, Epoch, Lsn, Nanos, Visible, Xid};
+pub use pattern::{Pattern, Piece};
+pub use position::{CommitId, End, Epoch, GtidSet, Lsn, Nanos, Snapshot, Visible, Xid};
 pub use reason::Reason;
-pub use tag::{PointColumn, RowSet, Tag};
+pub use tag::{Columns, ComparedColumn, Image, Images, RowSet, Tag, Term, Test};
 pub use value::{Value, ValueType};

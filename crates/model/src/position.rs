@@ -1,5 +1,6 @@
 //! Positions in an upstream's history, and time as the engine sees it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Nanoseconds on the process's monotonic clock. The engine has no clock of its own: time is a parameter.
@@ -12,7 +13,24 @@ pub type Xid = u32;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Byte offset in PostgreSQL's write-ahead log.
+/// Names a committed transaction to a proof of visibility. GTIDs are identities, never an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CommitId {
+    /// PostgreSQL: its top-level transaction id.
+    Xid(Xid),
+    /// MariaDB: where its group ends in the binlog.
+    Position(Lsn),
+    /// MySQL: its GTID.
+    Gtid {
+        /// The UUID of the server that it was committed on first.
+        source: u128,
+        /// Its number there, from 1.
+        number: u64,
+    },
+}
+
+/// A position in the upstream's log: a byte offset in PostgreSQL's write-ahead log, or file and offset in a binlog
+/// (see [`Self::in_binlog`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
@@ -23,6 +41,20 @@ impl Lsn {
         let high = u32::from_str_radix(high, 16).ok()?;
         let low = u32::from_str_radix(low, 16).ok()?;
         Some(Self(u64::from(high) << 32 | u64::from(low)))
+    }
+
+    const BINLOG_OFFSET_BITS: u32 = 40;
+
+    /// A position in the binlog file of that number (`binlog.000012`: 12); None beyond a file of 1 TiB or the
+    /// 16,777,215th file.
+    pub fn in_binlog(file_number: u64, offset: u64) -> Option<Self> {
+        let fits = file_number >> (64 - Self::BINLOG_OFFSET_BITS) == 0 && offset >> Self::BINLOG_OFFSET_BITS == 0;
+        fits.then_some(Self(file_number << Self::BINLOG_OFFSET_BITS | offset))
+    }
+
+    /// File number and offset of a position in the binlog.
+    pub fn binlog_parts(self) -> (u64, u64) {
+        (self.0 >> Self::BINLOG_OFFSET_BITS, self.0 & ((1 << Self::BINLOG_OFFSET_BITS) - 1))
     }
 
     /// The largest position the stream can reach that is not past `self`.
@@ -55,17 +87,44 @@ pub struct End {
     pub lsn: Lsn,
 }
 
-/// A lower bound on what any later query sees: `pg_current_snapshot()` of a primary.
-///
-/// Full 64-bit transaction ids. A commit X is proven visible if X < xmax and X is not in progress.
+/// A lower bound on what any later query sees. Visibility only grows.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Visible {
+pub enum Visible {
+    /// `pg_current_snapshot()` of a PostgreSQL primary.
+    Snapshot(Snapshot),
+    /// Every commit that ends at this position of MariaDB's binlog or before: `binlog_snapshot_file` and
+    /// `binlog_snapshot_position`.
+    UpTo(Lsn),
+    /// MySQL's `@@GLOBAL.gtid_executed`.
+    Gtids(GtidSet),
+}
+
+impl Visible {
+    /// Parses the text form of PostgreSQL's `pg_snapshot`.
+    pub fn of_snapshot(text: &str) -> Option<Self> {
+        Snapshot::parse(text).map(Self::Snapshot)
+    }
+
+    /// Whether this committed transaction is visible to every later query. A proof of another kind proves nothing.
+    pub fn proves(&self, commit: CommitId) -> bool {
+        match (self, commit) {
+            (Self::Snapshot(snapshot), CommitId::Xid(xid)) => snapshot.proves(xid),
+            (Self::UpTo(position), CommitId::Position(end)) => end <= *position,
+            (Self::Gtids(executed), CommitId::Gtid { source, number }) => executed.contains(source, number),
+            _ => false,
+        }
+    }
+}
+
+/// PostgreSQL's snapshot: full 64-bit transaction ids. A commit X is visible if X < xmax and X is not in progress.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
     xmax: u64,
     /// Sorted ids of the top-level transactions in progress.
     in_progress: Vec<u64>,
 }
 
-impl Visible {
+impl Snapshot {
     /// A snapshot from its parts: the first unassigned id and the ids in progress.
     pub fn new(xmax: u64, mut in_progress: Vec<u64>) -> Self {
         in_progress.sort_unstable();
@@ -105,6 +164,93 @@ impl Visible {
     }
 }
 
+/// A set of MySQL's GTIDs: for each source the numbers, as ranges.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GtidSet {
+    /// First and last number of each range; sorted, apart by more than one.
+    ranges: BTreeMap<u128, Vec<(u64, u64)>>,
+}
+
+impl GtidSet {
+    /// Parses `uuid:1-5:7,uuid:1` with line breaks, as `@@gtid_executed` prints it. None for anything else, also for
+    /// the tags of MySQL 8.3.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut set = Self::default();
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+            let (source, ranges) = part.split_once(':')?;
+            let source = parse_uuid(source.trim())?;
+            for range in ranges.split(':') {
+                let (first, last) = range.split_once('-').unwrap_or((range, range));
+                let (first, last): (u64, u64) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+                if first == 0 || last < first {
+                    return None;
+                }
+                set.add_range(source, first, last);
+            }
+        }
+        Some(set)
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, source: u128, number: u64) {
+        self.add_range(source, number, number);
+    }
+
+    fn add_range(&mut self, source: u128, first: u64, last: u64) {
+        let ranges = self.ranges.entry(source).or_default();
+        // Those before end more than one below it; those behind begin more than one above.
+        let start = ranges.partition_point(|(_, end)| end.saturating_add(1) < first);
+        let end = ranges.partition_point(|(begin, _)| *begin <= last.saturating_add(1));
+        let joined = ranges.get(start..end).unwrap_or_default();
+        let first = joined.first().map_or(first, |range| range.0.min(first));
+        let last = joined.last().map_or(last, |range| range.1.max(last));
+        ranges.splice(start..end.max(start), [(first, last)]);
+    }
+
+    /// Whether it is in the set.
+    pub fn contains(&self, source: u128, number: u64) -> bool {
+        self.holds(source, number, number)
+    }
+
+    fn holds(&self, source: u128, first: u64, last: u64) -> bool {
+        let Some(ranges) = self.ranges.get(&source) else { return false };
+        let at = ranges.partition_point(|(_, end)| *end < first);
+        ranges.get(at).is_some_and(|range| range.0 <= first && last <= range.1)
+    }
+
+    /// Whether all of it is in the other.
+    pub fn is_subset_of(&self, other: &Self) -> bool {
+        self.iter().all(|(source, first, last)| other.holds(source, first, last))
+    }
+
+    /// All ranges: source, first and last number.
+    pub fn iter(&self) -> impl Iterator<Item = (u128, u64, u64)> {
+        self.ranges.iter().flat_map(|(source, ranges)| ranges.iter().map(|(first, last)| (*source, *first, *last)))
+    }
+}
+
+/// As `@@gtid_executed` prints it, in one line.
+impl fmt::Display for GtidSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (source, ranges)) in self.ranges.iter().enumerate() {
+            let hex = format!("{source:032x}");
+            let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| hex.get(part).unwrap_or_default());
+            f.write_str(if at > 0 { "," } else { "" })?;
+            f.write_str(&parts.join("-"))?;
+            for (first, last) in ranges {
+                if first == last { write!(f, ":{first}")? } else { write!(f, ":{first}-{last}")? }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn parse_uuid(text: &str) -> Option<u128> {
+    let digits: String = text.split('-').collect();
+    let valid = digits.len() == 32 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    valid.then(|| u128::from_str_radix(&digits, 16).ok()).flatten()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -128,29 +274,74 @@ mod tests {
 
     #[test]
     fn snapshots_prove_what_is_committed_and_not_in_progress() {
-        let seen = Visible::parse("10:20:12,15").unwrap();
+        let seen = Snapshot::parse("10:20:12,15").unwrap();
         assert!(seen.proves(9) && seen.proves(13) && seen.proves(19));
         assert!(!seen.proves(12) && !seen.proves(15) && !seen.proves(20) && !seen.proves(21));
-        assert_eq!(Visible::parse("10:20"), None);
-        assert_eq!(Visible::parse("10:20:a"), None);
+        assert_eq!(Snapshot::parse("10:20"), None);
+        assert_eq!(Snapshot::parse("10:20:a"), None);
     }
 
     #[test]
     fn transaction_ids_compare_across_the_wrap() {
         let wrap = 1_u64 << 32;
-        let seen = Visible::new(wrap + 5, vec![wrap + 1]);
+        let seen = Snapshot::new(wrap + 5, vec![wrap + 1]);
         assert!(seen.proves(u32::MAX), "one before the wrap");
         assert!(seen.proves(0) && !seen.proves(1) && seen.proves(4) && !seen.proves(5));
-        assert!(!Visible::new(3, vec![]).proves(u32::MAX), "no id before the first");
+        assert!(!Snapshot::new(3, vec![]).proves(u32::MAX), "no id before the first");
     }
 
     #[test]
     fn covering_means_showing_at_least_as_much() {
-        let older = Visible::new(20, vec![12, 15]);
-        assert!(Visible::new(20, vec![12, 15]).covers(&older));
-        assert!(Visible::new(25, vec![12, 22]).covers(&older));
-        assert!(!Visible::new(25, vec![13]).covers(&older), "13 was shown before");
-        assert!(!Visible::new(18, vec![12, 15]).covers(&older), "18 and 19 were shown before");
-        assert!(Visible::new(18, vec![]).covers(&Visible::new(20, vec![18, 19])));
+        let older = Snapshot::new(20, vec![12, 15]);
+        assert!(Snapshot::new(20, vec![12, 15]).covers(&older));
+        assert!(Snapshot::new(25, vec![12, 22]).covers(&older));
+        assert!(!Snapshot::new(25, vec![13]).covers(&older), "13 was shown before");
+        assert!(!Snapshot::new(18, vec![12, 15]).covers(&older), "18 and 19 were shown before");
+        assert!(Snapshot::new(18, vec![]).covers(&Snapshot::new(20, vec![18, 19])));
+    }
+
+    #[test]
+    fn binlog_positions_have_an_order() {
+        let at = |file, offset| Lsn::in_binlog(file, offset).unwrap();
+        assert!(at(1, 4) < at(1, 5) && at(1, u64::from(u32::MAX) + 1) < at(2, 4));
+        assert_eq!(at(12, 345).binlog_parts(), (12, 345));
+        assert_eq!((Lsn::in_binlog(1 << 24, 0), Lsn::in_binlog(0, 1 << 40)), (None, None));
+    }
+
+    const A: &str = "3e11fa47-71ca-11e1-9e33-c80aa9429562";
+    const B: &str = "00000000-0000-0000-0000-000000000001";
+
+    #[test]
+    fn gtid_sets_are_read_and_written() {
+        let set = GtidSet::parse(&format!("{A}:1-5:7,\n{B}:3")).unwrap();
+        assert_eq!(set.to_string(), format!("{B}:3,{A}:1-5:7"));
+        assert_eq!(GtidSet::parse(&set.to_string()), Some(set.clone()));
+        assert!(set.contains(1, 3) && !set.contains(1, 4) && !set.contains(2, 3));
+        assert_eq!(GtidSet::parse("").map(|set| set.to_string()).as_deref(), Some(""));
+        for wrong in ["x", "x:1", &format!("{A}:0"), &format!("{A}:5-1"), &format!("{A}:tag:1"), A] {
+            assert_eq!(GtidSet::parse(wrong), None, "{wrong}");
+        }
+        let proof = Visible::Gtids(set);
+        assert!(proof.proves(CommitId::Gtid { source: 1, number: 3 }) && !proof.proves(CommitId::Xid(3)));
+    }
+
+    #[test]
+    fn gtid_sets_grow_in_any_order() {
+        let mut numbers: Vec<u64> = (1..=40).collect();
+        let mut seed = 1_u64;
+        for _ in 0..200 {
+            for at in (1..numbers.len()).rev() {
+                seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                numbers.swap(at, (seed >> 33) as usize % (at + 1));
+            }
+            let (mut set, mut before) = (GtidSet::default(), GtidSet::default());
+            for (at, number) in numbers.iter().enumerate() {
+                set.add(7, *number);
+                assert!(before.is_subset_of(&set) && !set.is_subset_of(&before));
+                assert!((1..=40).all(|n| set.contains(7, n) == numbers[..=at].contains(&n)));
+                before = set.clone();
+            }
+            assert_eq!(set.iter().collect::<Vec<_>>(), [(7, 1, 40)]);
+        }
     }
 }

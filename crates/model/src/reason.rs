@@ -46,12 +46,18 @@ pub enum Reason {
     // --- the session ---------------------------------------------------------------------------------------
     /// A transaction block is open.
     InTransaction,
+    /// The transaction has written, or may have: its later reads see what no other session sees.
+    WroteInTransaction,
+    /// The result may be newer than the snapshot of the REPEATABLE READ transaction, or it is the first read, which takes it.
+    Snapshot,
     /// The session is SERIALIZABLE.
     Serializable,
     /// The session has temporary tables, which may shadow others.
     TemporaryTables,
     /// The session's settings cannot be known.
     SettingsUnknown,
+    /// MySQL and MariaDB: a setting under which statements are not analysed.
+    Setting(&'static str),
     /// The session uses another database than the change stream.
     OtherDatabase,
     /// The session's connection leads to another server than the change stream.
@@ -62,6 +68,8 @@ pub enum Reason {
     UnknownStatement,
     /// The session has read newer state than the stream has delivered.
     Floor,
+    /// A write was acknowledged before the stream delivered it.
+    Fence,
     // --- the moment ----------------------------------------------------------------------------------------
     /// No change stream: the upstream cannot provide one or it is being set up.
     NoStream,
@@ -69,8 +77,14 @@ pub enum Reason {
     LeaseExpired,
     /// The entry exists and waits for the stream to pass the position it was read at.
     NotYetApplied,
+    /// The statement's results change, or have to go, before they are asked for often enough to pay for being kept.
+    NotWorthwhile,
     /// Another session is filling the same key.
     FillInFlight,
+    /// An answer from the cache differed from the database's (`--verify`): the statement is not cached any more.
+    Disabled,
+    /// An operator has switched the cache off.
+    SwitchedOff,
     /// Too many fills are in flight or too many commits are not yet proven visible.
     TooBusy,
 }
@@ -98,18 +112,25 @@ impl Reason {
             Self::NotCovered => "not_covered",
             Self::CatalogStale => "catalog_stale",
             Self::InTransaction => "in_transaction",
+            Self::WroteInTransaction => "wrote_in_transaction",
+            Self::Snapshot => "snapshot",
             Self::Serializable => "serializable",
             Self::TemporaryTables => "temporary_tables",
             Self::SettingsUnknown => "settings_unknown",
+            Self::Setting(_) => "setting",
             Self::OtherDatabase => "other_database",
             Self::OtherServer => "other_server",
             Self::MessageShape => "message_shape",
             Self::UnknownStatement => "unknown_statement",
             Self::Floor => "floor",
+            Self::Fence => "fence",
             Self::NoStream => "no_stream",
             Self::LeaseExpired => "lease_expired",
             Self::NotYetApplied => "not_yet_applied",
+            Self::NotWorthwhile => "not_worthwhile",
             Self::FillInFlight => "fill_in_flight",
+            Self::Disabled => "disabled",
+            Self::SwitchedOff => "switched_off",
             Self::TooBusy => "too_busy",
         }
     }
@@ -141,10 +162,13 @@ impl fmt::Display for Reason {
             }
             Self::NotCovered => f.write_str("a table is being added to the publication"),
             Self::CatalogStale => f.write_str("the catalogue is being read again"),
-            Self::InTransaction => f.write_str("a transaction block is open"),
+            Self::InTransaction => f.write_str("a transaction block is open whose isolation or settings are not known"),
+            Self::WroteInTransaction => f.write_str("the transaction may have written"),
+            Self::Snapshot => f.write_str("the result may not be that of the transaction's snapshot"),
             Self::Serializable => f.write_str("the session is SERIALIZABLE"),
             Self::TemporaryTables => f.write_str("the session has temporary tables"),
             Self::SettingsUnknown => f.write_str("the session's settings are not known"),
+            Self::Setting(setting) => write!(f, "statements are not analysed under {setting}"),
             Self::OtherDatabase => f.write_str("the session uses another database than the change stream"),
             Self::OtherServer => f.write_str("the session's server is not the one that sends the change stream"),
             Self::MessageShape => {
@@ -152,10 +176,16 @@ impl fmt::Display for Reason {
             }
             Self::UnknownStatement => f.write_str("the prepared statement is not known"),
             Self::Floor => f.write_str("the session has read newer state than the stream has delivered"),
+            Self::Fence => f.write_str("a write was acknowledged before the stream delivered it"),
             Self::NoStream => f.write_str("there is no change stream"),
             Self::LeaseExpired => f.write_str("the change stream is late"),
             Self::NotYetApplied => f.write_str("the stream has not yet passed the position the result was read at"),
+            Self::NotWorthwhile => {
+                f.write_str("its results change or have to go before they are asked for often enough (see --keep)")
+            }
             Self::FillInFlight => f.write_str("another session is reading the same result"),
+            Self::Disabled => f.write_str("an answer from the cache differed from the database's"),
+            Self::SwitchedOff => f.write_str("an operator has switched the cache off (FRESHET BYPASS OFF ends it)"),
             Self::TooBusy => f.write_str("too many results are being read"),
         }
     }

@@ -1,13 +1,13 @@
 //! What a cached result depends on.
 //!
 //! For each table reference of a query a predicate T such that leaving the rows that satisfy T unchanged
-//! leaves the result unchanged. A row change hits if the old or the new row satisfies T. [`RowSet::Any`]
-//! always suffices, so correctness never depends on cleverness; precision does. Ranges and key sets read by
-//! lineage queries will be further variants.
+//! leaves the result unchanged. A row change hits if the old or the new row satisfies T, unless both say the same in all
+//! columns that the query mentions. [`RowSet::Any`] always suffices, so correctness never depends on cleverness;
+//! precision does.
 
 use std::sync::Arc;
 
-use crate::{TableId, Value, ValueType};
+use crate::{Cell, Change, Pattern, Relation, TableId, Value, ValueType};
 
 /// The rows of one table that a result depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,6 +16,8 @@ pub struct Tag {
     pub table: TableId,
     /// Which of its rows.
     pub rows: RowSet,
+    /// Which columns of theirs.
+    pub columns: Columns,
 }
 
 /// A predicate over the rows of one table.
@@ -23,15 +25,267 @@ pub struct Tag {
 pub enum RowSet {
     /// Any row.
     Any,
-    /// Rows in which all these columns equal these values; sorted by column name, each name once.
-    Point(Box<[(PointColumn, Value)]>),
+    /// None, but what the relation is: a view's text, a parent's children, what a materialised view held at its last
+    /// REFRESH. Its rows are not in the stream, or are under other relations, so it needs no coverage.
+    Definition,
+    /// Rows that are told when the fill ends, by late tags. By itself it is hit only by what hits a whole table.
+    Later,
+    /// Rows for which all these hold; at least one, sorted by column.
+    Where(Box<[Term]>),
 }
 
-/// A column that a point predicate compares.
+/// The columns that a query mentions of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Columns {
+    /// All, or it is not known which.
+    All,
+    /// These; sorted, each name once.
+    Only(Arc<[Arc<str>]>),
+}
+
+/// What a row must have in one column. NULL passes [`Test::Null`] and [`Test::OrNull`] only.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Term {
+    /// The column.
+    pub column: ComparedColumn,
+    /// The test of its value.
+    pub test: Test,
+}
+
+/// A test of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Test {
+    /// It equals one of these: at least one, sorted, distinct.
+    In(Box<[Value]>),
+    /// It is NULL.
+    Null,
+    /// Its [`Value::order_key`] is within these bounds, both included; nothing is if `low` is above `high`.
+    Within {
+        /// Lower bound.
+        low: u64,
+        /// Upper bound.
+        high: u64,
+    },
+    /// It is a text, and its normal form begins with this.
+    Begins(Box<[u8]>),
+    /// It is not NULL.
+    NotNull,
+    /// It is not NULL, and not known to equal one of these, sorted and distinct: in a form in which equality here implies
+    /// equality of the database.
+    Not(Box<[Value]>),
+    /// It is a text that this lets pass.
+    Like(Box<Pattern>),
+    /// It is NULL, or passes this.
+    OrNull(Box<Test>),
+}
+
+/// A column that a predicate compares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PointColumn {
+pub struct ComparedColumn {
     /// Its name, in the catalogue's spelling.
     pub name: Arc<str>,
     /// How its values compare.
     pub value_type: ValueType,
+}
+
+/// What a row image says of a column.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Image {
+    /// NULL.
+    Null,
+    /// This value.
+    Value(Value),
+    /// A text without a normal form: it equals only texts whose normal form begins with this.
+    Begins(Box<[u8]>),
+    /// Nothing: the image lacks it, or it has no normal form. It passes every test.
+    Unknown,
+}
+
+impl Tag {
+    /// Whether the change may touch a row that it names, in a column that it mentions.
+    pub fn may_be_hit(&self, change: &Change) -> bool {
+        let untouched = |change: &Change| match change {
+            Change::Update { relation, old, new } => self.columns.unchanged(relation, old, new),
+            _ => false,
+        };
+        self.may_name_row_of(&mut Images::of(change)) && !untouched(change)
+    }
+
+    /// Whether the change may touch a row that it names, whatever columns it touches.
+    pub fn may_name_row_of(&self, images: &mut Images<'_>) -> bool {
+        let change = images.change;
+        if self.table != change.table() {
+            return false;
+        }
+        let terms: &[Term] = match &self.rows {
+            RowSet::Any => &[],
+            RowSet::Definition | RowSet::Later => return change.is_whole(),
+            RowSet::Where(terms) => terms,
+        };
+        let mut may = |relation: &Relation, row: Side<'_>| {
+            terms.iter().all(|term| term.may_hold_by(relation, row, &mut images.known))
+        };
+        match change {
+            Change::AnyRow(_) | Change::Redefined { .. } => true,
+            Change::Insert { relation, new: row } | Change::Delete { relation, old: row } => {
+                may(relation, Side { cells: row, is_second: false })
+            }
+            Change::Update { relation, old, new } => {
+                may(relation, Side { cells: old, is_second: false })
+                    || may(relation, Side { cells: new, is_second: true })
+            }
+        }
+    }
+
+    /// Allowance for one more value of an IN list: the value, and its place in the index.
+    const VALUE_BYTES: usize = 112;
+    /// Allowance for one more term.
+    const TERM_BYTES: usize = 64;
+    /// Allowance for the place of a range in the index.
+    const RANGE_BYTES: usize = 240;
+
+    /// Bytes beyond those of a tag that compares one column with one short value, about.
+    pub fn extra_bytes(&self) -> usize {
+        let RowSet::Where(terms) = &self.rows else { return 0 };
+        terms.len().saturating_sub(1) * Self::TERM_BYTES + terms.iter().map(|term| term.test.bytes()).sum::<usize>()
+    }
+}
+
+impl Test {
+    /// The same of one test.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::In(values) => {
+                values.len().saturating_sub(1) * Tag::VALUE_BYTES + values.iter().map(heap).sum::<usize>()
+            }
+            Self::Null | Self::NotNull => 0,
+            Self::Not(values) => size_of_val(&**values) + values.iter().map(heap).sum::<usize>(),
+            Self::Like(pattern) => size_of::<Pattern>() + size_of_val(&*pattern.pieces),
+            Self::OrNull(test) => size_of::<Self>() + test.bytes(),
+            Self::Within { .. } => Tag::RANGE_BYTES,
+            Self::Begins(beginning) => Tag::RANGE_BYTES + beginning.len(),
+        }
+    }
+}
+
+/// Bytes of a value outside itself.
+fn heap(value: &Value) -> usize {
+    match value {
+        Value::Decimal(text) => text.len(),
+        Value::Text(bytes) => bytes.len(),
+        Value::Int(_) | Value::Bool(_) | Value::Uuid(_) | Value::Moment(_) | Value::Float(_) => 0,
+    }
+}
+
+impl ComparedColumn {
+    /// What the row says of it.
+    pub fn image(&self, relation: &Relation, row: &[Cell]) -> Image {
+        match relation.position(&self.name).and_then(|at| row.get(at)) {
+            None | Some(Cell::Absent) => Image::Unknown,
+            Some(Cell::Null) => Image::Null,
+            Some(Cell::Text(text)) => match self.value_type.normalise_text(text) {
+                Some(value) => Image::Value(value),
+                None => self.value_type.beginning(text).map_or(Image::Unknown, Image::Begins),
+            },
+        }
+    }
+}
+
+/// A change, and what was found out of its rows.
+#[derive(Debug)]
+pub struct Images<'c> {
+    change: &'c Change,
+    known: Vec<(ComparedColumn, bool, Image)>,
+}
+
+/// A row image of a change.
+#[derive(Clone, Copy)]
+struct Side<'c> {
+    cells: &'c [Cell],
+    /// The new one of two.
+    is_second: bool,
+}
+
+impl<'c> Images<'c> {
+    /// Of this change.
+    pub fn of(change: &'c Change) -> Self {
+        Self { change, known: Vec::new() }
+    }
+}
+
+impl Term {
+    /// Whether the row may pass.
+    pub fn may_hold(&self, relation: &Relation, row: &[Cell]) -> bool {
+        self.may_hold_by(relation, Side { cells: row, is_second: false }, &mut Vec::new())
+    }
+
+    fn may_hold_by(&self, relation: &Relation, row: Side<'_>, known: &mut Vec<(ComparedColumn, bool, Image)>) -> bool {
+        let (test, or_null) = match &self.test {
+            Test::OrNull(test) => (&**test, true),
+            test => (test, false),
+        };
+        // A value without a normal form is a value, and a text.
+        if or_null || matches!(test, Test::Null | Test::NotNull | Test::Like(_)) {
+            let cell = relation.position(&self.column.name).and_then(|at| row.cells.get(at));
+            match (cell, test) {
+                (None | Some(Cell::Absent), _) | (Some(Cell::Text(_)), Test::NotNull) => return true,
+                (Some(Cell::Null), _) => return or_null || *test == Test::Null,
+                (Some(Cell::Text(_)), Test::Null) => return false,
+                (Some(Cell::Text(text)), Test::Like(pattern)) => return pattern.may_pass(text),
+                _ => {}
+            }
+        }
+        let is_it =
+            |(column, second, _): &(ComparedColumn, bool, _)| *second == row.is_second && *column == self.column;
+        let at = known.iter().position(is_it).unwrap_or_else(|| {
+            known.push((self.column.clone(), row.is_second, self.column.image(relation, row.cells)));
+            known.len() - 1
+        });
+        known.get(at).is_none_or(|(.., image)| test.may_pass(image))
+    }
+}
+
+impl Test {
+    /// Whether a value of which this is known may pass.
+    fn may_pass(&self, image: &Image) -> bool {
+        match (self, image) {
+            (Self::Null, _) => matches!(image, Image::Null | Image::Unknown),
+            (_, Image::Null) => false,
+            (Self::Within { low, high }, Image::Unknown) => low <= high,
+            // Most of these ask for no normal form.
+            (_, Image::Unknown)
+            | (Self::NotNull | Self::Like(_) | Self::OrNull(_), _)
+            | (Self::Not(_), Image::Begins(_)) => true,
+            (Self::Not(values), Image::Value(value)) => values.binary_search(value).is_err(),
+            (Self::In(values), Image::Value(value)) => values.binary_search(value).is_ok(),
+            (Self::In(values), Image::Begins(text)) => {
+                values.iter().any(|value| matches!(value, Value::Text(other) if other.starts_with(text)))
+            }
+            (Self::Within { low, high }, Image::Value(value)) => (*low..=*high).contains(&value.order_key()),
+            (Self::Within { low, high }, Image::Begins(text)) => {
+                let (first, last) = Value::order_keys_from(text);
+                low <= high && first <= *high && last >= *low
+            }
+            (Self::Begins(beginning), Image::Value(value)) => {
+                matches!(value, Value::Text(text) if text.starts_with(beginning))
+            }
+            (Self::Begins(beginning), Image::Begins(text)) => {
+                text.starts_with(beginning) || beginning.starts_with(text)
+            }
+        }
+    }
+}
+
+impl Columns {
+    /// Whether the two images of a row certainly say the same in all of them.
+    pub fn unchanged(&self, relation: &Relation, old: &[Cell], new: &[Cell]) -> bool {
+        let Self::Only(names) = self else { return false };
+        names.iter().all(|name| {
+            let Some(at) = relation.position(name) else { return false };
+            match (old.get(at), new.get(at)) {
+                (None | Some(Cell::Absent), _) => false,
+                (old, new) => old == new,
+            }
+        })
+    }
 }

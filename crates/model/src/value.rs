@@ -4,18 +4,35 @@
 //! `normalise(a) == normalise(b)`. The converse need not hold (over-invalidation is fine, under-invalidation
 //! never is). Where the rule is not known to hold for a type, the type is [`ValueType::Other`] and has no
 //! normal form: a tag over it is any row.
+//!
+//! MySQL and MariaDB compare more than one type with another by rules of their own, and texts by collations: which
+//! parameters may be compared with which columns at all is decided where statements are read, in the `sql` crate.
+
+mod moment;
+
+use moment::Moment;
 
 /// How the values of a column compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValueType {
-    /// `int2`, `int4`, `int8`.
+    /// `int2`, `int4`, `int8`; MySQL's integers but the next one.
     Int,
-    /// `numeric`.
+    /// `BIGINT UNSIGNED` of MySQL.
+    Unsigned,
+    /// `numeric`; `DECIMAL` of MySQL.
     Numeric,
     /// `text` and `varchar` under a deterministic collation: equal only if the bytes are.
     Text,
+    /// The same under a collation that orders by the bytes of UTF-8: `C` and its kin.
+    OrderedText,
     /// `char(n)` under a deterministic collation: trailing blanks do not count.
     PaddedText,
+    /// Text of MySQL under a collation that belongs to no language: values of printable ASCII are equal only if they are
+    /// so in lower case and without trailing blanks. Values with any other character have no normal form.
+    FoldedText,
+    /// Text of MySQL under `_bin`, or bytes: the same, but case counts. Those with a normal form are in the order of its bytes,
+    /// whether the collation pads or not.
+    ExactText,
     /// An enum: equal only if the label is.
     Enum,
     /// `bool`.
@@ -24,8 +41,21 @@ pub enum ValueType {
     Uuid,
     /// Anything else that is built in and is not a date or time: no normal form.
     Other,
-    /// A date or time type: no normal form yet.
+    /// `float4`; `FLOAT` of MySQL. It compares with others as the double that it is.
+    Float4,
+    /// `float8`; `DOUBLE` of MySQL.
+    Float8,
+    /// `date`; `DATE` of MySQL.
+    Date,
+    /// `timestamp`; `DATETIME` of MySQL.
+    Timestamp,
+    /// `timestamptz`; `TIMESTAMP` of MySQL: a moment, shown in the zone of the session. Its texts have normal forms only with
+    /// their offset.
+    TimestampTz,
+    /// Any other date or time type, also arrays and ranges of dates: no normal form.
     DateTime,
+    /// `TIME` of MySQL, which takes the current date if it is compared with a date: no normal form.
+    Time,
 }
 
 /// A value other than NULL, in normal form.
@@ -41,27 +71,135 @@ pub enum Value {
     Bool(bool),
     /// A uuid.
     Uuid(u128),
+    /// A date or time, in microseconds from 1970.
+    Moment(i64),
+    /// A double, as its [`Value::order_key`].
+    Float(u64),
+}
+
+impl Value {
+    /// A number that never falls where values of one column rise: numerically, or by the bytes of texts. Different values
+    /// may have the same.
+    pub fn order_key(&self) -> u64 {
+        let of_integer = |integer: i64| integer.cast_unsigned() ^ (1 << 63);
+        match self {
+            Self::Int(integer) | Self::Moment(integer) => of_integer(*integer),
+            // Cut towards zero; what does not fit is beyond one end.
+            Self::Decimal(text) => {
+                let whole = text.split_once('.').map_or(&**text, |(whole, _)| whole);
+                let end = if text.starts_with('-') { i64::MIN } else { i64::MAX };
+                match whole {
+                    "" | "-" => of_integer(0),
+                    whole => of_integer(whole.parse().unwrap_or(end)),
+                }
+            }
+            Self::Text(bytes) => Self::order_keys_from(bytes).0,
+            Self::Bool(value) => u64::from(*value),
+            Self::Uuid(bits) => u64::try_from(bits >> 64).unwrap_or(u64::MAX),
+            Self::Float(key) => *key,
+        }
+    }
+
+    /// The double that a server makes of a number.
+    pub fn to_float(&self) -> Option<Self> {
+        match self {
+            Self::Int(integer) => ValueType::Float8.normalise_text(integer.to_string().as_bytes()),
+            Self::Decimal(text) => ValueType::Float8.normalise_text(text.as_bytes()),
+            Self::Float(_) => Some(self.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether it is a double that is of single precision, too.
+    pub fn is_single(&self) -> bool {
+        const SIGN: u64 = 1 << 63;
+        let Self::Float(key) = self else { return false };
+        // A double is one of these if the lower bits of its fraction are zero, and its exponent is in their range.
+        let bits = if key & SIGN == 0 { !key } else { key ^ SIGN };
+        let value = f64::from_bits(bits);
+        let exponent = bits >> 52 & 0x7FF;
+        value == 0.0 || ((1023 - 126..=1023 + 127).contains(&exponent) && bits.trailing_zeros() >= 52 - 23)
+    }
+
+    /// A moment so many months and then days later; None: it is none, or there is none in the years that are read.
+    pub fn later(&self, months: i64, days: i64) -> Option<Self> {
+        match self {
+            Self::Moment(micros) => moment::later(*micros, months, days).map(Self::Moment),
+            _ => None,
+        }
+    }
+
+    /// The lowest and the highest order key of texts that begin so.
+    pub fn order_keys_from(beginning: &[u8]) -> (u64, u64) {
+        let key = |filling: u8| {
+            let mut first = [filling; 8];
+            first.iter_mut().zip(beginning).for_each(|(to, byte)| *to = *byte);
+            u64::from_be_bytes(first)
+        };
+        (key(0), key(u8::MAX))
+    }
 }
 
 impl ValueType {
+    /// Whether its values are dates, or may be among them: a text that is compared with one may be read as one.
+    pub fn is_date(self) -> bool {
+        matches!(self, Self::Date | Self::Timestamp | Self::TimestampTz | Self::DateTime)
+    }
+
+    /// A moment that is the normal form of a value of this type, as text; None: there is none.
+    pub fn moment_text(self, micros: i64) -> Option<String> {
+        match self {
+            Self::Date | Self::Timestamp => Some(moment::text(micros)),
+            Self::TimestampTz if matches!(micros, i64::MIN | i64::MAX) => Some(moment::text(micros)),
+            Self::TimestampTz => Some(format!("{}+00", moment::text(micros))),
+            _ => None,
+        }
+    }
+
     /// The normal form of a value in PostgreSQL's text form; None if there is none or the text is not canonical
     /// enough to be sure, in which case the value must be taken as equal to anything.
     pub fn normalise_text(self, text: &[u8]) -> Option<Value> {
         match self {
             Self::Int => std::str::from_utf8(text).ok()?.trim_ascii().parse().ok().map(Value::Int),
-            Self::Numeric => decimal(std::str::from_utf8(text).ok()?.trim_ascii()),
-            Self::Text | Self::Enum => Some(Value::Text(text.into())),
+            Self::Unsigned | Self::Numeric => decimal(std::str::from_utf8(text).ok()?.trim_ascii()),
+            Self::Text | Self::OrderedText | Self::Enum => Some(Value::Text(text.into())),
             Self::PaddedText => {
                 let blanks = text.iter().rev().take_while(|b| **b == b' ').count();
                 text.get(..text.len() - blanks).map(|t| Value::Text(t.into()))
             }
+            Self::FoldedText => printable(text).map(|t| Value::Text(t.to_ascii_lowercase().into())),
+            Self::ExactText => printable(text).map(|t| Value::Text(t.into())),
             Self::Bool => match text {
                 b"t" | b"true" => Some(Value::Bool(true)),
                 b"f" | b"false" => Some(Value::Bool(false)),
                 _ => None,
             },
             Self::Uuid => uuid(text),
-            Self::Other | Self::DateTime => None,
+            Self::Date | Self::Timestamp | Self::TimestampTz => {
+                let Moment { micros, has_offset } = Moment::parse(text)?;
+                let fits = has_offset.is_none_or(|offset| offset == (self == Self::TimestampTz));
+                let micros = if self == Self::Date { moment::midnight(micros) } else { micros };
+                fits.then_some(Value::Moment(micros))
+            }
+            Self::Float4 => {
+                let float: f32 = float_text(text)?.parse().ok()?;
+                float_value(float.into(), text)
+            }
+            Self::Float8 => float_value(float_text(text)?.parse().ok()?, text),
+            Self::Other | Self::DateTime | Self::Time => None,
+        }
+    }
+
+    /// For a text of MySQL without a normal form: with what the normal form of any text begins that the server may call
+    /// equal to it. That is what stands before its first character that is not printable ASCII, but for the last character
+    /// there, which may belong together with that one.
+    pub fn beginning(self, text: &[u8]) -> Option<Box<[u8]>> {
+        let count = text.iter().take_while(|b| matches!(b, b' '..=b'~')).count();
+        let text = text.get(..count.saturating_sub(1))?.trim_ascii_end();
+        match self {
+            Self::FoldedText => Some(text.to_ascii_lowercase().into()),
+            Self::ExactText => Some(text.into()),
+            _ => None,
         }
     }
 
@@ -74,16 +212,106 @@ impl ValueType {
                 8 => Some(Value::Int(i64::from_be_bytes(bytes.try_into().ok()?))),
                 _ => None,
             },
-            Self::Text | Self::Enum | Self::PaddedText => self.normalise_text(bytes),
+            Self::Text | Self::OrderedText | Self::Enum | Self::PaddedText => self.normalise_text(bytes),
+            Self::Float4 => Some(float(f32::from_be_bytes(bytes.try_into().ok()?).into())),
+            Self::Float8 => Some(float(f64::from_be_bytes(bytes.try_into().ok()?))),
             Self::Bool => match bytes {
                 [0] => Some(Value::Bool(false)),
                 [1] => Some(Value::Bool(true)),
                 _ => None,
             },
             Self::Uuid => Some(Value::Uuid(u128::from_be_bytes(bytes.try_into().ok()?))),
-            Self::Numeric | Self::Other | Self::DateTime => None,
+            Self::Date => moment::of_days(i32::from_be_bytes(bytes.try_into().ok()?)).map(Value::Moment),
+            Self::Timestamp | Self::TimestampTz => {
+                moment::of_micros(i64::from_be_bytes(bytes.try_into().ok()?)).map(Value::Moment)
+            }
+            Self::Numeric
+            | Self::Other
+            | Self::DateTime
+            // No parameter of MySQL is read so.
+            | Self::Unsigned
+            | Self::FoldedText
+            | Self::ExactText
+            | Self::Time => None,
         }
     }
+
+    /// How a column of MySQL or MariaDB compares, by `DATA_TYPE`, `COLUMN_TYPE` and `COLLATION_NAME` of
+    /// `information_schema.columns`.
+    pub fn of_mysql_column(data_type: &str, column_type: &str, collation: Option<&str>) -> Self {
+        let named = |wanted: &[&str]| wanted.iter().any(|name| data_type.eq_ignore_ascii_case(name));
+        if named(&["tinyint", "smallint", "mediumint", "int"]) {
+            Self::Int
+        } else if named(&["bigint"]) {
+            let unsigned = column_type.to_ascii_lowercase().contains("unsigned");
+            if unsigned { Self::Unsigned } else { Self::Int }
+        } else if named(&["decimal"]) {
+            Self::Numeric
+        } else if named(&["float", "double"]) && !column_type.contains('(') {
+            // With a number of digits they compare as equal what differs by little (`compare_real_fixed`).
+            if named(&["float"]) { Self::Float4 } else { Self::Float8 }
+        } else if named(&["char", "varchar", "tinytext", "text", "mediumtext", "longtext"]) {
+            collation.map_or(Self::Other, of_collation)
+        } else if named(&["binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"]) {
+            Self::ExactText
+        } else if named(&["date"]) {
+            Self::Date
+        } else if named(&["datetime"]) {
+            Self::Timestamp
+        } else if named(&["timestamp"]) {
+            Self::TimestampTz
+        } else if named(&["time"]) {
+            Self::Time
+        } else {
+            // Floats of so many digits, bits, years, enums and sets (equal to label and number both), JSON, geometry, plug-ins' types.
+            Self::Other
+        }
+    }
+}
+
+/// How texts compare under a collation of MySQL or MariaDB. Language tailorings know contractions, and character sets that
+/// are not listed may have other characters in the places of ASCII: no normal form.
+fn of_collation(name: &str) -> ValueType {
+    let name = name.to_ascii_lowercase();
+    let Some((charset, rules)) = name.split_once('_') else {
+        return if name == "binary" { ValueType::ExactText } else { ValueType::Other };
+    };
+    match (charset, rules) {
+        ("utf8" | "utf8mb3" | "utf8mb4" | "latin1" | "ascii", "bin" | "nopad_bin" | "0900_bin") => ValueType::ExactText,
+        ("latin1", "swedish_ci" | "swedish_nopad_ci" | "general_ci" | "general_cs")
+        | ("ascii", "general_ci" | "general_nopad_ci")
+        | (
+            "utf8" | "utf8mb3" | "utf8mb4",
+            "general_ci"
+            | "general_nopad_ci"
+            | "general_mysql500_ci"
+            | "general1400_as_ci"
+            | "unicode_ci"
+            | "unicode_nopad_ci"
+            | "unicode_520_ci"
+            | "unicode_520_nopad_ci"
+            | "0900_ai_ci"
+            | "0900_as_ci"
+            | "0900_as_cs"
+            | "uca1400_ai_ci"
+            | "uca1400_ai_cs"
+            | "uca1400_as_ci"
+            | "uca1400_as_cs"
+            | "uca1400_nopad_ai_ci"
+            | "uca1400_nopad_ai_cs"
+            | "uca1400_nopad_as_ci"
+            | "uca1400_nopad_as_cs",
+        )
+        | ("uca1400", "ai_ci" | "ai_cs" | "as_ci" | "as_cs") => ValueType::FoldedText,
+        _ => ValueType::Other,
+    }
+}
+
+/// The text without trailing blanks, if it is printable ASCII.
+fn printable(text: &[u8]) -> Option<&[u8]> {
+    let blanks = text.iter().rev().take_while(|b| **b == b' ').count();
+    let text = text.get(..text.len() - blanks)?;
+    text.iter().all(|b| matches!(b, b' '..=b'~')).then_some(text)
 }
 
 /// Plain decimal notation only: an exponent, `NaN` or `Infinity` has no normal form here.
@@ -106,6 +334,29 @@ fn decimal(text: &str) -> Option<Value> {
         }
     }
     Some(Value::Decimal(format!("{sign}{whole}.{fraction}").into()))
+}
+
+/// A spelling that both families read as doubles do here: rounded to the nearest one.
+fn float_text(text: &[u8]) -> Option<&str> {
+    let number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
+    let named = matches!(text, b"NaN" | b"Infinity" | b"-Infinity");
+    (named || text.iter().all(number)).then(|| std::str::from_utf8(text).ok()).flatten()
+}
+
+/// A number beyond all doubles is an error, or the largest one.
+fn float_value(value: f64, text: &[u8]) -> Option<Value> {
+    (!value.is_infinite() || text.ends_with(b"Infinity")).then(|| float(value))
+}
+
+/// In the order of the numbers, with all NaNs as one beyond all others, which is PostgreSQL's order, and one zero.
+fn float(value: f64) -> Value {
+    const SIGN: u64 = 1 << 63;
+    let bits = if value == 0.0 { 0 } else { value.to_bits() };
+    Value::Float(match bits {
+        _ if value.is_nan() => u64::MAX,
+        bits if bits & SIGN == 0 => bits | SIGN,
+        bits => !bits,
+    })
 }
 
 /// Hexadecimal digits with hyphens anywhere and optional braces, as PostgreSQL's `uuid_in` accepts or stricter.
@@ -142,10 +393,160 @@ mod tests {
     }
 
     #[test]
+    fn order_keys_never_fall() {
+        let rising = |value_type: ValueType, texts: &[&str]| {
+            let keys = texts.iter().map(|text| value_type.normalise_text(text.as_bytes()).expect(text).order_key());
+            let keys: Vec<u64> = keys.collect();
+            assert!(keys.is_sorted(), "{texts:?}: {keys:?}");
+            assert!(keys.first() < keys.last());
+        };
+        rising(ValueType::Int, &["-9223372036854775808", "-2", "-1", "0", "1", "9223372036854775807"]);
+        rising(
+            ValueType::Numeric,
+            &["-99999999999999999999", "-9223372036854775808", "-2", "-1.5", "-0.5", "0", "0.5", "1", "1.5", "2"],
+        );
+        rising(ValueType::Unsigned, &["0", "9223372036854775807", "9223372036854775808", "18446744073709551615"]);
+        rising(ValueType::Text, &["", "a", "ab", "abcdefgh", "abcdefghi", "b", "ß"]);
+        let floats =
+            ["-Infinity", "-1e30", "-2", "-1.5", "-1e-30", "0", "1e-30", "0.1", "1", "1e30", "Infinity", "NaN"];
+        rising(ValueType::Float8, &floats);
+        rising(ValueType::Float4, &floats);
+        rising(ValueType::ExactText, &["", "  a", "a", "a !", "a b", "a!", "ab", "abcdefgh", "abcdefghi", "b"]);
+        rising(ValueType::Date, &["-infinity", "0001-01-01", "1969-12-31", "1970-01-01", "2026-11-22", "infinity"]);
+        let moments = ["2026-11-22", "2026-11-22 00:00:00.000001", "2026-11-22 23:59:59", "2026-11-23"];
+        rising(ValueType::Timestamp, &moments);
+        let moments = ["2026-11-22 00:00:00+00", "2026-11-21 23:00:00-02", "2026-11-22 10:00:00+00:30"];
+        rising(ValueType::TimestampTz, &moments);
+        let uuids = ["00000000-0000-0000-0000-000000000001", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"];
+        rising(ValueType::Uuid, &uuids);
+    }
+
+    #[test]
+    fn floats_that_are_equal_have_one_form() {
+        use ValueType::{Float4, Float8};
+        let form = |value_type: ValueType, text: &str| value_type.normalise_text(text.as_bytes());
+        for (a, b) in [("0", "-0"), ("1.5", "15e-1"), ("0.1", "0.1000"), ("1e3", "1000."), ("NaN", "NaN")] {
+            assert_eq!(form(Float8, a), form(Float8, b), "{a} {b}");
+            assert!(form(Float8, a).is_some());
+        }
+        assert_eq!(form(Float4, "0.5"), form(Float8, "0.5"));
+        assert_ne!(form(Float4, "0.1"), form(Float8, "0.1"));
+        assert_eq!(form(Float4, "0.1"), Float4.normalise_binary(&0.1f32.to_be_bytes()));
+        assert_eq!(form(Float8, "-0.1"), Float8.normalise_binary(&(-0.1f64).to_be_bytes()));
+        assert_eq!(form(Float8, "NaN"), Float8.normalise_binary(&(-f64::NAN).to_be_bytes()));
+        assert_eq!(form(Float4, "1e39"), None);
+        for (text, single) in
+            [("0.1", false), ("0.5", true), ("-3", true), ("16777217", false), ("0", true), ("NaN", false)]
+        {
+            assert_eq!(form(Float8, text).unwrap().is_single(), single, "{text}");
+        }
+        assert_eq!(form(Float8, "inf"), None);
+        assert_eq!(ValueType::Numeric.normalise_text(b"-0.1").unwrap().to_float(), form(Float8, "-0.1"));
+        assert_eq!(Value::Int(1 << 60).to_float(), form(Float8, "1152921504606846976"));
+    }
+
+    #[test]
+    fn moments_need_an_offset_where_they_have_one() {
+        use ValueType::{Date, Timestamp, TimestampTz};
+        let form = |value_type: ValueType, text: &str| value_type.normalise_text(text.as_bytes());
+        let midnight = form(Date, "2026-11-22");
+        assert!(midnight.is_some());
+        assert_eq!(form(Date, "2026-11-22 10:00:00"), midnight);
+        assert_eq!(form(Timestamp, "2026-11-22"), midnight);
+        assert_eq!(form(TimestampTz, "2026-11-22 01:00:00+01"), midnight);
+        assert_eq!(form(TimestampTz, "2026-11-22"), None);
+        assert_eq!(form(Timestamp, "2026-11-22 00:00:00+00"), None);
+        assert_eq!(form(Date, "0000-00-00"), None);
+        for value_type in [Date, Timestamp, TimestampTz] {
+            let Some(Value::Moment(micros)) = midnight else { panic!() };
+            let text = value_type.moment_text(micros).unwrap();
+            assert_eq!(form(value_type, &text), midnight, "{text}");
+            assert_eq!(form(value_type, "infinity"), Some(Value::Moment(i64::MAX)));
+        }
+        assert_eq!(Date.normalise_binary(&9822i32.to_be_bytes()), midnight);
+        assert_eq!(Timestamp.normalise_binary(&(9822 * 86_400_000_000i64).to_be_bytes()), midnight);
+    }
+
+    #[test]
     fn text_differs_by_every_byte_unless_padded() {
         assert_ne!(ValueType::Text.normalise_text(b"a"), ValueType::Text.normalise_text(b"a "));
         assert_eq!(ValueType::PaddedText.normalise_text(b"a"), ValueType::PaddedText.normalise_text(b"a  "));
         assert_ne!(ValueType::Text.normalise_text(b"a"), ValueType::Text.normalise_text(b"A"));
+    }
+
+    #[test]
+    fn mysql_texts_are_folded_if_they_are_printable_ascii() {
+        let folded = |t: &str| ValueType::FoldedText.normalise_text(t.as_bytes());
+        assert_eq!(folded("Heat  "), folded("hEAT"));
+        assert_eq!(folded(""), folded("  "));
+        assert_ne!(folded("a"), folded(" a"));
+        for other in ["é", "a\tb", "a\u{1}", "\u{7f}"] {
+            assert_eq!(folded(other), None, "{other:?}");
+        }
+        let exact = |t: &str| ValueType::ExactText.normalise_text(t.as_bytes());
+        assert_eq!(exact("a "), exact("a"));
+        assert_ne!(exact("a"), exact("A"));
+        assert_eq!(exact("ß"), None);
+    }
+
+    #[test]
+    fn mysql_texts_without_a_normal_form_have_a_beginning() {
+        let folded =
+            |t: &str| ValueType::FoldedText.beginning(t.as_bytes()).map(|b| String::from_utf8(b.into()).unwrap());
+        for (text, expected) in
+            [("The Đà", "the"), ("Cafe\u{301}", "caf"), ("éa", ""), ("ab   \u{0}", "ab"), ("a\t", "")]
+        {
+            assert_eq!(folded(text).as_deref(), Some(expected), "{text:?}");
+        }
+        assert_eq!(ValueType::ExactText.beginning("Aß".as_bytes()).as_deref(), Some(&b""[..]));
+        assert_eq!(ValueType::Int.beginning(b"1"), None);
+    }
+
+    #[test]
+    fn mysql_columns() {
+        use ValueType::{
+            Date, ExactText, Float4, Float8, FoldedText, Int, Numeric, Other, Time, Timestamp, TimestampTz, Unsigned,
+        };
+        let of = ValueType::of_mysql_column;
+        for (data_type, column_type, expected) in [
+            ("int", "int(11)", Int),
+            ("tinyint", "tinyint(1)", Int),
+            ("int", "int(5) unsigned zerofill", Int),
+            ("bigint", "bigint(20)", Int),
+            ("BIGINT", "bigint unsigned", Unsigned),
+            ("decimal", "decimal(10,2)", Numeric),
+            ("double", "double", Float8),
+            ("float", "float unsigned", Float4),
+            ("double", "double(10,2)", Other),
+            ("bit", "bit(1)", Other),
+            ("year", "year(4)", Other),
+            ("date", "date", Date),
+            ("datetime", "datetime(6)", Timestamp),
+            ("timestamp", "timestamp", TimestampTz),
+            ("time", "time", Time),
+            ("blob", "blob", ExactText),
+            ("uuid", "uuid", Other),
+        ] {
+            assert_eq!(of(data_type, column_type, None), expected, "{column_type}");
+        }
+        for (collation, expected) in [
+            ("utf8mb4_general_ci", FoldedText),
+            ("utf8mb4_0900_ai_ci", FoldedText),
+            ("utf8mb4_uca1400_nopad_as_cs", FoldedText),
+            ("uca1400_ai_ci", FoldedText),
+            ("latin1_swedish_ci", FoldedText),
+            ("utf8_swedish_ci", Other),
+            ("utf8mb4_tr_0900_ai_ci", Other),
+            ("utf8mb4_uca1400_swedish_ai_ci", Other),
+            ("swe7_swedish_ci", Other),
+            ("ucs2_general_ci", Other),
+            ("utf8mb4_bin", ExactText),
+            ("binary", ExactText),
+        ] {
+            assert_eq!(of("varchar", "varchar(10)", Some(collation)), expected, "{collation}");
+        }
+        assert_eq!(of("enum", "enum('a','b')", Some("utf8mb4_general_ci")), Other);
+        assert_eq!(of("json", "json", None), Other);
     }
 
     #[test]

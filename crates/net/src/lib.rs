@@ -6,6 +6,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod conninfo;
+pub mod mysql;
 pub mod pg;
 mod socket;
 mod tcp;

@@ -1,4 +1,4 @@
-//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS and EXPLAIN CACHE.
+//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, EXPLAIN CACHE and FRESHET BYPASS.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,7 +40,8 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
     match admin {
         Admin::ShowCaches => &["fingerprint", "query", "hits", "fills", "entries", "fill_micros"],
         Admin::ShowProxiedQueries => &["fingerprint", "query", "count", "reason", "detail"],
-        Admin::ShowStatus | Admin::ExplainCache(_) => &["name", "value"],
+        Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) => &["name", "value"],
+        Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
     }
 }
 
@@ -50,7 +51,8 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     if let Admin::ExplainCache(query) = admin {
         return explain(shared, asker, query);
     }
-    // These show other users' statements.
+    // These show other users' statements, or change what all sessions get. SET ROLE changes nothing here, and SET SESSION
+    // AUTHORIZATION is only for superusers: whoever could undo it is asked for, and that is the session user.
     if !shared.settings.admin_users.iter().any(|user| user == asker.user) {
         let message = format!("user \"{}\" is not one of Freshet's admin users (option --admin-users)", asker.user);
         return Err(AdminError { sqlstate: "42501", message });
@@ -58,8 +60,20 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     Ok(match admin {
         Admin::ShowCaches => caches(shared),
         Admin::ShowProxiedQueries => proxied(shared),
-        _ => status(shared),
+        Admin::Bypass(on) => switch(shared, asker, *on),
+        Admin::ShowStatus | Admin::ExplainCache(_) => status(shared),
+        Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => {
+            Table { columns: columns(admin), rows: Vec::new() }
+        }
     })
+}
+
+fn switch(shared: &Shared, asker: &Asker<'_>, on: bool) -> Table {
+    let word = |on| if on { "on" } else { "off" };
+    if shared.switches.set_bypass(on) != on {
+        tracing::warn!("user \"{}\" has switched the bypass {}", asker.user, word(on));
+    }
+    table_of_pairs(vec![("bypass", word(on).to_owned())])
 }
 
 fn fingerprint(shape: &Shape) -> String {
@@ -109,7 +123,8 @@ fn status(shared: &Shared) -> Table {
     let pairs: Vec<(&str, String)> = vec![
         ("version", env!("CARGO_PKG_VERSION").to_owned()),
         ("serving", shared.trouble().unwrap_or_else(|| "yes".to_owned())),
-        ("upstream", shared.settings.upstream.to_string()),
+        ("bypass", if shared.switches.bypass() { "on" } else { "off" }.to_owned()),
+        ("upstream", shared.settings.upstream.clone()),
         ("stream_position", levels.applied.map_or("none".to_owned(), |end| end.lsn.to_string())),
         ("stream_epoch", levels.applied.map_or(0, |end| end.epoch.0).to_string()),
         ("stream_age_seconds", age(levels.stream_age)),
@@ -160,11 +175,18 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         return Ok(table_of_pairs(pairs));
     }
     let catalog = shared.catalog.load();
-    match shape.resolve(&catalog, context).footprint {
+    let explained = shape.resolve(&catalog, context).footprint.and_then(|footprint| {
+        let lines = footprint.describe_text(statement.own_params, &statement.literals, context.utf8)?;
+        Ok((footprint, lines))
+    });
+    match explained {
         Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
-        Ok(footprint) => {
+        Ok((footprint, lines)) => {
             let session = context.obstacle.as_ref().or(asker.obstacle.as_ref());
             pairs.push(("cached", session.map_or("yes".to_owned(), |why| format!("not in this session now: {why}"))));
+            if shape.figures.worth.is_low() {
+                pairs.push(("kept", format!("few results now: {}", Reason::NotWorthwhile)));
+            }
             for table in &footprint.tables {
                 let name = catalog.table(*table).map_or(String::new(), |t| format!("{}.{}", t.schema, t.name));
                 let note = match shared.refusal(*table) {
@@ -174,7 +196,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
                 };
                 pairs.push(("table", name + &note));
             }
-            pairs.extend(footprint.describe().into_iter().map(|line| ("depends_on", line)));
+            pairs.extend(lines.into_iter().map(|line| ("depends_on", line)));
         }
     }
     Ok(table_of_pairs(pairs))

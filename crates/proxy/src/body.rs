@@ -1,11 +1,12 @@
 //! What an entry of the cache holds: the answer's frames, ready for the wire.
 
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock, Weak};
 
 use freshet_cache::Payload;
+use freshet_model::Nanos;
 
-use crate::registry::Shape;
+use crate::registry::{Shape, Statement};
 
 /// `RowDescription` if the client asked for it, `DataRow`s, `CommandComplete`.
 ///
@@ -13,29 +14,78 @@ use crate::registry::Shape;
 #[derive(Debug)]
 pub struct Body {
     pub(crate) frames: Box<[u8]>,
+    /// MySQL and MariaDB: where the words of the session's state are, which are each reader's own; 0 for none.
+    pub(crate) status_places: [u32; 2],
+    /// MySQL and MariaDB: what `FOUND_ROWS()` said after it, if the statement counts them for that.
+    pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
+    pub(crate) source: Source,
+    /// When it was read.
+    pub(crate) since: Nanos,
+    /// Times it was served.
+    hits: AtomicU64,
+}
+
+/// The question for the number of rows that a LIMIT left out, and its answer.
+#[derive(Debug)]
+pub(crate) struct FoundRows {
+    pub(crate) text: Box<[u8]>,
+    pub(crate) frames: Box<[u8]>,
+    /// As in [`Body`].
+    pub(crate) status_places: [u32; 2],
+}
+
+impl FoundRows {
+    /// Bytes of a question and of an answer that are kept.
+    pub(crate) const BYTES_MAX: usize = 512;
+}
+
+/// What an answer answers.
+#[derive(Clone, Debug)]
+pub(crate) struct Source {
     pub(crate) shape: Arc<Shape>,
+    /// Of the extended protocol; with the registry's last word on it goes its number, and so the entry's key. The text of a
+    /// `Query` is the key.
+    pub(crate) statement: Weak<Statement>,
 }
 
 impl Body {
-    pub(crate) fn new(frames: Vec<u8>, shape: Arc<Shape>) -> Self {
-        shape.figures.entries.fetch_add(1, Relaxed);
-        Self { frames: frames.into(), shape }
+    pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos) -> Self {
+        source.shape.figures.entries.fetch_add(1, Relaxed);
+        Self { frames: frames.into(), status_places: [0; 2], found_rows: None, source, since, hits: AtomicU64::new(0) }
     }
 
     /// The answer's frames.
     pub fn frames(&self) -> &[u8] {
         &self.frames
     }
+
+    /// It was served.
+    pub(crate) fn note_hit(&self) {
+        self.hits.fetch_add(1, Relaxed);
+        self.source.shape.figures.hits.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn hits(&self) -> u64 {
+        self.hits.load(Relaxed)
+    }
 }
 
 impl Drop for Body {
     fn drop(&mut self) {
-        self.shape.figures.entries.fetch_sub(1, Relaxed);
+        let figures = &self.source.shape.figures;
+        figures.entries.fetch_sub(1, Relaxed);
+        figures.worth.ended(self.hits());
     }
 }
 
 impl Payload for Body {
     fn heap_bytes(&self) -> usize {
-        self.frames.len()
+        // What comes later is counted from the beginning.
+        self.frames.len() + self.found_rows.as_ref().map_or(0, |_| 2 * FoundRows::BYTES_MAX)
+    }
+
+    /// One hit is enough: without the entry, the statement would have run for that reader.
+    fn worth_refreshing(&self) -> bool {
+        self.hits() > 0
     }
 }

@@ -7,141 +7,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use freshet_model::{Nanos, Reason};
-
-/// Settings that can change a result (`docs/PROTOCOL.md`, section 9). One that a version lacks reads as NULL.
-const SETTINGS: &[&str] = &[
-    "search_path",
-    "TimeZone",
-    "DateStyle",
-    "IntervalStyle",
-    "client_encoding",
-    "extra_float_digits",
-    "bytea_output",
-    "xmlbinary",
-    "xmloption",
-    "lc_monetary",
-    "lc_numeric",
-    "lc_time",
-    "row_security",
-    "array_nulls",
-    "transform_null_equals",
-    "standard_conforming_strings",
-    "backslash_quote",
-    "default_text_search_config",
-    "gin_fuzzy_search_limit",
-    "quote_all_identifiers",
-    "timezone_abbreviations",
-    "client_min_messages",
-];
-
-/// Positions in the answer of [`question`] before the settings.
-const FIXED_COLUMNS: usize = 11;
-
-/// When this server process last read its configuration file: settings may have changed with it, unseen.
-pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::pg_catalog.text";
-
-/// [`crate::ServerIdentity::system_id`]
-pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
-/// [`crate::ServerIdentity::postmaster_start`]
-pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
-
-/// Whether anything is in the session's temporary schema. The schema itself stays once it was made. What the server
-/// drops at the session's end it finds by these dependencies, too; 2615 is `pg_namespace`.
-const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 AND EXISTS (\
-     SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
-     AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))::pg_catalog.text";
-
-/// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
-pub(crate) fn question(with_system_id: bool) -> String {
-    use std::fmt::Write as _;
-    let system_id = if with_system_id { SYSTEM_ID } else { "NULL" };
-    let mut sql = format!(
-        "SELECT {system_id}, {POSTMASTER_START}, \
-         pg_catalog.current_database()::pg_catalog.text, session_user::pg_catalog.text, current_user::pg_catalog.text, \
-         pg_catalog.current_schemas(true)::pg_catalog.text, {TEMPORARY_OBJECTS}, \
-         pg_catalog.current_setting('transaction_isolation'), \
-         pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid \
-         OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \
-         pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid, {CONFIGURATION}, \
-         extract(epoch from coalesce(pg_catalog.current_setting('idle_session_timeout', true), '0')\
-         ::pg_catalog.interval)::pg_catalog.text"
-    );
-    for setting in SETTINGS {
-        let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
-    }
-    sql
-}
-
-/// The answer to [`question`].
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) system_id: Option<String>,
-    pub(crate) postmaster_start: String,
-    /// [`CONFIGURATION`]
-    pub(crate) configuration: String,
-    pub(crate) database: String,
-    pub(crate) session_user: String,
-    /// `idle_session_timeout`, unless it is off.
-    pub(crate) idle_max: Option<Nanos>,
-    /// Why its sessions bypass, if they do.
-    obstacle: Option<Reason>,
-    utf8: bool,
-    schemas: Vec<Arc<str>>,
-    /// Everything that goes into the key.
-    key: Vec<Option<String>>,
-}
-
-impl Answer {
-    pub(crate) fn has_temporary_objects(&self) -> bool {
-        self.obstacle == Some(Reason::TemporaryTables)
-    }
-
-    /// Reads the row; None if it has not the shape that was asked for.
-    pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
-        let column =
-            |at: usize| row.get(at).copied().flatten().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        if row.len() != FIXED_COLUMNS + SETTINGS.len() {
-            return None;
-        }
-        let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
-        let mut schemas = parse_name_array(&column(5)?)?;
-        // An empty one changes nothing, and each session has its own.
-        schemas.retain(|schema| !schema.starts_with("pg_temp_"));
-        // The user, the search path in force and all settings, but not what changes from moment to moment.
-        let mut key = vec![column(2), column(3), column(4), Some(format!("{schemas:?}")), Some(column(8)?)];
-        key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
-        let obstacle = if column(6)? != "false" {
-            Some(Reason::TemporaryTables)
-        } else if column(7)? == "serializable" {
-            Some(Reason::Serializable)
-        } else if setting("standard_conforming_strings")? != "on" || hears_logs(&setting("client_min_messages")?) {
-            Some(Reason::SettingsUnknown)
-        } else {
-            None
-        };
-        key.push(obstacle.as_ref().map(|reason| reason.label().to_owned()));
-        Some(Self {
-            system_id: column(0),
-            postmaster_start: column(1)?,
-            configuration: column(9)?,
-            database: column(2)?,
-            session_user: column(3)?,
-            idle_max: column(10)?.parse().ok().map(nanos).filter(|nanos| *nanos > 0),
-            obstacle,
-            utf8: setting("client_encoding")? == "UTF8",
-            schemas,
-            key,
-        })
-    }
-}
+use freshet_model::Reason;
 
 /// A session's context, shared by all sessions that agree in it.
 #[derive(Debug)]
 pub(crate) struct Context {
     /// Its number: never used for another context.
     pub(crate) id: u32,
-    /// `current_schemas(true)`.
+    /// Where unqualified names are looked up, in this order: PostgreSQL's `current_schemas(true)`; the database.
     pub(crate) schemas: Vec<Arc<str>>,
     /// The client's encoding is UTF-8.
     pub(crate) utf8: bool,
@@ -149,18 +22,32 @@ pub(crate) struct Context {
     pub(crate) obstacle: Option<Reason>,
 }
 
+/// What a session says of its context.
+#[derive(Debug)]
+pub(crate) struct Described {
+    pub(crate) key: ContextKey,
+    pub(crate) schemas: Vec<Arc<str>>,
+    pub(crate) utf8: bool,
+    pub(crate) obstacle: Option<Reason>,
+}
+
 /// All contexts seen.
 #[derive(Debug, Default)]
 pub(crate) struct Contexts {
-    known: Mutex<HashMap<Vec<Option<String>>, Arc<Context>>>,
+    known: Mutex<HashMap<Arc<ContextKey>, Arc<Context>>>,
+    /// By number.
+    all: Mutex<Vec<(Arc<Context>, Arc<ContextKey>)>>,
 }
+
+/// What contexts are told apart by: database, users, schemas, their ids, settings, obstacle.
+pub(crate) type ContextKey = Vec<Option<String>>;
 
 /// Distinct contexts; sessions beyond it bypass.
 const CONTEXTS_MAX: usize = 65_536;
 
 impl Contexts {
-    /// The context of an answer; an error if there are too many.
-    pub(crate) fn intern(&self, answer: Answer) -> Result<Arc<Context>, Reason> {
+    /// The context so described; an error if there are too many.
+    pub(crate) fn intern(&self, answer: Described) -> Result<Arc<Context>, Reason> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(context) = known.get(&answer.key) {
             return Ok(context.clone());
@@ -168,69 +55,14 @@ impl Contexts {
         let id = u32::try_from(known.len()).ok().filter(|_| known.len() < CONTEXTS_MAX);
         let id = id.ok_or(Reason::SettingsUnknown)?;
         let context = Arc::new(Context { id, schemas: answer.schemas, utf8: answer.utf8, obstacle: answer.obstacle });
-        known.insert(answer.key, context.clone());
+        let key = Arc::new(answer.key);
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).push((context.clone(), key.clone()));
+        known.insert(key, context.clone());
         Ok(context)
     }
-}
 
-#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a time-out of at most some weeks")]
-fn nanos(seconds: f64) -> Nanos {
-    (seconds * 1e9) as Nanos
-}
-
-/// Whether the client is sent what the server says of its own work: no answer from memory says it.
-fn hears_logs(client_min_messages: &str) -> bool {
-    client_min_messages.starts_with("debug") || client_min_messages == "log"
-}
-
-/// Reads the text form of a `name[]`: `{a,"b c","d\"e"}`.
-fn parse_name_array(text: &str) -> Option<Vec<Arc<str>>> {
-    let inner = text.strip_prefix('{')?.strip_suffix('}')?;
-    let mut names = Vec::new();
-    let mut chars = inner.chars().peekable();
-    while chars.peek().is_some() {
-        let mut name = String::new();
-        if chars.next_if_eq(&'"').is_some() {
-            loop {
-                match chars.next()? {
-                    '"' => break,
-                    '\\' => name.push(chars.next()?),
-                    other => name.push(other),
-                }
-            }
-        } else {
-            while let Some(other) = chars.next_if(|c| *c != ',') {
-                name.push(other);
-            }
-        }
-        names.push(name.into());
-        match chars.next() {
-            None | Some(',') => {}
-            Some(_) => return None,
-        }
-    }
-    Some(names)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn schema_lists_are_read() {
-        let parse = |text| parse_name_array(text).map(|names| names.join("|"));
-        assert_eq!(parse("{pg_catalog,public}").as_deref(), Some("pg_catalog|public"));
-        assert_eq!(parse(r#"{"a,b","c\"d",e}"#).as_deref(), Some("a,b|c\"d|e"));
-        assert_eq!(parse("{}").as_deref(), Some(""));
-        assert_eq!(parse("{\"a}"), None);
-        assert_eq!(parse("a"), None);
-    }
-
-    #[test]
-    fn the_question_names_each_setting_once() {
-        let sql = question(true);
-        for setting in SETTINGS {
-            assert_eq!(sql.matches(&format!("'{setting}'")).count(), 1, "{setting}");
-        }
+    /// The context of this number, and what makes it.
+    pub(crate) fn get(&self, id: u32) -> Option<(Arc<Context>, Arc<ContextKey>)> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).get(id as usize).cloned()
     }
 }

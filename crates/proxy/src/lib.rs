@@ -8,18 +8,31 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 mod admin;
+mod admission;
+mod attempts;
 mod body;
 mod context;
+mod half_open;
+mod lineages;
 mod listener;
-mod login;
 mod metrics;
+pub mod mysql;
+mod peer;
+pub mod pg;
+mod refreshes;
 mod registry;
-pub mod service;
-mod session;
 mod shared;
+mod switches;
+mod verify;
+mod waits;
 
+pub use admission::Keep;
 pub use body::Body;
-pub use listener::{ListenAddress, ListenError, Listener};
-pub use login::{AccessError, AccessSettings, Method, UsersError};
+pub use lineages::Lineages;
+pub use listener::{Family, ListenAddress, ListenError, Listener};
 pub use metrics::{Metrics, PassedCount};
-pub use shared::{Clock, ServerIdentity, Settings, Shared};
+pub use pg::login::{AccessError, AccessSettings, Method, UsersError};
+pub use shared::{Clock, Faults, ServerIdentity, Settings, Shared};
+pub use switches::Switches;
+pub use verify::Verifier;
+pub use waits::Waits;

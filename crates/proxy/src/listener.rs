@@ -16,8 +16,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use crate::login::Incoming;
-use crate::session;
+use crate::mysql::{self, MySql};
+use crate::pg::Pg;
+use crate::pg::login::Incoming;
 use crate::shared::Shared;
 
 /// Connections dealt out and not yet taken up, per worker.
@@ -41,6 +42,32 @@ pub enum ListenAddress {
     Tcp(SocketAddr),
     /// The path of a Unix socket.
     Unix(PathBuf),
+}
+
+/// Whose sessions are served.
+#[derive(Clone, Debug)]
+pub enum Family {
+    /// PostgreSQL's.
+    Postgres(Arc<Pg>),
+    /// MySQL's or MariaDB's.
+    MySql(Arc<MySql>),
+}
+
+impl Family {
+    /// What any upstream's sessions share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        match self {
+            Self::Postgres(pg) => pg,
+            Self::MySql(mysql) => mysql,
+        }
+    }
+
+    async fn serve(self, socket: Incoming, worker: usize) {
+        match self {
+            Self::Postgres(pg) => crate::pg::session::serve(socket, pg, worker).await,
+            Self::MySql(mysql) => mysql::session::serve(socket, mysql, worker).await,
+        }
+    }
 }
 
 /// Bound addresses and the workers behind them.
@@ -70,7 +97,7 @@ struct Worker {
 
 impl Listener {
     /// Binds the addresses and starts the workers.
-    pub async fn bind(addresses: &[ListenAddress], workers: usize, shared: Arc<Shared>) -> Result<Self, ListenError> {
+    pub async fn bind(addresses: &[ListenAddress], workers: usize, family: &Family) -> Result<Self, ListenError> {
         let mut sockets = Vec::new();
         for address in addresses {
             sockets.push(match address {
@@ -85,8 +112,8 @@ impl Listener {
                 }
             });
         }
-        let workers = (0..workers.max(1)).map(|at| Worker::start(at, &shared)).collect::<Result<_, _>>();
-        let dealer = Dealer { workers: workers.map_err(ListenError::Worker)?, shared };
+        let workers = (0..workers.max(1)).map(|at| Worker::start(at, family)).collect::<Result<_, _>>();
+        let dealer = Dealer { workers: workers.map_err(ListenError::Worker)?, shared: family.shared().clone() };
         Ok(Self { sockets, dealer })
     }
 
@@ -99,14 +126,18 @@ impl Listener {
         self.sockets.iter().map(address).collect()
     }
 
-    /// Accepts for ever, in tasks of the current runtime.
+    /// Accepts until the drain begins, in tasks of the current runtime.
     pub fn run(self) {
         let dealer = Arc::new(self.dealer);
         for socket in self.sockets {
             let dealer = dealer.clone();
             tokio::spawn(async move {
                 loop {
-                    match socket.accept().await {
+                    let accepted = tokio::select! {
+                        accepted = socket.accept() => accepted,
+                        () = dealer.shared.switches.drained() => return,
+                    };
+                    match accepted {
                         Ok(incoming) => dealer.deal(incoming),
                         Err(error) => {
                             // Out of descriptors, most likely: others may end meanwhile.
@@ -186,21 +217,23 @@ impl Dealer {
 }
 
 impl Worker {
-    fn start(at: usize, shared: &Arc<Shared>) -> io::Result<Self> {
+    fn start(at: usize, family: &Family) -> io::Result<Self> {
         let (queue, mut incoming) = mpsc::channel::<Incoming>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
-        let (shared, worker_load) = (shared.clone(), load.clone());
+        let (family, worker_load) = (family.clone(), load.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name(format!("worker-{at}")).spawn(move || {
             let tasks = LocalSet::new();
             tasks.block_on(&runtime, async move {
                 while let Some(socket) = incoming.recv().await {
-                    let (shared, load) = (shared.clone(), worker_load.clone());
+                    let (family, load) = (family.clone(), worker_load.clone());
                     tokio::task::spawn_local(async move {
-                        session::serve(socket, shared, at).await;
+                        family.serve(socket, at).await;
                         load.fetch_sub(1, Relaxed);
                     });
                 }
+                // Nothing is accepted any more; the sessions go on.
+                std::future::pending::<()>().await;
             });
         })?;
         Ok(Self { queue, load })

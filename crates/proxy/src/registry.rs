@@ -7,14 +7,15 @@
 //! Both maps are bounded in bytes. A text that was dropped gets a new number when it comes again, so entries under the old
 //! number are not found any more and age out.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use freshet_model::{Catalog, CatalogVersion, Reason};
+use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason};
 use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use crate::admission::Worth;
 use crate::context::Context;
 
 /// Bytes that a text or a shape takes besides its text.
@@ -41,8 +42,26 @@ pub(crate) struct ShapeFigures {
     pub(crate) fill_nanos: AtomicU64,
     /// Entries now.
     pub(crate) entries: AtomicU64,
+    /// Lineages in a row that told less than was asked for, and those that were not read for that.
+    pub(crate) coarse: AtomicU32,
+    /// Whether its results are worth keeping.
+    pub(crate) worth: Worth,
     /// The last reason for passing.
     pub(crate) reason: Mutex<Option<Reason>>,
+}
+
+impl ShapeFigures {
+    /// An answer of the database is to be kept.
+    pub(crate) fn fill_begins(&self) {
+        self.fills.fetch_add(1, Relaxed);
+        self.worth.fill();
+    }
+
+    /// The database took so long for it.
+    pub(crate) fn fill_took(&self, nanos: Nanos) {
+        self.fill_nanos.fetch_add(nanos, Relaxed);
+        self.worth.answered(nanos);
+    }
 }
 
 /// A statement without its literals.
@@ -52,6 +71,8 @@ pub(crate) struct Shape {
     pub(crate) text: Box<str>,
     pub(crate) template: Template,
     pub(crate) figures: ShapeFigures,
+    /// An answer of it was found wrong.
+    disabled: AtomicBool,
     resolutions: Mutex<Vec<Resolution>>,
 }
 
@@ -72,14 +93,24 @@ pub(crate) struct Verdict {
 }
 
 impl Shape {
-    fn new(lexed: &Lexed) -> Self {
+    fn new(dialect: Dialect, lexed: &Lexed) -> Self {
         Self {
             fingerprint: lexed.fingerprint,
-            template: Template::parse(&lexed.shape),
+            template: Template::parse(dialect, &lexed.shape),
             text: lexed.shape.as_str().into(),
             figures: ShapeFigures::default(),
+            disabled: AtomicBool::new(false),
             resolutions: Mutex::default(),
         }
+    }
+
+    /// It is not cached any more.
+    pub(crate) fn disable(&self) {
+        self.disabled.store(true, Relaxed);
+    }
+
+    pub(crate) fn is_disabled(&self) -> bool {
+        self.disabled.load(Relaxed)
     }
 
     /// Bytes it takes, about.
@@ -119,6 +150,8 @@ impl Shape {
 pub(crate) struct Statement {
     /// Its number: never used for another text or other declared types.
     pub(crate) id: u64,
+    /// The text, and behind a zero byte the declared types if there are any.
+    key: Arc<[u8]>,
     pub(crate) shape: Arc<Shape>,
     pub(crate) literals: Vec<Literal>,
     pub(crate) own_params: u16,
@@ -132,10 +165,17 @@ pub(crate) struct Statement {
     pub(crate) admin: Option<Result<Admin, String>>,
 }
 
+impl Statement {
+    pub(crate) fn text(&self) -> &[u8] {
+        self.key.split(|byte| *byte == 0).next().unwrap_or_default()
+    }
+}
+
 /// All statements.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    texts: Cache<Box<[u8]>, Arc<Statement>, ByBytes>,
+    dialect: Dialect,
+    texts: Cache<Arc<[u8]>, Arc<Statement>, ByBytes>,
     shapes: Cache<Box<str>, Arc<Shape>, ByBytes>,
     next_id: AtomicU64,
 }
@@ -143,8 +183,8 @@ pub(crate) struct Registry {
 #[derive(Clone, Debug)]
 struct ByBytes;
 
-impl Weighter<Box<[u8]>, Arc<Statement>> for ByBytes {
-    fn weight(&self, key: &Box<[u8]>, statement: &Arc<Statement>) -> u64 {
+impl Weighter<Arc<[u8]>, Arc<Statement>> for ByBytes {
+    fn weight(&self, key: &Arc<[u8]>, statement: &Arc<Statement>) -> u64 {
         (key.len() + statement.bytes) as u64
     }
 }
@@ -157,10 +197,11 @@ impl Weighter<Box<str>, Arc<Shape>> for ByBytes {
 
 impl Registry {
     /// With an eighth of the cache's memory each for texts and shapes, within limits.
-    pub(crate) fn new(memory_bytes: u64) -> Self {
+    pub(crate) fn new(memory_bytes: u64, dialect: Dialect) -> Self {
         let bytes = (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end());
         let items = usize::try_from(bytes).unwrap_or(usize::MAX) / (4 * OVERHEAD_BYTES);
         Self {
+            dialect,
             texts: Cache::with_weighter(items, bytes, ByBytes),
             shapes: Cache::with_weighter(items, bytes, ByBytes),
             next_id: AtomicU64::new(1),
@@ -187,22 +228,24 @@ impl Registry {
             return Ok(found);
         }
         let text = std::str::from_utf8(text).map_err(|_| Reason::NotParsed)?;
-        let lexed = freshet_sql::lex(text);
+        let lexed = freshet_sql::lex(self.dialect, text);
         let (shape, new) = self.shape(&lexed);
         // A text keeps its shape alive, so the first text of a shape is charged for it.
         let shape_bytes = if new { shape.bytes() } else { 0 };
         let literal_bytes: usize = lexed.literals.iter().map(|literal| LITERAL_BYTES + literal.text.len()).sum();
+        let key: Arc<[u8]> = key.into();
         let statement = Arc::new(Statement {
+            key: key.clone(),
             id: self.next_id.fetch_add(1, Relaxed),
             shape,
             bytes: OVERHEAD_BYTES + types.len() + literal_bytes + shape_bytes,
-            admin: freshet_sql::admin(text),
+            admin: freshet_sql::admin(self.dialect, text),
             own_params: lexed.own_params,
             literals: lexed.literals,
             types: types.into(),
             ascii: text.is_ascii(),
         });
-        self.texts.insert(key.into(), statement.clone());
+        self.texts.insert(key, statement.clone());
         Ok(statement)
     }
 
@@ -211,7 +254,7 @@ impl Registry {
         if let Some(found) = self.shapes.get(lexed.shape.as_str()) {
             return (found, false);
         }
-        let shape = Arc::new(Shape::new(lexed));
+        let shape = Arc::new(Shape::new(self.dialect, lexed));
         self.shapes.insert(shape.text.clone(), shape.clone());
         (shape, true)
     }

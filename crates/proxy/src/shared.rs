@@ -2,23 +2,27 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use freshet_cache::Cache;
-use freshet_model::{Catalog, CatalogVersion, Nanos, TableId};
-use freshet_net::Upstream;
+use freshet_cache::{Cache, Entry};
+use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use tokio::sync::Notify;
 
+use crate::admission::{Keep, Misses};
 use crate::body::Body;
 use crate::context::Contexts;
-use crate::login::{Access, AccessError, AccessSettings};
+use crate::lineages::Lineages;
 use crate::metrics::Metrics;
-use crate::registry::Registry;
+use crate::refreshes::Refreshes;
+use crate::registry::{Registry, Shape};
+use crate::switches::Switches;
+use crate::verify::Verifier;
+use crate::waits::Waits;
 
 /// The process's monotonic clock.
 #[derive(Clone, Copy, Debug)]
@@ -53,16 +57,38 @@ pub struct ServerIdentity {
 /// What the operator chose.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The upstream, and the account of the service connections.
-    pub upstream: Arc<Upstream>,
-    /// Who is let in.
-    pub access: AccessSettings,
-    /// Name of the publication that Freshet adds tables to.
-    pub publication: String,
+    /// The upstream for people: hosts and database, without user and password.
+    pub upstream: String,
+    /// What the upstream speaks.
+    pub dialect: Dialect,
     /// Users who may see other users' statements.
     pub admin_users: Vec<String>,
-    /// Test switch: tables count as covered as soon as they are published.
+    /// How long the acknowledgement of a write waits for the change stream to deliver it.
+    pub hold_max: Nanos,
+    /// The share of the time that refreshing may take; 0: none is refreshed.
+    pub refresh_share: f64,
+    /// The share of hits that is asked of the database too, between 0 and 1.
+    pub verify: f64,
+    /// Which answers are kept.
+    pub keep: Keep,
+    /// Test switches.
+    pub faults: Faults,
+}
+
+/// Switches that each turn one rule of the protocol off: see [`freshet_cache::Faults`] for those of the cache.
+#[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one per rule, independent of each other")]
+pub struct Faults {
+    /// Tables count as covered as soon as they are published.
     pub skip_coverage_barrier: bool,
+    /// Writes are acknowledged at once.
+    pub skip_hold: bool,
+    /// Transactions read from memory what they have written themselves.
+    pub hits_after_write: bool,
+    /// The flush position is taken for the end of the log.
+    pub flushed_end: bool,
+    /// The last proof counts for what a transaction reads, whose snapshot may be older than that.
+    pub proves_in_blocks: bool,
 }
 
 /// Everything shared.
@@ -76,9 +102,17 @@ pub struct Shared {
     pub clock: Clock,
     /// Counters.
     pub metrics: Metrics,
-    pub(crate) access: Access,
-    /// The server's major version as the last service connection saw it; 0: not seen.
-    server_version: AtomicU32,
+    /// Hits that are compared with the database.
+    pub verifier: Verifier,
+    /// Sessions that wait for the stream.
+    pub waits: Arc<Waits>,
+    /// What may be switched at run time.
+    pub switches: Switches,
+    /// What is to be read again.
+    pub refreshes: Refreshes,
+    /// What waits for its lineage.
+    pub lineages: Lineages,
+    pub(crate) misses: Misses,
     pub(crate) registry: Registry,
     pub(crate) contexts: Contexts,
     pub(crate) catalog: ArcSwap<Catalog>,
@@ -86,7 +120,6 @@ pub struct Shared {
     catalog_version: AtomicU64,
     /// Which server sends the change stream; None without one.
     identity: ArcSwapOption<ServerIdentity>,
-    wal_segment_bytes: AtomicU64,
     /// When something was last logged by [`Self::warn_rarely`].
     warned_at: AtomicU64,
     /// Why there is no stream, for people.
@@ -101,34 +134,31 @@ pub struct Shared {
     sessions_wait: AtomicBool,
     /// Rung when commits wait for proof.
     pub(crate) proof_wanted: Notify,
-    /// Rung when tables are to be covered.
-    pub(crate) coverage_wanted: Notify,
-    wanted: Mutex<HashSet<TableId>>,
-    /// Covered tables, with the version of the publication's row for each.
-    published: Mutex<HashMap<TableId, String>>,
+    /// Rung when the catalogue is to be read before its time.
+    pub(crate) catalog_wanted: Notify,
     /// Tables that the server refused to publish, and its words.
     refused: Mutex<HashMap<TableId, String>>,
 }
 
-/// Tables that may wait for coverage at once.
-const WANTED_MAX: usize = 10_000;
-
 impl Shared {
-    /// For one upstream. Reads the files that the settings name.
-    pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Result<Self, AccessError> {
-        Ok(Self {
-            access: Access::new(&settings.access, &settings.upstream)?,
-            server_version: AtomicU32::new(0),
+    /// For one upstream.
+    pub fn new(settings: Settings, cache: Arc<Cache<Body>>, clock: Clock, workers: usize) -> Self {
+        Self {
+            refreshes: Refreshes::new(settings.refresh_share > 0.0),
+            verifier: Verifier::new(settings.verify, settings.dialect),
+            misses: Misses::new(cache.limits().memory_bytes),
+            registry: Registry::new(cache.limits().memory_bytes, settings.dialect),
             settings,
             clock,
             metrics: Metrics::new(workers),
-            registry: Registry::new(cache.limits().memory_bytes),
+            waits: Arc::default(),
+            switches: Switches::default(),
+            lineages: Lineages::default(),
             contexts: Contexts::default(),
             cache,
             catalog: ArcSwap::from_pointee(Catalog::default()),
             catalog_version: AtomicU64::new(0),
             identity: ArcSwapOption::empty(),
-            wal_segment_bytes: AtomicU64::new(16 << 20),
             warned_at: AtomicU64::new(0),
             stream_trouble: Mutex::default(),
             keepalive: Notify::new(),
@@ -136,42 +166,37 @@ impl Shared {
             reading_wanted: Notify::new(),
             sessions_wait: AtomicBool::new(false),
             proof_wanted: Notify::new(),
-            coverage_wanted: Notify::new(),
-            wanted: Mutex::default(),
-            published: Mutex::default(),
+            catalog_wanted: Notify::new(),
             refused: Mutex::default(),
-        })
-    }
-
-    /// Reads certificates and users again. What cannot be used is returned, and stays as it was.
-    pub fn reload_access(&self) -> Vec<AccessError> {
-        self.access.reload()
-    }
-
-    /// A service connection leads to a server of this major version.
-    pub(crate) fn saw_server_version(&self, major: u32) {
-        self.server_version.store(major, Relaxed);
-    }
-
-    pub(crate) fn server_version(&self) -> u32 {
-        self.server_version.load(Relaxed)
+        }
     }
 
     /// The stream stands and comes from this server.
     ///
     /// Called before the cache begins the new epoch, so that a fill of that epoch finds the new identity.
-    pub fn stream_connected(&self, identity: ServerIdentity, wal_segment_bytes: u64) {
-        self.wal_segment_bytes.store(wal_segment_bytes, Relaxed);
+    pub fn stream_connected(&self, identity: ServerIdentity) {
         self.identity.store(Some(Arc::new(identity)));
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.waits.interrupt();
         self.reading_wanted.notify_one();
-        self.coverage_wanted.notify_one();
     }
 
     /// There is no stream, for this reason.
     pub fn stream_lost(&self, why: &str) {
         self.identity.store(None);
+        self.waits.interrupt();
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
+    }
+
+    /// Whether the answer to a miss of this key is to be kept.
+    pub(crate) fn admits(&self, shape: &Shape, key: &[u8]) -> Result<(), Reason> {
+        let admits = self.settings.keep == Keep::Always || shape.figures.worth.admits(self.misses.note(key));
+        if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
+    }
+
+    /// What the database's answer is to be compared with: see [`crate::verify`].
+    pub(crate) fn expected(&self, key: &[u8]) -> Option<Arc<Entry<Body>>> {
+        (self.settings.verify > 0.0).then(|| self.cache.peek(key)).flatten()
     }
 
     /// A commit was delivered that waits for proof.
@@ -190,14 +215,22 @@ impl Shared {
     }
 
     /// A catalogue was loaded. Sessions ask for their context again.
-    pub(crate) fn use_catalog(&self, catalog: Catalog) {
+    pub(crate) fn use_catalog(&self, catalog: impl Into<Arc<Catalog>>) {
+        let catalog = catalog.into();
         let version = catalog.version.0;
-        self.catalog.store(Arc::new(catalog));
+        self.catalog.store(catalog);
         self.catalog_version.store(version, SeqCst);
     }
 
-    pub(crate) fn wal_segment_bytes(&self) -> u64 {
-        self.wal_segment_bytes.load(Relaxed)
+    /// The relations of these names, in any schema.
+    pub fn namesakes(&self, names: &HashSet<Arc<str>>) -> Vec<TableId> {
+        let catalog = self.catalog.load();
+        catalog.tables().filter(|table| names.contains(&table.name)).map(|table| table.id).collect()
+    }
+
+    /// The catalogue in use is out of date: it is read again at once.
+    pub fn want_catalog(&self) {
+        self.catalog_wanted.notify_one();
     }
 
     /// Logs what clients may cause as often as they like, once a second at most.
@@ -237,64 +270,6 @@ impl Shared {
     /// Ends when a reading is wanted before its time.
     pub(crate) async fn reading_wanted(&self) {
         self.reading_wanted.notified().await;
-    }
-
-    /// Asks for tables to be covered.
-    pub(crate) fn want(&self, tables: &[TableId]) {
-        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = wanted.len();
-        for table in tables {
-            if wanted.len() < WANTED_MAX {
-                wanted.insert(*table);
-            }
-        }
-        if wanted.len() > before {
-            self.coverage_wanted.notify_one();
-        }
-    }
-
-    /// The tables asked for so far.
-    pub(crate) fn wanted(&self) -> Vec<TableId> {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
-    }
-
-    /// A table is not asked for any more (it cannot be covered, or is gone).
-    pub(crate) fn unwant(&self, table: TableId) {
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
-    }
-
-    /// The publication's name as an SQL literal.
-    pub(crate) fn publication_literal(&self) -> String {
-        format!("'{}'", self.settings.publication.replace('\'', "''"))
-    }
-
-    fn published(&self) -> MutexGuard<'_, HashMap<TableId, String>> {
-        self.published.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// These tables are covered under these versions of the publication's rows.
-    pub(crate) fn note_published(&self, tables: impl Iterator<Item = (TableId, String)>) {
-        self.published().extend(tables);
-    }
-
-    pub(crate) fn is_published(&self, table: TableId) -> bool {
-        self.published().contains_key(&table)
-    }
-
-    pub(crate) fn forget_published(&self, tables: &[TableId]) {
-        self.published().retain(|table, _| !tables.contains(table));
-    }
-
-    /// The tables that were covered and are not in the publication as they were; they are forgotten.
-    pub(crate) fn lost_publications(&self, now: &HashMap<TableId, String>) -> Vec<TableId> {
-        let mut published = self.published();
-        let lost: Vec<TableId> = published
-            .iter()
-            .filter(|(table, version)| now.get(table) != Some(version))
-            .map(|(table, _)| *table)
-            .collect();
-        published.retain(|table, _| !lost.contains(table));
-        lost
     }
 
     /// The server refused to publish the table.

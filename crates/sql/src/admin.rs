@@ -1,9 +1,13 @@
 //! The statements Freshet answers itself.
 //!
 //! They come over the client's ordinary connection, so every statement is looked at: texts that start with neither
-//! SHOW nor EXPLAIN must be told apart within a few instructions.
+//! SHOW, EXPLAIN nor FRESHET must be told apart within a few instructions.
 
-use crate::scanner::{Kind, Scanner};
+use freshet_model::Dialect;
+
+use crate::mysql;
+use crate::scanner::{Kind, Token};
+use crate::tokens::Tokens;
 
 /// A statement for Freshet itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,23 +20,35 @@ pub enum Admin {
     ShowStatus,
     /// `EXPLAIN CACHE <query>`: the query's text.
     ExplainCache(String),
+    /// `FRESHET BYPASS ON` (true) and `FRESHET BYPASS OFF`
+    Bypass(bool),
+    /// MySQL and MariaDB: `SHOW STATUS LIKE 'Qcache%'`: the pattern, which matches such names only.
+    QueryCacheStatus(String),
+    /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'`: the pattern, which matches such names only.
+    QueryCacheVariables(String),
 }
 
 /// Recognises an admin statement. None: it is not one. Err: it starts like one but is malformed (text for the
 /// client).
-pub fn admin(text: &str) -> Option<Result<Admin, String>> {
+pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
     match text.trim_ascii_start().as_bytes().first()? {
-        // Only a comment or one of the two words can lead to an admin statement.
-        b's' | b'S' | b'e' | b'E' | b'-' | b'/' => {}
+        // Only a comment or one of the three words can lead to an admin statement.
+        b's' | b'S' | b'e' | b'E' | b'f' | b'F' | b'-' | b'/' | b'#' => {}
         _ => return None,
     }
-    let mut tokens = Scanner::new(text);
+    let mut tokens = Tokens::of(dialect, text);
     let mut word = || tokens.next().filter(|token| token.kind == Kind::Word).map_or("", |token| token.text);
     let is = |word: &str, wanted: &str| word.eq_ignore_ascii_case(wanted);
     let verb = word();
-    let (show, explain) = (is(verb, "show"), is(verb, "explain"));
-    if !show && !explain {
+    let (show, explain, freshet) = (is(verb, "show"), is(verb, "explain"), is(verb, "freshet"));
+    if !show && !explain && !freshet {
         return None;
+    }
+    if show
+        && dialect.is_mysql_family()
+        && let Some(question) = query_cache(text)
+    {
+        return Some(Ok(question));
     }
     let object = word();
     let (statement, usage) = match () {
@@ -44,13 +60,42 @@ pub fn admin(text: &str) -> Option<Result<Admin, String>> {
         () if show && is(object, "freshet") => {
             (is(word(), "status").then_some(Admin::ShowStatus), "SHOW FRESHET STATUS")
         }
+        () if freshet && is(object, "bypass") => {
+            let switch = word();
+            let on = is(switch, "on");
+            ((on || is(switch, "off")).then_some(Admin::Bypass(on)), "FRESHET BYPASS ON or FRESHET BYPASS OFF")
+        }
         () => return None,
     };
     let ended = tokens.all(|token| token.kind == Kind::Symbol(b';'));
     Some(statement.filter(|_| ended).ok_or_else(|| format!("syntax: {usage}")))
 }
 
-fn explained(tokens: &Scanner<'_>) -> Result<Admin, String> {
+/// The questions that monitoring built for the servers' own query cache asks: answered from here, since theirs is off or gone.
+/// Patterns that match anything else are the server's.
+fn query_cache(text: &str) -> Option<Admin> {
+    let tokens: Vec<Token<'_>> = Tokens::of(Dialect::MySql, text).collect();
+    let end = tokens.iter().rposition(|token| token.kind != Kind::Symbol(b';'))?;
+    let (pattern, words) = tokens.get(1..=end)?.split_last()?;
+    let words: Vec<String> = words.iter().map(|token| token.text.to_ascii_lowercase()).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if matches!(words.first(), Some(&("global" | "session" | "local"))) {
+        words.remove(0);
+    }
+    let pattern = match pattern.kind {
+        Kind::Text => String::from_utf8(mysql::scanner::unescaped(pattern.text)).ok()?,
+        _ => return None,
+    };
+    // `_` stands for any character, escaped or not: names of the server that differ there do not exist.
+    let starts = |prefix: &str| pattern.replace('\\', "").to_ascii_lowercase().starts_with(prefix);
+    match words.as_slice() {
+        ["status", "like"] if starts("qcache") => Some(Admin::QueryCacheStatus(pattern)),
+        ["variables", "like"] if starts("query_cache") => Some(Admin::QueryCacheVariables(pattern)),
+        _ => None,
+    }
+}
+
+fn explained(tokens: &Tokens<'_>) -> Result<Admin, String> {
     let query = tokens.rest().trim_ascii().trim_end_matches(|c: char| c == ';' || c.is_ascii_whitespace());
     if query.is_empty() {
         Err("syntax: EXPLAIN CACHE <query>".to_owned())

@@ -1,6 +1,6 @@
 //! The walk over expressions: only constructs whose meaning is known here come through.
 
-use freshet_model::{Reason, ValueType};
+use freshet_model::{Column, Reason, ValueType};
 use sqlparser::ast::{
     AccessExpr, BinaryOperator, CastKind, CeilFloorKind, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Subscript, Value, WindowFrame, WindowFrameBound,
@@ -10,11 +10,12 @@ use sqlparser::ast::{
 use crate::block::{Meaning, parts};
 use crate::footprint::Usage;
 use crate::functions::{
-    FunctionClass, TypeClass, binary_operator, function_class, is_bare_function, is_comparison, is_system_column,
-    type_class, unary_operator,
+    FunctionClass, TypeClass, function_class, is_aggregate, is_bare_function, is_comparison, is_system_column,
+    type_class,
 };
+use crate::mysql;
 use crate::predicate::{column_name, parameter, unwrapped};
-use crate::survey::built_in_name;
+use crate::survey::{binary_symbol, built_in_name, class_of, unary_symbol};
 use crate::walk::{Outcome, Walk, absent};
 
 /// What an operand is compared with: a column of that type, by equality or otherwise.
@@ -47,7 +48,7 @@ impl Walk<'_> {
             | Expr::Collate { expr: inner, collation: _ } => self.expr(inner),
             Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
             Expr::UnaryOp { op, expr } => {
-                self.allowed(unary_operator(*op))?;
+                self.allowed(unary_symbol(self.dialect, *op))?;
                 self.expr(expr)
             }
             Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
@@ -68,7 +69,7 @@ impl Walk<'_> {
                 self.optional(escape_char.as_deref())
             }
             Expr::AnyOp { left, compare_op, right, is_some: _ } | Expr::AllOp { left, compare_op, right } => {
-                self.allowed(binary_operator(compare_op))?;
+                self.allowed(binary_symbol(self.dialect, compare_op))?;
                 self.expr(left)?;
                 self.expr(right)
             }
@@ -83,15 +84,54 @@ impl Walk<'_> {
                 }
                 self.optional(else_result.as_deref())
             }
-            Expr::Exists { subquery, negated: _ } | Expr::Subquery(subquery) => self.query(subquery),
+            Expr::Exists { subquery, negated: _ } | Expr::Subquery(subquery) => {
+                self.query(subquery)?;
+                self.note_told(subquery);
+                Ok(())
+            }
             Expr::Tuple(exprs) => self.exprs(exprs),
             Expr::GroupingSets(sets) | Expr::Cube(sets) | Expr::Rollup(sets) => {
                 sets.iter().try_for_each(|set| self.exprs(set))
             }
             Expr::Array(array) => self.exprs(&array.elem),
             Expr::Function(function) => self.function(function),
+            _ if self.is_mysql() => self.mysql_syntax(expr),
             _ => self.special_syntax(expr),
         }
+    }
+
+    /// An expression whose value is shown, sorted or grouped by as it is: a column there is not converted.
+    pub(crate) fn unconverted(&mut self, expr: &Expr) -> Outcome {
+        let (date_time, times) = (self.date_time, self.times);
+        self.expr(expr)?;
+        if self.is_mysql() && column_name(expr).is_some() {
+            (self.date_time, self.times) = (date_time, times);
+        }
+        Ok(())
+    }
+
+    /// MySQL: a column of that name is used in an expression. Whatever the name means, tables of this or an outer block have
+    /// it, or a sub-query whose own columns were noted.
+    pub(crate) fn note_dates(&mut self, name: &str) {
+        self.note_types(|column| column.name.eq_ignore_ascii_case(name));
+    }
+
+    /// The same for all columns of all tables.
+    pub(crate) fn note_all_dates(&mut self) {
+        self.note_types(|_| true);
+    }
+
+    fn note_types(&mut self, wanted: impl Fn(&Column) -> bool) {
+        if !self.is_mysql() {
+            return;
+        }
+        let references = self.blocks.iter().flat_map(|block| &block.references);
+        let tables = references.filter_map(|reference| reference.table.as_ref());
+        let types = || tables.clone().flat_map(|table| &table.columns).filter(|column| wanted(column));
+        let dates = types().any(|column| column.value_type.is_date());
+        let times = types().any(|column| column.value_type == ValueType::Time);
+        self.date_time |= dates;
+        self.times |= times;
     }
 
     fn membership(&mut self, expr: &Expr) -> Outcome {
@@ -105,7 +145,9 @@ impl Walk<'_> {
             Expr::InSubquery { expr, subquery, negated: _ } => {
                 ["=", "<>"].into_iter().try_for_each(|symbol| self.operator(symbol))?;
                 self.expr(expr)?;
-                self.query(subquery)
+                self.query(subquery)?;
+                self.note_told(subquery);
+                Ok(())
             }
             Expr::Between { expr, low, high, negated: _ } => {
                 ["<", "<=", ">", ">="].into_iter().try_for_each(|symbol| self.operator(symbol))?;
@@ -119,7 +161,7 @@ impl Walk<'_> {
     }
 
     /// Functions and casts with a syntax of their own.
-    fn special_syntax(&mut self, expr: &Expr) -> Outcome {
+    pub(crate) fn special_syntax(&mut self, expr: &Expr) -> Outcome {
         match expr {
             Expr::Cast { kind, expr, data_type, format } => {
                 absent(
@@ -217,6 +259,17 @@ impl Walk<'_> {
 
     fn column(&mut self, idents: &[Ident]) -> Outcome {
         let (_, qualifier, name) = parts(idents).ok_or(Reason::Construct("a name with a database"))?;
+        if qualifier.is_none() {
+            self.mentioned.bare(name, self.blocks.last().is_some_and(|block| block.names_own_column(idents)));
+        } else {
+            self.mentioned.name(name);
+        }
+        if self.is_mysql() {
+            self.note_dates(name);
+            let quoted = idents.iter().any(|ident| ident.quote_style.is_some());
+            let calls = qualifier.is_none() && !quoted && mysql::functions::is_bare(name);
+            return if calls { Err(Reason::Function(name.into())) } else { Ok(()) };
+        }
         absent(!is_system_column(name), "a system column")?;
         if qualifier.is_none() {
             let quoted = idents.iter().any(|ident| ident.quote_style.is_some());
@@ -226,7 +279,7 @@ impl Walk<'_> {
         let mut outwards = self.blocks.iter().rev().map(|block| block.meaning(idents));
         match outwards.find(|meaning| !matches!(meaning, Meaning::Elsewhere)) {
             Some(Meaning::Column(..)) => Ok(()),
-            Some(Meaning::Opaque) => self.user_function(name),
+            Some(Meaning::Opaque | Meaning::Shown(..)) => self.user_function(name),
             Some(Meaning::NoColumn) => Err(Reason::Construct("a name that is no column of its table")),
             Some(Meaning::Elsewhere) | None => Err(Reason::Construct("a qualified name that is not known")),
         }
@@ -238,7 +291,7 @@ impl Walk<'_> {
         let meaning = |block| match crate::block::Block::meaning(block, idents) {
             Meaning::Elsewhere => None,
             Meaning::Column(_, column) => Some(Some(column.value_type)),
-            Meaning::Opaque | Meaning::NoColumn => Some(None),
+            Meaning::Shown(..) | Meaning::Opaque | Meaning::NoColumn => Some(None),
         };
         if idents.len() == 1 {
             // An outer column of the name may be meant if an inner item of unknown columns has none.
@@ -248,7 +301,7 @@ impl Walk<'_> {
     }
 
     fn binary(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Outcome {
-        self.allowed(binary_operator(op))?;
+        self.allowed(binary_symbol(self.dialect, op))?;
         if is_comparison(op) {
             self.compared(left, right, *op == BinaryOperator::Eq)
         } else {
@@ -287,10 +340,10 @@ impl Walk<'_> {
         let expr = unwrapped(expr);
         match expr {
             Expr::Value(_) | Expr::AtTimeZone { .. } | Expr::Interval(_) | Expr::TypedString(_) => true,
-            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => self.column_type(expr) == Some(ValueType::DateTime),
+            Expr::Identifier(_) | Expr::CompoundIdentifier(_) => self.column_type(expr).is_some_and(ValueType::is_date),
             Expr::Cast { data_type, .. } => type_class(data_type) == Some(TypeClass::DateTime),
             Expr::BinaryOp { op, .. } => matches!(op, BinaryOperator::Plus | BinaryOperator::Minus),
-            Expr::Function(Function { name, args, .. }) => match (built_in_name(name), args) {
+            Expr::Function(Function { name, args, .. }) => match (built_in_name(self.dialect, name), args) {
                 (Some("coalesce" | "greatest" | "least" | "max" | "min"), FunctionArguments::List(list)) => {
                     list.args.iter().all(|arg| match arg {
                         FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => self.never_text(arg),
@@ -324,11 +377,12 @@ impl Walk<'_> {
 
     /// Whether a function may be called.
     pub(crate) fn function_name(&mut self, name: &ObjectName) -> Outcome {
-        let plain = built_in_name(name).map(|plain| (plain, function_class(plain)));
+        let plain = built_in_name(self.dialect, name).map(|plain| (plain, class_of(self.dialect, plain)));
         let Some((plain, FunctionClass::Cacheable { date_time })) = plain else {
             return Err(Reason::Function(name.to_string().into()));
         };
         self.date_time |= date_time;
+        self.times |= self.is_mysql() && mysql::functions::makes_time(plain);
         if name.0.len() == 1 { self.user_function(plain) } else { Ok(()) }
     }
 
@@ -338,7 +392,9 @@ impl Walk<'_> {
         absent(!uses_odbc_syntax && matches!(parameters, FunctionArguments::None), "a call of that form")?;
         absent(null_treatment.is_none(), "IGNORE NULLS")?;
         self.function_name(name)?;
-        let plain = built_in_name(name).unwrap_or_default();
+        let plain = built_in_name(self.dialect, name).unwrap_or_default();
+        self.folds.windows += usize::from(over.is_some());
+        self.folds.aggregates += usize::from(over.is_none() && (is_aggregate(plain) || !within_group.is_empty()));
         match args {
             // `name` without brackets is a keyword that calls.
             FunctionArguments::None => return Err(Reason::Function(plain.into())),
@@ -350,10 +406,17 @@ impl Walk<'_> {
                 if plain == "age" && list.args.len() != 2 {
                     return Err(Reason::Function("age".into()));
                 }
-                self.arguments(&list.args)?;
+                if plain == "unix_timestamp" && list.args.is_empty() {
+                    return Err(Reason::Function("unix_timestamp".into()));
+                }
+                let counts = [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)];
+                if plain != "count" || list.args != counts {
+                    self.arguments(&list.args)?;
+                }
                 for clause in &list.clauses {
                     match clause {
                         FunctionArgumentClause::OrderBy(exprs) => self.order_by_exprs(exprs)?,
+                        FunctionArgumentClause::Separator(_) if self.is_mysql() => {}
                         _ => return Err(Reason::Construct("a clause of a function call")),
                     }
                 }
@@ -371,7 +434,9 @@ impl Walk<'_> {
         for arg in args {
             match arg {
                 FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => self.expr(expr)?,
-                FunctionArg::Unnamed(FunctionArgExpr::Wildcard | FunctionArgExpr::QualifiedWildcard(_)) => {}
+                FunctionArg::Unnamed(FunctionArgExpr::Wildcard | FunctionArgExpr::QualifiedWildcard(_)) => {
+                    self.mentioned.all();
+                }
                 _ => return Err(Reason::Construct("a named argument")),
             }
         }
@@ -399,7 +464,7 @@ impl Usage {
     /// Notes one more use of a parameter.
     fn note(&mut self, compared: Compared) {
         self.count += 1;
-        let clear = |value_type| !matches!(value_type, ValueType::DateTime | ValueType::Other);
+        let clear = |value_type: ValueType| !value_type.is_date() && value_type != ValueType::Other;
         self.may_be_date |= !compared.is_some_and(|(value_type, _)| clear(value_type));
         let equal = compared.filter(|(_, equal)| *equal).map(|(value_type, _)| value_type);
         match (self.count, self.equal_to, equal) {

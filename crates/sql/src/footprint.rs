@@ -1,17 +1,20 @@
 //! What a statement depends on, before and after its parameters are known.
 //!
-//! A predicate becomes part of a tag only if the parameter's value has a normal form for which "the database says
-//! equal" implies "equal here", under the type that the server will give the parameter. Otherwise it is dropped:
-//! fewer predicates mean more rows, which is always sound.
+//! The tables and columns are the same for each execution; which rows matter is told by its parameters (`terms.rs`).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshet_model::{PointColumn, Reason, RowSet, Table, TableId, Tag, Value, ValueType};
+use freshet_model::{Columns, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType};
 
-use crate::functions::oid;
-use crate::predicate::Operand;
-use crate::{Literal, LiteralKind};
+use crate::lineage::Edge;
+use crate::predicate::{Atom, Operand, Predicate, Question};
+use crate::terms::{self, Params, Rows};
+use crate::top::Cut;
+use crate::{Lineage, Literal, LiteralKind, Top};
+
+/// The reason that MySQL's conversion of TIME gives.
+const TIME_AMONG_DATES: &str = "a TIME among dates, which the current date completes,";
 
 /// A parameter of one execution: the statement's own, then the literals of its text.
 #[derive(Clone, Copy, Debug)]
@@ -33,31 +36,72 @@ pub enum ParameterValue<'a> {
     Binary(&'a [u8]),
     /// From the statement's text.
     Literal(&'a Literal),
+    /// MySQL and MariaDB: an integer of the binary protocol.
+    Integer(i128),
+    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol.
+    Moment,
+    /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.
+    Time,
+    /// MySQL and MariaDB: anything else of the binary protocol: floats, LOBs sent in pieces, types that are not known.
+    Opaque,
+}
+
+/// What one execution depends on.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// The rows and columns.
+    pub tags: Vec<Tag>,
+    /// What is to be read to know the rows of tags that are told later.
+    pub lineage: Option<Lineage>,
+    /// What the last row of the answer tells of further rows.
+    pub top: Option<Top>,
 }
 
 /// What a cacheable statement depends on.
 #[derive(Clone, Debug)]
 pub struct Footprint {
-    /// The tables, sorted and distinct.
+    /// The tables whose rows matter, sorted and distinct: they must be covered.
     pub tables: Vec<TableId>,
-    references: Vec<TableReference>,
-    usages: BTreeMap<u16, Usage>,
+    /// Relations of which it matters what they are, distinct.
+    pub(crate) definitions: Vec<Arc<Table>>,
+    pub(crate) references: Vec<TableReference>,
+    /// Equalities between columns of references.
+    pub(crate) edges: Vec<Edge>,
+    pub(crate) cut: Option<Cut>,
+    pub(crate) usages: BTreeMap<u16, Usage>,
     /// Some literal could be read as a date or time.
     date_time: bool,
+    /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
+    times: bool,
+    pub(crate) dialect: Dialect,
 }
 
-/// A table reference and the equalities that bound its rows.
+/// A table reference and what bounds its rows.
 #[derive(Clone, Debug)]
 pub(crate) struct TableReference {
     pub(crate) table: Arc<Table>,
-    pub(crate) conjuncts: Vec<Conjunct>,
+    pub(crate) predicate: Predicate,
+    /// The columns that the statement mentions.
+    pub(crate) columns: Columns,
 }
 
-/// `column = constant`
-#[derive(Clone, Debug)]
-pub(crate) struct Conjunct {
-    pub(crate) column: PointColumn,
-    pub(crate) operand: Operand,
+/// What a statement reads.
+#[derive(Debug, Default)]
+pub(crate) struct Read {
+    pub(crate) references: Vec<TableReference>,
+    pub(crate) edges: Vec<Edge>,
+    /// Where its rows are sorted and cut.
+    pub(crate) cut: Option<Cut>,
+    /// See [`Footprint::definitions`].
+    pub(crate) definitions: Vec<Arc<Table>>,
+}
+
+/// Which of dates and times a statement handles.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Dates {
+    pub(crate) date_time: bool,
+    /// MySQL's TIME.
+    pub(crate) times: bool,
 }
 
 /// How a statement uses a parameter.
@@ -71,39 +115,103 @@ pub(crate) struct Usage {
 }
 
 impl Footprint {
-    pub(crate) fn new(
-        references: Vec<TableReference>,
-        usages: BTreeMap<u16, Usage>,
-        date_time: bool,
-    ) -> Result<Self, Reason> {
-        let mut tables: Vec<TableId> = references.iter().map(|reference| reference.table.id).collect();
-        tables.sort_unstable();
-        tables.dedup();
-        if tables.is_empty() {
-            return Err(Reason::NoTable);
+    pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u16, Usage>, dates: Dates) -> Self {
+        let Read { references, edges, cut, definitions } = read;
+        let Dates { date_time, times } = dates;
+        let tables = Vec::new();
+        let mut footprint = Self { tables, definitions, references, edges, cut, usages, date_time, times, dialect };
+        footprint.arrange();
+        footprint
+    }
+
+    /// Adds that any row matters of the tables that another statement reads. Its literals are its own matter.
+    pub(crate) fn add_any_row(&mut self, other: Self) {
+        let any = |TableReference { table, .. }| TableReference {
+            table,
+            predicate: Predicate::any_row(),
+            columns: Columns::All,
+        };
+        self.references.extend(other.references.into_iter().map(any));
+        self.definitions.extend(other.definitions);
+        if self.dialect.is_mysql_family() {
+            self.date_time |= other.date_time;
+            self.times |= other.times;
         }
-        Ok(Self { tables, references, usages, date_time })
+        self.arrange();
+    }
+
+    /// MySQL and MariaDB: a TIME that is compared with a date, or stands for one, is completed with the current date.
+    pub(crate) fn refuse_completed_times(&self) -> Result<(), Reason> {
+        let completed = self.times && self.date_time && self.dialect.is_mysql_family();
+        if completed { Err(Reason::Construct(TIME_AMONG_DATES)) } else { Ok(()) }
+    }
+
+    /// The same for parameters.
+    fn completes_times(&self, params: &[Parameter<'_>]) -> bool {
+        let is = |wanted: fn(&ParameterValue<'_>) -> bool| params.iter().any(|param| wanted(&param.value));
+        let times = self.times || is(|value| matches!(value, ParameterValue::Time));
+        let dates = self.date_time || is(|value| matches!(value, ParameterValue::Moment));
+        self.dialect.is_mysql_family() && times && dates
+    }
+
+    fn arrange(&mut self) {
+        self.tables = self.references.iter().map(|reference| reference.table.id).collect();
+        self.tables.sort_unstable();
+        self.tables.dedup();
+        self.definitions.sort_unstable_by_key(|relation| relation.id);
+        self.definitions.dedup_by_key(|relation| relation.id);
+    }
+
+    /// Whether it depends on no relation at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.definitions.is_empty()
     }
 
     /// The tags of one execution; `utf8`: the client's encoding is UTF-8.
-    pub fn bind(&self, params: &[Parameter<'_>], utf8: bool) -> Result<Vec<Tag>, Reason> {
-        if self.date_time && self.reads_clock(params) {
+    pub fn bind(&self, params: &[Parameter<'_>], utf8: bool) -> Result<Bound, Reason> {
+        if self.reads_clock(params) {
             return Err(Reason::ClockLiteral);
         }
-        let any: HashSet<TableId> = (self.references.iter())
-            .filter(|reference| self.point(reference, params, utf8).is_none())
-            .map(|reference| reference.table.id)
-            .collect();
-        let mut tags: Vec<Tag> = any.iter().map(|table| Tag { table: *table, rows: RowSet::Any }).collect();
-        tags.sort_unstable_by_key(|tag| tag.table);
-        for reference in self.references.iter().filter(|reference| !any.contains(&reference.table.id)) {
-            let Some(point) = self.point(reference, params, utf8) else { continue };
-            let tag = Tag { table: reference.table.id, rows: RowSet::Point(point) };
-            if !tags.contains(&tag) {
-                tags.push(tag);
+        if self.completes_times(params) {
+            return Err(Reason::Construct(TIME_AMONG_DATES));
+        }
+        let params = Params { values: params, utf8 };
+        let rows = self.rows(params);
+        let (lineage, later) = self.lineage(&rows, params).unzip();
+        let mut later = later.unwrap_or_default();
+        let top = self.top(&rows, params).filter(|top| !later.contains(&top.place()));
+        later.extend(top.as_ref().map(Top::place));
+        let bound = || {
+            let known = self.references.iter().zip(&rows).enumerate().filter(|(place, _)| !later.contains(place));
+            known.map(|(_, bound)| bound)
+        };
+        let mut any: BTreeMap<TableId, Columns> = BTreeMap::new();
+        for (reference, _) in bound().filter(|(_, rows)| rows.is_none()) {
+            let columns = any.entry(reference.table.id).or_insert_with(|| reference.columns.clone());
+            if reference.columns == Columns::All {
+                *columns = Columns::All;
             }
         }
-        Ok(tags)
+        let any_row =
+            |(table, columns): (&TableId, &Columns)| Tag { table: *table, rows: RowSet::Any, columns: columns.clone() };
+        let mut tags: Vec<Tag> = any.iter().map(any_row).collect();
+        let definition =
+            |relation: &Arc<Table>| Tag { table: relation.id, rows: RowSet::Definition, columns: Columns::All };
+        tags.extend(self.definitions.iter().map(definition));
+        for (reference, rows) in bound().filter(|(reference, _)| !any.contains_key(&reference.table.id)) {
+            for conjunction in rows.iter().flatten() {
+                let (table, columns) = (reference.table.id, reference.columns.clone());
+                let tag = Tag { table, rows: RowSet::Where(conjunction.as_slice().into()), columns };
+                if !tags.contains(&tag) {
+                    tags.push(tag);
+                }
+            }
+        }
+        tags.extend(later.iter().map(|place| {
+            let reference = &self.references[*place];
+            Tag { table: reference.table.id, rows: RowSet::Later, columns: reference.columns.clone() }
+        }));
+        Ok(Bound { tags, lineage, top })
     }
 
     /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date
@@ -114,80 +222,68 @@ impl Footprint {
         self.date_time && (opaque || literals.iter().zip(own_params.saturating_add(1)..).any(text))
     }
 
-    /// One line per table reference for people: which rows of it matter.
+    /// One line per table reference, and per view or other relation without rows of its own, for people: what of it
+    /// matters.
     pub fn describe(&self) -> Vec<String> {
+        self.described(Params { values: &[], utf8: true }, 0)
+    }
+
+    /// The same for a text with these literals; what its own parameters will be, before them, is not known. Err: why it is not
+    /// cached with them.
+    pub fn describe_text(&self, own_params: u16, literals: &[Literal], utf8: bool) -> Result<Vec<String>, Reason> {
+        let own = std::iter::repeat_n(ParameterValue::Null, own_params.into());
+        let values = own.chain(literals.iter().map(ParameterValue::Literal));
+        let params: Vec<Parameter<'_>> = values.map(|value| Parameter { value, declared_type: 0 }).collect();
+        self.bind(&params, utf8)?;
+        Ok(self.described(Params { values: &params, utf8 }, own_params))
+    }
+
+    fn described(&self, params: Params<'_>, unknown: u16) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        for TableReference { table, conjuncts } in &self.references {
-            let mut columns: Vec<String> = conjuncts.iter().map(|c| format!("{} = …", c.column.name)).collect();
-            columns.sort_unstable();
-            columns.dedup();
-            let rows = if columns.is_empty() { "any row".to_owned() } else { columns.join(" and ") };
+        let is_known = |operand: &Operand| operand.parameter > unknown && params.get(*operand).is_some();
+        let test = |atom: &Atom| {
+            let known = atom.question.operands().iter().all(is_known);
+            if known { self.test(atom, params) } else { Some(sketch(&atom.question)) }
+        };
+        let mut rows: Vec<Rows> =
+            self.references.iter().map(|reference| terms::rows(&reference.predicate, test)).collect();
+        terms::travel(&mut rows, &self.edges);
+        let lineage = self.described_lineage(&rows);
+        for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
+            let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
+            let mut conjunctions: Vec<String> = conjunctions.map(|terms| terms.join(" and ")).collect();
+            conjunctions.dedup();
+            if let Some((_, keys)) = lineage.iter().find(|(reached, _)| *reached == place) {
+                conjunctions.push(keys.clone());
+                conjunctions = vec![conjunctions.join(" and ")];
+            } else if let Some(cut) = self.described_cut(place, params, unknown) {
+                for terms in &mut conjunctions {
+                    *terms = format!("{terms} and {cut}");
+                }
+                if conjunctions.is_empty() {
+                    conjunctions.push(cut);
+                }
+            }
+            let rows = if conjunctions.is_empty() { "any row".to_owned() } else { conjunctions.join(" or ") };
             lines.push(format!("{}.{}: {rows}", table.schema, table.name));
         }
+        lines.extend(self.definitions.iter().map(|r| format!("{}.{}: its definition", r.schema, r.name)));
         lines.dedup();
         lines
     }
 
-    /// Whether a text parameter that may be taken for a date contains a word such as `today`.
-    fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
-        params.iter().zip(1u16..).any(|(param, number)| {
-            let text: &[u8] = match param.value {
-                ParameterValue::Text(text) | ParameterValue::Binary(text) => text,
-                ParameterValue::Literal(literal) => &literal.text,
-                ParameterValue::Null => return false,
-            };
-            self.usages.get(&number).is_none_or(|usage| usage.may_be_date) && names_clock(text)
-        })
-    }
-
-    /// The values that a row of a reference must have to matter, sorted by column name. None: any row.
-    fn point(
-        &self,
-        reference: &TableReference,
-        params: &[Parameter<'_>],
-        utf8: bool,
-    ) -> Option<Box<[(PointColumn, Value)]>> {
-        let mut point: Vec<(PointColumn, Value)> = Vec::new();
-        for Conjunct { column, operand } in &reference.conjuncts {
-            let known = point.iter().any(|(known, _)| known.name == column.name);
-            if let Some(value) = self.value(column.value_type, *operand, params).filter(|_| !known) {
-                // In another encoding the server's text has other bytes.
-                if utf8 || !matches!(&value, Value::Text(text) if !text.is_ascii()) {
-                    point.push((column.clone(), value));
-                }
-            }
-        }
-        point.sort_unstable_by(|(a, _), (b, _)| a.name.cmp(&b.name));
-        (!point.is_empty()).then(|| point.into_boxed_slice())
-    }
-
-    fn value(&self, column: ValueType, operand: Operand, params: &[Parameter<'_>]) -> Option<Value> {
-        let param = params.get(usize::from(operand.parameter).checked_sub(1)?)?;
-        if let ParameterValue::Literal(literal) = param.value {
-            return literal_value(column, operand, literal);
-        }
-        if operand.negated {
-            // `- $1` of an undeclared type is a float.
-            return None;
-        }
-        // Without a declared type the first use gives the parameter its type.
-        let usage = self.usages.get(&operand.parameter)?;
-        let declared = Some(param.declared_type).filter(|declared| !matches!(*declared, 0 | oid::UNKNOWN));
-        if declared.is_none() && usage.count > 1 && usage.equal_to != Some(column) {
-            return None;
-        }
-        let parameter_type = match (declared, operand.cast) {
-            (None, cast) => cast,
-            (declared, None) => declared,
-            (Some(declared), Some(cast)) if keeps_value(declared, cast) => Some(cast),
-            _ => return None,
-        };
-        let form = normal_form(column, parameter_type)?;
-        match param.value {
-            ParameterValue::Text(text) => form.normalise_text(text),
-            ParameterValue::Binary(bytes) => form.normalise_binary(bytes),
-            ParameterValue::Null | ParameterValue::Literal(_) => None,
-        }
+    /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`.
+    pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
+        self.date_time
+            && !self.dialect.is_mysql_family()
+            && params.iter().zip(1u16..).any(|(param, number)| {
+                let text: &[u8] = match param.value {
+                    ParameterValue::Text(text) | ParameterValue::Binary(text) => text,
+                    ParameterValue::Literal(literal) => &literal.text,
+                    _ => return false,
+                };
+                self.usages.get(&number).is_none_or(|usage| usage.may_be_date) && names_clock(text)
+            })
     }
 }
 
@@ -197,36 +293,37 @@ pub(crate) fn names_clock(text: &[u8]) -> bool {
     WORDS.iter().any(|word| text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)))
 }
 
-fn literal_value(column: ValueType, operand: Operand, literal: &Literal) -> Option<Value> {
-    match literal.kind {
-        // A number is an integer or a numeric; a cast may round it.
-        LiteralKind::Number if matches!(column, ValueType::Int | ValueType::Numeric) && operand.cast.is_none() => {
-            let signed = if operand.negated { [b"-", &*literal.text].concat() } else { literal.text.to_vec() };
-            ValueType::Numeric.normalise_text(&signed)
-        }
-        LiteralKind::String if !operand.negated => normal_form(column, operand.cast)?.normalise_text(&literal.text),
-        LiteralKind::Number | LiteralKind::String => None,
+/// A test in the place of one whose constants are not known.
+fn sketch(question: &Question) -> Test {
+    match question {
+        Question::In(operands) if operands.len() == 1 => Test::In([Value::Int(0)].into()),
+        Question::In(_) | Question::Any(_) => Test::In([Value::Int(0), Value::Int(1)].into()),
+        Question::Null => Test::Null,
+        Question::Is(value) => Test::In([Value::Bool(*value)].into()),
+        Question::Range { .. } | Question::Span(_) => Test::Within { low: 0, high: 0 },
+        Question::Like(_) => Test::Begins([].into()),
+        Question::Folded(operands) => sketch(&Question::In(operands.clone())),
+        Question::NotNull => Test::NotNull,
+        Question::OrNull(question) => Test::OrNull(sketch(question).into()),
+        Question::Not(_) => Test::Not([].into()),
     }
 }
 
-/// A cast from the one type to the other changes no value.
-fn keeps_value(from: u32, to: u32) -> bool {
-    let integer = |oid| matches!(oid, oid::INT2 | oid::INT4 | oid::INT8);
-    let text = |oid| matches!(oid, oid::TEXT | oid::VARCHAR);
-    from == to || (integer(from) && (integer(to) || to == oid::NUMERIC)) || (text(from) && text(to))
+fn described(term: &Term) -> String {
+    of_column(&term.column.name, &term.test)
 }
 
-/// How to read a parameter of a type (None: the column's own) so that its normal form compares with the column's.
-fn normal_form(column: ValueType, parameter: Option<u32>) -> Option<ValueType> {
-    let Some(parameter) = parameter else { return Some(column) };
-    match (column, parameter) {
-        (ValueType::Int | ValueType::Numeric, oid::INT2 | oid::INT4 | oid::INT8) => Some(ValueType::Int),
-        (ValueType::Int | ValueType::Numeric, oid::NUMERIC) => Some(ValueType::Numeric),
-        // `text = char(n)` compares as text without the trailing blanks of the one that is padded.
-        (ValueType::Text, oid::TEXT | oid::VARCHAR) => Some(ValueType::Text),
-        (ValueType::PaddedText, oid::TEXT | oid::VARCHAR | oid::BPCHAR) => Some(ValueType::PaddedText),
-        (ValueType::Bool, oid::BOOL) => Some(ValueType::Bool),
-        (ValueType::Uuid, oid::UUID) => Some(ValueType::Uuid),
-        _ => None,
+fn of_column(name: &str, test: &Test) -> String {
+    match test {
+        Test::OrNull(test) => format!("{} or null", of_column(name, test)),
+        Test::In(values) if values.len() == 1 => format!("{name} = …"),
+        Test::In(_) => format!("{name} in (…)"),
+        Test::Null => format!("{name} is null"),
+        Test::Within { .. } => format!("{name} within a range"),
+        Test::Begins(_) => format!("the beginning of {name}"),
+        Test::NotNull => format!("{name} is not null"),
+        Test::Not(_) => format!("{name} other than …"),
+        Test::Like(pattern) if pattern.negated => format!("{name} not like …"),
+        Test::Like(_) => format!("{name} like …"),
     }
 }

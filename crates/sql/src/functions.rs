@@ -5,8 +5,8 @@
 
 use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, ObjectNamePart, UnaryOperator};
 
-/// Immutable built-in functions, stable ones that read neither the clock nor settings outside the key, aggregates
-/// and window functions. None of them has an overload of the same name that does, except `age` (see there).
+/// Immutable built-in functions, stable ones that read neither the clock nor settings outside the key, and
+/// window functions. None of them has an overload of the same name that does, except `age` (see there).
 #[rustfmt::skip]
 const CACHEABLE: &[&str] = &[
     // conditions and rows
@@ -48,15 +48,19 @@ const CACHEABLE: &[&str] = &[
     // network addresses
     "host", "hostmask", "masklen", "netmask", "network", "set_masklen", "inet_same_family", "inet_merge", "family",
     "abbrev", "broadcast",
-    // aggregates
+    // window functions
+    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value",
+    "last_value", "nth_value",
+];
+
+/// Aggregates, which are such functions as well.
+#[rustfmt::skip]
+const AGGREGATES: &[&str] = &[
     "count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every", "bit_and", "bit_or", "bit_xor", "string_agg",
     "array_agg", "json_agg", "jsonb_agg", "json_object_agg", "jsonb_object_agg", "stddev", "stddev_pop",
     "stddev_samp", "variance", "var_pop", "var_samp", "corr", "covar_pop", "covar_samp", "regr_avgx", "regr_avgy",
     "regr_count", "regr_intercept", "regr_r2", "regr_slope", "regr_sxx", "regr_sxy", "regr_syy", "percentile_cont",
     "percentile_disc", "mode", "range_agg", "range_intersect_agg", "any_value",
-    // window functions
-    "row_number", "rank", "dense_rank", "percent_rank", "cume_dist", "ntile", "lag", "lead", "first_value",
-    "last_value", "nth_value",
 ];
 
 /// Cacheable functions that take or make dates and times: with one of them in a statement a literal such as `today`
@@ -114,7 +118,7 @@ pub(crate) enum FunctionClass {
 pub(crate) fn function_class(name: &str) -> FunctionClass {
     if DATE_TIME.contains(&name) {
         FunctionClass::Cacheable { date_time: true }
-    } else if CACHEABLE.contains(&name) {
+    } else if CACHEABLE.contains(&name) || AGGREGATES.contains(&name) {
         FunctionClass::Cacheable { date_time: false }
     } else if PURE.contains(&name) {
         FunctionClass::Pure
@@ -123,6 +127,11 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
     } else {
         FunctionClass::Unknown
     }
+}
+
+/// Whether a call makes one value of those of several rows, on any of the databases.
+pub(crate) fn is_aggregate(name: &str) -> bool {
+    AGGREGATES.contains(&name) || crate::mysql::functions::is_aggregate(name)
 }
 
 /// Words that are function calls without brackets.
@@ -241,9 +250,14 @@ pub(crate) mod oid {
     pub(crate) const INT2: u32 = 21;
     pub(crate) const INT4: u32 = 23;
     pub(crate) const TEXT: u32 = 25;
+    pub(crate) const FLOAT4: u32 = 700;
+    pub(crate) const FLOAT8: u32 = 701;
     pub(crate) const UNKNOWN: u32 = 705;
     pub(crate) const BPCHAR: u32 = 1042;
     pub(crate) const VARCHAR: u32 = 1043;
+    pub(crate) const DATE: u32 = 1082;
+    pub(crate) const TIMESTAMP: u32 = 1114;
+    pub(crate) const TIMESTAMPTZ: u32 = 1184;
     pub(crate) const NUMERIC: u32 = 1700;
     pub(crate) const UUID: u32 = 2950;
 }

@@ -6,9 +6,17 @@
 //! [`Lexed::write_key`]).
 //!
 //! A literal becomes a parameter only where its value is beyond doubt and a parameter can stand: everything
-//! unusual (escapes, dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the shape as written.
+//! unusual (PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the shape as
+//! written.
+//!
+//! In MySQL's dialect the shape says what the text *means*, not how it is written: names of columns in a result follow
+//! the text to the letter there, so only the text itself is a key.
 
-use crate::scanner::{Kind, Scanner, Token, is_word_part};
+use freshet_model::Dialect;
+
+use crate::mysql;
+use crate::scanner::{Kind, Token, is_word_part};
+use crate::tokens::Tokens;
 
 /// Literals replaced in one text; the rest stays in the shape.
 const LITERALS_MAX: usize = 10_000;
@@ -17,11 +25,11 @@ const LITERALS_MAX: usize = 10_000;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lexed {
     /// The text with its literals replaced by `$n`, without comments, trailing semicolons and more than one
-    /// blank in a row, its unquoted words in lower case.
+    /// blank in a row, its unquoted words in lower case (MySQL: its reserved words; and `?` is `$n`, too).
     pub shape: String,
     /// A hash of the shape, the same in every process.
     pub fingerprint: u64,
-    /// The highest `$n` in the text itself. Literal i (from 0) is `$(own_params + i + 1)` in the shape.
+    /// The highest `$n` in the text itself, or the number of `?`. Literal i (from 0) is `$(own_params + i + 1)` in the shape.
     pub own_params: u16,
     /// The literals, in the order of the text.
     pub literals: Vec<Literal>,
@@ -32,14 +40,14 @@ pub struct Lexed {
 pub struct Literal {
     /// What it is.
     pub kind: LiteralKind,
-    /// Its value: a number as written, a string without its quotes.
+    /// Its value: a number as written, a string without its quotes and escapes.
     pub text: Box<[u8]>,
 }
 
 /// The kinds of literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LiteralKind {
-    /// `'text'`
+    /// `'text'`, in MySQL also `"text"`.
     String,
     /// `1`, `1.5`, `1e3`; never signed.
     Number,
@@ -68,13 +76,13 @@ impl Lexed {
 }
 
 /// Splits a text into its shape and its literals. Never fails: what is malformed stays in the shape as it is.
-pub fn lex(text: &str) -> Lexed {
-    let mut shaper = Shaper::new(text, 0);
+pub fn lex(dialect: Dialect, text: &str) -> Lexed {
+    let mut shaper = Shaper::new(dialect, text, 0);
     shaper.run(text);
     let own_params = shaper.own_params;
     if own_params > 0 && !shaper.lexed.literals.is_empty() {
         // The literals' numbers follow the highest own one, which is known only now.
-        shaper = Shaper::new(text, own_params);
+        shaper = Shaper::new(dialect, text, own_params);
         shaper.run(text);
     }
     let mut lexed = shaper.lexed;
@@ -92,8 +100,8 @@ enum Before {
     /// A type name that takes modifiers in brackets.
     TypeWord,
     Word,
-    /// A literal that became a parameter.
-    Literal,
+    /// A placeholder that the text does not hold in this form.
+    Placeholder,
     /// Any other number, parameter, string or quoted identifier.
     Value,
     /// `)` or `]`
@@ -102,6 +110,7 @@ enum Before {
 }
 
 struct Shaper {
+    dialect: Dialect,
     lexed: Lexed,
     /// The number of the parameter before the first literal.
     base: u32,
@@ -114,9 +123,10 @@ struct Shaper {
 }
 
 impl Shaper {
-    fn new(text: &str, base: u32) -> Self {
+    fn new(dialect: Dialect, text: &str, base: u32) -> Self {
         let shape = String::with_capacity(text.len() + 8);
         Self {
+            dialect,
             lexed: Lexed { shape, ..Lexed::default() },
             base,
             own_params: 0,
@@ -127,11 +137,14 @@ impl Shaper {
     }
 
     fn run(&mut self, text: &str) {
-        for token in Scanner::new(text) {
+        for token in Tokens::of(self.dialect, text) {
             self.push(token);
         }
         if let Some(end) = self.end {
             self.lexed.shape.truncate(end);
+        }
+        if self.begins_comment() {
+            self.lexed.shape.push_str("/**/");
         }
     }
 
@@ -141,23 +154,52 @@ impl Shaper {
         } else {
             self.end = None;
         }
-        if token.spaced && !self.lexed.shape.is_empty() {
+        if token.spaced && self.begins_comment() {
+            self.lexed.shape.push_str("/**/");
+        } else if token.spaced && !self.lexed.shape.is_empty() {
             self.lexed.shape.push(' ');
         }
         if let Some(kind) = self.literal_kind(token) {
             self.push_literal(kind, token.text);
-            self.before = Before::Literal;
             return;
         }
-        self.separate_from_literal(token);
-        let start = self.lexed.shape.len();
-        self.lexed.shape.push_str(token.text);
+        if token.kind == Kind::Param(0) && self.dialect.is_mysql_family() {
+            self.own_params += 1; // bounded by the text
+            self.push_placeholder(self.own_params);
+            return;
+        }
+        self.separate_from_placeholder(token);
         self.before = match token.kind {
-            Kind::Word => {
-                let word = self.lexed.shape.get_mut(start..).unwrap_or_default();
-                word.make_ascii_lowercase();
-                class_of(word)
-            }
+            Kind::Word => return self.push_word(token.text),
+            _ => self.push_other(token),
+        };
+    }
+
+    /// MySQL: a blank or the end behind it would make a comment of two minus signs (`1--/**/1` in the text).
+    fn begins_comment(&self) -> bool {
+        self.dialect.is_mysql_family() && self.lexed.shape.ends_with("--")
+    }
+
+    fn push_word(&mut self, word: &str) {
+        let lower = word.to_ascii_lowercase();
+        let mysql = self.dialect.is_mysql_family();
+        if mysql && mysql::scanner::is_placeholder(word) {
+            // The same name in another spelling: no word of the text is to be taken for a placeholder.
+            self.lexed.shape.extend(["`", word, "`"]);
+            self.before = Before::Value;
+            return;
+        }
+        // Names of tables and aliases differ by case there, also those that are spelled like a reserved word behind a point.
+        let name = mysql && (self.lexed.shape.ends_with('.') || !mysql::words::is_reserved(&lower));
+        // `LIKE BINARY 'x'`
+        let operator = mysql && lower == "binary" && self.lexed.shape.ends_with(" like ");
+        self.lexed.shape.push_str(if name { word } else { &lower });
+        self.before = if operator { Before::ExpressionWord } else { class_of(&lower, mysql) };
+    }
+
+    fn push_other(&mut self, token: Token<'_>) -> Before {
+        self.lexed.shape.push_str(token.text);
+        match token.kind {
             Kind::Param(number) => {
                 self.own_params = self.own_params.max(number);
                 Before::Value
@@ -173,7 +215,7 @@ impl Shaper {
                 Before::Symbol
             }
             _ => Before::Value,
-        };
+        }
     }
 
     fn literal_kind(&self, token: Token<'_>) -> Option<LiteralKind> {
@@ -191,22 +233,28 @@ impl Shaper {
 
     fn push_literal(&mut self, kind: LiteralKind, text: &str) {
         let value = match kind {
-            LiteralKind::Number => text.to_owned(),
-            LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'"),
+            LiteralKind::Number => text.as_bytes().to_vec(),
+            LiteralKind::String if self.dialect.is_mysql_family() => mysql::scanner::unescaped(text),
+            LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'").into_bytes(),
         };
+        self.lexed.literals.push(Literal { kind, text: value.into() });
+        let number = self.lexed.literals.len() as u32;
+        self.push_placeholder(self.base + number);
+    }
+
+    fn push_placeholder(&mut self, number: u32) {
         // `select'a'` must not become the identifier `select$1`.
         if self.lexed.shape.bytes().last().is_some_and(is_word_part) {
             self.lexed.shape.push(' ');
         }
-        self.lexed.literals.push(Literal { kind, text: value.into_bytes().into() });
-        let number = self.base as usize + self.lexed.literals.len();
         self.lexed.shape.push('$');
         self.lexed.shape.push_str(&number.to_string());
+        self.before = Before::Placeholder;
     }
 
     /// `'a'b` must not become the parameter `$1b`, nor `'a'.5` the text `$1.5`.
-    fn separate_from_literal(&mut self, token: Token<'_>) {
-        let glued = !token.spaced && self.before == Before::Literal;
+    fn separate_from_placeholder(&mut self, token: Token<'_>) {
+        let glued = !token.spaced && self.before == Before::Placeholder;
         let first = token.text.bytes().next().unwrap_or_default();
         if glued && (is_word_part(first) || first == b'.') {
             self.lexed.shape.push(' ');
@@ -215,8 +263,10 @@ impl Shaper {
 }
 
 /// What a word, in lower case, means for the token behind it.
-fn class_of(word: &str) -> Before {
+fn class_of(word: &str, mysql: bool) -> Before {
     match word {
+        "regexp" | "rlike" | "xor" | "div" if mysql => Before::ExpressionWord,
+        "binary" | "varbinary" | "datetime" if mysql => Before::TypeWord,
         "select" | "where" | "and" | "or" | "not" | "in" | "like" | "ilike" | "to" | "between" | "symmetric"
         | "then" | "else" | "when" | "case" | "on" | "having" | "by" | "limit" | "offset" | "distinct" | "all"
         | "from" | "for" | "escape" | "both" | "leading" | "trailing" => Before::ExpressionWord,

@@ -11,18 +11,39 @@
 //! a statement that passes costs time, one that is cached wrongly costs the truth.
 
 mod admin;
+mod arrays;
 mod block;
+mod bounds;
+mod columns;
+mod conditions;
+mod ctes;
+mod derived;
 mod expressions;
 mod footprint;
 mod functions;
+mod joins;
 mod lexer;
+mod lineage;
+mod moments;
+mod mysql;
+mod outer;
+mod patterns;
 mod predicate;
+mod relations;
 mod scanner;
 mod survey;
 mod template;
+mod terms;
+mod tokens;
+mod top;
+mod transaction;
+mod views;
 mod walk;
 
 pub use admin::{Admin, admin};
-pub use footprint::{Footprint, Parameter, ParameterValue};
+pub use footprint::{Bound, Footprint, Parameter, ParameterValue};
 pub use lexer::{Lexed, Literal, LiteralKind, lex};
-pub use template::{Effect, Template};
+pub use lineage::{Key, Lineage};
+pub use template::{Effect, Hint, Template};
+pub use top::{Field, Top};
+pub use transaction::{Bracket, Isolation};

@@ -1,24 +1,328 @@
-//! Equality predicates of a condition: `column = constant`.
+//! What a condition says of one table reference: tests of its columns by constants, as a disjunction of conjunctions.
+//!
+//! Only what is asked is kept here; whether a constant can be compared in a way that is known is seen when it is bound
+//! (`terms.rs`). What is not understood holds for any row, so it vanishes from a conjunction and takes a disjunction with
+//! it. Beyond the bounds parts are left out in the same way: fewer tests are more rows.
+//!
+//! NOT asks when a condition is false, which is not when it is not true: of AND if one side is, of OR if both are, of a
+//! comparison if the opposite one is true, so that NULL satisfies neither.
 
-use sqlparser::ast::{BinaryOperator, Expr, Ident, UnaryOperator, Value};
+use std::collections::BTreeSet;
 
-use crate::functions::{TypeClass, type_class};
+use freshet_model::ComparedColumn;
+use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
 
-/// The constant side of an equality.
+use crate::functions::{TypeClass, oid, type_class};
+use crate::moments::{self, Span};
+use crate::patterns::{self, Matching};
+
+/// Conjunctions of one predicate.
+const CONJUNCTIONS_MAX: usize = 16;
+/// Tests of one conjunction.
+const TESTS_MAX: usize = 16;
+
+/// The constant side of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operand {
     /// The number of the parameter, from 1.
     pub(crate) parameter: u16,
     /// `-$n`
     pub(crate) negated: bool,
-    /// `$n::type`: the type's OID.
+    /// `$n::type`: the type's OID; that of the elements if the operand is an array.
     pub(crate) cast: Option<u32>,
 }
 
-/// `column = constant`
-pub(crate) struct Equality<'q> {
-    pub(crate) column: &'q [Ident],
+/// An end of a range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
     pub(crate) operand: Operand,
+    pub(crate) included: bool,
+}
+
+/// A test by constants that are not known yet.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// `=` and `IN`: at least one.
+    In(Vec<Operand>),
+    /// `= ANY(array)`
+    Any(Operand),
+    /// `IS NULL`
+    Null,
+    /// `IS NOT NULL`
+    NotNull,
+    /// `<`, `<=`, `>`, `>=`, `BETWEEN`; of `NOT BETWEEN` one of two, with the limit of the other.
+    Range { low: Option<Limit>, high: Option<Limit>, beside: Option<Operand> },
+    /// The same of dates that stand in the shape.
+    Span(Span),
+    /// `LIKE`, `NOT LIKE`
+    Like(Matching),
+    /// `upper(t.c) = upper(…)` and the like: equal to one of these in one case or the other.
+    Folded(Vec<Operand>),
+    /// `<>`, `NOT IN`, `<> ALL(array)`: equal to none of these.
+    Not(Box<Question>),
+    /// `OR t.c IS NULL`
+    OrNull(Box<Question>),
+    /// `t.c`, `NOT t.c`, `t.c = true` and the like.
+    Is(bool),
+}
+
+impl Question {
+    /// The constants that it compares with.
+    pub(crate) fn operands(&self) -> Vec<Operand> {
+        match self {
+            Self::In(operands) | Self::Folded(operands) => operands.clone(),
+            Self::Any(operand) => vec![*operand],
+            Self::Like(matching) => std::iter::once(matching.pattern).chain(matching.escape).collect(),
+            Self::Null | Self::NotNull | Self::Is(_) | Self::Span(_) => Vec::new(),
+            Self::Not(question) | Self::OrNull(question) => question.operands(),
+            Self::Range { low, high, beside } => {
+                low.iter().chain(high).map(|limit| limit.operand).chain(*beside).collect()
+            }
+        }
+    }
+
+    /// It tells little: no row can be found by it, or by only one of two of them.
+    fn is_weak(&self) -> bool {
+        match self {
+            Self::NotNull | Self::Not(_) | Self::Like(_) | Self::OrNull(_) => true,
+            Self::Range { beside, .. } => beside.is_some(),
+            Self::In(_) | Self::Any(_) | Self::Null | Self::Folded(_) | Self::Is(_) | Self::Span(_) => false,
+        }
+    }
+
+    /// It may be true of one value and not of another that equals it.
+    pub(crate) fn is_by_spelling(&self) -> bool {
+        matches!(self, Self::Like(_) | Self::Not(_) | Self::OrNull(_))
+    }
+
+    /// When it is false: if one of these is true.
+    fn denied(self) -> Vec<Self> {
+        let flipped = |limit: Limit| Limit { included: !limit.included, ..limit };
+        match self {
+            Self::In(_) | Self::Any(_) => vec![Self::Not(self.into())],
+            Self::Not(question) => vec![*question],
+            Self::Null | Self::OrNull(_) | Self::Folded(_) | Self::Span(_) => vec![Self::NotNull],
+            Self::NotNull => vec![Self::Null],
+            Self::Is(value) => vec![Self::Is(!value)],
+            Self::Like(matching) => vec![Self::Like(Matching { negated: !matching.negated, ..matching })],
+            Self::Range { low, high, beside } => {
+                let below = low.map(|limit| Self::Range {
+                    low: None,
+                    high: Some(flipped(limit)),
+                    beside: high.map(|limit| limit.operand).or(beside),
+                });
+                let above = high.map(|limit| Self::Range {
+                    low: Some(flipped(limit)),
+                    high: None,
+                    beside: low.map(|limit| limit.operand).or(beside),
+                });
+                below.into_iter().chain(above).collect()
+            }
+        }
+    }
+}
+
+/// A test of a column.
+#[derive(Clone, Debug)]
+pub(crate) struct Atom {
+    pub(crate) column: ComparedColumn,
+    pub(crate) question: Question,
+    /// It is asked of the column of a sub-select.
+    pub(crate) through: bool,
+}
+
+/// Gives a test of a column the references of whose rows it tells something, by their places in the statement: what it says of
+/// the rows of each.
+type Resolve<'r> = dyn Fn(&[Ident], &Question) -> Vec<(usize, Atom)> + 'r;
+
+/// A condition as far as it is understood.
+pub(crate) enum Said {
+    Both(Box<Said>, Box<Said>),
+    Either(Box<Said>, Box<Said>),
+    /// Tests of rows of the references in these places.
+    Of(Vec<(usize, Atom)>),
+    Nothing,
+}
+
+/// What must hold of a row to matter: one of these conjunctions; an empty one holds for any row.
+#[derive(Clone, Debug)]
+pub(crate) struct Predicate(Vec<Vec<Atom>>);
+
+impl Predicate {
+    pub(crate) fn any_row() -> Self {
+        Self(vec![Vec::new()])
+    }
+
+    /// At least one.
+    pub(crate) fn conjunctions(&self) -> &[Vec<Atom>] {
+        &self.0
+    }
+
+    fn is_any_row(&self) -> bool {
+        self.0.iter().any(Vec::is_empty)
+    }
+
+    /// In one of its conjunctions each row has to be tested.
+    fn is_weak(&self) -> bool {
+        self.0.iter().any(|conjunction| conjunction.iter().all(|atom| atom.question.is_weak()))
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        if other.is_any_row() {
+            return self;
+        }
+        if self.is_any_row() {
+            return other;
+        }
+        // One conjunction by which rows are found is better than several with tests more.
+        let finds = |of: &Self| of.0.len() == 1 && !of.is_weak();
+        if finds(&self) && other.0.len() > 1 && other.is_weak() {
+            return self;
+        }
+        if finds(&other) && self.0.len() > 1 && self.is_weak() {
+            return other;
+        }
+        if self.0.len() * other.0.len() > CONJUNCTIONS_MAX {
+            return if other.0.len() < self.0.len() { other } else { self };
+        }
+        let both = |one: &Vec<Atom>, two: &Vec<Atom>| one.iter().chain(two).take(TESTS_MAX).cloned().collect();
+        Self(self.0.iter().flat_map(|one| other.0.iter().map(move |two| both(one, two))).collect())
+    }
+
+    fn or(mut self, other: Self) -> Self {
+        if self.is_any_row() || other.is_any_row() {
+            return Self::any_row();
+        }
+        for conjunction in other.0 {
+            match listed(&conjunction) {
+                Some((column, more)) => match self.0.iter_mut().find_map(|known| list_of(known, column)) {
+                    Some(list) => list.extend(more),
+                    None => self.0.push(conjunction),
+                },
+                None => self.0.push(conjunction),
+            }
+        }
+        if self.0.len() > CONJUNCTIONS_MAX { Self::any_row() } else { self }
+    }
+}
+
+/// The column and the values of a conjunction that is one list.
+fn listed(conjunction: &[Atom]) -> Option<(&ComparedColumn, &[Operand])> {
+    match conjunction {
+        [Atom { column, question: Question::In(list), .. }] => Some((column, list)),
+        _ => None,
+    }
+}
+
+/// The values of a conjunction that is one list of that column, so that more can be added.
+fn list_of<'c>(conjunction: &'c mut [Atom], wanted: &ComparedColumn) -> Option<&'c mut Vec<Operand>> {
+    match conjunction {
+        [Atom { column, question: Question::In(list), .. }] if column == wanted => Some(list),
+        _ => None,
+    }
+}
+
+impl Said {
+    /// What a condition says.
+    pub(crate) fn by(condition: &Expr, resolve: &Resolve<'_>) -> Self {
+        Self::when(condition, true, resolve)
+    }
+
+    /// What is said by a condition that is true, or false.
+    fn when(condition: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
+        use BinaryOperator::{And, Eq, NotEq, Or, Spaceship};
+        match unwrapped(condition) {
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::when(expr, !truth, resolve),
+            Expr::BinaryOp { left, op: op @ (And | Or), right } => {
+                let (left, right) = (Self::when(left, truth, resolve), Self::when(right, truth, resolve));
+                Self::joined(left, right, (*op == And) == truth)
+            }
+            Expr::BinaryOp { left, op: op @ (Eq | NotEq), right } => match (unwrapped(left), unwrapped(right)) {
+                // True only if all parts are equal, false only if one is not.
+                (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
+                    let truth = (*op == Eq) == truth;
+                    let parts = left.iter().zip(right);
+                    let parts = parts.map(|(left, right)| Self::test(equality(left, right), truth, resolve));
+                    parts.reduce(|before, part| Self::joined(before, part, truth)).unwrap_or(Self::Nothing)
+                }
+                _ => {
+                    let equality = equality(left, right).or_else(|| moments::compared(unwrapped(condition)));
+                    Self::test(equality, (*op == Eq) == truth, resolve)
+                }
+            },
+            Expr::BinaryOp { left, op: Spaceship, right } | Expr::IsNotDistinctFrom(left, right) => {
+                Self::same(left, right, truth, resolve)
+            }
+            Expr::IsDistinctFrom(left, right) => Self::same(left, right, !truth, resolve),
+            // They are false also of what is not known.
+            Expr::IsTrue(inner) if truth => Self::when(inner, true, resolve),
+            Expr::IsFalse(inner) if truth => Self::when(inner, false, resolve),
+            other => Self::test(question(other), is_negated(other) != truth, resolve),
+        }
+    }
+
+    /// Two values are the same, or not; NULL is one of them.
+    fn same(left: &Expr, right: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
+        // No constant that is NULL has a normal form.
+        let equality = equality(left, right);
+        if truth {
+            return Self::test(equality, true, resolve);
+        }
+        let null = equality.as_ref().map(|(column, _)| (*column, Question::Null));
+        Self::joined(Self::test(equality, false, resolve), Self::test(null, true, resolve), false)
+    }
+
+    fn joined(left: Self, right: Self, both: bool) -> Self {
+        if !both
+            && let (Self::Of(left), Self::Of(right)) = (&left, &right)
+            && let ([(place, one)], [(other_place, two)]) = (left.as_slice(), right.as_slice())
+        {
+            let of_same = place == other_place && one.column.name == two.column.name;
+            let or_null = match (&one.question, &two.question) {
+                (Question::Null, question) if question.is_weak() => Some((two, question)),
+                (question, Question::Null) if question.is_weak() => Some((one, question)),
+                _ => None,
+            };
+            if let Some((atom, question)) = or_null.filter(|_| of_same) {
+                let question = Question::OrNull(question.clone().into());
+                return Self::Of(vec![(*place, Atom { question, ..atom.clone() })]);
+            }
+        }
+        if both { Self::Both(left.into(), right.into()) } else { Self::Either(left.into(), right.into()) }
+    }
+
+    fn test(question: Option<(&[Ident], Question)>, truth: bool, resolve: &Resolve<'_>) -> Self {
+        let Some((column, question)) = question else { return Self::Nothing };
+        let questions = if truth { vec![question] } else { question.denied() };
+        let said = questions.iter().map(|question| Self::Of(resolve(column, question)));
+        said.reduce(|one, two| Self::joined(one, two, false)).unwrap_or(Self::Nothing)
+    }
+
+    /// The references of whose rows it may say something.
+    pub(crate) fn note_places(&self, places: &mut BTreeSet<usize>) {
+        match self {
+            Self::Both(one, two) | Self::Either(one, two) => {
+                one.note_places(places);
+                two.note_places(places);
+            }
+            Self::Of(tests) => places.extend(tests.iter().map(|(place, _)| place)),
+            Self::Nothing => {}
+        }
+    }
+
+    /// What it says of the rows of the reference in this place.
+    pub(crate) fn of(&self, wanted: usize) -> Predicate {
+        match self {
+            Self::Both(one, two) => one.of(wanted).and(two.of(wanted)),
+            Self::Either(one, two) => one.of(wanted).or(two.of(wanted)),
+            Self::Of(tests) => {
+                let tests: Vec<Atom> =
+                    tests.iter().filter(|(place, _)| *place == wanted).map(|(_, atom)| atom.clone()).collect();
+                Predicate(vec![tests])
+            }
+            Self::Nothing => Predicate::any_row(),
+        }
+    }
 }
 
 /// The expressions that AND connects at the top of a condition.
@@ -34,18 +338,77 @@ pub(crate) fn conjuncts(condition: &Expr) -> Vec<&Expr> {
     found
 }
 
-/// The equality that an expression is, if it is one.
-pub(crate) fn equality(expr: &Expr) -> Option<Equality<'_>> {
-    let (left, right) = match expr {
-        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => (&**left, &**right),
-        Expr::InList { expr, list, negated: false } => match list.as_slice() {
-            [only] => (&**expr, only),
-            _ => return None,
-        },
-        _ => return None,
+/// The test that an equality is, one way or the other.
+fn equality<'e>(left: &'e Expr, right: &'e Expr) -> Option<(&'e [Ident], Question)> {
+    let sides = |column: &'e Expr, constant: &'e Expr| {
+        let question = match unwrapped(constant) {
+            Expr::Value(value) if let Value::Boolean(value) = value.value => Question::Is(value),
+            constant => Question::In(vec![operand(constant)?]),
+        };
+        Some((column_name(column)?, question))
     };
-    let sides = |column, constant| Some(Equality { column: column_name(column)?, operand: operand(constant)? });
-    sides(left, right).or_else(|| sides(right, left))
+    let folded = |column, constant| patterns::folded(column, std::iter::once(constant));
+    sides(left, right).or_else(|| sides(right, left)).or_else(|| folded(left, right)).or_else(|| folded(right, left))
+}
+
+/// Whether NOT stands within an expression whose test is told without it.
+fn is_negated(expr: &Expr) -> bool {
+    match expr {
+        Expr::Between { negated, .. }
+        | Expr::InList { negated, .. }
+        | Expr::Like { negated, .. }
+        | Expr::ILike { negated, .. } => *negated,
+        Expr::AllOp { .. } => true,
+        _ => false,
+    }
+}
+
+/// The test of a column that an expression is, if it is one that is known, without the NOT in it.
+fn question(expr: &Expr) -> Option<(&[Ident], Question)> {
+    match expr {
+        // A column that is true, or false: NOT NULL is not true.
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => Some((column_name(expr)?, Question::Is(true))),
+        Expr::BinaryOp { left, op, right } => {
+            let (left_is_less, included) = match op {
+                BinaryOperator::Lt => (true, false),
+                BinaryOperator::LtEq => (true, true),
+                BinaryOperator::Gt => (false, false),
+                BinaryOperator::GtEq => (false, true),
+                _ => return None,
+            };
+            let limited = |column, constant, below| {
+                let limit = Some(Limit { operand: operand(constant)?, included });
+                let (low, high) = if below { (None, limit) } else { (limit, None) };
+                Some((column_name(column)?, Question::Range { low, high, beside: None }))
+            };
+            let limited = limited(left, right, left_is_less).or_else(|| limited(right, left, !left_is_less));
+            limited.or_else(|| moments::compared(expr))
+        }
+        Expr::Between { expr: tested, low, high, negated: _ } => {
+            // MySQL compares all three in one way, which one that is not known would decide.
+            let limit = |expr| operand(expr).map(|operand| Some(Limit { operand, included: true }));
+            match (limit(low), limit(high)) {
+                (Some(low), Some(high)) => Some((column_name(tested)?, Question::Range { low, high, beside: None })),
+                _ => moments::compared(expr),
+            }
+        }
+        Expr::InList { expr, list, negated: _ } => match column_name(expr) {
+            Some(column) => Some((column, Question::In(operands(list)?))),
+            None => patterns::folded(expr, list),
+        },
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, is_some: _ }
+        | Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+            let question = match unwrapped(right) {
+                Expr::Array(array) => Question::In(operands(&array.elem)?),
+                array => Question::Any(array_operand(array)?),
+            };
+            Some((column_name(left)?, question))
+        }
+        Expr::Like { .. } | Expr::ILike { .. } => patterns::matching(expr),
+        Expr::IsNull(expr) => Some((column_name(expr)?, Question::Null)),
+        Expr::IsNotNull(expr) => Some((column_name(expr)?, Question::NotNull)),
+        _ => None,
+    }
 }
 
 /// Without the brackets around it.
@@ -76,18 +439,54 @@ pub(crate) fn parameter(expr: &Expr) -> Option<u16> {
     }
 }
 
-fn operand(expr: &Expr) -> Option<Operand> {
+/// Of a list; None if one of them is no constant.
+fn operands(list: &[Expr]) -> Option<Vec<Operand>> {
+    list.iter().map(operand).collect::<Option<Vec<_>>>().filter(|operands| !operands.is_empty())
+}
+
+pub(crate) fn operand(expr: &Expr) -> Option<Operand> {
     let expr = unwrapped(expr);
     match expr {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
             Some(Operand { parameter: parameter(unwrapped(expr))?, negated: true, cast: None })
         }
-        Expr::Cast { expr, data_type, .. } => match type_class(data_type)? {
-            TypeClass::Tagged(oid) => {
-                Some(Operand { parameter: parameter(unwrapped(expr))?, negated: false, cast: Some(oid) })
-            }
-            TypeClass::Plain | TypeClass::DateTime => None,
-        },
+        Expr::Cast { expr, data_type, .. } => Some(Operand {
+            parameter: parameter(unwrapped(expr))?,
+            negated: false,
+            cast: Some(comparable_type(data_type)?),
+        }),
         _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
+    }
+}
+
+fn array_operand(expr: &Expr) -> Option<Operand> {
+    match expr {
+        Expr::Cast { expr, data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), .. } => {
+            let parameter = parameter(unwrapped(expr))?;
+            Some(Operand { parameter, negated: false, cast: Some(comparable_type(element)?) })
+        }
+        _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
+    }
+}
+
+/// The OID of a type whose values have a normal form.
+fn comparable_type(data_type: &DataType) -> Option<u32> {
+    match type_class(data_type)? {
+        TypeClass::Tagged(oid) => Some(oid),
+        TypeClass::DateTime => date_type(data_type),
+        TypeClass::Plain => match data_type {
+            DataType::Real | DataType::Float4 => Some(oid::FLOAT4),
+            DataType::Float8 | DataType::DoublePrecision => Some(oid::FLOAT8),
+            _ => None,
+        },
+    }
+}
+
+fn date_type(data_type: &DataType) -> Option<u32> {
+    match data_type {
+        DataType::Date => Some(oid::DATE),
+        DataType::Timestamp(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Some(oid::TIMESTAMP),
+        DataType::Timestamp(None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => Some(oid::TIMESTAMPTZ),
+        _ => None,
     }
 }

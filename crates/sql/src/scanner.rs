@@ -12,8 +12,12 @@ pub(crate) enum Kind {
     Word,
     /// `"identifier"`
     Quoted,
-    /// `$n`; the number is capped at 65536.
+    /// `$n`; the number is capped at 65536. 0: `?`, which MySQL counts.
     Param(u32),
+    /// `@name`, `@@name`: a variable of MySQL.
+    Variable,
+    /// `/*+ hint */` of MySQL.
+    Hint,
     /// Decimal digits with an optional point and exponent, not followed by anything that changes its reading.
     Number,
     /// `0x1F`, `1_000`, `1a`, `1..`: read differently by different server versions.
@@ -24,7 +28,7 @@ pub(crate) enum Kind {
     OpaqueText,
     /// One byte of an operator, bracket or other punctuation.
     Symbol(u8),
-    /// A quote, comment or `U&"identifier"` that cannot be analysed further.
+    /// A quote, comment, hint or `U&"identifier"` that cannot be analysed further.
     Hopeless,
 }
 

@@ -6,11 +6,14 @@
 
 use std::ops::ControlFlow;
 
-use freshet_model::Reason;
-use sqlparser::ast::{Expr, ObjectName, Query, Select, Statement, TableFactor, Visit, Visitor};
+use freshet_model::{Dialect, Reason};
+use sqlparser::ast::{
+    BinaryOperator, Expr, ObjectName, Query, Select, Statement, TableFactor, UnaryOperator, Visit, Visitor,
+};
 
 use crate::Effect;
 use crate::functions::{FunctionClass, binary_operator, function_class, unary_operator};
+use crate::mysql;
 
 /// How many nodes of each kind were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +35,10 @@ pub(crate) struct Survey {
     pub(crate) relations: Vec<ObjectName>,
     pub(crate) functions: Vec<String>,
     pub(crate) operators: Vec<String>,
+    /// MySQL: it calls a function that is not known.
+    pub(crate) unknown_function: bool,
     ctes: Vec<String>,
+    dialect: Dialect,
 }
 
 impl Default for Survey {
@@ -44,14 +50,16 @@ impl Default for Survey {
             relations: Vec::new(),
             functions: Vec::new(),
             operators: Vec::new(),
+            unknown_function: false,
             ctes: Vec::new(),
+            dialect: Dialect::Postgres,
         }
     }
 }
 
 impl Survey {
-    pub(crate) fn of(query: &Query) -> Self {
-        let mut survey = Self::default();
+    pub(crate) fn of(dialect: Dialect, query: &Query) -> Self {
+        let mut survey = Self { dialect, ..Self::default() };
         let _ = query.visit(&mut survey);
         survey
     }
@@ -79,15 +87,13 @@ impl Survey {
     }
 
     fn function(&mut self, name: &ObjectName) {
-        let class = match built_in_name(name) {
-            Some(plain) => {
-                if name.0.len() == 1 {
-                    self.functions.push(plain.to_owned());
-                }
-                function_class(plain)
-            }
-            None => FunctionClass::Unknown,
-        };
+        let plain = built_in_name(self.dialect, name);
+        if let Some(plain) = plain.filter(|_| name.0.len() == 1) {
+            self.functions.push(plain.to_owned());
+        }
+        let class = plain.map_or(FunctionClass::Unknown, |plain| class_of(self.dialect, plain));
+        let counts = plain.is_some_and(mysql::functions::counts_sequence);
+        self.unknown_function |= class == FunctionClass::Unknown && !counts;
         let reason = || Reason::Function(name.to_string().into());
         match class {
             FunctionClass::Cacheable { .. } => {}
@@ -105,8 +111,26 @@ impl Survey {
     }
 }
 
-/// The name of a function that may be built in: unqualified, or in `pg_catalog`.
-pub(crate) fn built_in_name(name: &ObjectName) -> Option<&str> {
+/// What is known of a built-in function by its name.
+pub(crate) fn class_of(dialect: Dialect, name: &str) -> FunctionClass {
+    if dialect.is_mysql_family() { mysql::functions::function_class(name) } else { function_class(name) }
+}
+
+/// An operator's symbol if a cached statement may use it.
+pub(crate) fn binary_symbol(dialect: Dialect, op: &BinaryOperator) -> Result<Option<String>, String> {
+    if dialect.is_mysql_family() { mysql::functions::binary_operator(op) } else { binary_operator(op) }
+}
+
+/// The same for operators with one operand.
+pub(crate) fn unary_symbol(dialect: Dialect, op: UnaryOperator) -> Result<Option<String>, String> {
+    if dialect.is_mysql_family() { mysql::functions::unary_operator(op) } else { unary_operator(op) }
+}
+
+/// The name of a function that may be built in: unqualified, or in `pg_catalog`; unquoted in MySQL.
+pub(crate) fn built_in_name(dialect: Dialect, name: &ObjectName) -> Option<&str> {
+    if dialect.is_mysql_family() {
+        return mysql::functions::native_name(name);
+    }
     let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
     match (name.0.len(), ident(0)?) {
         (1, name) => Some(name),
@@ -156,11 +180,11 @@ impl Visitor for Survey {
         self.counts.exprs += 1;
         match expr {
             Expr::Function(function) => self.function(&function.name),
-            Expr::BinaryOp { op, .. } => self.operator(binary_operator(op)),
+            Expr::BinaryOp { op, .. } => self.operator(binary_symbol(self.dialect, op)),
             Expr::AnyOp { compare_op, .. } | Expr::AllOp { compare_op, .. } => {
-                self.operator(binary_operator(compare_op));
+                self.operator(binary_symbol(self.dialect, compare_op));
             }
-            Expr::UnaryOp { op, .. } => self.operator(unary_operator(*op)),
+            Expr::UnaryOp { op, .. } => self.operator(unary_symbol(self.dialect, *op)),
             _ => {}
         }
         ControlFlow::Continue(())

@@ -6,22 +6,22 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Reason, RelationKind};
-use sqlparser::ast::{ObjectName, Query, Statement};
+use freshet_model::{Catalog, Dialect, Reason, RelationKind, Table};
+use sqlparser::ast::{ObjectName, ObjectNamePart, Query, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 
 use crate::Footprint;
-use crate::scanner::{Kind, Scanner, Token};
+use crate::bounds::{NESTING_MAX, is_too_long};
+use crate::mysql::{self, Facts, Snapshot};
+use crate::relations::family;
+use crate::scanner::{Kind, Token};
 use crate::survey::Survey;
+use crate::tokens::Tokens;
+use crate::transaction::Bracket;
+use crate::views::{add_views, effect_of_views};
 use crate::walk::Walk;
 
-/// Longest shape that is analysed, in bytes.
-const SHAPE_LEN_MAX: usize = 16 << 10;
-/// Tokens of one query that may each make its syntax tree one level deeper.
-const DEPTH_MAX: usize = 500;
-/// Nesting of brackets and sub-queries (the parser's own bound).
-const NESTING_MAX: usize = 60;
 /// PostgreSQL cuts longer identifiers (`NAMEDATALEN - 1`), so that two spellings may mean one name.
 const NAME_LEN_MAX: usize = 63;
 
@@ -47,29 +47,45 @@ pub enum Effect {
 /// A parsed shape. The caller keeps it per shape.
 #[derive(Debug)]
 pub struct Template {
-    effect: Effect,
-    verdict: Result<Box<Parsed>, Reason>,
-    survey: Survey,
+    pub(crate) effect: Effect,
+    pub(crate) verdict: Result<Box<Parsed>, Reason>,
+    pub(crate) survey: Survey,
     /// See [`Template::deallocates`].
-    deallocates: Option<Box<str>>,
+    pub(crate) deallocates: Option<Box<str>>,
+    /// See [`Template::bracket`].
+    pub(crate) bracket: Option<Bracket>,
+    /// See [`Template::asks_for_data`].
+    pub(crate) asks_for_data: bool,
+    /// MySQL and MariaDB.
+    pub(crate) facts: Facts,
+    pub(crate) dialect: Dialect,
+}
+
+/// What a statement of MySQL's dialect asks of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// `SQL_CACHE`
+    Cache,
+    /// `SQL_NO_CACHE`
+    NoCache,
 }
 
 /// A query that may be cacheable.
 #[derive(Debug)]
-struct Parsed {
-    query: Query,
+pub(crate) struct Parsed {
+    pub(crate) query: Query,
     /// Names and keywords in the text: each may be a name in the tree.
-    words: usize,
+    pub(crate) words: usize,
     /// A string constant that stayed in the shape contains a word such as `today`, or cannot be read here.
-    clock_text: bool,
+    pub(crate) clock_text: bool,
 }
 
 impl Template {
     /// Parses a shape. Never fails: a text that is not understood is given its strongest possible effect.
-    pub fn parse(shape: &str) -> Self {
+    pub fn parse(dialect: Dialect, shape: &str) -> Self {
         let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
         let mut current = Vec::new();
-        for token in Scanner::new(shape) {
+        for token in Tokens::of(dialect, shape) {
             if token.kind == Kind::Symbol(b';') {
                 statements.push(std::mem::take(&mut current));
             } else {
@@ -78,6 +94,9 @@ impl Template {
         }
         statements.push(current);
         statements.retain(|tokens| !tokens.is_empty());
+        if dialect.is_mysql_family() {
+            return Self { dialect, ..mysql::statement::template(&statements) };
+        }
         match statements.as_slice() {
             [] => Self::passing(Effect::Pure, Reason::NotSelect),
             [tokens] => match deallocated(tokens) {
@@ -86,9 +105,10 @@ impl Template {
                 None => Self::statement(tokens),
             },
             several => {
-                let mut effects = several.iter().map(|tokens| Self::statement(tokens).effect);
-                let effect = effects.next().unwrap_or(Effect::Forgets);
-                Self::passing(effects.fold(effect, together), Reason::SeveralStatements)
+                let parts: Vec<Self> = several.iter().map(|tokens| Self::statement(tokens)).collect();
+                let bracket = parts.iter().any(|part| part.bracket.is_some()).then_some(Bracket::Other);
+                let effect = parts.iter().map(|part| part.effect).reduce(together).unwrap_or(Effect::Forgets);
+                Self { bracket, asks_for_data: true, ..Self::passing(effect, Reason::SeveralStatements) }
             }
         }
     }
@@ -102,12 +122,79 @@ impl Template {
             let blocks = 6_000 * counts.queries + 12_500 * counts.selects;
             blocks + 3_500 * counts.table_factors + 1_800 * counts.exprs + 500 * parsed.words
         });
-        2_048 + 512 * names + tree
+        2_048 + 512 * names + tree + self.facts.bytes()
     }
 
     /// The prepared statement that it ends: `DEALLOCATE name`.
     pub fn deallocates(&self) -> Option<&str> {
         self.deallocates.as_deref()
+    }
+
+    /// It names relations, so that what it calls depends on views and policies.
+    pub fn names_relations(&self) -> bool {
+        !self.survey.relations.is_empty()
+    }
+
+    /// What it does to the transaction block; None: nothing.
+    pub fn bracket(&self) -> Option<Bracket> {
+        self.bracket
+    }
+
+    /// The server may ask for more before it says that it is ready: COPY, alone or among others.
+    pub fn asks_for_data(&self) -> bool {
+        self.asks_for_data
+    }
+
+    /// MySQL and MariaDB: `SQL_CACHE` or `SQL_NO_CACHE`.
+    pub fn hint(&self) -> Option<Hint> {
+        self.facts.hint
+    }
+
+    /// MySQL and MariaDB: its answer may depend on the statement before it: FOUND_ROWS, ROW_COUNT, the warnings. True for
+    /// all that is not understood and for stored code.
+    pub fn reads_diagnostics(&self) -> bool {
+        self.facts.reads_diagnostics || self.facts.stored_code
+    }
+
+    /// MySQL and MariaDB: `SQL_CALC_FOUND_ROWS`. Whoever asks so asks for `FOUND_ROWS()` next, which is then the number of
+    /// rows without LIMIT.
+    pub fn counts_found_rows(&self) -> bool {
+        self.facts.counts_found_rows
+    }
+
+    /// MySQL and MariaDB: run in a REPEATABLE READ transaction without a snapshot, it takes one if it returns a row (a
+    /// SELECT that must have read a base table), or at once (`START TRANSACTION WITH CONSISTENT SNAPSHOT`, which is the
+    /// only one with a [`Self::bracket`]).
+    pub fn takes_snapshot(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        let base_table = |name| mysql::resolve(catalog, schemas, name).is_some_and(|t| t.kind == RelationKind::Table);
+        match &self.facts.snapshot {
+            Snapshot::AtOnce => true,
+            Snapshot::Reading(name) => base_table(name),
+            Snapshot::Unknown => false,
+        }
+    }
+
+    /// MySQL and MariaDB: the session may have temporary tables after it, which nobody can list: `CREATE TEMPORARY TABLE`,
+    /// all that runs stored code (CALL, EXECUTE, stored functions, triggers), what is not understood.
+    pub fn makes_temporary(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        self.facts.temporary || self.runs_stored_code(catalog, schemas)
+    }
+
+    /// MySQL and MariaDB: the session's settings and locked tables are what they were before it: reads, transaction control
+    /// and writes to base tables that run no stored code.
+    pub fn keeps_settings(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        let by_itself = match self.effect {
+            Effect::Pure | Effect::Write => true,
+            Effect::TransactionControl => self.bracket != Some(Bracket::Other),
+            Effect::Settings | Effect::Definition | Effect::Forgets => false,
+        };
+        by_itself && !self.facts.temporary && !self.runs_stored_code(catalog, schemas)
+    }
+
+    fn runs_stored_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        let only_reads =
+            |view: &Arc<Table>| effect_of_views(self.dialect, std::slice::from_ref(view), catalog) == Effect::Pure;
+        self.facts.runs_stored_code(catalog, schemas, only_reads)
     }
 
     /// Why it is never cached, under any catalogue; None: it depends.
@@ -121,43 +208,90 @@ impl Template {
         self.effect
     }
 
-    /// What the statement may do under this catalogue and search path: a pure statement over a view, a foreign
-    /// table, a table with policies or user-defined types, or a relation that is not known, may write.
+    /// What the statement may do under this catalogue and search path: a pure statement over a foreign table, a table
+    /// with policies or user-defined types, a relation that is not known, or a view that may write, may write.
     pub fn effect_in(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Effect {
-        if self.effect != Effect::Pure {
-            return self.effect;
+        match self.harmless_relations(catalog, schemas) {
+            Some(relations) => effect_of_views(self.dialect, &relations, catalog),
+            None if self.effect == Effect::Pure => Effect::Write,
+            None => self.effect,
         }
-        let known_relation = |name: &ObjectName| match table(catalog, schemas, name) {
-            Some(table) => {
-                let plain = !matches!(table.kind, RelationKind::View | RelationKind::Foreign | RelationKind::Other);
-                plain && !table.row_security && !table.user_types
+    }
+
+    /// The relations of a statement that only reads if the views among them do; None: it may do more.
+    pub(crate) fn harmless_relations(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
+        let survey = &self.survey;
+        let harmless = self.effect == Effect::Pure
+            && self.built_in_first(schemas)
+            && !survey.functions.iter().any(|name| catalog.user_functions.contains(name.as_str()))
+            && !survey.operators.iter().any(|symbol| catalog.user_operators.contains(symbol.as_str()));
+        let mut relations = Vec::new();
+        for name in harmless.then_some(&survey.relations)? {
+            match table(catalog, schemas, name) {
+                Some(table) => relations.extend(family(catalog, table)?),
+                None if survey.is_cte(name) || self.has_no_code(name) => {}
+                None => return None,
             }
-            None => self.survey.is_cte(name),
+        }
+        let plain = |table: &Arc<Table>| {
+            let kind = !matches!(table.kind, RelationKind::Foreign | RelationKind::Other);
+            kind && !table.row_security && !table.user_types
         };
-        let harmless = built_in_first(schemas)
-            && self.survey.relations.iter().all(known_relation)
-            && !self.survey.functions.iter().any(|name| catalog.user_functions.contains(name.as_str()))
-            && !self.survey.operators.iter().any(|symbol| catalog.user_operators.contains(symbol.as_str()));
-        if harmless { Effect::Pure } else { Effect::Write }
+        relations.iter().all(plain).then_some(relations)
+    }
+
+    /// See [`built_in_first`]; MySQL's native functions always do.
+    fn built_in_first(&self, schemas: &[Arc<str>]) -> bool {
+        self.dialect.is_mysql_family() || built_in_first(schemas)
+    }
+
+    /// A relation of MySQL that is in no catalogue and runs no stored code: DUAL, the views of the server's own schemas.
+    fn has_no_code(&self, name: &ObjectName) -> bool {
+        let is = |word: &str| {
+            let first = name.0.first().and_then(|part| part.as_ident());
+            first.is_some_and(|ident| ident.value.eq_ignore_ascii_case(word))
+        };
+        let own = ["information_schema", "performance_schema", "mysql"];
+        self.dialect.is_mysql_family()
+            && match name.0.len() {
+                1 => is("dual"),
+                _ => own.into_iter().any(is),
+            }
     }
 
     /// The tables and predicates the statement depends on under this catalogue and search path
     /// (`current_schemas(true)`), or why it is not cached. Valid for this catalogue version and search path only.
     pub fn resolve(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<Footprint, Reason> {
+        let mut footprint = self.resolve_but_views(catalog, schemas)?;
+        if footprint.is_empty() {
+            return Err(Reason::NoTable);
+        }
+        add_views(self.dialect, &mut footprint, catalog)?;
+        footprint.refuse_completed_times()?;
+        Ok(footprint)
+    }
+
+    /// The same, without what the views in it read.
+    pub(crate) fn resolve_but_views(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<Footprint, Reason> {
         let parsed = self.verdict.as_ref().map_err(Clone::clone)?;
-        if !built_in_first(schemas) {
+        if !self.built_in_first(schemas) {
             return Err(Reason::Construct("a search_path that puts other schemas before pg_catalog"));
         }
-        let mut walk = Walk::new(catalog, schemas);
+        let mut walk = Walk::new(self.dialect, catalog, schemas);
         walk.query(&parsed.query)?;
         if walk.counts != self.survey.counts {
             return Err(Reason::Construct("a construct that is not analysed"));
         }
+        // Who counts the rows that LIMIT leaves out asks for all of them.
+        walk.cut.take_if(|_| self.facts.counts_found_rows);
         walk.into_footprint(parsed.clock_text)
     }
 
-    fn passing(effect: Effect, reason: Reason) -> Self {
-        Self { effect, verdict: Err(reason), survey: Survey::default(), deallocates: None }
+    pub(crate) fn passing(effect: Effect, reason: Reason) -> Self {
+        let asks_for_data = effect == Effect::Forgets;
+        let (survey, deallocates, bracket, facts) = (Survey::default(), None, None, Facts::default());
+        let verdict = Err(reason);
+        Self { effect, verdict, survey, deallocates, bracket, asks_for_data, facts, dialect: Dialect::Postgres }
     }
 
     fn statement(tokens: &[Token<'_>]) -> Self {
@@ -189,19 +323,26 @@ impl Template {
             ) => Effect::Definition,
             _ => Effect::Forgets,
         };
-        Self::passing(effect, Reason::NotSelect)
+        let bracket = match effect {
+            Effect::TransactionControl => Some(Bracket::read(tokens)),
+            // What was prepared by the protocol may be COMMIT, too.
+            _ => (word(brackets) == "execute").then_some(Bracket::Other),
+        };
+        let passing = Self::passing(effect, Reason::NotSelect);
+        Self { bracket, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
 
     /// A query. What is not understood of it may write, but nothing worse: no query ends a prepared statement.
     fn read(tokens: &[Token<'_>]) -> Self {
-        let text_len: usize = tokens.iter().map(|token| token.text.len() + 1).sum();
-        if text_len > SHAPE_LEN_MAX || tokens.iter().filter(|t| deepens(t)).count() > DEPTH_MAX || nests(tokens) {
+        if is_too_long(Dialect::Postgres, tokens) {
             return Self::passing(Effect::Write, Reason::TooLong);
         }
         let unreadable = |token: &Token<'_>| match token.kind {
             Kind::Hopeless => true,
             Kind::Word => token.text.len() > NAME_LEN_MAX,
-            Kind::Quoted => token.text.len() > NAME_LEN_MAX + 2 || token.text.len() == 2,
+            Kind::Quoted => {
+                token.text.len() > NAME_LEN_MAX + 2 || token.text.len() == 2 || token.text.contains('\u{1}')
+            }
             _ => false,
         };
         if tokens.iter().any(unreadable) {
@@ -213,7 +354,8 @@ impl Template {
                 if locks_rows(tokens) { Reason::LocksRows } else { Reason::NotParsed },
             );
         };
-        let survey = Survey::of(&query);
+        let survey = Survey::of(Dialect::Postgres, &query);
+        let effect = survey.effect;
         let verdict = survey.reason.clone().map_or_else(
             || {
                 let words = tokens.iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted)).count();
@@ -221,18 +363,27 @@ impl Template {
             },
             Err,
         );
-        Self { effect: survey.effect, verdict, survey, deallocates: None }
+        Self { verdict, survey, ..Self::passing(effect, Reason::NotParsed) }
+    }
+}
+
+/// Stands in front of the name of a relation behind ONLY, which the parser does not know. A text that has its first
+/// character in a name is not analysed, so nothing else is taken for it.
+const ONLY: &str = "\u{1}only";
+
+/// The parts of a relation's name, and whether ONLY stood before it: the relation without its children.
+pub(crate) fn without_only(name: &ObjectName) -> (&[ObjectNamePart], bool) {
+    match name.0.split_first() {
+        Some((first, rest)) if first.as_ident().is_some_and(|ident| ident.value == ONLY) => (rest, true),
+        _ => (&name.0, false),
     }
 }
 
 /// The relation that a name means; None also for names of more than two parts.
-pub(crate) fn table<'a>(
-    catalog: &'a Catalog,
-    schemas: &[Arc<str>],
-    name: &ObjectName,
-) -> Option<&'a Arc<freshet_model::Table>> {
-    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
-    match name.0.len() {
+pub(crate) fn table<'a>(catalog: &'a Catalog, schemas: &[Arc<str>], name: &ObjectName) -> Option<&'a Arc<Table>> {
+    let (parts, _) = without_only(name);
+    let ident = |at: usize| parts.get(at)?.as_ident().map(|ident| ident.value.as_str());
+    match parts.len() {
         1 => catalog.resolve(schemas.iter().map(|schema| &**schema), ident(0)?),
         2 => catalog.in_schema(ident(0)?, ident(1)?),
         _ => None,
@@ -262,7 +413,7 @@ fn built_in_first(schemas: &[Arc<str>]) -> bool {
 }
 
 /// The effect of two statements in a row.
-fn together(a: Effect, b: Effect) -> Effect {
+pub(crate) fn together(a: Effect, b: Effect) -> Effect {
     match (a, b) {
         (Effect::Pure, other) | (other, Effect::Pure) => other,
         (a, b) if a == b => a,
@@ -270,50 +421,6 @@ fn together(a: Effect, b: Effect) -> Effect {
         (Effect::Write | Effect::Settings, Effect::Write | Effect::Settings) => Effect::Settings,
         _ => Effect::Definition,
     }
-}
-
-/// Whether a token may make the syntax tree deeper without a bracket.
-fn deepens(token: &Token<'_>) -> bool {
-    match token.kind {
-        Kind::Symbol(byte) => !matches!(byte, b',' | b'.' | b'(' | b')'),
-        Kind::Word => matches!(
-            token.text,
-            "and"
-                | "or"
-                | "not"
-                | "is"
-                | "isnull"
-                | "notnull"
-                | "between"
-                | "like"
-                | "ilike"
-                | "similar"
-                | "in"
-                | "collate"
-                | "at"
-                | "union"
-                | "intersect"
-                | "except"
-                | "minus"
-                | "escape"
-                | "overlaps"
-                | "array"
-        ),
-        _ => false,
-    }
-}
-
-/// Whether brackets nest too deeply.
-fn nests(tokens: &[Token<'_>]) -> bool {
-    let mut depth = 0usize;
-    tokens.iter().any(|token| {
-        match token.kind {
-            Kind::Symbol(b'(' | b'[') => depth += 1,
-            Kind::Symbol(b')' | b']') => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        depth > NESTING_MAX
-    })
 }
 
 /// `FOR UPDATE` and its kin, for texts the parser does not understand.
@@ -331,13 +438,23 @@ fn clock_text(token: &Token<'_>) -> bool {
     }
 }
 
+/// Whether ONLY behind this token is the one of FROM, not that of FETCH FIRST.
+fn precedes_relation(token: &Token<'_>) -> bool {
+    matches!(token.kind, Kind::Symbol(b',' | b'('))
+        || (token.kind == Kind::Word && matches!(token.text, "from" | "join"))
+}
+
 fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
     let mut text = String::new();
-    for token in tokens {
+    for (at, token) in tokens.iter().enumerate() {
         if token.spaced {
             text.push(' ');
         }
+        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
         match token.kind {
+            Kind::Word if token.text == "only" && before.is_some_and(precedes_relation) => {
+                text.extend(["\"", ONLY, "\"."]);
+            }
             // The parser need not agree with the server on where such a constant ends.
             Kind::OpaqueText => text.push_str(" '?'"),
             _ => text.push_str(token.text),

@@ -2,45 +2,70 @@
 //!
 //! # Why the tags are sound
 //!
-//! For each table reference R the walk gathers equality predicates T = (column = constant) such that the result is
-//! a function of σ_T(R) and of the other references: a change of rows outside σ_T(R) cannot change the result.
+//! For each table reference R the walk gathers a predicate T, tests of R's columns by constants under AND and OR, such that
+//! the result is a function of σ_T(R) and of the other references: a change of rows outside σ_T(R) cannot change the result.
+//! T follows from a condition: where the condition is true of a row of R with others, T is true of that row. A test follows
+//! from itself, AND from either side, OR from both sides together; of what is not known (NOT, XOR, CASE, a test of another
+//! reference) nothing follows but TRUE. So a disjunct without a test of R bounds nothing.
 //!
 //! * **WHERE.** A block's joins are computed before its WHERE. A joined row that holds a row r of R is dropped by
 //!   WHERE if r fails T. If R is on the nullable side of an outer join, r may also decide whether the other side
-//!   is extended with NULLs; but such an extended row has NULL in the column of T, and NULL = constant is not true:
-//!   WHERE drops it as well. So T may be applied before any kind of join, FULL included.
+//!   is extended with NULLs; but such an extended row has NULL in all columns of R, and no comparison with NULL is true:
+//!   T is not true of it, so WHERE drops it as well. So T may be applied before any kind of join, FULL included.
+//! * **IS NULL** is the one test that a row of NULLs passes: `l LEFT JOIN r … WHERE r.id IS NULL` asks for the rows of l that
+//!   meet no row of r, whatever that row holds. It is a test of references only that no outer join of their block may extend
+//!   with NULLs; elsewhere nothing follows from it.
 //! * **ON of an inner join** is a WHERE for the two sides of that join, by the same argument.
+//! * **USING** is an ON that states the equality of its columns (`Walk::connect_merged`).
 //! * **ON of a LEFT JOIN** decides only which rows of the right side match: a right row that fails T never matches,
 //!   so it may be removed first (and where the right side is itself a join, the argument above applies to it). A
 //!   left row that fails ON still comes out, with NULLs: no predicate for the left side. RIGHT is the mirror image.
-//!   ON of a FULL JOIN bounds neither side.
+//!   ON of a FULL JOIN bounds neither side. Where WHERE makes inner joins of them, all this holds of those (`outer.rs`).
 //! * **Aggregates, windows, DISTINCT, ORDER BY, LIMIT** are computed from what WHERE leaves. HAVING is not used.
 //! * **Sub-queries** (EXISTS, IN, scalar, LATERAL, correlated, negated): a block is, for each outer row, a function
 //!   of its references; T holds constants only and does not depend on the outer row. A predicate is attributed
-//!   only to references of the very block whose WHERE or ON it stands in.
+//!   only to references of the very block whose WHERE or ON it stands in, and to those behind plain columns of its derived
+//!   tables and common table expressions (`derived.rs`).
 //! * **Set operations and common table expressions** are functions of their blocks, a recursive one the fixed
 //!   point of such functions.
+//! * **Constants travel.** Let a condition that bounds R say `R.c = S.d` at its top, and let T of S say that d is one of K.
+//!   Rows of S that fail it may be taken away; in that database, the condition is what it is with `R.c IN K` added to it, since
+//!   d is in K wherever R.c = d is true. By the rules above that bounds R; and so on, one step after the other. S may be in
+//!   any block around that of R, on any side of any join: that its rows are gone is all that counts. Both columns must
+//!   compare alike, so that what equals d equals it in normal form.
+//! * **Sub-selects** as sources of constants, and what they say of outer rows: see `derived.rs`.
 //! * **A table referenced twice** has two tags, and a change is relevant if it meets one of them.
+//! * **Views, partitioned tables and inheritance parents** stand for others: see `views.rs` and `relations.rs`.
 //!
-//! Only conjuncts at the top level count: anything under OR, NOT, CASE or IS bounds nothing. Errors that a row
-//! outside T might raise (a division by zero, say) are not part of a result: SQL leaves open whether it is raised.
+//! Columns that the statement does not mention change nothing that it computes (`columns.rs`): rows that differ in them only
+//! are the same row to it.
+//!
+//! Errors that a row outside T might raise (a division by zero, say) are not part of a result: SQL leaves open whether it
+//! is raised.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
-use freshet_model::{Catalog, PointColumn, Reason, RelationKind, ReplicaIdentity, Table, ValueType};
+use freshet_model::{Catalog, Columns, Dialect, Reason, Table, ValueType};
 use sqlparser::ast::{
-    Distinct, Expr, Fetch, GroupByExpr, Join, JoinConstraint, JoinOperator, LimitClause, NamedWindowExpr, ObjectName,
-    OrderBy, OrderByExpr, OrderByKind, OrderBySort, Query, Select, SelectFlavor, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, TableWithJoins, With,
+    Distinct, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderBy, OrderByExpr,
+    OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias,
+    TableFactor,
 };
 
-use crate::block::{Block, Meaning, Reference, Source};
-use crate::footprint::{Conjunct, Footprint, TableReference, Usage};
-use crate::predicate::{Equality, conjuncts, equality};
+use crate::block::{Block, Reference, Source};
+use crate::columns::Mentioned;
+use crate::ctes::Cte;
+use crate::derived::{At, Folds, Shown};
+use crate::footprint::{Dates, Footprint, Read, TableReference, Usage};
+use crate::joins::only_standard_clauses;
+use crate::lineage::Edge;
+use crate::outer::{Clause, Condition};
+use crate::predicate::Predicate;
+use crate::relations::meant;
 use crate::survey::Counts;
-use crate::template::table;
+use crate::template::{table, without_only};
+use crate::top::Cut;
 
 pub(crate) type Outcome = Result<(), Reason>;
 
@@ -48,20 +73,31 @@ pub(crate) type Outcome = Result<(), Reason>;
 pub(crate) struct Walk<'a> {
     pub(crate) catalog: &'a Catalog,
     schemas: &'a [Arc<str>],
-    /// Names of the common table expressions in scope.
-    ctes: Vec<String>,
+    /// The common table expressions in scope.
+    pub(crate) ctes: Vec<Cte>,
     /// The SELECT blocks around the current place, innermost last.
     pub(crate) blocks: Vec<Block>,
-    references: Vec<TableReference>,
+    pub(crate) references: Vec<TableReference>,
+    pub(crate) edges: Vec<Edge>,
+    /// Where the outermost query sorts and cuts its rows.
+    pub(crate) cut: Option<Cut>,
+    /// See [`Footprint::definitions`].
+    definitions: Vec<Arc<Table>>,
+    pub(crate) mentioned: Mentioned,
+    /// What the last query tells.
+    pub(crate) shown: Shown,
+    /// What the sub-selects in expressions tell.
+    pub(crate) told: BTreeMap<At, Shown>,
+    pub(crate) folds: Folds,
     /// How each parameter is used.
     pub(crate) usages: BTreeMap<u16, Usage>,
-    /// A date or time type occurs other than as a table's column.
+    /// A date or time type occurs; MySQL: a date in more than a column of the result.
     pub(crate) date_time: bool,
+    /// MySQL: so does a TIME.
+    pub(crate) times: bool,
+    pub(crate) dialect: Dialect,
     pub(crate) counts: Counts,
 }
-
-/// An ON clause and the references (places in the block) that it bounds.
-type Condition<'q> = (&'q Expr, Range<usize>);
 
 /// A construct that is never cached, unless its absence is shown.
 pub(crate) fn absent(absent: bool, what: &'static str) -> Outcome {
@@ -69,25 +105,49 @@ pub(crate) fn absent(absent: bool, what: &'static str) -> Outcome {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(catalog: &'a Catalog, schemas: &'a [Arc<str>]) -> Self {
+    pub(crate) fn new(dialect: Dialect, catalog: &'a Catalog, schemas: &'a [Arc<str>]) -> Self {
         Self {
+            dialect,
+            times: false,
             catalog,
             schemas,
             ctes: Vec::new(),
             blocks: Vec::new(),
             references: Vec::new(),
+            edges: Vec::new(),
+            cut: None,
+            mentioned: Mentioned::new(dialect.is_mysql_family()),
+            shown: Shown::default(),
+            told: BTreeMap::new(),
+            folds: Folds::default(),
+            definitions: Vec::new(),
             usages: BTreeMap::new(),
             date_time: false,
             counts: Counts::default(),
         }
     }
 
-    pub(crate) fn into_footprint(self, clock_text: bool) -> Result<Footprint, Reason> {
-        let date_time = self.date_time || self.references.iter().any(|reference| holds_dates(&reference.table));
-        if clock_text && date_time {
+    pub(crate) fn into_footprint(mut self, clock_text: bool) -> Result<Footprint, Reason> {
+        if clock_text && self.date_time {
             return Err(Reason::ClockLiteral);
         }
-        Footprint::new(self.references, self.usages, date_time)
+        let dates = Dates { date_time: self.date_time, times: self.times };
+        let tables = self.references.iter().map(|reference| &reference.table);
+        self.mentioned.settle(tables.chain(&self.definitions));
+        for reference in &mut self.references {
+            reference.columns = self.mentioned.of(&reference.table);
+        }
+        let Self { references, edges, cut, definitions, .. } = self;
+        let read = Read { references, edges, cut, definitions };
+        Ok(Footprint::new(self.dialect, read, self.usages, dates))
+    }
+
+    pub(crate) fn is_mysql(&self) -> bool {
+        self.dialect.is_mysql_family()
+    }
+
+    pub(crate) fn open_block(&mut self) {
+        self.blocks.push(Block { folds_columns: self.is_mysql(), ..Block::default() });
     }
 
     pub(crate) fn query(&mut self, query: &Query) -> Outcome {
@@ -111,10 +171,11 @@ impl<'a> Walk<'a> {
         absent(pipe_operators.is_empty(), "a pipe operator")?;
         let in_scope = self.ctes.len();
         if let Some(with) = with {
-            self.with(with)?;
+            self.with(with, query)?;
         }
-        self.blocks.push(Block::default());
+        self.open_block();
         self.body(body)?;
+        let (mut shown, folds) = (std::mem::take(&mut self.shown), self.folds);
         if let Some(order_by) = order_by {
             self.order_by(order_by)?;
         }
@@ -125,24 +186,18 @@ impl<'a> Walk<'a> {
             absent(!percent, "FETCH PERCENT")?;
             self.optional(quantity.as_ref())?;
         }
+        if limit_clause.is_some() || fetch.is_some() || folds != self.folds {
+            shown = shown.unreached();
+        }
+        if folds != self.folds {
+            shown.outer.clear();
+        }
+        self.shown = shown;
+        if self.blocks.len() == 1 {
+            self.cut = self.cut_of(query);
+        }
         self.blocks.pop();
         self.ctes.truncate(in_scope);
-        Ok(())
-    }
-
-    fn with(&mut self, with: &With) -> Outcome {
-        let names = || with.cte_tables.iter().map(|cte| cte.alias.name.value.clone());
-        if with.recursive {
-            self.ctes.extend(names());
-        }
-        for (cte, name) in with.cte_tables.iter().zip(names()) {
-            absent(cte.from.is_none(), "WITH … FROM")?;
-            absent(cte.alias.at.is_none(), "AT in an alias")?;
-            self.query(&cte.query)?;
-            if !with.recursive {
-                self.ctes.push(name);
-            }
-        }
         Ok(())
     }
 
@@ -151,16 +206,22 @@ impl<'a> Walk<'a> {
             SetExpr::Select(select) => self.select(select),
             SetExpr::Query(query) => self.query(query),
             SetExpr::SetOperation { left, op: _, set_quantifier: _, right } => {
+                let mut sides = Vec::new();
                 for side in [left, right] {
-                    self.blocks.push(Block::default());
+                    self.open_block();
                     self.body(side)?;
                     self.blocks.pop();
+                    sides.push(std::mem::take(&mut self.shown));
                 }
+                let mysql = self.is_mysql();
+                self.shown = sides.into_iter().reduce(|one, two| one.merged(two, mysql)).unwrap_or_default();
                 Ok(())
             }
             SetExpr::Values(values) => {
-                absent(!values.explicit_row, "VALUES ROW")?;
-                values.rows.iter().try_for_each(|row| self.exprs(&row.content))
+                absent(!values.explicit_row || self.is_mysql(), "VALUES ROW")?;
+                values.rows.iter().try_for_each(|row| self.exprs(&row.content))?;
+                self.shown = Shown::default();
+                Ok(())
             }
             SetExpr::Table(_) => Err(Reason::Construct("TABLE")),
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => Err(Reason::NotSelect),
@@ -169,26 +230,42 @@ impl<'a> Walk<'a> {
 
     fn select(&mut self, select: &Select) -> Outcome {
         self.counts.selects += 1;
-        only_standard_clauses(select)?;
+        only_standard_clauses(select, self.dialect)?;
         let mut conditions = Vec::new();
         for item in &select.from {
             self.joined(item, &mut conditions)?;
         }
         // Names in ON and WHERE are resolved among all items of the block.
         let all = self.blocks.last().map_or(0, |block| block.references.len());
-        conditions.extend(select.selection.iter().map(|selection| (selection, 0..all)));
-        for (condition, bounded) in conditions {
-            self.expr(condition)?;
-            self.bound(condition, &bounded);
+        let selection = |selection| Condition { clause: Clause::On(selection), bounded: 0..all, join: None };
+        conditions.extend(select.selection.iter().map(selection));
+        self.reduce(&mut conditions);
+        let mut outer = Vec::new();
+        for Condition { clause, bounded, join } in &conditions {
+            match (clause, join) {
+                (Clause::On(condition), _) => {
+                    self.expr(condition)?;
+                    let told = self.bound(condition, bounded);
+                    // Of ON it may be that no row has to satisfy it.
+                    outer.extend(told.into_iter().filter(|_| join.is_none()));
+                }
+                (Clause::Using(names), Some(join)) => {
+                    for name in names {
+                        self.connect_merged(name, [join.left.clone(), join.right.clone()], bounded);
+                    }
+                }
+                (Clause::Using(_), None) => {}
+            }
         }
+        let before = self.folds;
         if let Some(Distinct::On(exprs)) = &select.distinct {
             self.exprs(exprs)?;
         }
         select.projection.iter().try_for_each(|item| self.select_item(item))?;
         match &select.group_by {
             GroupByExpr::Expressions(exprs, modifiers) => {
-                absent(modifiers.is_empty(), "a modifier of GROUP BY")?;
-                self.exprs(exprs)?;
+                absent(modifiers.is_empty() || self.is_mysql(), "a modifier of GROUP BY")?;
+                exprs.iter().try_for_each(|expr| self.unconverted(expr))?;
             }
             GroupByExpr::All(_) => return Err(Reason::Construct("GROUP BY ALL")),
         }
@@ -198,12 +275,19 @@ impl<'a> Walk<'a> {
                 self.window(spec)?;
             }
         }
+        self.shown = self.shown_by(select, self.folds.since(before), outer);
         Ok(())
     }
 
     fn select_item(&mut self, item: &SelectItem) -> Outcome {
+        if let SelectItem::ExprWithAlias { alias, .. } = item {
+            self.mentioned.given(&alias.value);
+        }
         match item {
-            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => self.expr(expr),
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => {
+                // The columns of the outermost SELECT are shown; those of another one are compared or merged somewhere.
+                if self.blocks.len() == 1 { self.unconverted(expr) } else { self.expr(expr) }
+            }
             SelectItem::Wildcard(options)
             | SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(_), options) => {
                 let plain = options.opt_ilike.is_none()
@@ -212,6 +296,10 @@ impl<'a> Walk<'a> {
                     && options.opt_replace.is_none()
                     && options.opt_rename.is_none()
                     && options.opt_alias.is_none();
+                if self.blocks.len() > 1 {
+                    self.note_all_dates();
+                }
+                self.mentioned.all();
                 absent(plain, "an option of *")
             }
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(_), _)
@@ -223,7 +311,7 @@ impl<'a> Walk<'a> {
         for OrderByExpr { expr, options, with_fill } in exprs {
             absent(with_fill.is_none(), "WITH FILL")?;
             absent(!matches!(options.sort, Some(OrderBySort::Using(_))), "ORDER BY … USING")?;
-            self.expr(expr)?;
+            self.unconverted(expr)?;
         }
         Ok(())
     }
@@ -243,54 +331,15 @@ impl<'a> Walk<'a> {
                 self.optional(limit.as_ref())?;
                 self.optional(offset.as_ref().map(|offset| &offset.value))
             }
+            LimitClause::OffsetCommaLimit { offset, limit } if self.is_mysql() => {
+                self.expr(offset)?;
+                self.expr(limit)
+            }
             LimitClause::OffsetCommaLimit { .. } => Err(Reason::Construct("LIMIT with a comma")),
         }
     }
 
-    /// A FROM item with its joins. Gathers the ON clauses with the references that each bounds.
-    fn joined<'q>(&mut self, item: &'q TableWithJoins, conditions: &mut Vec<Condition<'q>>) -> Outcome {
-        let places = |walk: &Self| walk.blocks.last().map_or(0, |block| block.references.len());
-        let start = places(self);
-        self.factor(&item.relation, conditions)?;
-        for Join { relation, global, join_operator } in &item.joins {
-            absent(!global, "GLOBAL JOIN")?;
-            let right = places(self);
-            self.factor(relation, conditions)?;
-            let end = places(self);
-            let (constraint, bounded) = match join_operator {
-                JoinOperator::Join(on) | JoinOperator::Inner(on) => (on, start..end),
-                JoinOperator::Left(on) | JoinOperator::LeftOuter(on) => (on, right..end),
-                JoinOperator::Right(on) | JoinOperator::RightOuter(on) => (on, start..right),
-                JoinOperator::FullOuter(on) => (on, 0..0),
-                JoinOperator::CrossJoin(none @ JoinConstraint::None) => (none, 0..0),
-                _ => return Err(Reason::Construct("a join of that kind")),
-            };
-            match constraint {
-                JoinConstraint::On(condition) => conditions.push((condition, bounded)),
-                JoinConstraint::Using(columns) => self.merge(columns)?,
-                JoinConstraint::Natural => {
-                    self.operator("=")?;
-                    self.blocks.last_mut().into_iter().for_each(|block| block.natural = true);
-                }
-                JoinConstraint::None => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn merge(&mut self, columns: &[ObjectName]) -> Outcome {
-        self.operator("=")?;
-        let names = columns.iter().map(|column| match column.0.as_slice() {
-            [part] => part.as_ident().map(|ident| ident.value.clone()),
-            _ => None,
-        });
-        let names: Option<Vec<String>> = names.collect();
-        let names = names.ok_or(Reason::Construct("a USING clause of that form"))?;
-        self.blocks.last_mut().into_iter().for_each(|block| block.merged.extend(names.iter().cloned()));
-        Ok(())
-    }
-
-    fn factor<'q>(&mut self, factor: &'q TableFactor, conditions: &mut Vec<Condition<'q>>) -> Outcome {
+    pub(crate) fn factor<'q>(&mut self, factor: &'q TableFactor, conditions: &mut Vec<Condition<'q>>) -> Outcome {
         self.counts.table_factors += 1;
         match factor {
             TableFactor::Table { .. } => self.table_factor(factor),
@@ -302,7 +351,10 @@ impl<'a> Walk<'a> {
                 if let (Some(hidden), Some(block)) = (hidden, self.blocks.last_mut()) {
                     *block = hidden;
                 }
-                self.refer_opaque(alias.as_ref(), None)
+                let shown = std::mem::take(&mut self.shown);
+                self.refer_opaque(alias.as_ref(), None)?;
+                self.show_last(shown.renamed(alias.as_ref()));
+                Ok(())
             }
             TableFactor::Function { lateral: _, name, args, with_ordinality: _, alias } => {
                 self.function_name(name)?;
@@ -342,7 +394,7 @@ impl<'a> Walk<'a> {
         };
         self.counts.relations += 1;
         absent(sample.is_none(), "TABLESAMPLE")?;
-        absent(with_hints.is_empty() && index_hints.is_empty(), "a table hint")?;
+        absent(with_hints.is_empty() && (index_hints.is_empty() || self.is_mysql()), "a table hint")?;
         absent(version.is_none() && partitions.is_empty() && json_path.is_none(), "a FROM item of that kind")?;
         if let Some(args) = args {
             absent(args.settings.is_none(), "settings of a function")?;
@@ -351,27 +403,44 @@ impl<'a> Walk<'a> {
             return self.refer_opaque(alias.as_ref(), Some(name));
         }
         absent(!with_ordinality, "WITH ORDINALITY")?;
-        let last = name.0.last().and_then(|part| part.as_ident()).ok_or(Reason::Construct("a name of that form"))?;
-        if name.0.len() == 1 {
+        let (parts, only) = without_only(name);
+        let last = parts.last().and_then(|part| part.as_ident()).ok_or(Reason::Construct("a name of that form"))?;
+        if parts.len() == 1 {
             // The parser takes some reserved words for names.
             let reserved = matches!(last.value.as_str(), "only" | "lateral" | "select" | "table" | "values" | "with");
             absent(last.quote_style.is_some() || !reserved, "ONLY or a FROM item of that kind")?;
-            if self.ctes.contains(&last.value) {
-                return self.refer_opaque(alias.as_ref(), Some(name));
+            if let Some(shown) = self.shown_by_cte(&last.value) {
+                self.refer_opaque(alias.as_ref(), Some(name))?;
+                self.show_last(shown.renamed(alias.as_ref()));
+                return Ok(());
             }
         }
-        absent(name.0.len() <= 2, "a name with a database")?;
-        let table = table(self.catalog, self.schemas, name).ok_or_else(|| unknown(name))?.clone();
-        admit(&table)?;
-        let index = self.references.len();
+        absent(parts.len() <= 2, "a name with a database")?;
+        let table = table(self.catalog, self.schemas, name).ok_or_else(|| unknown(parts))?.clone();
+        let meant = meant(self.catalog, &table, only)?;
+        self.date_time |= !self.is_mysql() && holds_dates(&table);
+        let first = self.references.len();
+        let referred = |table| TableReference { table, predicate: Predicate::any_row(), columns: Columns::All };
+        self.references.extend(meant.tables.into_iter().map(referred));
+        self.definitions.extend(meant.definitions);
         let renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
+        if renamed {
+            self.mentioned.all();
+        }
         absent(alias.as_ref().is_none_or(|alias| alias.at.is_none()), "AT in an alias")?;
         let reference = Reference {
             alias: alias.as_ref().map_or_else(|| table.name.to_string(), |alias| alias.name.value.clone()),
             schema: alias.is_none().then(|| table.schema.clone()),
-            source: if renamed { Source::Opaque } else { Source::Table { table: table.clone(), index } },
+            table: Some(table.clone()),
+            shown: Shown::default(),
+            nullable: false,
+            source: if renamed {
+                Source::Opaque
+            } else {
+                Source::Table { table, places: first..self.references.len() }
+            },
         };
-        self.references.push(TableReference { table, conjuncts: Vec::new() });
+        self.mentioned.row(&reference.alias);
         self.refer(reference)
     }
 
@@ -381,9 +450,14 @@ impl<'a> Walk<'a> {
             alias.is_none_or(|alias| alias.columns.iter().all(|c| c.data_type.is_none())),
             "a column definition list",
         )?;
+        for column in alias.iter().flat_map(|alias| &alias.columns) {
+            self.mentioned.given(&column.name.value);
+        }
         let own_name = || name?.0.last()?.as_ident().map(|ident| ident.value.clone());
         let alias = alias.map(|alias| alias.name.value.clone()).or_else(own_name).unwrap_or_default();
-        self.refer(Reference { alias, schema: None, source: Source::Opaque })
+        self.mentioned.given(&alias);
+        let shown = Shown::default();
+        self.refer(Reference { alias, schema: None, table: None, shown, nullable: false, source: Source::Opaque })
     }
 
     fn refer(&mut self, reference: Reference) -> Outcome {
@@ -391,93 +465,14 @@ impl<'a> Walk<'a> {
         block.references.push(reference);
         Ok(())
     }
-
-    /// Adds the equalities of a condition to the references it bounds.
-    fn bound(&mut self, condition: &Expr, bounded: &Range<usize>) {
-        let Some(block) = self.blocks.last() else { return };
-        for conjunct in conjuncts(condition) {
-            let Some(Equality { column, operand }) = equality(conjunct) else { continue };
-            let Meaning::Column(place, column) = block.meaning(column) else { continue };
-            let Some(Source::Table { index, .. }) = block.references.get(place).map(|r| &r.source) else { continue };
-            let comparable = !matches!(column.value_type, ValueType::Other | ValueType::DateTime);
-            if !bounded.contains(&place) || column.generated || !comparable {
-                continue;
-            }
-            let point = PointColumn { name: column.name.clone(), value_type: column.value_type };
-            if let Some(reference) = self.references.get_mut(*index) {
-                reference.conjuncts.push(Conjunct { column: point, operand });
-            }
-        }
-    }
 }
 
-/// Clauses of other dialects, which PostgreSQL would read as something else.
-fn only_standard_clauses(select: &Select) -> Outcome {
-    let Select {
-        select_token: _,
-        optimizer_hints,
-        distinct: _,
-        select_modifiers,
-        top,
-        top_before_distinct: _,
-        projection: _,
-        exclude,
-        into,
-        from: _,
-        lateral_views,
-        prewhere,
-        selection: _,
-        connect_by,
-        group_by: _,
-        cluster_by,
-        distribute_by,
-        sort_by,
-        having: _,
-        named_window: _,
-        qualify,
-        window_before_qualify: _,
-        value_table_mode,
-        flavor,
-    } = select;
-    absent(into.is_none(), "SELECT INTO")?;
-    let plain = optimizer_hints.is_empty()
-        && select_modifiers.as_ref().is_none_or(|modifiers| !modifiers.is_any_set())
-        && top.is_none()
-        && exclude.is_none()
-        && lateral_views.is_empty()
-        && prewhere.is_none()
-        && connect_by.is_empty()
-        && cluster_by.is_empty()
-        && distribute_by.is_empty()
-        && sort_by.is_empty()
-        && qualify.is_none()
-        && value_table_mode.is_none()
-        && *flavor == SelectFlavor::Standard;
-    absent(plain, "a clause that is not PostgreSQL's")
-}
-
-fn unknown(name: &ObjectName) -> Reason {
-    Reason::UnknownTable(name.to_string().into())
-}
-
-/// Whether results over a table can be cached at all.
-fn admit(table: &Table) -> Outcome {
-    let name = || format!("{}.{}", table.schema, table.name).into();
-    if table.kind != RelationKind::Table {
-        Err(Reason::TableKind(name()))
-    } else if table.row_security {
-        Err(Reason::RowSecurity(name()))
-    } else if table.user_types {
-        Err(Reason::UserType(name()))
-    } else if table.identity == ReplicaIdentity::Missing {
-        Err(Reason::NoReplicaIdentity(name()))
-    } else {
-        Ok(())
-    }
+fn unknown(parts: &[ObjectNamePart]) -> Reason {
+    Reason::UnknownTable(ObjectName(parts.to_vec()).to_string().into())
 }
 
 /// Whether a literal compared with a column of the table may be read as a date: ranges and arrays of dates count.
 fn holds_dates(table: &Table) -> bool {
-    let may_be = |value_type| matches!(value_type, ValueType::DateTime | ValueType::Other);
+    let may_be = |value_type: ValueType| value_type.is_date() || value_type == ValueType::Other;
     table.datetime || table.columns.iter().any(|column| may_be(column.value_type))
 }

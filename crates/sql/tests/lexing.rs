@@ -1,7 +1,16 @@
 //! The lexer against PostgreSQL's rules, and against arbitrary text.
 
-use freshet_sql::{Admin, LiteralKind, Template, admin, lex};
+use freshet_model::Dialect;
+use freshet_sql::{Admin, Lexed, LiteralKind, Template};
 use proptest::prelude::*;
+
+fn lex(sql: &str) -> Lexed {
+    freshet_sql::lex(Dialect::Postgres, sql)
+}
+
+fn admin(sql: &str) -> Option<Result<Admin, String>> {
+    freshet_sql::admin(Dialect::Postgres, sql)
+}
 
 fn literals(sql: &str) -> Vec<String> {
     let written = |text: &[u8]| String::from_utf8(text.to_vec()).unwrap();
@@ -104,12 +113,32 @@ fn admin_statements() {
         admin("explain cache SELECT 'a;b' FROM t;"),
         Some(Ok(Admin::ExplainCache("SELECT 'a;b' FROM t".to_owned())))
     );
-    for malformed in
-        ["SHOW PROXIED", "SHOW FRESHET", "SHOW CACHES x", "EXPLAIN CACHE ;", "SHOW PROXIED QUERIES; SELECT 1"]
-    {
+    assert_eq!(admin("FRESHET BYPASS ON"), Some(Ok(Admin::Bypass(true))));
+    assert_eq!(admin("/* x */ freshet bypass off ;"), Some(Ok(Admin::Bypass(false))));
+    for malformed in [
+        "SHOW PROXIED",
+        "SHOW FRESHET",
+        "SHOW CACHES x",
+        "EXPLAIN CACHE ;",
+        "SHOW PROXIED QUERIES; SELECT 1",
+        "FRESHET BYPASS",
+        "FRESHET BYPASS 1",
+        "FRESHET BYPASS 'on'",
+        "FRESHET BYPASS ON; SELECT 1",
+    ] {
         assert!(matches!(admin(malformed), Some(Err(_))), "{malformed}");
     }
-    for other in ["", "SHOW search_path", "EXPLAIN SELECT 1", "SELECT 'SHOW CACHES'", "-- SHOW CACHES", "show", "'"] {
+    for other in [
+        "",
+        "SHOW search_path",
+        "EXPLAIN SELECT 1",
+        "SELECT 'SHOW CACHES'",
+        "-- SHOW CACHES",
+        "show",
+        "'",
+        "freshet",
+        "FETCH ALL",
+    ] {
         assert_eq!(admin(other), None, "{other}");
     }
 }
@@ -146,7 +175,7 @@ proptest! {
     #[test]
     fn any_text_is_lexed_and_parsed(text in any::<String>()) {
         let lexed = lex(&text);
-        let _ = Template::parse(&lexed.shape);
+        let _ = Template::parse(Dialect::Postgres, &lexed.shape);
         let _ = admin(&text);
     }
 
@@ -157,6 +186,6 @@ proptest! {
         prop_assert_eq!(&again.shape, &lexed.shape);
         prop_assert_eq!(&again.literals, &lexed.literals);
         // A shape is its own shape, apart from numbers that are literals only behind an own parameter.
-        let _ = Template::parse(&lexed.shape);
+        let _ = Template::parse(Dialect::Postgres, &lexed.shape);
     }
 }

@@ -9,20 +9,18 @@
 //! | `K` | the identity's columns as they were | those, the rest absent (they are sent as NULL!) |
 //! | `O` | the whole old row (FULL) | all |
 //!
-//! A transaction is held in bounded memory: by rows ([`ChangeSet::push`]) and by bytes.
+//! DDL comes as messages of our event triggers ([`crate::triggers`]).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use freshet_model::{Cell, Change, ChangeSet, Commit, Relation, Row, TableId};
+use freshet_model::{Cell, Change, Commit, CommitId, Relation, Row, TableId};
 use freshet_wire::pg::pgoutput::{self, Message, OldTuple, Tuple, Value};
 
 use crate::error::Fault;
+use crate::held::Held;
+use crate::triggers::{self, Ddl};
 
-/// Bytes of one transaction's values beyond which its tables are taken as changed in any row.
-const TRANSACTION_BYTES_MAX: usize = 32 << 20;
-/// Memory of one cell beside its text.
-const CELL_OVERHEAD_BYTES: usize = size_of::<Cell>();
 /// Tables that one stream may describe.
 const RELATIONS_MAX: usize = 1 << 20;
 
@@ -56,16 +54,19 @@ struct Described {
 /// The transaction between its Begin and its Commit.
 struct Open {
     begin: pgoutput::Begin,
-    changes: ChangeSet,
-    bytes: usize,
-    /// The tables of `changes`, once it holds nothing but whole tables.
-    coarse: Option<HashSet<TableId>>,
+    held: Held,
 }
 
 impl Assembler {
     /// Whether a transaction is open, so that positions in keepalives say nothing of it.
     pub(crate) fn in_transaction(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// Forgets the open transaction: it comes again as a whole. What the tables look like stays known, so that a change
+    /// of it is noticed.
+    pub(crate) fn forget_open(&mut self) {
+        self.open = None;
     }
 
     /// Takes the next message; returns the commit that it completes.
@@ -96,6 +97,13 @@ impl Assembler {
                     self.push(Change::AnyRow(TableId(relation)))?;
                 }
             }
+            Message::Logical { transactional: true, prefix: triggers::PREFIX, content, .. } => {
+                let held = &mut self.open()?.held;
+                match triggers::read(content) {
+                    Ddl::Relations(relations) => held.redefine(relations),
+                    Ddl::Everything => held.change_everything(),
+                }
+            }
             // Where a transaction came from, what a type is called, and messages to others change no row.
             Message::Origin { .. } | Message::Type { .. } | Message::Logical { .. } => {}
         }
@@ -106,7 +114,7 @@ impl Assembler {
         if self.open.is_some() {
             return Err(Fault::OutOfOrder("Begin within a transaction"));
         }
-        self.open = Some(Open { begin, changes: ChangeSet::none(), bytes: 0, coarse: None });
+        self.open = Some(Open { begin, held: Held::new() });
         Ok(())
     }
 
@@ -115,7 +123,8 @@ impl Assembler {
         if open.begin.commit != commit.commit || commit.end <= commit.commit {
             return Err(Fault::OutOfOrder("Commit and Begin of different transactions"));
         }
-        Ok(Commit { xid: open.begin.xid, end: commit.end, changes: open.changes })
+        let (changes, redefines) = open.held.finish();
+        Ok(Commit { id: CommitId::Xid(open.begin.xid), end: commit.end, changes, redefines })
     }
 
     fn describe(&mut self, message: &pgoutput::Relation<'_>) -> Result<(), Fault> {
@@ -144,44 +153,12 @@ impl Assembler {
     }
 
     fn push(&mut self, change: Change) -> Result<(), Fault> {
-        let open = self.open.as_mut().ok_or(Fault::OutOfOrder("a change outside a transaction"))?;
-        open.push(change);
+        self.open()?.held.push(change);
         Ok(())
     }
-}
 
-impl Open {
-    fn push(&mut self, change: Change) {
-        let table = change.table();
-        if let Some(tables) = &mut self.coarse {
-            if tables.insert(table) {
-                self.changes.push(Change::AnyRow(table));
-            }
-            return;
-        }
-        self.bytes = self.bytes.saturating_add(bytes_of(&change));
-        self.changes.push(change);
-        if self.bytes > TRANSACTION_BYTES_MAX
-            && let ChangeSet::Rows(rows) = &mut self.changes
-        {
-            let tables: HashSet<TableId> = rows.iter().map(Change::table).collect();
-            *rows = tables.iter().map(|table| Change::AnyRow(*table)).collect();
-            self.coarse = Some(tables);
-        }
-    }
-}
-
-/// The memory that a change takes.
-fn bytes_of(change: &Change) -> usize {
-    let row = |row: &Row| -> usize {
-        let text = |cell: &Cell| if let Cell::Text(text) = cell { text.len() } else { 0 };
-        row.iter().map(|cell| CELL_OVERHEAD_BYTES + text(cell)).sum()
-    };
-    match change {
-        Change::Insert { new, .. } => row(new),
-        Change::Update { old, new, .. } => row(old) + row(new),
-        Change::Delete { old, .. } => row(old),
-        Change::AnyRow(_) => 0,
+    fn open(&mut self) -> Result<&mut Open, Fault> {
+        self.open.as_mut().ok_or(Fault::OutOfOrder("a change outside a transaction"))
     }
 }
 

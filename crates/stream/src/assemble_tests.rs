@@ -1,7 +1,7 @@
 //! Changes as the stream's messages say them, image by image.
 
 use super::*;
-use freshet_model::Lsn;
+use freshet_model::{ChangeSet, Lsn};
 use freshet_wire::pg::pgoutput::{Begin, Column};
 
 fn column(key: bool, name: &'static str) -> Column<'static> {
@@ -31,7 +31,7 @@ fn changes(identity: u8, messages: Vec<Message<'_>>) -> Result<Vec<Change>, Faul
         assembler.take(message)?;
     }
     let commit = assembler.take(commit())?.ok_or(Fault::OutOfOrder("no commit"))?;
-    assert_eq!((commit.xid, commit.end), (5, Lsn(20)));
+    assert_eq!((commit.id, commit.end), (CommitId::Xid(5), Lsn(20)));
     match commit.changes {
         ChangeSet::Rows(rows) => Ok(rows),
         ChangeSet::Everything => Err(Fault::OutOfOrder("everything")),
@@ -138,10 +138,44 @@ fn what_is_out_of_order_is_a_fault() {
 
 #[test]
 fn large_values_coarsen_too() {
-    let big = vec![b'x'; TRANSACTION_BYTES_MAX / 4];
+    let big = vec![b'x'; crate::held::TRANSACTION_BYTES_MAX / 4];
     let row = || vec![text("1"), Value::Text(&big), Value::Null];
     let insert = || Message::Insert { relation: 7, new: row() };
     let messages = vec![insert(), insert(), insert(), insert(), insert(), insert()];
     assert_eq!(changes(b'd', messages).expect("changes"), [Change::AnyRow(TableId(7))]);
     assert_eq!(changes(b'd', vec![insert(), insert()]).expect("changes").len(), 2);
+}
+
+#[test]
+fn ddl_belongs_to_its_transaction() {
+    let ddl = |content: &'static [u8]| Message::Logical {
+        transactional: true,
+        lsn: Lsn(1),
+        prefix: crate::triggers::PREFIX,
+        content,
+    };
+    let transaction = |messages: Vec<Message<'static>>| {
+        let mut assembler = Assembler::default();
+        assembler.take(begin()).expect("begin");
+        for message in messages {
+            assert_eq!(assembler.take(message).expect("a message"), None);
+        }
+        assembler.take(commit()).expect("commit").expect("a commit")
+    };
+    let commit = transaction(vec![ddl(b"1 7 film\0"), ddl(b"1 7 film\0")]);
+    let redefined = Change::Redefined { table: TableId(7), name: "film".into() };
+    assert_eq!((commit.redefines, commit.changes), (true, ChangeSet::Rows(vec![redefined.clone()])));
+    // Coarsening keeps the name.
+    let truncate = Message::Truncate { relations: vec![7], cascade: false, restart_identity: false };
+    let commit = transaction(vec![truncate, ddl(b"1 7 film\0")]);
+    assert_eq!(commit.changes, ChangeSet::Rows(vec![Change::AnyRow(TableId(7)), redefined]));
+    let commit = transaction(vec![ddl(b"1 *"), ddl(b"1 7 film\0")]);
+    assert_eq!((commit.redefines, commit.changes), (true, ChangeSet::Everything));
+    let commit = transaction(vec![]);
+    assert_eq!((commit.redefines, commit.changes), (false, ChangeSet::none()));
+    // Without a transaction it is not ours.
+    let stray =
+        Message::Logical { transactional: false, lsn: Lsn(1), prefix: crate::triggers::PREFIX, content: b"1 *" };
+    assert_eq!(Assembler::default().take(stray).expect("a message"), None);
+    assert!(Assembler::default().take(ddl(b"1 *")).is_err(), "a change outside a transaction");
 }

@@ -52,6 +52,17 @@ pub enum SetupError {
         /// The setting.
         max: u32,
     },
+    /// A lasting slot serves somebody else.
+    #[error(
+        "replication slot {name} is in use by process {pid}: give each Freshet a --slot name of its own (if the Freshet \
+         that used it is gone, its connection ends by itself, or by SELECT pg_terminate_backend({pid});)"
+    )]
+    SlotInUse {
+        /// Its name.
+        name: String,
+        /// Process id of its walsender.
+        pid: String,
+    },
     /// The publication does not exist and is not to be created, or may not be.
     #[error("publication {name} is missing{why}; run {statement}")]
     PublicationMissing {
@@ -98,6 +109,29 @@ pub enum Fault {
     /// Nothing came, not even an answer to a keepalive request.
     #[error("the change stream was silent for {0:?}")]
     Silent(Duration),
+    /// The slot holds back more log than it may.
+    #[error("the slot holds back {bytes} bytes of log, and may hold {bytes_max} (--slot-lag-bytes): starting anew")]
+    SlotHolds {
+        /// What it holds.
+        bytes: u64,
+        /// What it may hold.
+        bytes_max: u64,
+    },
+    /// The stream is too far behind.
+    #[error("the change stream has not passed a position for {0:?} (--slot-lag-seconds): starting anew")]
+    Late(Duration),
+    /// The slot serves another connection: that of ours which broke, most likely.
+    #[error("the slot is still in use by the connection before")]
+    SlotBusy,
+    /// The slot is not where the stream broke.
+    #[error("the slot was moved or created again by somebody else")]
+    SlotMoved,
+    /// The name leads to another server, or the server was restarted.
+    #[error("the connection leads to another server, or to one that was restarted")]
+    OtherServer,
+    /// The sink cannot go on with its epoch.
+    #[error("the epoch has ended")]
+    EpochEnded,
     /// Asked for by [`crate::Control::restart`].
     #[error("a restart of the change stream was requested")]
     Restart,
@@ -106,13 +140,38 @@ pub enum Fault {
     Shutdown,
 }
 
+impl Fault {
+    /// Whether a stream with a lasting slot may go on after this: the connection broke or did not come about, and nothing
+    /// was said that was not understood.
+    pub(crate) fn is_passing(&self) -> bool {
+        match self {
+            Self::Connect(_) | Self::Silent(_) | Self::SlotBusy | Self::Setup(SetupError::NoWalSender(_)) => true,
+            Self::Connection(error) => match error {
+                // A walsender that says ERROR would say it again at the same place.
+                Error::Server(said) => said.severity == "FATAL",
+                Error::Io(_) | Error::Closed | Error::Timeout(_) | Error::CopyDone | Error::Dead => true,
+                Error::Malformed(_) | Error::Unexpected(_) | Error::TooLarge(_) => false,
+            },
+            _ => false,
+        }
+    }
+
+    /// The server's SQLSTATE, if it is the server's error.
+    pub(crate) fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Connection(error) => error.sqlstate(),
+            _ => None,
+        }
+    }
+}
+
 /// A name in double quotes.
-pub(crate) fn quote_identifier(name: &str) -> String {
+pub fn quote_identifier(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// A text constant, whatever `standard_conforming_strings` says.
-pub(crate) fn quote_literal(text: &str) -> String {
+pub fn quote_literal(text: &str) -> String {
     let quoted = text.replace('\'', "''");
     if quoted.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }

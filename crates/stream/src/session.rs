@@ -68,12 +68,19 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(client: Client, sink: Arc<dyn Sink>, start: Lsn, silence_max: Duration) -> Self {
+    /// `assembler` has seen what came before `start`.
+    pub(crate) fn new(
+        client: Client,
+        sink: Arc<dyn Sink>,
+        start: Lsn,
+        assembler: Assembler,
+        silence_max: Duration,
+    ) -> Self {
         let now = Instant::now();
         Self {
             client,
             sink,
-            assembler: Assembler::default(),
+            assembler,
             passed: start,
             confirmed: Lsn(0),
             told_at: now,
@@ -84,7 +91,7 @@ impl Session {
     }
 
     /// Runs until something is wrong.
-    pub(crate) async fn run(mut self, control: &Control) -> Fault {
+    pub(crate) async fn run(&mut self, control: &Control) -> Fault {
         let mut tick = interval(CONFIRM_EVERY);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -104,6 +111,13 @@ impl Session {
                 return fault;
             }
         }
+    }
+
+    /// How far it came, and what a stream that goes on from there needs to know.
+    pub(crate) fn into_rest(self) -> (Lsn, Assembler) {
+        let mut assembler = self.assembler;
+        assembler.forget_open();
+        (self.passed, assembler)
     }
 
     /// Takes the messages that are here already, then answers if one of them asks for it.

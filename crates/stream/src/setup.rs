@@ -4,33 +4,34 @@
 //!
 //! 1. check what a stream needs, and name what is missing;
 //! 2. see that the publication exists, *before* the slot: the output plugin reads it as of each change;
-//! 3. create a temporary slot inside a REPEATABLE READ transaction that uses the slot's snapshot, and read that snapshot.
+//! 3. create a slot inside a REPEATABLE READ transaction that uses the slot's snapshot, and read that snapshot.
 //!    This waits until every transaction with a transaction id that is open now has ended;
 //! 4. wait until a fresh snapshot covers the slot's. Decoding takes a commit as done once its record is in the log,
 //!    which is before it becomes visible to others (without limit if it waits for a synchronous standby). Such a
 //!    commit is in the slot's snapshot, so it is never delivered, and a query sent now may still not see it;
 //! 5. start the stream at the slot's consistent point.
+//!
+//! A stream that goes on after its connection broke needs only the first and the last ([`crate::slot`]).
 
 use std::sync::Arc;
-
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use freshet_model::{Lsn, Visible};
+use freshet_model::{Lsn, Snapshot};
 use freshet_net::Upstream;
 use freshet_net::pg::{Client, ConnectError, Purpose, Rows};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::warn;
 
 use crate::error::{Fault, SetupError, quote_identifier, quote_literal};
-use crate::{FollowerConfig, Identity};
+use crate::slot::{Keeper, OBJECT_IN_USE, Slot};
+use crate::{FollowerConfig, Identity, triggers};
 
 /// Oldest supported server.
 const VERSION_NUM_MIN: u32 = 130_000;
 /// From here on CREATE_REPLICATION_SLOT takes its options in parentheses.
 const VERSION_NUM_OPTIONS: u32 = 150_000;
 /// Time for a catalogue query.
-const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
+pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Waiting beyond this is told.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// Pause between two fresh snapshots.
@@ -38,14 +39,18 @@ const COVER_POLL: Duration = Duration::from_millis(5);
 /// Longest such pause.
 const COVER_POLL_MAX: Duration = Duration::from_millis(250);
 
-/// What a stream needs to know of its server.
+/// What a stream needs to know of its server; the slot that is to be made counts as free.
 const SETTINGS: &str = "SELECT pg_catalog.pg_is_in_recovery()::text, \
     pg_catalog.current_setting('wal_level'), \
     pg_catalog.current_setting('server_version_num'), \
     (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'wal_segment_size'), \
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text, \
     pg_catalog.current_setting('max_replication_slots'), \
-    (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots)";
+    (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots WHERE slot_name <> ";
+
+/// Which run of which server a connection leads to: [`Identity::run`].
+const RUN_OF_SERVER: &str = "SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), \
+    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text";
 
 /// SQLSTATE `insufficient_privilege`.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
@@ -56,28 +61,73 @@ const DUPLICATE_OBJECT: &str = "42710";
 /// SQLSTATE `unique_violation`: the same race, later.
 const UNIQUE_VIOLATION: &str = "23505";
 
-/// A stream that stands.
-pub(crate) struct Started {
-    /// The connection, in copy mode.
+/// A walsender of a server that can send a stream.
+pub(crate) struct Opened {
     pub(crate) client: Client,
-    /// Where it comes from.
     pub(crate) identity: Identity,
-    /// Everything before was committed before the stream.
-    pub(crate) start: Lsn,
+    /// The walsender's process id.
+    pub(crate) walsender: String,
 }
 
-/// Sets up a stream. Waits without limit for open write transactions.
-pub(crate) async fn start(config: &FollowerConfig) -> Result<Started, Fault> {
+/// Connects, and checks what a stream needs.
+pub(crate) async fn open(config: &FollowerConfig, slot: &Slot) -> Result<Opened, Fault> {
     let mut client = connect(&config.upstream).await?;
-    let identity = check(&mut client).await?;
-    publication(&mut client, config, identity.server_version_num).await?;
-    let (slot, start, shown) = create_slot(&mut client, identity.server_version_num).await?;
-    wait_until_covered(&mut client, &shown).await?;
+    let identity = check(&mut client, slot).await?;
+    let rows = client.query_timeout("SELECT pg_catalog.pg_backend_pid()", QUERY_TIMEOUT).await?;
+    let [Some(walsender)] = one_row(&rows, "pg_backend_pid")? else { return Err(Fault::Answer("pg_backend_pid")) };
+    Ok(Opened { client, identity, walsender: walsender.clone() })
+}
+
+/// Starts a stream on a slot of its own; returns where. Waits without limit for open write transactions.
+pub(crate) async fn start(
+    client: &mut Client,
+    config: &FollowerConfig,
+    slot: &Slot,
+    version_num: u32,
+) -> Result<Lsn, Fault> {
+    publication(client, config, version_num).await?;
+    if config.ensure_publication {
+        triggers::ensure(client, &config.publication).await?;
+    }
+    slot.drop_leftover(client).await?;
+    slot.advise(client).await?;
+    let (start, shown) = create_slot(client, slot, version_num).await?;
+    wait_until_covered(client, &shown).await?;
+    start_replication(client, config, slot, start).await?;
+    Ok(start)
+}
+
+/// Goes on with a slot where the stream broke. The slot must stand there, or before.
+pub(crate) async fn resume(
+    client: &mut Client,
+    config: &FollowerConfig,
+    keeper: &mut Keeper<'_>,
+    passed: Lsn,
+) -> Result<(), Fault> {
+    if let Err(fault) = start_replication(client, config, keeper.slot(), passed).await {
+        // Busy: with what is left of our own connection, perhaps.
+        return Err(if fault.sqlstate() == Some(OBJECT_IN_USE) { Fault::SlotBusy } else { fault });
+    }
+    if keeper.stands_by(passed).await? { Ok(()) } else { Err(Fault::SlotMoved) }
+}
+
+async fn start_replication(client: &mut Client, config: &FollowerConfig, slot: &Slot, start: Lsn) -> Result<(), Fault> {
     // The replication grammar has no escapes but the doubled quote.
     let names = quote_identifier(&config.publication).replace('\'', "''");
-    let sql = format!("START_REPLICATION SLOT {slot} LOGICAL {start} (proto_version '1', publication_names '{names}')");
-    client.start_copy_both(&sql).await?;
-    Ok(Started { client, identity, start })
+    let name = &slot.name;
+    let messages = if client.server_version() >= triggers::VERSION_MESSAGES { ", messages 'true'" } else { "" };
+    let options = format!("proto_version '1', publication_names '{names}'{messages}");
+    let sql = format!("START_REPLICATION SLOT {name} LOGICAL {start} ({options})");
+    Ok(client.start_copy_both(&sql).await?)
+}
+
+/// Which run of which server this is, as [`Identity::run`] has it.
+pub(crate) async fn run_of_server(client: &mut Client) -> Result<(String, String), Fault> {
+    let rows = client.query_timeout(RUN_OF_SERVER, QUERY_TIMEOUT).await?;
+    let [Some(system_id), Some(start)] = one_row(&rows, "the server's identity")? else {
+        return Err(Fault::Answer("the server's identity"));
+    };
+    Ok((system_id.clone(), start.clone()))
 }
 
 async fn connect(upstream: &Arc<Upstream>) -> Result<Client, Fault> {
@@ -91,7 +141,7 @@ async fn connect(upstream: &Arc<Upstream>) -> Result<Client, Fault> {
 }
 
 /// Reads the server's identity and checks that it can send a stream.
-async fn check(client: &mut Client) -> Result<Identity, Fault> {
+async fn check(client: &mut Client, slot: &Slot) -> Result<Identity, Fault> {
     let version = client.parameters().get("server_version").cloned().unwrap_or_default();
     if client.server_version() < VERSION_NUM_MIN / 10_000 {
         return Err(SetupError::Version(version).into());
@@ -100,7 +150,7 @@ async fn check(client: &mut Client) -> Result<Identity, Fault> {
     let [Some(system_id), Some(timeline), _, Some(database)] = one_row(&rows, "IDENTIFY_SYSTEM")? else {
         return Err(Fault::Answer("IDENTIFY_SYSTEM"));
     };
-    let settings = client.query_timeout(SETTINGS, QUERY_TIMEOUT).await?;
+    let settings = client.query_timeout(&format!("{SETTINGS}'{}')", slot.name), QUERY_TIMEOUT).await?;
     let [Some(recovery), Some(wal_level), Some(number), Some(segment), Some(postmaster_start), Some(max), Some(used)] =
         one_row(&settings, "settings")?
     else {
@@ -175,7 +225,8 @@ async fn create_publication(client: &mut Client, config: &FollowerConfig) -> Res
         quote_identifier(&config.publication)
     );
     if !config.ensure_publication {
-        return Err(SetupError::PublicationMissing { name, why: String::new(), statement }.into());
+        let why = ", and Freshet is told to create nothing (see freshet check --print-setup)".to_owned();
+        return Err(SetupError::PublicationMissing { name, why, statement }.into());
     }
     match client.query_timeout(&statement, QUERY_TIMEOUT).await {
         Ok(_) => Ok(()),
@@ -188,12 +239,12 @@ async fn create_publication(client: &mut Client, config: &FollowerConfig) -> Res
     }
 }
 
-/// Creates the slot; returns its name, its consistent point and what its snapshot shows.
-async fn create_slot(client: &mut Client, version_num: u32) -> Result<(String, Lsn, Visible), Fault> {
-    let slot = format!("freshet_{:x}_{:016x}", std::process::id(), RandomState::new().hash_one(0));
+/// Creates the slot; returns its consistent point and what its snapshot shows.
+async fn create_slot(client: &mut Client, slot: &Slot, version_num: u32) -> Result<(Lsn, Snapshot), Fault> {
     let option = if version_num >= VERSION_NUM_OPTIONS { "(SNAPSHOT 'use')" } else { "USE_SNAPSHOT" };
+    let temporary = if slot.lasting { "" } else { "TEMPORARY " };
     client.query_timeout("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", QUERY_TIMEOUT).await?;
-    let sql = format!("CREATE_REPLICATION_SLOT {slot} TEMPORARY LOGICAL pgoutput {option}");
+    let sql = format!("CREATE_REPLICATION_SLOT {} {temporary}LOGICAL pgoutput {option}", slot.name);
     let rows = tell_when_slow(
         client.query(&sql),
         "the change stream waits for open write transactions to end; see SELECT pid, xact_start, query FROM \
@@ -206,11 +257,11 @@ async fn create_slot(client: &mut Client, version_num: u32) -> Result<(String, L
     };
     let shown = snapshot(client).await?;
     client.query_timeout("COMMIT", QUERY_TIMEOUT).await?;
-    Ok((slot, start, shown))
+    Ok((start, shown))
 }
 
 /// Reads fresh snapshots until one shows everything that the slot's snapshot shows.
-async fn wait_until_covered(client: &mut Client, shown: &Visible) -> Result<(), Fault> {
+async fn wait_until_covered(client: &mut Client, shown: &Snapshot) -> Result<(), Fault> {
     let wait = async {
         let mut pause = COVER_POLL;
         while !snapshot(client).await?.covers(shown) {
@@ -222,12 +273,12 @@ async fn wait_until_covered(client: &mut Client, shown: &Visible) -> Result<(), 
     tell_when_slow(wait, "the change stream waits for logged commits to become visible (synchronous standby?)").await
 }
 
-async fn snapshot(client: &mut Client) -> Result<Visible, Fault> {
+async fn snapshot(client: &mut Client) -> Result<Snapshot, Fault> {
     let rows = client.query_timeout("SELECT pg_catalog.pg_current_snapshot()", QUERY_TIMEOUT).await?;
     let [Some(text)] = one_row(&rows, "pg_current_snapshot")? else {
         return Err(Fault::Answer("pg_current_snapshot"));
     };
-    Visible::parse(text).ok_or(Fault::Answer("pg_current_snapshot"))
+    Snapshot::parse(text).ok_or(Fault::Answer("pg_current_snapshot"))
 }
 
 /// Waits without limit, and says so once.

@@ -43,24 +43,37 @@ impl Postgres {
 }
 
 fn candidates(major: u32) -> Vec<PathBuf> {
-    let mut found = Vec::new();
     // What is named explicitly is used or reported, never silently replaced.
     if let Some(bin) = std::env::var_os(format!("FRESHET_PG_{major}_BIN")) {
         return vec![PathBuf::from(bin)];
     }
-    found.push(PathBuf::from(format!("/usr/lib/postgresql/{major}/bin")));
-    let unpacked = format!("postgresql-{major}");
+    let mut found = vec![PathBuf::from(format!("/usr/lib/postgresql/{major}/bin"))];
+    found.extend(unpacked(&format!("postgresql-{major}/bin")));
+    found
+}
+
+/// Where `script/setup` may have unpacked a folder.
+pub(crate) fn unpacked(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
     let here = std::env::current_dir().unwrap_or_default();
     for start in [here.as_path(), Path::new(env!("CARGO_MANIFEST_DIR"))] {
-        for folder in start.ancestors() {
-            let bin = folder.join(".testbed").join(&unpacked).join("bin");
-            if bin.is_dir() && !found.contains(&bin) {
-                found.push(bin);
+        for above in start.ancestors() {
+            let folder = above.join(".testbed").join(folder);
+            if folder.is_dir() && !found.contains(&folder) {
+                found.push(folder);
             }
         }
     }
-    found.push(Path::new("/var/tmp/freshet-testbed").join(&unpacked).join("bin"));
+    found.push(Path::new("/var/tmp/freshet-testbed").join(folder));
     found
+}
+
+/// A program by its name, in the search path and where Debian keeps servers. The caller may run it; whether the servers'
+/// user may is seen when it is started.
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from));
+    folders.map(|folder| folder.join(name)).find(|program| program.is_file())
 }
 
 /// Runs `postgres --version` as the server's user: that proves the path open to it and the libraries present.

@@ -5,11 +5,12 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 
-/// `$1` is the process and `$2` when it started (field 22 of proc(5) `stat`): its id may be a stranger's by then.
+/// `$1` is the process and `$2` when it started (field 22 of proc(5) `stat`): its id may be a stranger's by then. `$3` is
+/// who is sent the signal: the process, or with a minus sign its process group.
 const SCRIPT: &str = r#"
 read -r _
 started=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 20)
-if [ "$started" = "$2" ]; then kill -TERM "$1"; fi
+if [ "$started" = "$2" ]; then kill -s TERM -- "$3"; fi
 "#;
 
 /// While this value lives, the process it was tied to is sent SIGTERM should this process be killed. An ordinary drop
@@ -22,11 +23,20 @@ pub struct Leash {
 impl Leash {
     /// Ties a running process to the life of this one.
     pub fn tie(pid: u32) -> Result<Self> {
+        Self::tie_to(pid, &pid.to_string())
+    }
+
+    /// Ties the whole process group that a running process leads.
+    pub fn tie_group(leader: u32) -> Result<Self> {
+        Self::tie_to(leader, &format!("-{leader}"))
+    }
+
+    fn tie_to(pid: u32, signalled: &str) -> Result<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
         let after_name = stat.rsplit_once(") ").map(|(_, fields)| fields);
         let started = after_name.and_then(|fields| fields.split(' ').nth(19)).context("unexpected /proc stat line")?;
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT, "freshet-leash", &pid.to_string(), started]);
+        command.args(["-c", SCRIPT, "freshet-leash", &pid.to_string(), started, signalled]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         Ok(Self { shell: command.spawn().context("starting the watching shell")? })
     }

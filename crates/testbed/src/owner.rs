@@ -7,15 +7,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// User and group of the server's processes and files; `None` where they are the caller's own.
+/// User and group of the server's processes and files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub struct Owner {
+    /// `None` where they are the caller's own.
     ids: Option<(u32, u32)>,
 }
 
 impl Owner {
-    /// The caller's own user, or `postgres` (else `nobody`) if the caller is root, whom PostgreSQL refuses.
-    pub(crate) fn detect() -> Result<Self> {
+    /// The caller's own user, or `postgres` (else `nobody`) if the caller is root, whom servers refuse.
+    pub fn detect() -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
             return Ok(Self { ids: None });
         }
@@ -27,7 +28,7 @@ impl Owner {
     }
 
     /// A command that runs as this user, free of the caller's PostgreSQL environment and directory.
-    pub(crate) fn command(self, program: &Path) -> Command {
+    pub fn command(self, program: &Path) -> Command {
         let mut command = Command::new(program);
         if let Some((user, group)) = self.ids {
             command.uid(user).gid(group);
@@ -42,7 +43,7 @@ impl Owner {
     }
 
     /// Hands a path over to this user.
-    pub(crate) fn take(self, path: &Path) -> Result<()> {
+    pub fn take(self, path: &Path) -> Result<()> {
         if let Some((user, group)) = self.ids {
             std::os::unix::fs::chown(path, Some(user), Some(group))
                 .with_context(|| format!("giving {} to the server's user", path.display()))?;

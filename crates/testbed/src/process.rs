@@ -5,6 +5,27 @@ use std::fs;
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
+/// Processor time in clock ticks ([`Ticks::seconds`]), of 10 ms on most systems.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ticks {
+    /// In user mode.
+    pub user: u64,
+    /// In the kernel.
+    pub system: u64,
+}
+
+impl Ticks {
+    /// User and system time together.
+    pub fn total(self) -> u64 {
+        self.user + self.system
+    }
+
+    /// A number of ticks in seconds.
+    pub fn seconds(ticks: u64) -> f64 {
+        ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    }
+}
+
 /// A process as `/proc` shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Process {
@@ -14,10 +35,10 @@ pub struct Process {
     pub parent: u32,
     /// The letter of its state: `R` running, `S` sleeping, `T` stopped, `Z` a zombie.
     pub state: char,
-    /// User and system time of the process itself, in clock ticks.
-    own_ticks: u64,
-    /// The same for its children that have ended.
-    ended_ticks: u64,
+    /// Time of the process itself.
+    pub own: Ticks,
+    /// Time of its children that have ended, and that it has waited for.
+    pub ended: Ticks,
 }
 
 impl Process {
@@ -36,8 +57,8 @@ impl Process {
             pid,
             parent: u32::try_from(number(1)?).ok()?,
             state: fields.first()?.chars().next()?,
-            own_ticks: number(11)? + number(12)?,
-            ended_ticks: number(13)? + number(14)?,
+            own: Ticks { user: number(11)?, system: number(12)? },
+            ended: Ticks { user: number(13)?, system: number(14)? },
         })
     }
 
@@ -48,32 +69,35 @@ impl Process {
     }
 }
 
-/// The living children of a process.
-pub fn children(parent: u32) -> Result<Vec<Process>> {
+/// All processes that live now.
+pub fn all() -> Result<Vec<Process>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("listing /proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // A process that ended since the listing is no child any more.
-        found.extend(Process::read(pid).ok().filter(|process| process.parent == parent));
+        // One that ended since the listing does not live any more.
+        found.extend(Process::read(pid).ok());
     }
+    Ok(found)
+}
+
+/// The living children of a process.
+pub fn children(parent: u32) -> Result<Vec<Process>> {
+    let mut found = all()?;
+    found.retain(|process| process.parent == parent);
     Ok(found)
 }
 
 /// User and system time of a process, in seconds, without its children. Ticks of 10 ms on most systems.
 pub fn cpu_seconds(pid: u32) -> Result<f64> {
-    Ok(seconds(Process::read(pid)?.own_ticks))
+    Ok(Ticks::seconds(Process::read(pid)?.own.total()))
 }
 
 /// User and system time of a process and of all its children, living and ended, in seconds.
 pub fn family_cpu_seconds(pid: u32) -> Result<f64> {
     // The children first: one that ends in between is then counted twice rather than not at all.
-    let living: u64 = children(pid)?.iter().map(|child| child.own_ticks + child.ended_ticks).sum();
+    let living: u64 = children(pid)?.iter().map(|child| child.own.total() + child.ended.total()).sum();
     let parent = Process::read(pid)?;
-    Ok(seconds(living + parent.own_ticks + parent.ended_ticks))
-}
-
-fn seconds(ticks: u64) -> f64 {
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    Ok(Ticks::seconds(living + parent.own.total() + parent.ended.total()))
 }
 
 /// Stops a process where it stands (SIGSTOP).
@@ -96,6 +120,11 @@ pub fn terminate(pid: u32) -> Result<()> {
     signal(pid, Signal::TERM)
 }
 
+/// Interrupts a process as Ctrl-C at its terminal does (SIGINT).
+pub fn interrupt(pid: u32) -> Result<()> {
+    signal(pid, Signal::INT)
+}
+
 pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
     let target = i32::try_from(pid).ok().and_then(Pid::from_raw).with_context(|| format!("{pid} is no process id"))?;
     kill_process(target, signal).with_context(|| format!("sending {signal:?} to process {pid}"))
@@ -110,7 +139,7 @@ mod tests {
         let stat = "42 (odd ) name) S 7 42 42 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 1 0 99 0 0";
         let process = Process::parse(stat).unwrap();
         assert_eq!((process.pid, process.parent, process.state), (42, 7, 'S'));
-        assert_eq!((process.own_ticks, process.ended_ticks), (110, 150));
+        assert_eq!((process.own, process.ended), (Ticks { user: 50, system: 60 }, Ticks { user: 70, system: 80 }));
     }
 
     #[test]

@@ -64,10 +64,10 @@ impl Server {
 
     /// A directory with its watch, and nothing in it yet.
     pub(crate) fn reserve(installation: &Installation, settings: &Settings) -> Result<Self> {
-        let directory = create_directory()?;
+        let directory = create_directory("freshet-pg")?;
         let owner = installation.owner;
         owner.take(&directory)?;
-        let watch = Watch::start(owner, &directory)?;
+        let watch = Watch::start(owner, &directory, "data/postmaster.pid", "QUIT")?;
         Ok(Self {
             installation: installation.clone(),
             settings: settings.clone(),
@@ -312,9 +312,7 @@ impl Server {
     }
 
     fn log_tail(&self) -> String {
-        let text = fs::read(self.log_path()).unwrap_or_default();
-        let tail = text.get(text.len().saturating_sub(LOG_TAIL_BYTES)..).unwrap_or_default();
-        format!("its log ends with:\n{}", String::from_utf8_lossy(tail).trim_end())
+        log_tail(&self.log_path())
     }
 }
 
@@ -338,7 +336,14 @@ pub(crate) fn run(mut command: Command, name: &str) -> Result<()> {
     Ok(())
 }
 
-fn wait_for(child: &mut Child, patience: Duration) -> Result<bool> {
+/// The end of a server's log, as the last part of an error.
+pub(crate) fn log_tail(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let tail = text.get(text.len().saturating_sub(LOG_TAIL_BYTES)..).unwrap_or_default();
+    format!("its log ends with:\n{}", String::from_utf8_lossy(tail).trim_end())
+}
+
+pub(crate) fn wait_for(child: &mut Child, patience: Duration) -> Result<bool> {
     let deadline = Instant::now() + patience;
     loop {
         if child.try_wait()?.is_some() {
@@ -351,7 +356,8 @@ fn wait_for(child: &mut Child, patience: Duration) -> Result<bool> {
     }
 }
 
-fn create_directory() -> Result<PathBuf> {
+/// A directory for one server and its log, removed by its watch.
+pub(crate) fn create_directory(prefix: &str) -> Result<PathBuf> {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     // Resolved, because the watch compares it with where the postmaster stands.
     let parent = fs::canonicalize(std::env::temp_dir()).context("the temporary directory")?;
@@ -359,7 +365,7 @@ fn create_directory() -> Result<PathBuf> {
     // The start time keeps a directory left by an earlier process of the same id apart.
     let started =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |now| now.subsec_nanos());
-    let directory = parent.join(format!("freshet-pg-{}-{number}-{started:08x}", std::process::id()));
+    let directory = parent.join(format!("{prefix}-{}-{number}-{started:08x}", std::process::id()));
     create_private(&directory)?;
     Ok(directory)
 }

@@ -9,15 +9,16 @@ use anyhow::{Context, Result};
 
 use crate::owner::Owner;
 
-/// `$1` is the server's directory. `read` returns when the last holder of the pipe's write end is gone. The lock file
-/// survives a killed server while its process id may be given to a stranger, so the process is ours only if it stands
-/// in our data directory. Immediate shutdown takes 5 s when a child is stopped and has to be killed by the postmaster.
+/// `$1` is the server's directory, `$2` its file with the process id, `$3` the signal to stop at once. `read` returns when
+/// the last holder of the pipe's write end is gone. The file survives a killed server while its process id may be given to
+/// a stranger, so the process is ours only if it stands in our data directory. Immediate shutdown of PostgreSQL takes 5 s
+/// when a child is stopped and has to be killed by the postmaster.
 const SCRIPT: &str = r#"
 read -r _
-pid=$(head -n 1 "$1/data/postmaster.pid" 2>/dev/null)
+pid=$(head -n 1 "$1/$2" 2>/dev/null)
 ours() { [ -n "$pid" ] && [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; }
 if ours "$1"; then
-    kill -QUIT "$pid"
+    kill "-$3" "$pid"
     tries=0
     while ours "$1" && [ $tries -lt 70 ]; do sleep 0.1; tries=$((tries + 1)); done
     if ours "$1"; then kill -KILL "$pid"; fi
@@ -33,9 +34,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn start(owner: Owner, directory: &Path) -> Result<Self> {
+    /// `pid_file` within the directory has the server's process id in its first line; `signal` is what stops it at once.
+    pub(crate) fn start(owner: Owner, directory: &Path, pid_file: &str, signal: &str) -> Result<Self> {
         let mut command = owner.command(Path::new("/bin/sh"));
-        command.args(["-c", SCRIPT, "freshet-testbed"]).arg(directory);
+        command.args(["-c", SCRIPT, "freshet-testbed"]).arg(directory).args([pid_file, signal]);
         // Its own process group: an interrupt typed at the terminal is meant for the caller.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         Ok(Self { shell: command.spawn().context("starting the watching shell")? })

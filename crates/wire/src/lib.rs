@@ -2,5 +2,6 @@
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
+pub mod mysql;
 pub mod pg;
 pub mod reader;

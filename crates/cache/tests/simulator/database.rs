@@ -1,15 +1,21 @@
-//! A simulated PostgreSQL: transactions whose commit is a record in the log first, flushed, and visible to new
+//! A simulated database: transactions whose commit is a record in the log first, flushed, and visible to new
 //! snapshots in any order and any time later; what the log says of old rows depends on the replica identity.
+//!
+//! It proves what is visible as PostgreSQL, MySQL or MariaDB does.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use freshet_model::{Cell, Change, Lsn, Nanos, Relation, TableId, ValueType, Visible};
+use freshet_model::{
+    Cell, Change, CommitId, Dialect, GtidSet, Lsn, Nanos, Relation, Snapshot, TableId, ValueType, Visible,
+};
 
 use crate::rng::Rng;
 use crate::set::TxnSet;
 
 pub(crate) const TABLES: usize = 3;
+/// Views are relations behind the tables: their ids and locks are counted on.
+pub(crate) const VIEWS: usize = 2;
 pub(crate) const COLUMNS: [(&str, ValueType); 4] =
     [("id", ValueType::Int), ("a", ValueType::Int), ("b", ValueType::Text), ("c", ValueType::Numeric)];
 /// Values are below this, so that predicates meet rows often.
@@ -18,8 +24,14 @@ pub(crate) const KEYS: u64 = 12;
 
 /// Cells by column; the first is the primary key.
 pub(crate) type Row = [Option<u8>; 4];
-/// Rows by primary key, of each table.
-pub(crate) type State = [BTreeMap<u8, Row>; TABLES];
+/// What is committed: rows by primary key of each table, and the table that each view shows.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct State {
+    pub(crate) tables: [BTreeMap<u8, Row>; TABLES],
+    pub(crate) views: Views,
+}
+/// The table that each view shows.
+pub(crate) type Views = [usize; VIEWS];
 /// Index of a transaction in [`Database::txns`].
 pub(crate) type TxnId = usize;
 
@@ -52,6 +64,8 @@ enum Op {
     Put(usize, Row),
     Delete(usize, u8),
     Truncate(usize),
+    /// A view and the table that it shows from now on.
+    Define(usize, usize),
 }
 
 #[derive(Debug)]
@@ -61,6 +75,8 @@ pub(crate) struct Txn {
     ops: Vec<Op>,
     /// What the stream will deliver: writes to tables that were published when they were written.
     pub(crate) published: Vec<Change>,
+    /// It defined a view anew.
+    pub(crate) redefines: bool,
     /// Where its commit record ends.
     pub(crate) end: Lsn,
     pub(crate) visible_at: Option<Nanos>,
@@ -70,6 +86,7 @@ pub(crate) struct Txn {
 
 /// The server.
 pub(crate) struct Database {
+    pub(crate) dialect: Dialect,
     pub(crate) txns: Vec<Txn>,
     /// Committed transactions in the order of the log.
     pub(crate) log: Vec<TxnId>,
@@ -83,6 +100,8 @@ pub(crate) struct Database {
     pub(crate) published: [bool; TABLES],
     full_identity: [bool; TABLES],
     relations: Vec<Arc<Relation>>,
+    /// How many of its writes define a view anew.
+    definitions_per_mille: u64,
     row_locks: HashMap<(usize, u8), TxnId>,
     /// Counts changes of definitions, which no stream carries.
     pub(crate) definition: u64,
@@ -92,8 +111,8 @@ pub(crate) struct Database {
 
 impl Database {
     pub(crate) fn new(rng: &mut Rng) -> Self {
-        let mut visible: State = Default::default();
-        for table in &mut visible {
+        let mut visible = State::default();
+        for table in &mut visible.tables {
             for id in 0..KEYS as u8 {
                 if rng.percent(60) {
                     table.insert(id, random_row(rng, id));
@@ -105,6 +124,7 @@ impl Database {
         let columns: Vec<Arc<str>> = COLUMNS.iter().map(|(name, _)| (*name).into()).collect();
         let relation = |table| Arc::new(Relation { table: table_id(table), columns: columns.clone() });
         Self {
+            dialect: [Dialect::Postgres, Dialect::MySql, Dialect::MariaDb][rng.below(3) as usize],
             txns: Vec::new(),
             log: Vec::new(),
             insert: Lsn(1000),
@@ -115,6 +135,7 @@ impl Database {
             latest_completed: first - 1,
             published: [false; TABLES],
             full_identity: std::array::from_fn(|_| rng.percent(50)),
+            definitions_per_mille: if rng.percent(25) { 60 } else { 5 },
             relations: (0..TABLES).map(relation).collect(),
             row_locks: HashMap::new(),
             definition: 0,
@@ -130,6 +151,7 @@ impl Database {
             phase: Phase::Running,
             ops: Vec::new(),
             published: Vec::new(),
+            redefines: false,
             end: Lsn(0),
             visible_at: None,
             locks: BTreeMap::new(),
@@ -139,6 +161,10 @@ impl Database {
 
     /// One write; what it would have to wait for a lock for is left out.
     pub(crate) fn write(&mut self, txn: TxnId, rng: &mut Rng) {
+        if rng.below(1000) < self.definitions_per_mille {
+            self.define(txn, rng);
+            return;
+        }
         let table = rng.below(TABLES as u64) as usize;
         self.insert.0 += rng.between(20, 200);
         if rng.percent(3) {
@@ -171,9 +197,27 @@ impl Database {
         self.row_locks.insert((table, id), txn);
     }
 
+    /// CREATE OR REPLACE VIEW: an event trigger puts it into the stream.
+    fn define(&mut self, txn: TxnId, rng: &mut Rng) {
+        let view = rng.below(VIEWS as u64) as usize;
+        self.insert.0 += 100;
+        if self.used_by_others(txn, TABLES + view) {
+            return;
+        }
+        let t = &mut self.txns[txn];
+        t.locks.insert(TABLES + view, true);
+        t.ops.push(Op::Define(view, rng.below(TABLES as u64) as usize));
+        t.published.push(Change::Redefined { table: table_id(TABLES + view), name: "view".into() });
+        t.redefines = true;
+    }
+
+    fn used_by_others(&self, txn: TxnId, relation: usize) -> bool {
+        let others = |(at, t): (usize, &Txn)| at != txn && t.phase != Phase::Ended && t.locks.contains_key(&relation);
+        self.txns.iter().enumerate().any(others)
+    }
+
     fn truncate(&mut self, txn: TxnId, table: usize) {
-        let others = |(at, t): (usize, &Txn)| at != txn && t.phase != Phase::Ended && t.locks.contains_key(&table);
-        if self.txns.iter().enumerate().any(others) {
+        if self.used_by_others(txn, table) {
             return;
         }
         let published = self.published[table];
@@ -244,7 +288,7 @@ impl Database {
     }
 
     fn row_as_seen_by(&self, txn: TxnId, table: usize, id: u8) -> Option<Row> {
-        let mut row = self.visible[table].get(&id).copied();
+        let mut row = self.visible.tables[table].get(&id).copied();
         for op in &self.txns[txn].ops {
             match op {
                 Op::Put(t, new) if *t == table && new[0] == Some(id) => row = Some(*new),
@@ -282,16 +326,59 @@ impl Database {
         self.row_locks.retain(|_, holder| *holder != txn);
     }
 
+    /// What the stream calls a commit.
+    pub(crate) fn commit_id(&self, txn: TxnId) -> CommitId {
+        let Txn { xid, end, .. } = self.txns[txn];
+        match self.dialect {
+            Dialect::Postgres => CommitId::Xid(xid as u32),
+            Dialect::MySql => CommitId::Gtid { source: u128::from(xid % 2), number: xid },
+            Dialect::MariaDb => CommitId::Position(end),
+        }
+    }
+
+    /// What every later query sees, as this database says it.
+    pub(crate) fn proof(&self) -> Visible {
+        let is_visible = |txn: &&TxnId| self.visible_set.contains(**txn);
+        match self.dialect {
+            Dialect::Postgres => self.snapshot(),
+            Dialect::MySql => {
+                let mut executed = GtidSet::default();
+                for txn in self.log.iter().filter(is_visible) {
+                    let xid = self.txns[*txn].xid;
+                    executed.add(u128::from(xid % 2), xid);
+                }
+                Visible::Gtids(executed)
+            }
+            Dialect::MariaDb => {
+                let last = self.log.iter().take_while(is_visible).last();
+                Visible::UpTo(last.map_or(Lsn(0), |txn| self.txns[*txn].end))
+            }
+        }
+    }
+
     /// `pg_current_snapshot()`.
-    pub(crate) fn snapshot(&self) -> Visible {
+    fn snapshot(&self) -> Visible {
         let running = |t: &&Txn| t.phase != Phase::Ended && t.xid <= self.latest_completed;
-        Visible::new(self.latest_completed + 1, self.txns.iter().filter(running).map(|t| t.xid).collect())
+        Visible::Snapshot(Snapshot::new(
+            self.latest_completed + 1,
+            self.txns.iter().filter(running).map(|t| t.xid).collect(),
+        ))
     }
 
     /// Transactions that hold a lock on the table.
     pub(crate) fn writers(&self, table: usize) -> TxnSet {
         let held = |t: &Txn| t.phase != Phase::Ended && t.locks.contains_key(&table);
         (0..self.txns.len()).filter(|at| held(&self.txns[*at])).collect()
+    }
+
+    /// The tables that it wrote to.
+    pub(crate) fn tables_of(&self, txn: TxnId) -> Vec<TableId> {
+        self.txns[txn].locks.keys().map(|relation| table_id(*relation)).collect()
+    }
+
+    /// How many commits of the log end at this position or before.
+    pub(crate) fn logged_up_to(&self, position: Lsn) -> usize {
+        self.log.partition_point(|txn| self.txns[*txn].end <= position)
     }
 
     pub(crate) fn running(&self) -> TxnSet {
@@ -317,12 +404,13 @@ fn apply(state: &mut State, ops: &[Op]) {
     for op in ops {
         match op {
             Op::Put(table, row) => {
-                state[*table].insert(row[0].expect("a key is not null"), *row);
+                state.tables[*table].insert(row[0].expect("a key is not null"), *row);
             }
             Op::Delete(table, id) => {
-                state[*table].remove(id);
+                state.tables[*table].remove(id);
             }
-            Op::Truncate(table) => state[*table].clear(),
+            Op::Truncate(table) => state.tables[*table].clear(),
+            Op::Define(view, table) => state.views[*view] = *table,
         }
     }
 }

@@ -1,25 +1,30 @@
 //! A seeded, deterministic simulator of the cache engine against a naive oracle.
 //!
 //! The engine is driven through races that a real server shows once in a thousand runs: commits that are delivered
-//! long before they are visible, answers that arrive long after they were read, fills that meet deliveries, new
-//! epochs, coverage that comes and goes, a catalogue that changes. After every delivery and every installed result
-//! the oracle compares each entry with what its query answers on the history; every hit is held against D and
-//! against what its session has seen.
+//! long before they are visible, answers that arrive long after they were read, fills that meet deliveries, fills in
+//! transactions, new epochs, streams that go on, a process that starts again, coverage that comes and goes, a catalogue
+//! that changes in the stream and outside of it. After every delivery and every installed result the oracle compares
+//! each entry with what its query answers on the history; every hit is held against D, against what its session has
+//! seen and what was acknowledged to anybody, or against the snapshot of its transaction.
 //!
 //! `FRESHET_SIM_SEEDS=5000` runs more seeds; `FRESHET_SIM_SEED=17` repeats one. A run is a function of its seed,
 //! but for which entry goes first when the memory is full (the store hashes with a random seed).
 
+mod catalogue;
+mod covering;
 mod database;
+mod following;
 mod oracle;
 mod query;
 mod rng;
 mod session;
 mod set;
 mod world;
+mod writing;
 
 use freshet_cache::Faults;
 
-use crate::world::{Stats, World};
+use crate::world::{Rules, Stats, World};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
@@ -42,41 +47,52 @@ fn add(total: &mut Stats, run: &Stats) {
     total.bypasses += run.bypasses;
     total.stored += run.stored;
     total.stale_fills += run.stale_fills;
-    total.abandoned += run.abandoned;
     total.commits += run.commits;
     total.evicted_by_change += run.evicted_by_change;
     total.evicted_by_size += run.evicted_by_size;
     total.epochs += run.epochs;
+    total.resumed += run.resumed;
+    total.restarts += run.restarts;
+    total.fences += run.fences;
+    total.loads += run.loads;
+    total.refused_loads += run.refused_loads;
+    total.snapshot_hits += run.snapshot_hits;
+    total.stored_without_proof += run.stored_without_proof;
 }
 
 #[test]
 fn the_engine_keeps_its_promises() {
     let seeds = match number("FRESHET_SIM_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..number("FRESHET_SIM_SEEDS").unwrap_or(300),
+        None => 0..number("FRESHET_SIM_SEEDS").unwrap_or(150),
     };
     let mut total = Stats::default();
     let several = seeds.end - seeds.start >= 100;
     for seed in seeds {
         let _running = Running(seed);
-        match World::new(seed, Faults::default()).run() {
+        match World::new(seed, Rules::default()).run() {
             Ok(stats) => add(&mut total, &stats),
             Err(violation) => panic!("seed {seed}: {violation}"),
         }
     }
     println!("{total:?}");
     if several {
-        let Stats { hits, stored, stale_fills, abandoned, evicted_by_change, evicted_by_size, epochs, .. } = total;
         for (what, count) in [
-            ("hits", hits),
-            ("stored", stored),
-            ("stale fills", stale_fills),
-            ("abandoned fills", abandoned),
-            ("evictions by change", evicted_by_change),
-            ("evictions by size", evicted_by_size),
-            ("epochs", epochs),
+            ("hits", total.hits),
+            ("hits in snapshots", total.snapshot_hits),
+            ("stored", total.stored),
+            ("stored without proof", total.stored_without_proof),
+            ("stale fills", total.stale_fills),
+            ("evictions by change", total.evicted_by_change),
+            ("evictions by size", total.evicted_by_size),
+            ("epochs", total.epochs),
+            ("slots that went on", total.resumed),
+            ("starts of the process", total.restarts),
+            ("fences", total.fences),
+            ("loads of the catalogue", total.loads),
+            ("refused loads", total.refused_loads),
         ] {
-            assert!(count >= 100, "the simulation hardly exercises {what}: {count}");
+            assert!(count >= 30, "the simulation hardly exercises {what}: {count}");
         }
     }
 }
@@ -84,21 +100,56 @@ fn the_engine_keeps_its_promises() {
 #[test]
 fn a_seed_repeats_its_run() {
     for seed in 0..5 {
-        let runs = [0, 1].map(|_| World::new(seed, Faults::default()).run().unwrap_or_else(|v| panic!("{v}")));
+        let runs = [0, 1].map(|_| World::new(seed, Rules::default()).run().unwrap_or_else(|v| panic!("{v}")));
         assert!(runs[0] == runs[1] || runs[0].evicted_by_size > 0, "seed {seed}: {runs:?}");
     }
 }
 
-/// The simulator notices what it is there for.
+/// The simulator notices what it is there for: each rule of the engine, and each that its user keeps, is missed.
 #[test]
 fn a_broken_engine_is_found_out() {
-    let faults = [
-        ("PENDING is ignored", Faults { ignore_pending: true, ..Faults::default() }),
-        ("read_end is ignored", Faults { ignore_read_end: true, ..Faults::default() }),
+    let engine = |switch: fn(&mut Faults)| {
+        let mut rules = Rules::default();
+        switch(&mut rules.faults);
+        rules
+    };
+    let user = |switch: fn(&mut Rules)| {
+        let mut rules = Rules::default();
+        switch(&mut rules);
+        rules
+    };
+    let table: Vec<(&str, Rules)> = vec![
+        ("PENDING is ignored", engine(|f| f.ignore_pending = true)),
+        ("late tags are taken as they are", engine(|f| f.trust_late = true)),
+        ("deliveries do not taint flights", engine(|f| f.ignore_doom = true)),
+        ("read_end is ignored", engine(|f| f.ignore_read_end = true)),
+        ("the lease is ignored", engine(|f| f.ignore_lease = true)),
+        ("floors are ignored", engine(|f| f.ignore_floor = true)),
+        ("fences are ignored", engine(|f| f.ignore_fence = true)),
+        ("lo is ignored", engine(|f| f.ignore_lo = true)),
+        ("hi is ignored", engine(|f| f.ignore_hi = true)),
+        ("redefinitions are ignored", engine(|f| f.ignore_redefinitions = true)),
+        ("entries are kept with a new slot", engine(|f| f.keep_on_reconnect = true)),
+        ("acknowledgements are not held", user(|r| r.no_hold = true)),
+        ("the flush position is taken for the end", user(|r| r.flushed_end = true)),
+        ("the slot is confirmed beyond PENDING", user(|r| r.confirms_all = true)),
+        ("the catalogue's proof is of another snapshot", user(|r| r.load_without_proof = true)),
+        ("reads of an old snapshot are kept", user(|r| r.keeps_old_snapshots = true)),
+        ("the last proof is taken for the snapshot's", user(|r| r.proves_in_blocks = true)),
     ];
-    for (name, fault) in faults {
-        let found = (0..200).find_map(|seed| World::new(seed, fault).run().err().map(|violation| (seed, violation)));
-        let (seed, violation) = found.unwrap_or_else(|| panic!("{name}: no violation found"));
+    let seeds = number("FRESHET_SIM_SEEDS").unwrap_or(1500);
+    let missed: Vec<&str> =
+        table.iter().filter(|(name, rules)| !is_found_out(name, *rules, seeds)).map(|(name, _)| *name).collect();
+    assert!(missed.is_empty(), "no violation found though {missed:?}");
+}
+
+fn is_found_out(name: &str, rules: Rules, seeds: u64) -> bool {
+    // Seeds that found the rules that are seldom missed; they need not do so for ever.
+    let first = [572, 111, 107, 68, 43, 37, 859, 248, 112, 28, 84].into_iter().filter(|seed| *seed < seeds);
+    let found =
+        first.chain(0..seeds).find_map(|seed| World::new(seed, rules).run().err().map(|violation| (seed, violation)));
+    if let Some((seed, violation)) = &found {
         println!("{name}: seed {seed} {violation}");
     }
+    found.is_some()
 }

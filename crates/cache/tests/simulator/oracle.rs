@@ -3,7 +3,7 @@
 use std::fmt;
 
 use freshet_cache::{Cache, Payload};
-use freshet_model::Nanos;
+use freshet_model::{Lsn, Nanos};
 
 use crate::database::{Database, State};
 use crate::query::{Answer, Query};
@@ -18,6 +18,8 @@ pub(crate) struct Answered {
     pub(crate) definition: u64,
     /// The transactions that the query saw.
     pub(crate) saw: TxnSet,
+    /// The end of the log after it.
+    pub(crate) read_end: Lsn,
 }
 
 impl Payload for Answered {
@@ -48,13 +50,14 @@ impl fmt::Display for Violation {
 pub(crate) struct Oracle {
     passed: usize,
     passed_set: TxnSet,
+    initial: State,
     state: State,
     definition: u64,
 }
 
 impl Oracle {
     pub(crate) fn new(initial: State) -> Self {
-        Self { passed: 0, passed_set: TxnSet::default(), state: initial, definition: 0 }
+        Self { passed: 0, passed_set: TxnSet::default(), state: initial.clone(), initial, definition: 0 }
     }
 
     /// How many commits of the log the stream has passed.
@@ -68,6 +71,12 @@ impl Oracle {
             self.passed_set.insert(*txn);
         }
         self.passed = upto;
+    }
+
+    /// A new process knows nothing, and its stream starts behind the first so many commits.
+    pub(crate) fn restart(&mut self, db: &Database, passed: usize) {
+        *self = Self::new(self.initial.clone());
+        self.pass(db, passed);
     }
 
     pub(crate) fn definition_known(&mut self, definition: u64) {
@@ -87,10 +96,20 @@ impl Oracle {
     }
 
     /// FRESH: each entry reflects all that was delivered. Accounting: the store's bytes are those of its entries.
+    ///
+    /// The result of a view may be kept under the tags of its definition before, until the stream delivers the new one:
+    /// it is judged once it can be served.
     pub(crate) fn check_entries(&self, now: Nanos, db: &Database, cache: &Cache<Answered>) -> Result<(), Violation> {
         let entries = cache.entries();
+        let levels = cache.levels(now);
+        let applied = levels.applied.map(|end| end.lsn);
         for (_, entry) in &entries {
             let held = &entry.payload;
+            // What the tags were made from is delivered before it may be served.
+            let later = matches!(held.query, Query::Seen(..)) || held.query.leader().is_some();
+            if later && applied < Some(held.read_end) {
+                continue;
+            }
             let expected = self.answer(db, &held.query, &held.saw);
             if held.answer != expected || held.definition < self.definition {
                 let missing: Vec<_> = self.passed_set.without(&held.saw).map(|txn| db.txns[txn].xid).collect();
@@ -101,7 +120,6 @@ impl Oracle {
                 return Err(Violation::new(now, text));
             }
         }
-        let levels = cache.levels(now);
         let bytes: u64 = entries.iter().map(|(_, entry)| entry.weight()).sum();
         if levels.bytes != bytes || levels.entries != entries.len() as u64 || bytes > cache.limits().memory_bytes {
             return Err(Violation::new(now, format!("ACCOUNTING: {levels:?}, entries weigh {bytes}")));
@@ -109,24 +127,27 @@ impl Oracle {
         Ok(())
     }
 
-    /// BOUND and MONOTONIC: a hit reflects all that was visible D ago, and all that its session has seen.
+    /// BOUND, MONOTONIC and ACKNOWLEDGED: a hit reflects all that was visible D ago, all that its session has seen and
+    /// every write that was acknowledged to anybody.
     pub(crate) fn check_hit(
         &self,
         now: Nanos,
         db: &Database,
-        query: &Query,
         held: &Answered,
-        seen: &TxnSet,
+        (seen, acknowledged): (&TxnSet, &TxnSet),
     ) -> Result<(), Violation> {
         let limit = now.saturating_sub(STALENESS_MAX);
         let old = |txn: &usize| db.txns[*txn].visible_at.is_some_and(|at| at < limit);
         let bound: TxnSet = (0..db.txns.len()).filter(old).collect();
-        for (promise, must) in [("BOUND", &bound), ("MONOTONIC", seen)] {
+        for (promise, must) in [("BOUND", &bound), ("MONOTONIC", seen), ("ACKNOWLEDGED", acknowledged)] {
+            if must.is_subset(&held.saw) {
+                continue;
+            }
             let mut all = held.saw.clone();
             all.add(must);
-            let expected = self.answer(db, query, &all);
+            let expected = self.answer(db, &held.query, &all);
             if held.answer != expected {
-                let text = format!("{promise}: {query:?}\n  hit {:?}\n  is  {expected:?}", held.answer);
+                let text = format!("{promise}: {:?}\n  hit {:?}\n  is  {expected:?}", held.query, held.answer);
                 return Err(Violation::new(now, text));
             }
         }

@@ -1,8 +1,10 @@
 //! The queries that clients run: what they answer on a state, and the tags that a planner would give them.
 
-use freshet_model::{PointColumn, RowSet, Tag, Value};
+use std::sync::Arc;
 
-use crate::database::{COLUMNS, KEYS, Row, State, TABLES, VALUES, spell, table_id};
+use freshet_model::{Columns, ComparedColumn, RowSet, Tag, Term, Test, Value};
+
+use crate::database::{COLUMNS, KEYS, Row, State, TABLES, VALUES, VIEWS, Views, spell, table_id};
 use crate::rng::Rng;
 
 /// A conjunction of column = value.
@@ -20,22 +22,38 @@ pub(crate) enum Query {
     Product(usize, Filter, usize, Filter),
     /// `SELECT * FROM t WHERE filter AND NOT EXISTS (SELECT FROM u WHERE u.b = t.b)`
     Without(usize, Filter, usize),
+    /// `SELECT * FROM view WHERE …`
+    Seen(usize, Filter),
+    /// `SELECT * FROM t WHERE c IN (…)`
+    Among(usize, usize, Vec<u8>),
+    /// `SELECT * FROM t WHERE c >= value`
+    Above(usize, usize, u8),
+    /// `SELECT * FROM t WHERE … OR …`
+    Either(usize, Filter, Filter),
+    /// `SELECT c FROM t WHERE …`
+    Column(usize, Filter, usize),
 }
 
 pub(crate) type Answer = Vec<[Option<u8>; 8]>;
 
 impl Query {
-    pub(crate) fn random(rng: &mut Rng) -> Self {
+    /// A run may be mostly about views.
+    pub(crate) fn random(rng: &mut Rng, of_views: bool) -> Self {
         let table = rng.below(TABLES as u64) as usize;
         let other = rng.below(TABLES as u64) as usize;
-        match rng.below(8) {
+        match if of_views { rng.between(0, 20) } else { rng.below(13) } {
             0 | 1 => Self::Rows(table, vec![(0, rng.below(KEYS) as u8)]),
+            9 => Self::Among(table, rng.between(1, 3) as usize, (0..2).map(|_| rng.below(VALUES) as u8).collect()),
+            10 => Self::Above(table, [1, 3][rng.below(2) as usize], rng.below(VALUES) as u8),
+            11 => Self::Either(table, filter(rng, 1), filter(rng, 2)),
+            12 => Self::Column(table, filter(rng, 1), rng.between(1, 3) as usize),
             2 => Self::Rows(table, filter(rng, 1)),
             3 => Self::Rows(table, filter(rng, 2)),
             4 => Self::CountNulls(table, rng.between(1, 3) as usize),
             5 => Self::Join(table, filter(rng, 1), other),
             6 => Self::Product(table, filter(rng, 1), other, filter(rng, 2)),
-            _ => Self::Without(table, filter(rng, 1), other),
+            7 => Self::Without(table, filter(rng, 1), other),
+            _ => Self::Seen(rng.below(VIEWS as u64) as usize, filter(rng, 1)),
         }
     }
 
@@ -43,31 +61,89 @@ impl Query {
         format!("{self:?}").into_bytes()
     }
 
-    pub(crate) fn tables(&self) -> Vec<usize> {
+    /// The relations that it reads, under these views.
+    pub(crate) fn relations(&self, views: &Views) -> Vec<usize> {
         match self {
-            Self::Rows(t, _) | Self::CountNulls(t, _) => vec![*t],
+            Self::Seen(v, _) => vec![TABLES + v, views[*v]],
+            Self::Rows(t, _)
+            | Self::CountNulls(t, _)
+            | Self::Among(t, ..)
+            | Self::Above(t, ..)
+            | Self::Either(t, ..)
+            | Self::Column(t, ..) => vec![*t],
             Self::Join(t, _, u) | Self::Product(t, _, u, _) | Self::Without(t, _, u) => vec![*t, *u],
         }
     }
 
-    pub(crate) fn tags(&self) -> Vec<Tag> {
+    /// What it depends on, if the views are these.
+    pub(crate) fn tags(&self, views: &Views) -> Vec<Tag> {
         match self {
+            Self::Seen(v, f) => {
+                vec![tag(TABLES + v, RowSet::Definition), point(views[*v], f)]
+            }
             Self::Rows(t, f) => vec![point(*t, f)],
-            Self::CountNulls(t, _) => vec![any(*t)],
-            Self::Join(t, f, u) | Self::Without(t, f, u) => vec![point(*t, f), any(*u)],
+            Self::CountNulls(t, c) => {
+                vec![tag(*t, RowSet::Where([Term { column: column(*c), test: Test::Null }].into()))]
+            }
+            Self::Join(t, f, u) | Self::Without(t, f, u) => vec![point(*t, f), tag(*u, RowSet::Later)],
             Self::Product(t, f, u, g) => vec![point(*t, f), point(*u, g)],
+            Self::Among(t, c, values) => vec![tag(*t, RowSet::Where([among(*c, values)].into()))],
+            Self::Above(t, c, low) => {
+                let test = Test::Within { low: value(*c, *low).order_key(), high: u64::MAX };
+                vec![tag(*t, RowSet::Where([Term { column: column(*c), test }].into()))]
+            }
+            Self::Either(t, f, g) => vec![point(*t, f), point(*t, g)],
+            Self::Column(t, f, c) => {
+                let mut names: Vec<Arc<str>> =
+                    f.iter().map(|(c, _)| *c).chain([*c]).map(|c| COLUMNS[c].0.into()).collect();
+                names.sort();
+                names.dedup();
+                vec![Tag { columns: Columns::Only(names.into()), ..point(*t, f) }]
+            }
+        }
+    }
+
+    /// The table whose rows lead to those of another.
+    pub(crate) fn leader(&self) -> Option<usize> {
+        match self {
+            Self::Join(t, ..) | Self::Without(t, ..) => Some(*t),
+            _ => None,
+        }
+    }
+
+    /// What the late tag among [`Self::tags`] stands for, as a query says that sees this.
+    pub(crate) fn late(&self, state: &State) -> Vec<Tag> {
+        let (Self::Join(t, f, u) | Self::Without(t, f, u)) = self else { return Vec::new() };
+        let by = if matches!(self, Self::Join(..)) { 1 } else { 2 };
+        let mut keys: Vec<u8> = rows(state, *t, f).iter().filter_map(|row| row[by]).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        match keys.len() {
+            0 => Vec::new(),
+            // More than are listed.
+            4.. => vec![tag(*u, RowSet::Any)],
+            _ => vec![tag(*u, RowSet::Where([among(by, &keys)].into()))],
         }
     }
 
     pub(crate) fn answer(&self, state: &State) -> Answer {
-        let rows = |t: &usize, f: &Filter| -> Vec<Row> {
-            state[*t].values().filter(|row| f.iter().all(|(c, v)| row[*c] == Some(*v))).copied().collect()
+        let rows = |t: &usize, f: &Filter| rows(state, *t, f);
+        let alone = |row: &Row| pair(*row, [None; 4]);
+        let those = |t: &usize, wanted: &dyn Fn(&Row) -> bool| {
+            state.tables[*t].values().filter(|row| wanted(row)).map(alone).collect()
         };
         let every = Filter::new();
         match self {
+            Self::Seen(v, f) => rows(&state.views[*v], f).iter().map(|row| pair(*row, [None; 4])).collect(),
             Self::Rows(t, f) => rows(t, f).iter().map(|row| pair(*row, [None; 4])).collect(),
+            Self::Among(t, c, values) => those(t, &|row| row[*c].is_some_and(|v| values.contains(&v))),
+            Self::Above(t, c, low) => those(t, &|row| row[*c].is_some_and(|v| v >= *low)),
+            Self::Either(t, f, g) => those(t, &|row| meets(*row, f) || meets(*row, g)),
+            Self::Column(t, f, c) => {
+                rows(t, f).iter().map(|row| [row[*c], None, None, None, None, None, None, None]).collect()
+            }
             Self::CountNulls(t, c) => {
-                let count = state[*t].values().filter(|row| row[*c].is_none()).count() as u8;
+                let count = state.tables[*t].values().filter(|row| row[*c].is_none()).count() as u8;
                 vec![[Some(count), None, None, None, None, None, None, None]]
             }
             Self::Join(t, f, u) => {
@@ -95,19 +171,37 @@ fn filter(rng: &mut Rng, columns: usize) -> Filter {
     (first..first + columns).map(|c| (c, rng.below(VALUES) as u8)).collect()
 }
 
-fn any(table: usize) -> Tag {
-    Tag { table: table_id(table), rows: RowSet::Any }
+fn meets(row: Row, filter: &Filter) -> bool {
+    filter.iter().all(|(c, v)| row[*c] == Some(*v))
+}
+
+fn rows(state: &State, table: usize, filter: &Filter) -> Vec<Row> {
+    state.tables[table].values().filter(|row| meets(**row, filter)).copied().collect()
+}
+
+fn tag(table: usize, rows: RowSet) -> Tag {
+    Tag { table: table_id(table), rows, columns: Columns::All }
+}
+
+fn column(c: usize) -> ComparedColumn {
+    ComparedColumn { name: COLUMNS[c].0.into(), value_type: COLUMNS[c].1 }
+}
+
+fn value(c: usize, v: u8) -> Value {
+    COLUMNS[c].1.normalise_text(spell(c, v, 0).as_bytes()).expect("a normal form")
+}
+
+fn among(c: usize, values: &[u8]) -> Term {
+    let mut values: Vec<Value> = values.iter().map(|v| value(c, *v)).collect();
+    values.sort();
+    values.dedup();
+    Term { column: column(c), test: Test::In(values.into()) }
 }
 
 fn point(table: usize, filter: &Filter) -> Tag {
-    let column = |(c, v): &(usize, u8)| -> (PointColumn, Value) {
-        let (name, value_type) = COLUMNS[*c];
-        let value = value_type.normalise_text(spell(*c, *v, 0).as_bytes()).expect("a normal form");
-        (PointColumn { name: name.into(), value_type }, value)
-    };
-    let mut columns: Vec<_> = filter.iter().map(column).collect();
-    columns.sort();
-    Tag { table: table_id(table), rows: RowSet::Point(columns.into()) }
+    let mut terms: Vec<Term> = filter.iter().map(|(c, v)| among(*c, &[*v])).collect();
+    terms.sort_by(|a, b| a.column.cmp(&b.column));
+    tag(table, RowSet::Where(terms.into()))
 }
 
 fn pair(left: Row, right: Row) -> [Option<u8>; 8] {

@@ -1,13 +1,19 @@
-//! A client session: look-ups, fills with each reading at its own time, reads that bypass, fills given up.
+//! A client session: look-ups, fills with each reading at its own time, reads that bypass, fills given up; and
+//! transactions, whose fills have no proof and learn the end of the log only once the transaction has ended.
 
-use freshet_cache::{FillPermit, Floor, Installed, Lookup};
-use freshet_model::{End, Epoch, Lsn, Nanos, Visible};
+use freshet_cache::{FillPermit, Filling, Floor, Installed, Lookup, Proven, SnapshotBounds};
+use freshet_model::{Dialect, End, Epoch, Lsn, Nanos, Visible};
 
+use crate::database::State;
 use crate::oracle::{Answered, Violation};
 use crate::query::Query;
 use crate::rng::Rng;
 use crate::set::TxnSet;
 use crate::world::{MS, World};
+
+type Permit = Option<FillPermit<Answered>>;
+/// What a transaction has read and may keep once it has ended; its fills have no proof.
+type Kept = (FillPermit<Answered>, Option<Visible>, Answered);
 
 pub(crate) struct Session {
     rng: Rng,
@@ -17,38 +23,58 @@ pub(crate) struct Session {
     /// The definition that it made itself last.
     defined: u64,
     stage: Stage,
+    block: Option<Block>,
     pub(crate) hit: bool,
+}
+
+/// An open transaction.
+struct Block {
+    repeatable: bool,
+    /// What was proven visible when it began.
+    lo: Option<Proven>,
+    /// The snapshot of a REPEATABLE READ transaction, from its first read on.
+    snapshot: Option<(State, TxnSet)>,
+    reads_left: u64,
+    fills: Vec<Kept>,
 }
 
 enum Stage {
     Idle,
     Missed(Query),
     /// Between the readings of a fill, or of a read that bypasses (without permit).
-    Proof(Query, Option<FillPermit<Answered>>),
-    Read(Query, Option<FillPermit<Answered>>, Visible),
-    End(Option<FillPermit<Answered>>, Visible, Answered, Option<Epoch>),
-    Arrived(Option<FillPermit<Answered>>, Visible, Answered, Option<Epoch>, Lsn),
+    Proof(Query, Permit),
+    Read(Query, Permit, Option<Visible>),
+    End(Permit, Option<Visible>, Answered, Option<Epoch>),
+    Arrived(Permit, Option<Visible>, Answered, Option<Epoch>),
+    /// The transaction has ended; the end of the log is read, and arrives.
+    /// What is read has arrived; the keys of rows that lead to others are read, if that was not done before.
+    Keep(FillPermit<Answered>, Option<Visible>, Answered),
+    /// Behind those keys the end of the log is read again.
+    KeepBehind(FillPermit<Answered>, Option<Visible>, Answered),
+    Ended(Vec<Kept>),
+    EndArrived(Vec<Kept>, Lsn),
 }
 
 impl Session {
     pub(crate) fn new(rng: Rng) -> Self {
-        Self { rng, floor: Floor::default(), seen: TxnSet::default(), defined: 0, stage: Stage::Idle, hit: false }
+        let (floor, seen) = (Floor::default(), TxnSet::default());
+        Self { rng, floor, seen, defined: 0, stage: Stage::Idle, block: None, hit: false }
+    }
+
+    /// The process died: another client comes.
+    pub(crate) fn restart(&mut self) {
+        (self.floor, self.seen, self.defined) = (Floor::default(), TxnSet::default(), 0);
+        (self.stage, self.block) = (Stage::Idle, None);
     }
 
     /// Does one thing; returns the time until the next.
     pub(crate) fn step(&mut self, world: &mut World) -> Result<Nanos, Violation> {
         let stage = std::mem::replace(&mut self.stage, Stage::Idle);
         self.stage = match stage {
-            Stage::Idle if !world.quiet() && self.rng.below(400) == 0 => {
-                world.db.change_definition(world.now);
-                self.defined = world.db.definition;
-                self.floor.catalog_since = world.now;
-                Stage::Idle
-            }
+            Stage::Idle if self.block.as_ref().is_some_and(|block| block.reads_left == 0) => self.end_block(),
             Stage::Idle => {
-                // Another client: it has seen nothing yet.
-                if self.rng.percent(4) {
-                    (self.floor, self.seen, self.defined) = (Floor::default(), TxnSet::default(), 0);
+                if self.block.is_none() {
+                    self.between_transactions(world);
                 }
                 let query = world.pool[self.rng.below(world.pool.len() as u64) as usize].clone();
                 self.look_up(world, query)?
@@ -56,10 +82,38 @@ impl Session {
             other => self.advance(world, other)?,
         };
         Ok(match &self.stage {
+            Stage::Idle if world.quiet() => self.rng.between(0, 400) * MS,
+            Stage::Idle if self.block.is_some() => self.rng.between(0, 60) * MS,
             Stage::Idle => self.rng.between(0, 40) * MS,
             _ if self.rng.percent(3) => self.rng.between(0, 900) * MS,
             _ => self.rng.between(0, 30) * MS / 10,
         })
+    }
+
+    /// Now and then defines something anew, gives way to another client, or begins a transaction.
+    fn between_transactions(&mut self, world: &mut World) {
+        if world.quiet() {
+            return;
+        }
+        if self.rng.below(400 * world.steadiness) == 0 {
+            world.db.change_definition(world.now);
+            self.defined = world.db.definition;
+            self.floor.catalog_since = world.now;
+        } else if self.rng.percent(4) {
+            self.restart();
+        }
+        if self.rng.percent(15) {
+            let repeatable = self.rng.percent(60);
+            let lo = world.cache.proven();
+            let reads_left = self.rng.between(1, 8);
+            self.block = Some(Block { repeatable, lo, snapshot: None, reads_left, fills: Vec::new() });
+        }
+    }
+
+    fn end_block(&mut self) -> Stage {
+        self.floor.snapshot = None;
+        let fills = self.block.take().map(|block| block.fills).unwrap_or_default();
+        if fills.is_empty() { Stage::Idle } else { Stage::Ended(fills) }
     }
 
     /// Asks and is answered before anything else happens.
@@ -74,15 +128,19 @@ impl Session {
 
     fn look_up(&mut self, world: &mut World, query: Query) -> Result<Stage, Violation> {
         self.hit = false;
+        if let Some(block) = &mut self.block {
+            block.reads_left = block.reads_left.saturating_sub(1);
+            if block.repeatable && block.snapshot.is_none() {
+                return Ok(Stage::Missed(query)); // the read that takes the snapshot
+            }
+            if block.repeatable && self.floor.snapshot.is_none() {
+                return Ok(Stage::Proof(query, None));
+            }
+        }
         match world.cache.lookup(&query.key(), &self.floor, world.now) {
             Lookup::Hit(entry) => {
                 self.hit = true;
-                world.stats.hits += 1;
-                world.oracle.check_hit(world.now, &world.db, &query, &entry.payload, &self.seen)?;
-                if entry.payload.definition < self.defined {
-                    let text = format!("OWN DDL: {query:?} is answered under definition {}", entry.payload.definition);
-                    return Err(Violation::new(world.now, text));
-                }
+                self.check_hit(world, &entry.payload)?;
                 self.seen.add(&entry.payload.saw);
                 Ok(Stage::Idle)
             }
@@ -97,51 +155,175 @@ impl Session {
         }
     }
 
+    fn check_hit(&self, world: &mut World, held: &Answered) -> Result<(), Violation> {
+        let snapshot = self.block.as_ref().and_then(|block| block.snapshot.as_ref());
+        if let Some((state, _)) = snapshot {
+            world.stats.snapshot_hits += 1;
+            let expected = held.query.answer(state);
+            if held.answer != expected {
+                let text = format!("SNAPSHOT: {:?}\n  hit {:?}\n  is  {expected:?}", held.query, held.answer);
+                return Err(Violation::new(world.now, text));
+            }
+        } else {
+            world.stats.hits += 1;
+            world.oracle.check_hit(world.now, &world.db, held, (&self.seen, &world.acknowledged))?;
+        }
+        if held.definition < self.defined {
+            let text = format!("OWN DDL: {:?} is answered under definition {}", held.query, held.definition);
+            return Err(Violation::new(world.now, text));
+        }
+        Ok(())
+    }
+
     fn advance(&mut self, world: &mut World, stage: Stage) -> Result<Stage, Violation> {
         let gives_up = !world.quiet() && self.rng.percent(2);
         Ok(match stage {
             Stage::Idle => Stage::Idle,
             Stage::Missed(query) => {
-                let version = world.catalog.map(|(version, _)| version);
-                let begin = |version| world.cache.begin_fill(&query.key(), query.tags(), version, world.now).ok();
-                let permit = version.and_then(begin);
-                Stage::Proof(query, permit)
+                let begin = |(version, known): (_, crate::catalogue::Known)| {
+                    let (key, tags, now) = (query.key(), query.tags(&known.views), world.now);
+                    let snapshot =
+                        self.floor.snapshot.map(|snapshot| snapshot.lo).filter(|_| !world.rules.keeps_old_snapshots);
+                    world.cache.begin_fill(Filling { key: &key, tags, catalog: version, now, snapshot }).ok()
+                };
+                let permit = world.catalog.and_then(begin);
+                let provable = |permit: &FillPermit<Answered>| self.block.is_none() || !permit.needs_proof();
+                Stage::Proof(query, permit.filter(provable))
             }
-            Stage::Proof(query, permit) => Stage::Read(query, permit.filter(|_| !gives_up), world.db.snapshot()),
+            Stage::Proof(query, permit) => {
+                // Sessions of MySQL and MariaDB do not ask: they have the prober's last proof, and a service connection
+                // reads the end of the log behind them.
+                let own = world.db.dialect == Dialect::Postgres;
+                let proof = if own { Some(world.db.proof()) } else { world.proof.clone() };
+                let proof = proof.filter(|_| self.block.is_none() || world.rules.proves_in_blocks);
+                let mut permit = permit.filter(|_| !gives_up);
+                if self.rng.percent(30) {
+                    permit = permit.and_then(|permit| tell_late(world, permit, &query).ok());
+                }
+                Stage::Read(query, permit, proof)
+            }
             Stage::Read(query, permit, proof) => {
-                if query.tables().iter().any(|t| world.db.locked_exclusively(*t)) {
+                let relations = query.relations(&world.db.visible.views);
+                if relations.iter().any(|relation| world.db.locked_exclusively(*relation)) {
                     return Ok(Stage::Read(query, permit, proof));
                 }
-                let epoch = world.cache.epoch();
-                let answered = Answered {
-                    answer: query.answer(&world.db.visible),
-                    definition: world.db.definition,
-                    saw: world.db.visible_set.clone(),
-                    query,
+                Stage::End(permit, proof, self.read(world, query), world.cache.epoch())
+            }
+            Stage::End(permit, proof, mut answered, epoch) => {
+                answered.read_end = world.db.insert;
+                Stage::Arrived(permit, proof, answered, epoch)
+            }
+            Stage::Arrived(permit, proof, answered, epoch) => {
+                self.arrive(world, permit.filter(|_| !gives_up), (proof, answered), epoch)
+            }
+            Stage::Keep(permit, proof, answered) => {
+                let known = !permit.wants_late() || permit.knows_late();
+                match tell_late(world, permit, &answered.query) {
+                    Ok(permit) if known => {
+                        keep(world, permit, answered, proof.as_ref())?;
+                        Stage::Idle
+                    }
+                    Ok(permit) => Stage::KeepBehind(permit, proof, answered),
+                    Err(permit) => Stage::Keep(permit, proof, answered),
+                }
+            }
+            Stage::KeepBehind(permit, proof, mut answered) => {
+                answered.read_end = world.db.insert;
+                keep(world, permit, answered, proof.as_ref())?;
+                Stage::Idle
+            }
+            Stage::Ended(fills) => {
+                // A locked table is not waited for here.
+                let told = |(permit, proof, answered): Kept| {
+                    tell_late(world, permit, &answered.query).ok().map(|permit| (permit, proof, answered))
                 };
-                Stage::End(permit, proof, answered, epoch)
+                let fills = fills.into_iter().filter_map(told).collect();
+                Stage::EndArrived(fills, world.db.insert)
             }
-            Stage::End(permit, proof, answered, epoch) => {
-                Stage::Arrived(permit, proof, answered, epoch, world.db.insert)
-            }
-            Stage::Arrived(permit, proof, answered, epoch, end) => {
-                self.floor.end = epoch.map(|epoch| End { epoch, lsn: end });
-                self.floor.since = world.now;
-                self.seen.add(&answered.saw);
-                match permit {
-                    Some(permit) if !gives_up => match permit.commit(answered, &proof, end) {
-                        Installed::Stored => {
-                            world.stats.stored += 1;
-                            world.oracle.check_entries(world.now, &world.db, &world.cache)?;
-                        }
-                        Installed::Stale => world.stats.stale_fills += 1,
-                        Installed::TooLarge => {}
-                    },
-                    Some(_) => world.stats.abandoned += 1,
-                    None => {}
+            Stage::EndArrived(fills, end) => {
+                for (permit, proof, mut answered) in fills {
+                    answered.read_end = end;
+                    keep(world, permit, answered, proof.as_ref())?;
                 }
                 Stage::Idle
             }
         })
+    }
+
+    fn read(&mut self, world: &World, query: Query) -> Answered {
+        let visible = || (world.db.visible.clone(), world.db.visible_set.clone());
+        let (answer, saw) = match &mut self.block {
+            Some(block) if block.repeatable => {
+                let (state, saw) = block.snapshot.get_or_insert_with(visible);
+                (query.answer(state), saw.clone())
+            }
+            _ => (query.answer(&world.db.visible), world.db.visible_set.clone()),
+        };
+        Answered { answer, definition: world.db.definition, saw, query, read_end: Lsn(0) }
+    }
+
+    fn arrive(
+        &mut self,
+        world: &mut World,
+        permit: Permit,
+        (proof, answered): (Option<Visible>, Answered),
+        epoch: Option<Epoch>,
+    ) -> Stage {
+        self.floor.since = world.now;
+        self.seen.add(&answered.saw);
+        if let Some(block) = &mut self.block {
+            self.floor.end = None;
+            if block.repeatable && self.floor.snapshot.is_none() {
+                self.floor.snapshot = block.lo.map(|lo| SnapshotBounds { lo, since: world.now });
+            }
+            block.fills.extend(permit.map(|permit| (permit, proof, answered)));
+            return Stage::Idle;
+        }
+        let own = world.db.dialect == Dialect::Postgres;
+        self.floor.end = epoch.filter(|_| own).map(|epoch| End { epoch, lsn: answered.read_end });
+        permit.map_or(Stage::Idle, |permit| Stage::Keep(permit, proof, answered))
+    }
+}
+
+/// Reads what the query's late tags stand for, unless that was done; the permit itself if a table is locked.
+fn tell_late(
+    world: &World,
+    mut permit: FillPermit<Answered>,
+    query: &Query,
+) -> Result<FillPermit<Answered>, FillPermit<Answered>> {
+    if query.leader().is_some_and(|table| world.db.locked_exclusively(table)) {
+        return Err(permit);
+    }
+    if permit.wants_late() && !permit.knows_late() {
+        permit.tell_late(query.late(&world.db.visible));
+    }
+    Ok(permit)
+}
+
+/// Installs the result if it may be; what it takes the place of was as good, if the stream has passed what both saw.
+fn keep(
+    world: &mut World,
+    permit: FillPermit<Answered>,
+    answered: Answered,
+    proof: Option<&Visible>,
+) -> Result<(), Violation> {
+    let (answer, end) = (answered.answer.clone(), answered.read_end);
+    match permit.commit(answered, proof, end) {
+        Installed::Stored { replaced, .. } => {
+            let applied = world.cache.levels(world.now).applied.map(|applied| applied.lsn);
+            let passed = |end: Lsn| applied >= Some(end);
+            let as_good = |old: &Answered| !passed(end.max(old.read_end)) || old.answer == answer;
+            if let Some(old) = replaced.filter(|old| !as_good(&old.payload)) {
+                return Err(Violation::new(world.now, format!("REPLACED: {:?} by {answer:?}", old.payload)));
+            }
+            world.stats.stored += 1;
+            world.stats.stored_without_proof += u64::from(proof.is_none());
+            world.oracle.check_entries(world.now, &world.db, &world.cache)
+        }
+        Installed::Stale => {
+            world.stats.stale_fills += 1;
+            Ok(())
+        }
+        Installed::TooLarge => Ok(()),
     }
 }

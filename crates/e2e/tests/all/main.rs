@@ -6,16 +6,30 @@
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
 //! * `login`, `encryption`, `upstream`: who is let in, TLS on both legs, how the upstream is named;
 //! * `cached`: what applications see when their reads come from memory: freshness, settings, privileges, admin replies;
+//! * `lineage`: results that join tables, on all servers: which changes touch them;
+//! * `checking`: what a database lacks, and that the printed statements mend it; preparing one, and leaving one;
+//! * `operating`: switching the cache off, stopping, who may ask, what is logged;
+//! * `benching`: the benchmark program, and that it says what is wrong;
+//! * `mysql`: the same for MariaDB and MySQL;
 //! * `stress`: the promises under concurrent writers;
+//! * `verdicts`: what is made of the statements that real software sends;
 //! * `tidy`: the rules of the code base that a compiler does not check;
+//! * `worth`: statements whose results do not pay for being kept;
 //! * `support`: starting servers and Freshet, reading its metrics, and a client that speaks the protocol frame by frame.
 
+mod benching;
 mod cached;
+mod checking;
 mod clients;
 mod encryption;
+mod lineage;
 mod login;
+mod mysql;
+mod operating;
 mod stress;
 mod support;
 mod tidy;
 mod upstream;
+mod verdicts;
 mod wire;
+mod worth;

@@ -1,24 +1,25 @@
 //! Are the cached answers true? Two checks, for while rows change and for when they rest.
 //!
-//! While the writer runs, readers ask the cache for counted facts and judge each answer by the ledger, and each reader
-//! also insists that it never goes back in time. Once the writer has rested for longer than an answer may be old, every
+//! While the writer runs, readers ask the cache for counted facts and judge each answer by the ledger, and each session
+//! of a reader also insists that it never goes back in time. Once the writer has rested for longer than an answer may be old, every
 //! answer to every query must be, byte for byte, the database's own.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio_postgres::types::{FromSql, Type};
-use tokio_postgres::{Row, SimpleQueryMessage};
 
 use super::ledger::{Fact, Ledger, Movie, Verdict};
-use super::load::{Page, Protocol, Session};
-use super::random::Random;
-use super::schema::{DETAILS, GENRES, QUERIES, RATING, UPDATED_BASE, literal};
+use super::load::name;
+use super::session::{Session, text};
 use super::writer::Latest;
+use freshet_bench::driver::{Protocol, Row};
+use freshet_bench::random::Random;
+use freshet_bench::value::Value;
+use freshet_bench::workload::movies::{DETAILS, GENRES, QUERIES, RATING};
 
 /// The longest that an answer may lag behind writes made around the cache: the default of `freshet serve`.
 pub(super) const AGE_MAX: Duration = Duration::from_secs(1);
@@ -68,9 +69,9 @@ impl Checkers {
         let stop = Arc::new(AtomicBool::new(false));
         let mut tasks = Vec::new();
         for number in 0..READERS {
-            let session = Session::open(cached_url, Protocol::Prepared).await?;
             let reader = Reader {
-                session,
+                prepared: Session::open(cached_url, Protocol::Prepared).await?,
+                text: Session::open(cached_url, Protocol::Text).await?,
                 ledger: Arc::clone(ledger),
                 latest: latest.clone(),
                 random: Random::numbered(0x00C0_FFEE, number),
@@ -94,12 +95,13 @@ impl Checkers {
 }
 
 struct Reader {
-    session: Session,
+    prepared: Session,
+    text: Session,
     ledger: Arc<Ledger>,
     latest: Latest,
     random: Random,
-    /// The newest version this session has seen of each fact.
-    seen: HashMap<(usize, Fact), usize>,
+    /// The newest version seen of each fact, by each session: one may be ahead of the other by what the stream lags.
+    seen: HashMap<(Protocol, usize, Fact), usize>,
     checked: Checked,
 }
 
@@ -119,15 +121,18 @@ impl Reader {
     async fn read(&mut self, index: usize, fact: Fact) -> Result<()> {
         let ledger = Arc::clone(&self.ledger);
         let movie = ledger.movies.get(index).context("no such movie")?;
-        let text = self.random.below(4) == 0 && fact != Fact::Updated;
+        let protocol = if self.random.below(4) == 0 { Protocol::Text } else { Protocol::Prepared };
+        let session = if protocol == Protocol::Text { &mut self.text } else { &mut self.prepared };
         let sent = Instant::now();
-        let shown = if text { self.ask_in_text(movie, fact).await? } else { self.ask(movie, fact).await? };
+        let rows =
+            session.rows(query_of(fact), &[Value::from(movie.title.as_str())]).await.context("a checking read")?;
+        let shown = version_shown(movie, fact, &rows);
         self.checked.answers += 1;
         let name = format!("{fact:?} of {:?}", movie.title);
         match shown {
             Err(torn) => self.checked.wrong(format!("{name}: {torn:#}")),
             Ok(version) => {
-                let before = self.seen.insert((index, fact), version).unwrap_or(0);
+                let before = self.seen.insert((protocol, index, fact), version).unwrap_or(0);
                 match movie.judge(fact, version, sent, AGE_MAX) {
                     Verdict::Right(_) if version < before => {
                         self.checked.wrong(format!("{name}: version {version} after {before} in the same session"));
@@ -142,36 +147,6 @@ impl Reader {
         }
         Ok(())
     }
-
-    /// The outer error: no answer. The inner one: an answer that no state of the database ever was.
-    async fn ask(&self, movie: &Movie, fact: Fact) -> Result<Result<usize>> {
-        let statement = self.session.statements.get(query_of(fact)).context("a prepared statement")?;
-        let rows = self.session.client.query(statement, &[&movie.title]).await.context("a checking read")?;
-        Ok(match fact {
-            Fact::Votes => one_version(movie, rows.iter().map(|row| movie.votes_version(row.try_get(2)?))),
-            Fact::Updated => one_version(movie, rows.iter().map(updated_version)),
-            Fact::Genres => rows
-                .iter()
-                .map(|row| Ok(row.try_get::<_, String>(0)?))
-                .collect::<Result<Vec<_>>>()
-                .and_then(|genres| genres_version(movie, &genres)),
-        })
-    }
-
-    async fn ask_in_text(&self, movie: &Movie, fact: Fact) -> Result<Result<usize>> {
-        let text = literal(QUERIES[query_of(fact)], &movie.title);
-        let column = if fact == Fact::Votes { 2 } else { 0 };
-        let mut values = Vec::new();
-        for message in self.session.client.simple_query(&text).await.context("a checking read")? {
-            if let SimpleQueryMessage::Row(row) = message {
-                values.push(row.try_get(column)?.unwrap_or_default().to_owned());
-            }
-        }
-        Ok(match fact {
-            Fact::Genres => genres_version(movie, &values),
-            _ => one_version(movie, values.iter().map(|votes| movie.votes_version(votes.parse()?))),
-        })
-    }
 }
 
 const fn query_of(fact: Fact) -> usize {
@@ -182,9 +157,25 @@ const fn query_of(fact: Fact) -> usize {
     }
 }
 
-fn updated_version(row: &Row) -> Result<usize> {
-    let seconds = row.try_get::<_, SystemTime>(9)?.duration_since(SystemTime::UNIX_EPOCH)?.as_secs();
-    Ok(usize::try_from(seconds.checked_sub(UPDATED_BASE).context("updated before the start")?)?)
+/// The version that an answer shows; an error if no state of the database ever was that answer.
+fn version_shown(movie: &Movie, fact: Fact, rows: &[Row]) -> Result<usize> {
+    match fact {
+        Fact::Votes => one_version(movie, rows.iter().map(|row| movie.votes_version(text(row, 2)?.parse()?))),
+        Fact::Updated => one_version(movie, rows.iter().map(|row| updated_version(text(row, 9)?))),
+        Fact::Genres => {
+            let genres: Vec<&str> = rows.iter().map(|row| text(row, 0)).collect::<Result<_>>()?;
+            genres_version(movie, &genres)
+        }
+    }
+}
+
+/// Seconds since the start of January 2026, when all was loaded.
+fn updated_version(text: &str) -> Result<usize> {
+    let part = |range: std::ops::Range<usize>| text.get(range).and_then(|digits| digits.parse::<usize>().ok());
+    let read = || Some((part(8..10)?.checked_sub(1)?, part(11..13)?, part(14..16)?, part(17..19)?));
+    let (days, hours, minutes, seconds) =
+        text.starts_with("2026-01-").then(read).flatten().with_context(|| format!("updated at {text}"))?;
+    Ok(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
 }
 
 /// The version that all rows of an answer show, one row for each movie of that title.
@@ -197,7 +188,7 @@ fn one_version(movie: &Movie, versions: impl Iterator<Item = Result<usize>>) -> 
 }
 
 /// The number of genres added, which must be all up to that number, for each movie of that title.
-fn genres_version(movie: &Movie, genres: &[String]) -> Result<usize> {
+fn genres_version(movie: &Movie, genres: &[&str]) -> Result<usize> {
     let mut added: Vec<usize> =
         genres.iter().filter_map(|genre| genre.strip_prefix("Added ")).map(str::parse).collect::<Result<_, _>>()?;
     added.sort_unstable();
@@ -207,10 +198,10 @@ fn genres_version(movie: &Movie, genres: &[String]) -> Result<usize> {
 }
 
 /// Compares every answer to every query with the database's own, in both protocols. Nothing may be writing.
-pub(super) async fn compare(direct_url: &str, cached_url: &str, pages: &Arc<[Page]>) -> Result<Checked> {
+pub(super) async fn compare(direct_url: &str, cached_url: &str, titles: &Arc<[String]>) -> Result<Checked> {
     let mut tasks = JoinSet::new();
     for part in 0..COMPARERS {
-        tasks.spawn(compare_part(direct_url.to_owned(), cached_url.to_owned(), Arc::clone(pages), part));
+        tasks.spawn(compare_part(direct_url.to_owned(), cached_url.to_owned(), Arc::clone(titles), part));
     }
     let mut sum = Checked::default();
     while let Some(part) = tasks.join_next().await {
@@ -219,23 +210,24 @@ pub(super) async fn compare(direct_url: &str, cached_url: &str, pages: &Arc<[Pag
     Ok(sum)
 }
 
-async fn compare_part(direct_url: String, cached_url: String, pages: Arc<[Page]>, part: usize) -> Result<Checked> {
-    let direct = Session::open(&direct_url, Protocol::Prepared).await?;
-    let cached = Session::open(&cached_url, Protocol::Prepared).await?;
+async fn compare_part(direct_url: String, cached_url: String, titles: Arc<[String]>, part: usize) -> Result<Checked> {
     let mut checked = Checked::default();
-    for (number, page) in pages.iter().enumerate().skip(part).step_by(COMPARERS) {
-        for query in 0..QUERIES.len() {
-            // Every fourth page in text as well.
-            for protocol in [Protocol::Prepared, Protocol::Text].into_iter().take(1 + usize::from(number % 4 == 0)) {
-                let theirs = rows_of(&direct, page, query, protocol).await?;
-                let ours = rows_of(&cached, page, query, protocol).await?;
+    for protocol in [Protocol::Prepared, Protocol::Text] {
+        let mut direct = Session::open(&direct_url, protocol).await?;
+        let mut cached = Session::open(&cached_url, protocol).await?;
+        for (number, title) in titles.iter().enumerate().skip(part).step_by(COMPARERS) {
+            // Every fourth title in text as well.
+            if protocol == Protocol::Text && number % 4 != 0 {
+                continue;
+            }
+            for query in 0..QUERIES.len() {
+                let theirs = rows_of(&mut direct, title, query).await?;
+                let ours = rows_of(&mut cached, title, query).await?;
                 checked.answers += 1;
                 if theirs != ours {
-                    let (count, instead, kind) = (ours.len(), theirs.len(), protocol.name());
+                    let (query, kind, count, instead) = (query + 1, name(protocol), ours.len(), theirs.len());
                     checked.wrong(format!(
-                        "query {} of {:?} ({kind}): {count} rows that differ from the database's {instead}",
-                        query + 1,
-                        page.title
+                        "query {query} of {title:?} ({kind}): {count} rows that differ from the database's {instead}"
                     ));
                 }
             }
@@ -245,43 +237,21 @@ async fn compare_part(direct_url: String, cached_url: String, pages: Arc<[Page]>
 }
 
 /// The rows of an answer as they came over the wire, sorted, since the queries ask for no order.
-async fn rows_of(session: &Session, page: &Page, query: usize, protocol: Protocol) -> Result<Vec<Vec<Raw>>> {
-    let mut rows = Vec::new();
-    match protocol {
-        Protocol::Prepared => {
-            let statement = session.statements.get(query).context("a prepared statement")?;
-            for row in session.client.query(statement, &[&page.title]).await? {
-                rows.push((0..row.len()).map(|column| row.try_get(column)).collect::<Result<Vec<Raw>, _>>()?);
-            }
-        }
-        Protocol::Text => {
-            let text = page.texts.get(query).context("a text")?;
-            for message in session.client.simple_query(text).await? {
-                if let SimpleQueryMessage::Row(row) = message {
-                    let raw = |column| Ok(Raw(row.try_get(column)?.map(|text| text.as_bytes().to_vec())));
-                    rows.push((0..row.len()).map(raw).collect::<Result<_, tokio_postgres::Error>>()?);
-                }
-            }
-        }
-    }
+async fn rows_of(session: &mut Session, title: &str, query: usize) -> Result<Vec<Row>> {
+    let mut rows = session.rows(query, &[Value::from(title)]).await?;
     rows.sort_unstable();
     Ok(rows)
 }
 
-/// A value of any type, undecoded.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Raw(Option<Vec<u8>>);
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl<'a> FromSql<'a> for Raw {
-    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Self(Some(raw.to_vec())))
-    }
-
-    fn from_sql_null(_: &Type) -> Result<Self, Box<dyn std::error::Error + Sync + Send>> {
-        Ok(Self(None))
-    }
-
-    fn accepts(_: &Type) -> bool {
-        true
+    #[test]
+    fn times_stand_for_versions() {
+        assert_eq!(updated_version("2026-01-01 00:00:00").unwrap(), 0);
+        assert_eq!(updated_version("2026-01-02 01:02:03+00").unwrap(), 86_400 + 3723);
+        assert!(updated_version("2025-01-01 00:00:00").is_err());
+        assert!(updated_version("2026-01-").is_err());
     }
 }

@@ -7,13 +7,13 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use freshet_testbed::{Leash, Server};
+use freshet_testbed::Leash;
 use indicatif::ProgressBar;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-use super::DATABASE;
+use super::base::Base;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const HTTP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -32,18 +32,18 @@ pub(super) struct Freshet {
 
 impl Freshet {
     /// Starts this very program as a proxy in front of the server.
-    pub(super) fn start(server: &Server, memory: &str) -> Result<Self> {
+    pub(super) fn start(base: &Base, memory: &str) -> Result<Self> {
         let (listen, http) = (free_address()?, free_address()?);
         // Beside the server's own log, and removed with it.
-        let log = server.log_path().with_file_name("freshet.log");
+        let log = base.log_path().with_file_name("freshet.log");
         let output = File::create(&log).with_context(|| log.display().to_string())?;
         let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
-        command.args(["serve", "--upstream", &server.url_of(DATABASE), "--memory", memory]);
+        command.args(["serve", "--upstream", &base.upstream(), "--memory", memory]);
         command.args(["--listen", &listen.to_string(), "--http", &http.to_string()]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).kill_on_drop(true);
         let child = command.spawn().context("starting freshet serve")?;
         let pid = child.id().context("freshet serve ended at once")?;
-        let url = format!("postgres://{}:{}@{listen}/{DATABASE}", server.superuser(), server.password());
+        let url = base.url_at(listen);
         Ok(Self { child, pid, url, http, log, _leash: Leash::tie(pid)? })
     }
 

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use freshet_bench::workload::movies::{self, Size};
 use freshet_testbed::{Postgres, Server, Settings};
 use indicatif::ProgressBar;
 
+use super::DATABASE;
 use super::check::{AGE_MAX, Checked, Checkers, compare};
-use super::generator::{self, Size};
 use super::ledger::Ledger;
-use super::load::Page;
+use super::session::target;
 use super::writer::{Plan, Writer};
-use super::{DATABASE, connect};
 
 const SIZE: Size = Size { movies: 20, seed: 3 };
 
 async fn primary() -> Server {
-    let server = Postgres::find(Some(15)).unwrap().start(&Settings::default()).unwrap();
+    let server = Postgres::find(Some(15)).unwrap().start(&Settings::default().with("timezone = 'UTC'")).unwrap();
     server.psql("CREATE DATABASE movies").unwrap();
-    generator::load(&server.url_of(DATABASE), SIZE, &ProgressBar::hidden()).await.unwrap();
+    movies::load(&target(&server.url_of(DATABASE)), SIZE, &ProgressBar::hidden()).await.unwrap();
     server
 }
 
@@ -37,9 +37,8 @@ async fn judge(primary: &Server, standby: &Server, ledger: &Arc<Ledger>) -> Chec
 async fn stale_answers_are_found_and_fresh_ones_pass() {
     let primary = primary().await;
     let standby = primary.standby("late").unwrap();
-    let control = connect(&primary.url_of(DATABASE)).await.unwrap();
-    let titles = SIZE.popular_titles();
-    let ledger = Arc::new(Ledger::read(&control, &titles).await.unwrap());
+    let titles: Arc<[String]> = SIZE.popular_titles().into();
+    let ledger = Arc::new(Ledger::read(&primary.url_of(DATABASE), &titles).await.unwrap());
 
     let fresh = judge(&primary, &standby, &ledger).await;
     assert!(fresh.answers > 200, "{fresh:?}");
@@ -54,8 +53,7 @@ async fn stale_answers_are_found_and_fresh_ones_pass() {
     assert!(late.wrong > 10 && !late.examples.is_empty(), "{late:?}");
 
     // At once after writing the standby still shows the past, and the comparison at rest sees that too.
-    let pages = Page::all(&titles);
-    let compared = compare(&primary.url_of(DATABASE), &standby.url_of(DATABASE), &pages).await.unwrap();
+    let compared = compare(&primary.url_of(DATABASE), &standby.url_of(DATABASE), &titles).await.unwrap();
     assert_eq!(compared.answers, 20 * 5 + 5 * 5);
     assert!(compared.wrong > 0, "{compared:?}");
 }

@@ -15,7 +15,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tokio_postgres::Client;
+use freshet_bench::driver::Protocol;
+use freshet_bench::statement::Statement;
+
+use super::session::{Session, text};
 
 /// A counted fact of a movie title.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -94,7 +97,7 @@ impl Register {
 pub(super) struct Movie {
     pub(super) title: String,
     /// Keys of its rows of type `movie`.
-    pub(super) ids: Vec<i32>,
+    pub(super) ids: Vec<i64>,
     votes_base: i32,
     registers: [Mutex<Register>; 3],
 }
@@ -138,16 +141,30 @@ pub(super) struct Ledger {
 
 impl Ledger {
     /// Reads the keys and the first state from the database itself.
-    pub(super) async fn read(database: &Client, titles: &[String]) -> Result<Self> {
-        let sql = "SELECT t.title, array_agg(t.title_id), min(r.num_votes), max(r.num_votes)
-                   FROM title t JOIN title_rating r ON r.title_id = t.title_id
-                   WHERE t.title = ANY ($1) AND t.type = 'movie' GROUP BY t.title ORDER BY t.title";
-        let mut movies = Vec::with_capacity(titles.len());
-        for row in database.query(sql, &[&titles]).await.context("reading the popular movies")? {
-            let (low, high): (i32, i32) = (row.try_get(2)?, row.try_get(3)?);
-            ensure!(low == high, "the votes of one title start with {low} and {high}");
-            let registers = Default::default();
-            movies.push(Movie { title: row.try_get(0)?, ids: row.try_get(1)?, votes_base: low, registers });
+    pub(super) async fn read(url: &str, titles: &[String]) -> Result<Self> {
+        let sql = "SELECT t.title, t.title_id, r.num_votes FROM title t
+                   JOIN title_rating r ON r.title_id = t.title_id WHERE t.type = 'movie'";
+        let mut session = Session::with(url, Protocol::Text, &[Statement::read("movies", sql)].into()).await?;
+        let mut movies: Vec<Movie> = Vec::with_capacity(titles.len());
+        let mut rows = session.rows(0, &[]).await.context("reading the popular movies")?;
+        rows.sort_unstable();
+        for row in &rows {
+            let (title, id, votes) = (text(row, 0)?, text(row, 1)?.parse()?, text(row, 2)?.parse()?);
+            match movies.last_mut().filter(|movie| movie.title == title) {
+                Some(movie) => {
+                    ensure!(
+                        movie.votes_base == votes,
+                        "the votes of {title:?} start with {} and {votes}",
+                        movie.votes_base
+                    );
+                    movie.ids.push(id);
+                }
+                None if titles.iter().any(|popular| popular == title) => {
+                    let registers = Default::default();
+                    movies.push(Movie { title: title.to_owned(), ids: vec![id], votes_base: votes, registers });
+                }
+                None => {}
+            }
         }
         ensure!(movies.len() == titles.len(), "{} of {} popular titles were loaded", movies.len(), titles.len());
         Ok(Self { movies })

@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use tokio::sync::{mpsc, watch};
-use tokio_postgres::{Client, Statement};
 
-use super::connect;
-use super::random::Random;
-use super::schema::{QUERIES, literal};
+use freshet_bench::driver::Protocol;
+use freshet_bench::random::Random;
+
+use super::session::Session;
 
 const THREADS: usize = 2;
 /// Longest latency that is told apart, in microseconds.
@@ -24,35 +24,11 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a transaction may outlast the end of its round.
 const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How statements are sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// Statements prepared once per connection; parameters and results in binary.
-    Prepared,
-    /// One text with the title written into it; results in text.
-    Text,
-}
-
-impl Protocol {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Prepared => "prepared",
-            Self::Text => "text",
-        }
-    }
-}
-
-/// What is asked for: the popular titles and the five texts for each.
-#[derive(Debug)]
-pub(super) struct Page {
-    pub(super) title: String,
-    pub(super) texts: [String; 5],
-}
-
-impl Page {
-    pub(super) fn all(titles: &[String]) -> Arc<[Self]> {
-        let page = |title: &String| Self { title: title.clone(), texts: QUERIES.map(|query| literal(query, title)) };
-        titles.iter().map(page).collect()
+/// What the tables call it.
+pub(super) const fn name(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Prepared => "prepared",
+        Protocol::Text => "text",
     }
 }
 
@@ -62,7 +38,8 @@ pub(super) struct Shape {
     pub(super) url: String,
     pub(super) protocol: Protocol,
     pub(super) connections: usize,
-    pub(super) pages: Arc<[Page]>,
+    /// What is asked for.
+    pub(super) titles: Arc<[String]>,
     pub(super) seed: u64,
 }
 
@@ -218,7 +195,7 @@ async fn run_connection(
     report: &mpsc::Sender<Result<News>>,
 ) -> Result<Histogram<u64>> {
     let shape = &control.shape;
-    let session = Session::open(&shape.url, shape.protocol).await?;
+    let mut session = Session::open(&shape.url, shape.protocol).await?;
     let mut latency = Tally::new()?.latency;
     let mut random = Random::numbered(shape.seed, number as u64);
     report.send(Ok(News::Connected)).await.ok();
@@ -227,52 +204,13 @@ async fn run_connection(
         return Ok(latency);
     }
     while !control.stop.load(Ordering::Relaxed) {
-        let page = shape.pages.get(random.below(shape.pages.len())).context("no titles to ask for")?;
+        let title = shape.titles.get(random.below(shape.titles.len())).context("no titles to ask for")?;
         let sent = Instant::now();
-        session.transaction(page).await?;
+        session.transaction(title).await?;
         latency.saturating_record(u64::try_from(sent.elapsed().as_micros()).unwrap_or(u64::MAX));
         if !control.stop.load(Ordering::Relaxed) {
             control.transactions.fetch_add(1, Ordering::Relaxed);
         }
     }
     Ok(latency)
-}
-
-/// A connection with the five statements at hand.
-pub(super) struct Session {
-    pub(super) client: Client,
-    pub(super) statements: Vec<Statement>,
-}
-
-impl Session {
-    /// Connects and, unless texts are sent, prepares the statements.
-    pub(super) async fn open(url: &str, protocol: Protocol) -> Result<Self> {
-        let client = connect(url).await?;
-        let mut statements = Vec::new();
-        if protocol == Protocol::Prepared {
-            for query in QUERIES {
-                statements.push(client.prepare(query).await.with_context(|| format!("preparing {query}"))?);
-            }
-        }
-        Ok(Self { client, statements })
-    }
-
-    /// The five SELECTs, one after the other.
-    pub(super) async fn transaction(&self, page: &Page) -> Result<()> {
-        let mut details = None;
-        if self.statements.is_empty() {
-            for text in &page.texts {
-                // Row descriptions and completions count too; a lone completion means no rows.
-                let answer = self.client.simple_query(text).await.with_context(|| text.clone())?;
-                details.get_or_insert(answer.iter().any(|m| matches!(m, tokio_postgres::SimpleQueryMessage::Row(_))));
-            }
-        } else {
-            for statement in &self.statements {
-                let rows = self.client.query(statement, &[&page.title]).await.with_context(|| page.title.clone())?;
-                details.get_or_insert(!rows.is_empty());
-            }
-        }
-        ensure!(details == Some(true), "no movie is called {:?}, though it was loaded", page.title);
-        Ok(())
-    }
 }

@@ -5,11 +5,11 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use freshet_testbed::Server;
+use anyhow::Result;
 use indicatif::ProgressBar;
-use tokio_postgres::Client;
+use tokio::sync::Mutex;
 
+use super::base::{Base, Control};
 use super::check::Checked;
 use super::child::{Freshet, Metrics};
 use super::load::{Load, Shape, Tally};
@@ -18,9 +18,9 @@ const SESSIONS_END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Everything that is measured on.
 pub(super) struct Bench<'a> {
-    pub(super) server: &'a Server,
-    /// A session on the database for its statistics.
-    pub(super) control: &'a Client,
+    pub(super) base: &'a Base,
+    /// For the database's statistics.
+    pub(super) control: &'a Mutex<Control>,
     /// None where `--cached-url` names something else than a Freshet of ours.
     pub(super) freshet: Option<&'a Freshet>,
     pub(super) bar: &'a ProgressBar,
@@ -68,17 +68,18 @@ impl Measured {
 impl Bench<'_> {
     /// Runs one round.
     pub(super) async fn round(&self, shape: &Shape, length: Duration) -> Result<Measured> {
-        let (sessions, committed) = (self.sessions().await?, self.committed().await?);
+        let mut control = self.control.lock().await;
+        let (sessions, statements) = (control.sessions().await?, control.statements().await?);
         let mut load = Load::connect(shape.clone()).await?;
         let before = self.reading().await?;
         load.begin();
         self.follow(&load, length).await;
         let after = self.reading().await?;
         let tally = load.finish().await?;
-        self.wait_for_sessions(sessions).await?;
+        wait_for_sessions(&mut control, sessions).await?;
         Ok(Measured {
             tally,
-            upstream: self.committed().await? - committed,
+            upstream: control.statements().await? - statements,
             database_cpu_seconds: after.0 - before.0,
             freshet_cpu_seconds: after.1 - before.1,
             metrics: after.2.since(&before.2),
@@ -99,30 +100,19 @@ impl Bench<'_> {
     }
 
     async fn reading(&self) -> Result<(f64, f64, Metrics)> {
-        let database = self.server.cpu_seconds()?;
+        let database = self.base.cpu_seconds()?;
         Ok(match self.freshet {
             Some(freshet) => (database, freshet.cpu_seconds()?, freshet.metrics().await?),
             None => (database, 0.0, Metrics::default()),
         })
     }
+}
 
-    async fn committed(&self) -> Result<f64> {
-        let sql =
-            "SELECT (xact_commit + xact_rollback)::float8 FROM pg_stat_database WHERE datname = current_database()";
-        Ok(self.control.query_one(sql, &[]).await.context("reading statistics")?.try_get(0)?)
+/// A pool in between may keep them open, and then the last second of its counts is missing.
+async fn wait_for_sessions(control: &mut Control, before: f64) -> Result<()> {
+    let deadline = Instant::now() + SESSIONS_END_TIMEOUT;
+    while control.sessions().await? > before && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(20)).await;
     }
-
-    async fn sessions(&self) -> Result<i64> {
-        let sql = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'";
-        Ok(self.control.query_one(sql, &[]).await?.try_get(0)?)
-    }
-
-    /// A pool in between may keep them open, and then the last second of its counts is missing.
-    async fn wait_for_sessions(&self, before: i64) -> Result<()> {
-        let deadline = Instant::now() + SESSIONS_END_TIMEOUT;
-        while self.sessions().await? > before && Instant::now() < deadline {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-        Ok(())
-    }
+    Ok(())
 }

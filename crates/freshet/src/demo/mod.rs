@@ -1,6 +1,6 @@
-//! `freshet demo`: what a cache in front of a real PostgreSQL is worth, and that it tells the truth.
+//! `freshet demo`: what a cache in front of a real PostgreSQL, MariaDB or MySQL is worth, and that it tells the truth.
 //!
-//! A throw-away server gets the movie data of title-5 (`schema`, `generator`), `freshet serve` is started before it as
+//! A throw-away server (`base`) gets the movie data of title-5 (`freshet_bench::workload::movies`), `freshet serve` is started before it as
 //! a process of its own (`child`), and then, in about a minute and a half:
 //!
 //! 1. read-only load, direct and cached in turns (`load`, `measure`), after every cached answer has been compared with
@@ -10,15 +10,14 @@
 //!
 //! The demo knows Freshet from outside alone: its command line, its port and its HTTP endpoints.
 
+mod base;
 mod check;
 mod child;
-mod generator;
 mod ledger;
 mod load;
 mod measure;
-mod random;
 mod report;
-mod schema;
+mod session;
 mod stall;
 mod writer;
 
@@ -29,17 +28,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use freshet_testbed::{Postgres, Server, Settings};
+use freshet_bench::driver::Protocol;
+use freshet_bench::workload::movies::{self, Size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use tokio_postgres::{Client, NoTls};
+use tokio::sync::Mutex;
 
+use base::{Base, Control, Which};
 use check::{AGE_MAX, Checkers, compare};
 use child::Freshet;
-use generator::Size;
 use ledger::Ledger;
-use load::{Page, Protocol, Shape};
+use load::{Shape, name};
 use measure::{Bench, Measured};
 use report::{Pair, Report};
+use session::{Session, target};
 use stall::Stall;
 use writer::{Plan, Writer};
 
@@ -56,6 +57,12 @@ pub struct DemoArgs {
     /// Major version of PostgreSQL to start; the newest installed if not given
     #[arg(long)]
     pg_version: Option<u32>,
+    /// MariaDB instead of PostgreSQL
+    #[arg(long, conflicts_with_all = ["pg_version", "mysql"])]
+    mariadb: bool,
+    /// MySQL 8.0 instead of PostgreSQL
+    #[arg(long, conflicts_with = "pg_version")]
+    mysql: bool,
     /// Number of distinct movie titles; the first 969 are the ones asked for
     #[arg(long, default_value_t = 8000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     movies: u32,
@@ -91,6 +98,16 @@ pub struct DemoArgs {
     cached_url: Option<String>,
 }
 
+impl DemoArgs {
+    const fn which(&self) -> Which {
+        match (self.mariadb, self.mysql) {
+            (true, _) => Which::Mariadb,
+            (_, true) => Which::Mysql,
+            _ => Which::Postgres(self.pg_version),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Protocols {
     Prepared,
@@ -101,24 +118,23 @@ enum Protocols {
 /// Runs the demo; an error, and so exit status 1, if any answer was wrong or the stall was not survived.
 pub async fn run(args: DemoArgs) -> Result<()> {
     let progress = Progress::new();
-    let server = start_server(&args, &progress).await?;
+    let base = start_server(&args, &progress).await?;
     let size = Size { movies: args.movies as usize, seed: args.seed };
-    let url = server.url_of(DATABASE);
+    let url = base.url();
 
     let bar = progress.step("loading rows");
-    let rows = generator::load(&url, size, &bar).await?;
+    let rows = movies::load(&target(&url), size, &bar).await?;
     bar.finish_and_clear();
 
     let mut freshet = None;
     if args.cached_url.is_none() {
         let bar = progress.step("starting Freshet");
-        let mut started = Freshet::start(&server, &args.memory)?;
+        let mut started = Freshet::start(&base, &args.memory)?;
         started.wait_until_ready(&bar).await?;
         bar.finish_and_clear();
         freshet = Some(started);
     }
 
-    let control = connect(&url).await?;
     let titles = size.popular_titles();
     let demo = Demo {
         cached_url: match (&freshet, args.cached_url.as_deref()) {
@@ -126,18 +142,18 @@ pub async fn run(args: DemoArgs) -> Result<()> {
             (None, Some("direct") | None) => url.clone(),
             (None, Some(other)) => other.to_owned(),
         },
-        ledger: Arc::new(Ledger::read(&control, &titles).await?),
-        pages: Page::all(&titles),
+        ledger: Arc::new(Ledger::read(&url, &titles).await?),
+        titles: titles.into(),
         args: &args,
-        server: &server,
+        base: &base,
         freshet: freshet.as_ref(),
-        control,
+        control: Mutex::new(Control::open(&base).await?),
         progress: &progress,
     };
     let setting = format!(
-        "PostgreSQL {}, {rows} rows, {} titles asked for, {} processors shared by database, Freshet and load",
-        server.installation().version(),
-        titles.len(),
+        "{}, {rows} rows, {} titles asked for, {} processors shared by database, Freshet and load",
+        base.version()?,
+        demo.titles.len(),
         std::thread::available_parallelism().map_or(1, usize::from),
     );
     let report = demo.measure(setting).await;
@@ -149,7 +165,7 @@ pub async fn run(args: DemoArgs) -> Result<()> {
     let failures = report.failures();
     println!("{}", if failures.is_empty() { "All answers were right." } else { "The demo failed." });
     if args.keep {
-        keep_running(&server, freshet.as_ref()).await?;
+        keep_running(&base, freshet.as_ref()).await?;
     }
     if let Some(freshet) = freshet {
         freshet.stop().await?;
@@ -158,25 +174,20 @@ pub async fn run(args: DemoArgs) -> Result<()> {
     Ok(())
 }
 
-async fn start_server(args: &DemoArgs, progress: &Progress) -> Result<Server> {
-    let bar = progress.step("starting PostgreSQL");
+async fn start_server(args: &DemoArgs, progress: &Progress) -> Result<Base> {
+    let which = args.which();
+    let bar = progress.step(&format!("starting {}", which.name()));
     // Each connection through Freshet may have one of its own upstream.
     let connections = 100 + 2 * usize::from(args.threads.iter().copied().max().unwrap_or(1));
-    let settings = Settings::default()
-        .with(format!("max_connections = {}", connections.max(300)))
-        // All data in memory, and no checkpoint in the middle of a round.
-        .with("shared_buffers = 512MB\nmax_wal_size = 8GB\ncheckpoint_timeout = 1h\nautovacuum = off");
-    let wanted = args.pg_version;
-    let server = tokio::task::spawn_blocking(move || Postgres::find(wanted)?.start(&settings)).await??;
-    connect(&server.url()).await?.batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
+    let base = tokio::task::spawn_blocking(move || Base::start(which, connections.max(300))).await??;
     bar.finish_and_clear();
-    Ok(server)
+    Ok(base)
 }
 
-async fn keep_running(server: &Server, freshet: Option<&Freshet>) -> Result<()> {
-    println!("database:  psql {}", server.url_of(DATABASE));
+async fn keep_running(base: &Base, freshet: Option<&Freshet>) -> Result<()> {
+    println!("database:  {}", base.client(&base.url()));
     if let Some(freshet) = freshet {
-        println!("Freshet:   psql {}", freshet.url);
+        println!("Freshet:   {}", base.client(&freshet.url));
         println!("metrics:   http://{}/metrics", freshet.http);
         println!("log:       {}", freshet.log_path().display());
     }
@@ -184,24 +195,15 @@ async fn keep_running(server: &Server, freshet: Option<&Freshet>) -> Result<()> 
     tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")
 }
 
-/// Opens a connection whose work is done by a task of the calling runtime.
-async fn connect(url: &str) -> Result<Client> {
-    let (client, connection) =
-        tokio_postgres::connect(url, NoTls).await.with_context(|| format!("connecting to {url}"))?;
-    // Its errors come out at the client as well.
-    tokio::spawn(connection);
-    Ok(client)
-}
-
 /// Everything is up; what remains is to measure and to check.
 struct Demo<'a> {
     args: &'a DemoArgs,
-    server: &'a Server,
+    base: &'a Base,
     freshet: Option<&'a Freshet>,
     cached_url: String,
-    control: Client,
+    control: Mutex<Control>,
     ledger: Arc<Ledger>,
-    pages: Arc<[Page]>,
+    titles: Arc<[String]>,
     progress: &'a Progress,
 }
 
@@ -246,14 +248,14 @@ impl Demo<'_> {
     }
 
     fn shape(&self, url: &str, protocol: Protocol, connections: usize) -> Shape {
-        let (pages, seed) = (Arc::clone(&self.pages), self.args.seed);
-        Shape { url: url.to_owned(), protocol, connections, pages, seed }
+        let (titles, seed) = (Arc::clone(&self.titles), self.args.seed);
+        Shape { url: url.to_owned(), protocol, connections, titles, seed }
     }
 
     fn writes(&self) -> Plan {
         let through = self.args.writes_through;
         Plan {
-            direct_url: self.server.url_of(DATABASE),
+            direct_url: self.base.url(),
             cached: (through > 0).then(|| (self.cached_url.clone(), through)),
             per_second: self.args.write_rate,
             seed: self.args.seed,
@@ -264,7 +266,7 @@ impl Demo<'_> {
     /// first asked for, and answers nothing from memory before they are covered.
     async fn warm_up(&self) -> Result<()> {
         let bar = self.progress.step("warming up");
-        let url = self.server.url_of(DATABASE);
+        let url = self.base.url();
         for protocol in self.protocols() {
             // The database's own buffers first.
             self.ask_for_everything(&self.shape(&url, *protocol, 8)).await?;
@@ -284,7 +286,7 @@ impl Demo<'_> {
                 }
                 if std::time::Instant::now() > deadline {
                     let main = metrics.reasons.first().map_or("none named", |(reason, _)| reason.as_str());
-                    let name = protocol.name();
+                    let name = name(*protocol);
                     bar.suspend(|| {
                         eprintln!("warning: only {:.0}% of the {name} statements are hits ({main})", ratio * 100.0);
                     });
@@ -302,9 +304,9 @@ impl Demo<'_> {
         for part in 0..shape.connections {
             let shape = shape.clone();
             tasks.spawn(async move {
-                let session = load::Session::open(&shape.url, shape.protocol).await?;
-                for page in shape.pages.iter().skip(part).step_by(shape.connections) {
-                    session.transaction(page).await?;
+                let mut session = Session::open(&shape.url, shape.protocol).await?;
+                for title in shape.titles.iter().skip(part).step_by(shape.connections) {
+                    session.transaction(title).await?;
                 }
                 anyhow::Ok(())
             });
@@ -317,7 +319,7 @@ impl Demo<'_> {
 
     async fn compare(&self) -> Result<check::Checked> {
         let bar = self.progress.step("comparing all answers with the database's own");
-        let checked = compare(&self.server.url_of(DATABASE), &self.cached_url, &self.pages).await?;
+        let checked = compare(&self.base.url(), &self.cached_url, &self.titles).await?;
         bar.finish_and_clear();
         Ok(checked)
     }
@@ -325,15 +327,15 @@ impl Demo<'_> {
     /// Direct and cached rounds in turns.
     async fn pair(&self, protocol: Protocol, connections: usize, writing: bool) -> Result<Pair> {
         let with = if writing { ", with writes" } else { "" };
-        let label = format!("{}, {connections} connections{with}", protocol.name());
+        let label = format!("{}, {connections} connections{with}", name(protocol));
         let bar = self.progress.step(&label);
-        let bench = Bench { server: self.server, control: &self.control, freshet: self.freshet, bar: &bar };
+        let bench = Bench { base: self.base, control: &self.control, freshet: self.freshet, bar: &bar };
         let (mut direct, mut cached) = (Measured::new()?, Measured::new()?);
         let length = Duration::try_from_secs_f64(self.args.seconds).context("--seconds")?;
         let writer = if writing { Some(Writer::start(self.writes(), Arc::clone(&self.ledger)).await?) } else { None };
         for round in 1..=self.args.rounds {
             bar.set_message(format!("{label}, round {round}, database"));
-            let url = self.server.url_of(DATABASE);
+            let url = self.base.url();
             direct.add(&bench.round(&self.shape(&url, protocol, connections), length).await?)?;
             bar.set_message(format!("{label}, round {round}, Freshet"));
             let checkers = match &writer {
@@ -357,7 +359,7 @@ impl Demo<'_> {
         let Some(freshet) = self.freshet else { return Ok(None) };
         let bar = self.progress.step("stopping the change stream for three seconds");
         let shape = self.shape(&self.cached_url, self.protocols()[0], MIDDLE);
-        let stall = Stall { freshet, control: &self.control, ledger: &self.ledger, shape, writes: self.writes() };
+        let stall = Stall { freshet, base: self.base, ledger: &self.ledger, shape, writes: self.writes() };
         let stalled = stall.run().await.context("the stall check")?;
         bar.finish_and_clear();
         Ok(Some(stalled))

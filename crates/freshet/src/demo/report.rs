@@ -4,9 +4,10 @@ use std::fmt::Write as _;
 
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
+use freshet_bench::driver::Protocol;
 
 use super::check::Checked;
-use super::load::Protocol;
+use super::load::name;
 use super::measure::Measured;
 use super::stall::Stalled;
 
@@ -46,7 +47,7 @@ impl Report {
     /// The tables as text.
     pub(super) fn render(&self) -> String {
         let mut text = format!("\n{}\n{}\n", self.setting, self.loads());
-        for (name, protocol, writing) in [
+        for (kind, protocol, writing) in [
             ("read-only, prepared", Protocol::Prepared, false),
             ("read-only, text", Protocol::Text, false),
             ("with writes", Protocol::Prepared, true),
@@ -60,7 +61,7 @@ impl Report {
             if !ratios.is_empty() {
                 let mean = geometric_mean(&ratios);
                 let percent = (mean - 1.0) * 100.0;
-                let _ = writeln!(text, "Improvement {name}: {mean:.2} times ({percent:+.0}%)");
+                let _ = writeln!(text, "Improvement {kind}: {mean:.2} times ({percent:+.0}%)");
             }
         }
         text.push_str("(geometric mean of throughput and 1000/latency over the connection counts)\n");
@@ -104,7 +105,7 @@ impl Report {
         let checked = cached && measured.checked.answers > 0;
         vec![
             target.to_owned(),
-            pair.protocol.name().to_owned(),
+            name(pair.protocol).to_owned(),
             pair.connections.to_string(),
             format!("{:.0}", pair.writes),
             format!("{:.0}", tally.per_second()),

@@ -1,4 +1,4 @@
-//! What happens when the change stream stands still: the demo stops the database's walsender for a while.
+//! What happens when the change stream stands still: the demo stops it at the database for a while.
 //!
 //! The cache cannot learn of the writes that go on meanwhile. It may answer from memory until its newest proof is as
 //! old as an answer may be; from then on it has to pass every statement on, until the stream moves again.
@@ -6,17 +6,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use freshet_testbed::process;
-use tokio_postgres::Client;
+use anyhow::Result;
 
+use super::base::Base;
 use super::check::{AGE_MAX, Checked, Checkers};
 use super::child::Freshet;
 use super::ledger::Ledger;
 use super::load::{Load, Shape};
 use super::writer::{Plan, Writer};
 
-/// How long the walsender stands still.
+/// How long the stream stands still.
 const STALL: Duration = Duration::from_secs(3);
 const BEFORE: Duration = Duration::from_secs(1);
 /// For metrics that are summed up now and then, and for a busy machine.
@@ -61,22 +60,10 @@ impl Stalled {
     }
 }
 
-/// A stopped process that goes on when this value is dropped, whatever happens.
-struct Paused(Vec<u32>);
-
-impl Drop for Paused {
-    fn drop(&mut self) {
-        for pid in &self.0 {
-            // It may have ended; there is nobody left to continue then.
-            let _ = process::resume(*pid);
-        }
-    }
-}
-
 /// Everything the check needs.
 pub(super) struct Stall<'a> {
     pub(super) freshet: &'a Freshet,
-    pub(super) control: &'a Client,
+    pub(super) base: &'a Base,
     pub(super) ledger: &'a Arc<Ledger>,
     pub(super) shape: Shape,
     pub(super) writes: Plan,
@@ -97,14 +84,14 @@ impl Stall<'_> {
 
         let stopped = Instant::now();
         let written = writer.written();
-        let paused = self.pause_walsenders().await?;
+        let pause = self.base.stop_stream()?;
         let (last_hit_after, _) = self.watch(stopped, AGE_MAX + SLACK).await?;
         let (hits, transactions) = (self.hits().await?, load.transactions());
         let (_, later) = self.watch(stopped, STALL).await?;
         let bypassed_transactions = load.transactions() - transactions;
         let writes = writer.written() - written;
         let late_hits = later - hits;
-        drop(paused);
+        drop(pause);
 
         let recovery = self.recovery(later).await?;
         let checked = checkers.finish().await?;
@@ -123,18 +110,6 @@ impl Stall<'_> {
 
     async fn hits(&self) -> Result<f64> {
         Ok(self.freshet.metrics().await?.hits)
-    }
-
-    async fn pause_walsenders(&self) -> Result<Paused> {
-        let sql = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walsender'";
-        let mut paused = Paused(Vec::new());
-        for row in self.control.query(sql, &[]).await.context("looking for the walsender")? {
-            let pid = u32::try_from(row.try_get::<_, i32>(0)?)?;
-            process::pause(pid)?;
-            paused.0.push(pid);
-        }
-        ensure!(!paused.0.is_empty(), "the database has no walsender: Freshet does not follow its change stream");
-        Ok(paused)
     }
 
     /// Follows the hits until `length` after the stop. Returns when the last one was seen, and their number.

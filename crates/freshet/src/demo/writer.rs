@@ -1,21 +1,33 @@
 //! Background writes, a steady number per second, each noted in the ledger.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
-use tokio_postgres::Client;
 
-use super::connect;
-use super::ledger::{Fact, Ledger};
-use super::random::Random;
-use super::schema::UPDATED_BASE;
+use super::ledger::{Fact, Ledger, Movie};
+use super::session::Session;
+use freshet_bench::driver::{Protocol, Rows};
+use freshet_bench::random::Random;
+use freshet_bench::statement::Statement;
+use freshet_bench::value::Value;
 
 /// Half of the writes change ratings, as in life.
 const ORDER: [Fact; 4] = [Fact::Votes, Fact::Updated, Fact::Votes, Fact::Genres];
+
+/// The write of each fact, in the order of the facts: `$1` is the new value, the others are the movies of the title, of
+/// which there are three at most.
+static WRITES: LazyLock<Arc<[Statement]>> = LazyLock::new(|| {
+    let statements = [
+        "UPDATE title_rating SET num_votes = $1 WHERE title_id IN ($2, $3, $4)",
+        "UPDATE title SET updated = $1 WHERE title_id IN ($2, $3, $4)",
+        "INSERT INTO title_genre (title_id, genre) SELECT title_id, $1 FROM title WHERE title_id IN ($2, $3, $4)",
+    ];
+    statements.map(|sql| Statement::write(sql, sql)).into()
+});
 
 /// Where the writes go and how many.
 #[derive(Clone, Debug)]
@@ -81,10 +93,14 @@ impl Writer {
     }
 }
 
+async fn connect(url: &str) -> Result<Session> {
+    Session::with(url, Protocol::Prepared, &WRITES).await
+}
+
 async fn write(
     plan: Plan,
     ledger: Arc<Ledger>,
-    (direct, cached): (Client, Option<(Client, u64)>),
+    (mut direct, mut cached): (Session, Option<(Session, u64)>),
     shared: Arc<Shared>,
 ) -> Result<()> {
     let mut random = Random::new(plan.seed);
@@ -96,30 +112,34 @@ async fn write(
         ticks.tick().await;
         let (index, fact) = (random.below(ledger.movies.len()), ORDER[turn % ORDER.len()]);
         turn += 1;
-        let through = cached.as_ref().filter(|(_, percent)| (random.below(100) as u64) < *percent);
-        let client = through.map_or(&direct, |(client, _)| client);
-        write_one(client, &ledger, (index, fact), through.is_some()).await?;
+        let through = cached.as_mut().filter(|(_, percent)| (random.below(100) as u64) < *percent);
+        let is_through = through.is_some();
+        let session = through.map_or(&mut direct, |(session, _)| session);
+        let movie = ledger.movies.get(index).context("no such movie")?;
+        write_one(session, movie, fact, is_through).await?;
         shared.latest.store(index as u64, Ordering::Relaxed);
         shared.written.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }
 
-async fn write_one(client: &Client, ledger: &Ledger, (index, fact): (usize, Fact), through: bool) -> Result<()> {
-    let movie = ledger.movies.get(index).context("no such movie")?;
+async fn write_one(session: &mut Session, movie: &Movie, fact: Fact, through: bool) -> Result<()> {
     let version = movie.send(fact);
-    let (sql, value): (&str, i32) = match fact {
-        Fact::Votes => ("UPDATE title_rating SET num_votes = $1 WHERE title_id = ANY ($2)", movie.votes(version)?),
-        Fact::Updated => (
-            "UPDATE title SET updated = to_timestamp($1::integer) WHERE title_id = ANY ($2)",
-            i32::try_from(UPDATED_BASE + version as u64)?,
-        ),
-        Fact::Genres => (
-            "INSERT INTO title_genre SELECT id, 'Added ' || $1::integer FROM unnest($2::integer[]) id",
-            i32::try_from(version)?,
-        ),
+    let value = match fact {
+        Fact::Votes => Value::Int(movie.votes(version)?.into()),
+        Fact::Updated => Value::from(updated(version)),
+        Fact::Genres => Value::from(format!("Added {version}")),
     };
-    client.execute(sql, &[&value, &movie.ids]).await.with_context(|| sql.to_owned())?;
+    let last = *movie.ids.last().context("a title without movies")?;
+    let ids = movie.ids.iter().chain(std::iter::repeat(&last)).take(3).map(|id| Value::Int(*id));
+    let values: Vec<Value> = std::iter::once(value).chain(ids).collect();
+    session.run(fact as usize, &values, Rows::Counted).await?;
     movie.acknowledge(fact, through);
     Ok(())
+}
+
+/// The time that stands for a version: so many seconds after the one that was loaded.
+fn updated(version: usize) -> String {
+    let (day, hour, minute, second) = (version / 86_400, version / 3600 % 24, version / 60 % 60, version % 60);
+    format!("2026-01-{:02} {hour:02}:{minute:02}:{second:02}", day + 1)
 }

@@ -55,13 +55,15 @@ pub struct Client {
     frames: Frames,
     login: LoggedIn,
     state: State,
+    answer_bytes_max: usize,
 }
 
 impl Client {
     /// Connects and logs in to the first host that fits, within the connect time-out for each.
     pub async fn connect(upstream: &Arc<Upstream>, purpose: Purpose) -> Result<Self, ConnectError> {
         let (frames, login) = login(upstream, purpose).await?;
-        let mut client = Self { upstream: upstream.clone(), frames, login, state: State::Ready };
+        let mut client =
+            Self { upstream: upstream.clone(), frames, login, state: State::Ready, answer_bytes_max: ANSWER_BYTES_MAX };
         // A start-up parameter that the server does not know refuses the login, and this one came with version 14.
         if client.server_version() >= 14 {
             let sql = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)";
@@ -80,6 +82,11 @@ impl Client {
         let text = self.login.parameters.get("server_version").map(String::as_str).unwrap_or_default();
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         text.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(0)
+    }
+
+    /// Answers of more bytes are refused from now on, and leave the connection dead.
+    pub fn limit_answers(&mut self, bytes_max: usize) {
+        self.answer_bytes_max = bytes_max;
     }
 
     /// Whether the connection can take no further statement.
@@ -114,6 +121,34 @@ impl Client {
         self.state = State::Dead;
         self.cancel().await;
         Err(Error::Timeout(limit))
+    }
+
+    /// Sends messages and hands all that the server answers to `heard`, tag and body, up to as many ReadyForQuery; those
+    /// too.
+    ///
+    /// A call that was dropped before it ended leaves the connection dead.
+    pub async fn converse(
+        &mut self,
+        messages: &[u8],
+        ready: usize,
+        mut heard: impl FnMut(u8, &[u8]),
+    ) -> Result<(), Error> {
+        self.begin(messages).await?;
+        let mut left = ready;
+        while left > 0 {
+            match self.frames.receive().await {
+                Ok((tag, body)) => {
+                    left -= usize::from(tag == b'Z');
+                    heard(tag, body);
+                }
+                Err(error) => {
+                    self.state = State::Dead;
+                    return Err(error);
+                }
+            }
+        }
+        self.state = State::Ready;
+        Ok(())
     }
 
     /// Runs a command that answers with CopyBoth, such as START_REPLICATION.
@@ -271,8 +306,8 @@ impl Client {
                 b'D' => {
                     let row = data_row(body)?;
                     bytes = bytes.saturating_add(body.len() + (row.len() + 1) * VALUE_OVERHEAD_BYTES);
-                    if bytes > ANSWER_BYTES_MAX {
-                        return Err(Error::TooLarge(ANSWER_BYTES_MAX));
+                    if bytes > self.answer_bytes_max {
+                        return Err(Error::TooLarge(self.answer_bytes_max));
                     }
                     rows.push(row);
                 }

@@ -1,6 +1,6 @@
 //! What the server sends, as far as the proxy looks into it, and the answers that Freshet gives itself.
 
-use crate::pg::frame::{HEADER_BYTES, put, put_cstr};
+use crate::pg::frame::{self, HEADER_BYTES, put, put_cstr};
 use crate::reader::{Malformed, Reader};
 
 /// The Authentication messages
@@ -13,6 +13,8 @@ pub const CLOSE_COMPLETE: u8 = b'3';
 pub const COMMAND_COMPLETE: u8 = b'C';
 /// `CopyInResponse`
 pub const COPY_IN: u8 = b'G';
+/// `CopyOutResponse`
+pub const COPY_OUT: u8 = b'H';
 /// `DataRow`
 pub const DATA_ROW: u8 = b'D';
 /// `EmptyQueryResponse`
@@ -49,8 +51,24 @@ pub const READY_IDLE_FRAME: &[u8] = b"Z\0\0\0\x05I";
 
 /// Outside a transaction block.
 pub const STATUS_IDLE: u8 = b'I';
+/// In a transaction block that has not failed.
+pub const STATUS_BLOCK: u8 = b'T';
 
-/// The columns of a whole `DataRow` frame in text format; None for NULL.
+/// Among whole frames the number of rows, and the last of them.
+pub fn last_row(mut frames: &[u8]) -> (u64, Option<&[u8]>) {
+    let (mut rows, mut last) = (0, None);
+    while let Ok(Some(header)) = frame::header(frames) {
+        let Some((frame, rest)) = frames.split_at_checked(header.frame_bytes) else { break };
+        if header.tag == DATA_ROW {
+            rows += 1;
+            last = Some(frame);
+        }
+        frames = rest;
+    }
+    (rows, last)
+}
+
+/// The columns of a whole `DataRow` frame, in the format that was asked for; None for NULL.
 pub fn data_row(frame: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
     let mut reader = Reader::new(frame);
     reader.bytes(HEADER_BYTES, "header")?;
@@ -173,6 +191,18 @@ mod tests {
         for end in 0..row.len() {
             assert!(data_row(&row[..end]).is_err(), "{end}");
         }
+    }
+
+    #[test]
+    fn the_last_row_is_found() {
+        let mut out = Vec::new();
+        put_text_result(&mut out, &["a"], &[vec!["x".into()], vec!["yz".into()]], true);
+        let (rows, last) = last_row(&out);
+        assert_eq!((rows, data_row(last.unwrap())), (2, Ok(vec![Some(&b"yz"[..])])));
+        for end in 0..out.len() {
+            assert!(last_row(&out[..end]).0 <= 2);
+        }
+        assert_eq!(last_row(b"C\0\0\0\x0dSELECT 0\0"), (0, None));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub const QUERY: u8 = b'Q';
 pub const SYNC: u8 = b'S';
 /// `Terminate`
 pub const TERMINATE: u8 = b'X';
+/// `Terminate`, whole.
+pub const TERMINATE_FRAME: &[u8] = b"X\0\0\0\x04";
 
 /// A `Parse` message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,6 +102,18 @@ impl<'a> Bind<'a> {
 
     /// The parameters of a whole tail; None for NULL.
     pub fn parameters(tail: &'a [u8]) -> Result<Vec<Option<Bound<'a>>>, Malformed> {
+        Self::values(tail).map(|(parameters, _)| parameters)
+    }
+
+    /// Whether a column of the result is in binary format.
+    pub fn shows_binary(tail: &'a [u8], column: usize) -> Result<bool, Malformed> {
+        let (_, formats) = Self::values(tail)?;
+        let format = if formats.len() == 2 { formats.get(..2) } else { formats.get(column * 2..column * 2 + 2) };
+        Ok(format.is_some_and(|format| format != [0, 0]))
+    }
+
+    /// The parameters, and the formats of the result.
+    fn values(tail: &'a [u8]) -> Result<(Vec<Option<Bound<'a>>>, &'a [u8]), Malformed> {
         let mut reader = Reader::new(tail);
         let formats = reader.u16("number of parameter formats")?;
         let formats = reader.bytes(usize::from(formats) * 2, "parameter formats")?;
@@ -115,9 +129,9 @@ impl<'a> Bind<'a> {
             });
         }
         let results = reader.u16("number of result formats")?;
-        reader.bytes(usize::from(results) * 2, "result formats")?;
+        let formats = reader.bytes(usize::from(results) * 2, "result formats")?;
         reader.finish()?;
-        Ok(parameters)
+        Ok((parameters, formats))
     }
 }
 
@@ -182,6 +196,36 @@ pub fn put_parse(out: &mut Vec<u8>, name: &[u8], query: &[u8]) {
     });
 }
 
+/// Appends `Parse` of the unnamed statement with its declared types, four bytes each.
+pub fn put_parse_typed(out: &mut Vec<u8>, query: &[u8], types: &[u8]) {
+    put(out, PARSE, |out| {
+        put_cstr(out, b"");
+        put_cstr(out, query);
+        out.extend_from_slice(&u16::try_from(types.len() / 4).unwrap_or(u16::MAX).to_be_bytes());
+        out.extend_from_slice(types);
+    });
+}
+
+/// Appends an execution of the unnamed statement: `Bind` with this tail, `Describe` if wanted, `Execute`.
+pub fn put_execution(out: &mut Vec<u8>, tail: &[u8], describe: bool, rows_max: u32) {
+    put(out, BIND, |out| {
+        out.extend_from_slice(&[0; 2]);
+        out.extend_from_slice(tail);
+    });
+    if describe {
+        put(out, DESCRIBE, |out| out.extend_from_slice(b"P\0"));
+    }
+    put(out, EXECUTE, |out| {
+        put_cstr(out, b"");
+        out.extend_from_slice(&rows_max.to_be_bytes());
+    });
+}
+
+/// Appends `Query`.
+pub fn put_query(out: &mut Vec<u8>, text: &[u8]) {
+    put(out, QUERY, |out| put_cstr(out, text));
+}
+
 /// Appends `Bind` of text parameters to the unnamed portal, text results, and its `Execute`.
 pub fn put_bind_execute(out: &mut Vec<u8>, statement: &[u8], parameters: &[&str]) {
     put(out, BIND, |out| {
@@ -230,6 +274,11 @@ mod tests {
         let read = Bind::read(bind).unwrap();
         assert_eq!((read.portal, read.statement), (&b""[..], &b"st"[..]));
         assert_eq!(Bind::parameters(read.tail), Ok(vec![Some(Bound { binary: true, bytes: b"hi" })]));
+        let binary = |formats: &[u8], column| Bind::shows_binary(&[b"\0\0\0\0", formats].concat(), column);
+        assert_eq!(binary(b"\0\0", 1), Ok(false));
+        assert_eq!(binary(b"\0\x01\0\x01", 1), Ok(true));
+        assert_eq!(binary(b"\0\x02\0\x01\0\0", 1), Ok(false));
+        assert!(binary(b"\0\x02\0\x01", 1).is_err());
         assert_eq!(query_text(b"Q\0\0\0\x0dselect 1\0"), Ok(&b"select 1"[..]));
         assert_eq!(Execute::read(b"E\0\0\0\x09\0\0\0\0\x05").unwrap().rows_max, 5);
         assert_eq!(Target::read(b"D\0\0\0\x06P\0").unwrap(), Target { kind: b'P', name: b"" });

@@ -275,9 +275,7 @@ fn a_stalled_stream_is_noticed(version: Version) -> Result<()> {
     let mut c = pair.connect()?;
     let read = "select votes from film where id = 50";
     until_hit(&pair, &mut c, read)?;
-    let children = pair.database.server.children()?;
-    let walsender = children.iter().find(|p| p.title().contains("walsender"));
-    let walsender = walsender.ok_or_else(|| anyhow::anyhow!("no walsender"))?.pid;
+    let walsender = super::walsender(&pair)?;
     freshet_testbed::process::pause(walsender)?;
     let stalled = (|| {
         pair.database.run("update film set votes = 5000 where id = 50")?;

@@ -3,19 +3,26 @@
 //! Reads hit; writes, through Freshet or around it, are seen; settings, roles and the schema count as they do in the
 //! database; and what was not answered from memory is listed with its reason.
 
+mod acknowledgements;
 mod admin;
+mod definitions;
 mod drivers;
 mod freshness;
 mod hazards;
+mod limits;
 mod logins;
 mod privileges;
+mod refreshing;
+mod relations;
 mod schema;
 mod session_state;
 mod sessions_hazards;
 mod settings;
 mod shapes;
+mod transaction_hazards;
+mod transactions;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::support::{PATIENCE, Pair, RawClient, eventually};
 
@@ -28,7 +35,14 @@ const SCHEMA: &str = "
     insert into role select i % 200 + 1, 'actor ' || i from generate_series(1, 500) i;";
 
 /// D, within which a write around Freshet is seen, with room for a busy machine.
-const SEEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(5);
+const SEEN_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// The process that sends the change stream.
+fn walsender(pair: &Pair) -> Result<u32> {
+    let children = pair.database.server.children()?;
+    let walsender = children.iter().find(|process| process.title().contains("walsender"));
+    Ok(walsender.context("no walsender")?.pid)
+}
 
 /// Reads until a read comes from memory; fails if none does.
 pub(crate) fn until_hit(pair: &Pair, client: &mut RawClient, sql: &str) -> Result<()> {

@@ -203,7 +203,7 @@ fn views_and_functions_of_others(version: Version) -> Result<()> {
     );
     let pair = Pair::new(version, &schema)?;
     let mut c = pair.connect()?;
-    never_hits(&pair, &mut c, "select title from mine where id = 1", "table_kind")?;
+    never_hits(&pair, &mut c, "select title from mine where id = 1", "function")?;
     never_hits(&pair, &mut c, "select whoami(id) from film where id = 1", "")?;
     never_hits(&pair, &mut c, "select current_user from film where id = 1", "")?;
     never_hits(&pair, &mut c, "select title from film where title <> session_user and id = 1", "")?;

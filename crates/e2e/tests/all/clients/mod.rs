@@ -25,7 +25,7 @@ const SCHEMA: &str = "
     insert into role select i % 200 + 1, 'actor ' || i from generate_series(1, 500) i;";
 
 /// Seconds after which a program is ended: it hangs.
-const SECONDS_MAX: &str = "180";
+const SECONDS_MAX: &str = "400";
 /// Runs through Freshet until enough of a program's reads came from memory.
 const RUNS_MAX: usize = 5;
 
@@ -104,7 +104,7 @@ fn lines(printed: &str, wanted: impl Fn(&str) -> bool) -> String {
 }
 
 /// Fails with the first line that differs.
-fn ensure_same(direct: &str, through: &str) -> Result<()> {
+pub(crate) fn ensure_same(direct: &str, through: &str) -> Result<()> {
     let (mut direct_lines, mut through_lines) = (direct.lines(), through.lines());
     for line in 1.. {
         match (direct_lines.next(), through_lines.next()) {
@@ -117,7 +117,7 @@ fn ensure_same(direct: &str, through: &str) -> Result<()> {
 }
 
 /// Fails in strict runs, else says that a client is left out.
-fn left_out(what: &str) -> Result<()> {
+pub(crate) fn left_out(what: &str) -> Result<()> {
     let strict = std::env::var_os("FRESHET_TEST_STRICT").is_some();
     ensure!(!strict, "{what}: run script/setup test");
     eprintln!("left out: {what}; run script/setup test");

@@ -6,9 +6,9 @@ use anyhow::{Context, Result};
 use freshet_testbed::Settings;
 
 use super::{SCHEMA, Way, left_out, lines, output_of, same};
-use crate::support::{Database, Pair, Version, on_both};
+use crate::support::{Database, Pair, Version, on_both_at_length};
 
-on_both!(psycopg3, psycopg2, asyncpg, habits, sqlalchemy_psycopg, sqlalchemy_psycopg2, sqlalchemy_asyncpg);
+on_both_at_length!(psycopg3, psycopg2, asyncpg, habits, sqlalchemy_psycopg, sqlalchemy_psycopg2, sqlalchemy_asyncpg);
 
 fn psycopg3(version: Version) -> Result<()> {
     script(two_phase(version)?, "psycopg3_session", &[])
@@ -74,27 +74,39 @@ fn script(database: Database, name: &str, arguments: &[&str]) -> Result<()> {
 
 /// What is tested of Django's own database layer. Version 15, since the one of version 18 comes without some extensions
 /// and collations that these tests use.
-#[rustfmt::skip]
-const DJANGO_LABELS: &[&str] = &[
-    "backends", "basic", "bulk_create", "introspection", "many_to_many", "postgres_tests", "queries", "schema",
-    "select_for_update", "transactions",
-];
+const DJANGO_LABELS: &str = "backends basic introspection select_for_update transactions";
+/// By `make test-long` besides.
+const MORE_DJANGO_LABELS: &str = "bulk_create many_to_many postgres_tests queries schema";
 /// What is tested again with repeated reads, outside of transactions; see `python/repeating`.
-const REPEATED_LABELS: &[&str] = &["aggregation", "basic", "many_to_many"];
+const REPEATED_LABELS: &str = "basic";
+/// By `make test-long` besides.
+const MORE_REPEATED_LABELS: &str = "aggregation many_to_many";
 
 #[test]
 fn django() -> Result<()> {
+    django_tests(DJANGO_LABELS, (REPEATED_LABELS, 50))
+}
+
+#[test]
+#[ignore = "a thousand more of Django's tests; make test-long runs them"]
+fn django_at_length() -> Result<()> {
+    let labels = format!("{DJANGO_LABELS} {MORE_DJANGO_LABELS}");
+    django_tests(&labels, (&format!("{REPEATED_LABELS} {MORE_REPEATED_LABELS}"), 200))
+}
+
+/// `hits`: how many of the repeated reads come from memory at least.
+fn django_tests(labels: &str, (repeated, hits): (&str, u64)) -> Result<()> {
     let (Some(python), Some(suite)) = (interpreter(), django_suite()?) else { return left_out("Django's tests") };
     let settings = Settings { initdb: vec!["--locale=C.UTF-8".into()], ..Settings::default() };
     let pair = Pair::over(Database::create(Version::V15.start(&settings)?)?, "", &[])?;
-    let run = |way: Way<'_>, labels: &[&str], repeat: bool| {
+    let run = |way: Way<'_>, labels: &str, repeat: bool| {
         // The second database that some tests want, passed through by Freshet.
         let other = format!("{}_other", pair.database.name);
         pair.database.run(&format!("drop database if exists {other}"))?;
         pair.database.run(&format!("create database {other}"))?;
         let mut tests = way.command(&python);
         tests.arg("-B").arg(suite.join("runtests.py")).args(["--settings=django_settings", "--parallel=1"]);
-        tests.args(["--keepdb", "--noinput", "--verbosity=2"]).args(labels).current_dir(&suite);
+        tests.args(["--keepdb", "--noinput", "--verbosity=2"]).args(labels.split(' ')).current_dir(&suite);
         tests.env("PYTHONPATH", folder());
         if repeat {
             tests.env("REPEAT_READS", "1");
@@ -103,8 +115,8 @@ fn django() -> Result<()> {
         // Each test with its outcome.
         Ok(lines(&printed, |line| line.contains(" ... ")))
     };
-    same(&pair, "", 0, |way| run(way, DJANGO_LABELS, false))?;
-    same(&pair, "", 200, |way| run(way, REPEATED_LABELS, true))
+    same(&pair, "", 0, |way| run(way, labels, false))?;
+    same(&pair, "", hits, |way| run(way, repeated, true))
 }
 
 /// The folder with the tests of the Django that is installed.

@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::{SCHEMA, Way, ensure_same, left_out, lines, output_of, same};
-use crate::support::{PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length};
 
-on_both!(psql, pgbench, sysbench, dump_and_restore);
+on_both_at_length!(psql, pgbench, sysbench, dump_and_restore);
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/clients/tools")

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, NoTls};
 
-use crate::support::{Database, Freshet, Message, Version};
+use crate::support::{Database, Freshet, Message, PATIENCE, Version, eventually};
 
 const MANUAL: &str = include_str!("../../../../../docs/authentication.md");
 
@@ -124,7 +124,9 @@ impl Guarded {
         let name = self.role("service", Kind::Scram, "service secret")?;
         let sql = MANUAL.split("```").find_map(|block| block.strip_prefix("sql\n")).context("no SQL in the manual")?;
         ensure!(sql.contains("TO freshet;"), "the manual grants nothing to the account:\n{sql}");
-        self.database.run(&sql.replace("TO freshet;", &format!("TO \"{name}\";")))?;
+        let sql = sql.replace("TO freshet;", &format!("TO \"{name}\";"));
+        // Another Freshet may be making the same schema for its event triggers at this moment.
+        eventually(PATIENCE, || self.database.run(&sql))?;
         let (address, database) = (self.database.address(), &self.database.name);
         Ok(format!("postgres://{name}:service%20secret@{address}/{database}"))
     }

@@ -1,255 +1,251 @@
 //! Readers: sessions through Freshet that check every answer against the ledger.
 
-use std::collections::HashMap;
-use std::time::{Duration, Instant};
+use std::collections::HashSet;
+use std::time::Instant;
 
-use anyhow::{Context, Result};
-use tokio_postgres::{Client, SimpleQueryMessage};
+use anyhow::Result;
 
-use super::ledger::{KeyId, Ledger, Row, Span};
-use super::{GROUPS, KINDS, PARTS_PER_ITEM, Random, Stage, item_of};
+use super::ledger::{Seen, Snapshot, Span};
+use super::line::{Line, Trouble};
+use super::questions::{Exchange, Question, SOURCES, Shape};
+use super::stage::{PARTS_PER_ITEM, Random, Stage};
+use crate::support::frames;
 
-/// What is asked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Question {
-    ById(&'static str, i32),
-    ByGroup(&'static str, i32),
-    ByGroupAndKind(&'static str, i32, i32),
-    Totals(&'static str, i32),
-    Join(i32),
-    Without(i32),
+/// How a reader goes about it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Manner {
+    /// Everything that can be asked, in every way it can be asked.
+    Curious,
+    /// Few questions with pauses. A session that has just read from the server may not hit until the stream has caught
+    /// up with that; this one nearly always may, so it is the one that sees how old answers become.
+    Patient,
+    /// One question again and again: this one misses only what was written since it was last asked, so that what is in
+    /// memory is what it is shown even when nothing new gets there.
+    Faithful,
+    /// Rows by their keys, many at once.
+    Quick,
+    /// Transactions that all see one snapshot.
+    Steady,
 }
 
-pub(crate) const TABLES: [&str; 3] = ["item", "part", "note"];
+/// Ordinary tables, among the sources.
+const ALWAYS_CACHED: [usize; 4] = [0, 1, 3, 6];
 
-impl Question {
-    fn random(random: &mut Random, ids: u64) -> Self {
-        let table = TABLES[random.below(3) as usize];
-        // A few groups and rows are asked for often.
-        let few = random.percent(60);
-        let group = random.below(if few { 3 } else { GROUPS }) as i32;
-        match random.below(8) {
-            0 | 1 => Self::ById(table, random.below(if few { 8 } else { ids }) as i32),
-            2 => Self::ByGroup(table, group),
-            3 => Self::ByGroupAndKind(table, group, random.below(KINDS) as i32),
-            4 | 5 => Self::Totals(table, group),
-            6 => Self::Join(group),
-            _ => Self::Without(group),
-        }
-    }
-
-    /// All questions there are, for the end.
-    pub(crate) fn all(ids: u64) -> Vec<Self> {
-        let mut all = Vec::new();
-        for table in TABLES {
-            all.extend((0..ids as i32).map(|id| Self::ById(table, id)));
-            for group in 0..GROUPS as i32 {
-                all.extend([Self::ByGroup(table, group), Self::Totals(table, group)]);
-                all.extend((0..KINDS as i32).map(|kind| Self::ByGroupAndKind(table, group, kind)));
-            }
-        }
-        for group in 0..GROUPS as i32 {
-            all.extend([Self::Join(group), Self::Without(group)]);
-        }
-        all
-    }
-
-    pub(crate) fn sql(self) -> String {
-        match self {
-            Self::ById(table, id) => format!("select id, grp, kind, ver from {table} where id = {id}"),
-            Self::ByGroup(table, group) => format!("select id, grp, kind, ver from {table} where grp = {group}"),
-            Self::ByGroupAndKind(table, group, kind) => {
-                format!("select id, grp, kind, ver from {table} where grp = {group} and kind = {kind}")
-            }
-            Self::Totals(table, group) => format!("select count(*), sum(ver) from {table} where grp = {group}"),
-            Self::Join(group) => format!(
-                "select i.id, i.grp, i.kind, i.ver, p.id, p.grp, p.kind, p.ver \
-                 from item i left join part p on p.item_id = i.id where i.grp = {group}"
-            ),
-            Self::Without(group) => format!(
-                "select i.id, i.grp, i.kind, i.ver from item i where i.grp = {group} \
-                 and not exists (select 1 from part p where p.item_id = i.id)"
-            ),
-        }
-    }
-
-    fn table(self) -> &'static str {
-        match self {
-            Self::ById(table, _)
-            | Self::ByGroup(table, _)
-            | Self::ByGroupAndKind(table, ..)
-            | Self::Totals(table, _) => table,
-            Self::Join(_) | Self::Without(_) => "item",
-        }
-    }
-
-    /// Whether a row of the first table is selected by its own columns.
-    fn selects(self, (_, id): KeyId, row: Row) -> bool {
-        match self {
-            Self::ById(_, wanted) => wanted == id,
-            Self::ByGroup(_, group) | Self::Totals(_, group) | Self::Join(group) | Self::Without(group) => {
-                row.grp == group
-            }
-            Self::ByGroupAndKind(_, group, kind) => row.grp == group && row.kind == kind,
-        }
-    }
-}
-
-pub(crate) type Rows = Vec<Vec<Option<i64>>>;
-
-/// Asks by the simple or by the extended protocol.
-pub(crate) async fn ask(client: &Client, sql: &str, simple: bool) -> Result<Rows> {
-    if simple {
-        let messages = client.simple_query(sql).await.with_context(|| sql.to_owned())?;
-        let rows = messages.iter().filter_map(|message| match message {
-            SimpleQueryMessage::Row(row) => Some(row),
-            _ => None,
-        });
-        return rows
-            .map(|row| (0..row.len()).map(|at| Ok(row.get(at).map(str::parse).transpose()?)).collect())
-            .collect();
-    }
-    let rows = client.query(sql, &[]).await.with_context(|| sql.to_owned())?;
-    let cell = |row: &tokio_postgres::Row, at: usize| -> Result<Option<i64>> {
-        Ok(match *row.columns()[at].type_() {
-            tokio_postgres::types::Type::INT4 => row.try_get::<_, Option<i32>>(at)?.map(i64::from),
-            _ => row.try_get::<_, Option<i64>>(at)?,
-        })
-    };
-    rows.iter().map(|row| (0..row.len()).map(|at| cell(row, at)).collect()).collect()
+/// How a question is put.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Mode {
+    Simple,
+    /// The unnamed statement; values in the text.
+    Unnamed,
+    /// The unnamed statement; values as parameters.
+    Bound {
+        binary: bool,
+    },
+    /// A statement that was prepared before.
+    Named {
+        binary: bool,
+    },
 }
 
 /// A session and what it has been shown.
-pub(crate) struct Reader {
-    pub(crate) client: Client,
-    pub(crate) random: Random,
-    /// Asks few questions with pauses. A session that has just read from the server may not hit until the stream has
-    /// caught up with that; this one nearly always may, so it is the one that sees how old answers become.
-    patient: bool,
-    seen: HashMap<KeyId, i32>,
+pub(crate) struct Reader<'a> {
+    stage: &'a Stage,
+    random: Random,
+    manner: Manner,
+    favourite: Question,
+    line: Line,
+    seen: Seen,
+    prepared: HashSet<(Shape, &'static str)>,
+    /// Without pauses.
+    hurried: bool,
 }
 
-impl Reader {
-    pub(crate) fn new(client: Client, random: Random, patient: bool) -> Self {
-        Self { client, random, patient, seen: HashMap::new() }
+impl<'a> Reader<'a> {
+    pub(crate) fn new(stage: &'a Stage, mut random: Random, manner: Manner, hurried: bool) -> Result<Self, Trouble> {
+        let (line, favourite) = (stage.reconnect(true)?, Question::by_id(&SOURCES[0], random.below(4) as i32));
+        Ok(Self { stage, random, manner, favourite, line, seen: Seen::default(), prepared: HashSet::new(), hurried })
     }
 
     /// Reads until the stage is over.
-    pub(crate) async fn run(mut self, stage: &Stage) -> Result<()> {
-        while !stage.is_over() {
-            let question = if self.patient {
-                Question::ById("item", self.random.below(4) as i32)
-            } else {
-                Question::random(&mut self.random, stage.ids)
-            };
-            let simple = self.random.percent(50);
-            let asked = Instant::now();
-            let rows = ask(&self.client, &question.sql(), simple).await?;
-            let span = Span { asked, answered: Instant::now() };
-            self.check(stage, question, &rows, span);
-            stage.count_reads(1);
-            if self.patient {
-                tokio::time::sleep(Duration::from_millis(30 + self.random.below(150))).await;
-            } else if self.random.percent(30) {
-                tokio::time::sleep(Duration::from_millis(self.random.below(8))).await;
+    pub(crate) fn run(mut self) -> Result<()> {
+        while !self.stage.is_over() {
+            if let Err(error) = self.round().map_err(anyhow::Error::from) {
+                if Trouble::is_deadlock(&error) {
+                    self.line.simple("rollback")?;
+                    continue;
+                }
+                self.stage.survive(error)?;
+                if self.stage.is_over() {
+                    break;
+                }
+                // What another session was shown binds this one no more than any other.
+                self.line = self.stage.reconnect(true)?;
+                (self.seen, self.prepared) = (Seen::default(), HashSet::new());
             }
         }
         Ok(())
     }
 
-    fn check(&mut self, stage: &Stage, question: Question, rows: &Rows, span: Span) {
-        let ledger = &mut *stage.ledger();
-        let verdict = match question {
-            Question::Totals(table, group) => check_totals(ledger, (table, group), rows, span),
-            _ => self.check_rows(ledger, question, rows, span),
-        };
-        if let Err(what) = verdict {
-            stage.violated(format!("{}\n  answered {rows:?}\n  {what}", question.sql()));
-        }
-    }
-
-    fn check_rows(&mut self, ledger: &mut Ledger, question: Question, rows: &Rows, span: Span) -> Result<(), String> {
-        let mut shown: HashMap<KeyId, Shown> = HashMap::new();
-        for row in rows {
-            let first = shown_in(question.table(), row)?;
-            shown.insert(first.key, first);
-            if let (Question::Join(_), Some(Some(_))) = (question, row.get(4)) {
-                let part = shown_in("part", &row[4..])?;
-                shown.insert(part.key, part);
+    fn round(&mut self) -> Result<(), Trouble> {
+        match self.manner {
+            Manner::Patient => {
+                let question = Question::by_id(&SOURCES[0], self.random.below(4) as i32);
+                let mode = if self.random.percent(50) { Mode::Simple } else { Mode::Unnamed };
+                self.ask(&[question], mode, None)?;
+                self.random.nap(150);
             }
-        }
-        for key in ledger.keys_of(question.table()) {
-            let here = shown.get(key);
-            let has_part = || parts_of(*key).any(|part| ledger.may(part, span, 0, |_, row| row.is_some()));
-            if here.is_none() && matches!(question, Question::Without(_)) && has_part() {
-                continue;
+            Manner::Faithful => {
+                self.ask(&[self.favourite], Mode::Simple, None)?;
+                self.random.nap(100);
             }
-            self.check_key(ledger, *key, here, span, |row| question.selects(*key, row))?;
-            if here.is_some() && matches!(question, Question::Join(_) | Question::Without(_)) {
-                for part in parts_of(*key) {
-                    self.check_key(ledger, part, shown.get(&part), span, |_| true)?;
+            Manner::Quick => {
+                let count = 1 + self.random.below(12);
+                let questions: Vec<_> = (0..count).map(|_| self.hot_row()).collect();
+                self.ask(&questions, Mode::Named { binary: true }, None)?;
+                self.random.nap(if self.hurried { 1 } else { 15 });
+            }
+            Manner::Steady => {
+                self.repeatable_read()?;
+                self.random.nap(20);
+            }
+            Manner::Curious => {
+                self.curious()?;
+                if !self.hurried || self.random.percent(30) {
+                    self.random.nap(8);
                 }
             }
         }
-        for row in shown.values() {
-            ledger.note(row.key, span, row.version);
-            self.seen.insert(row.key, row.version);
-        }
         Ok(())
     }
 
-    /// One key, shown or not, is as it may be.
-    fn check_key(
-        &self,
-        ledger: &Ledger,
-        key: KeyId,
-        shown: Option<&Shown>,
-        span: Span,
-        selects: impl Fn(Row) -> bool,
-    ) -> Result<(), String> {
-        let seen = self.seen.get(&key).copied().unwrap_or(0);
-        let fits = |version: i32, row: Option<Row>| match shown {
-            Some(shown) => version == shown.version && row == Some(shown.row) && selects(shown.row),
-            None => !row.is_some_and(&selects),
-        };
-        if ledger.may(key, span, seen, fits) {
-            return Ok(());
+    fn curious(&mut self) -> Result<(), Trouble> {
+        match self.random.below(12) {
+            0..=7 => {
+                let (question, mode) = (self.question(), self.mode());
+                self.ask(&[question], mode, None)
+            }
+            8 | 9 => {
+                let questions: Vec<_> = (0..2 + self.random.below(4)).map(|_| self.question()).collect();
+                let mode = self.mode();
+                self.ask(&questions, mode, None)
+            }
+            10 => self.read_committed(),
+            _ => self.repeatable_read(),
         }
-        Err(format!("{key:?} is shown as {shown:?}; {}", ledger.explain(key, span, seen)))
     }
-}
 
-#[derive(Clone, Copy, Debug)]
-struct Shown {
-    key: KeyId,
-    row: Row,
-    version: i32,
-}
-
-fn shown_in(table: &'static str, cells: &[Option<i64>]) -> Result<Shown, String> {
-    let [Some(id), Some(grp), Some(kind), Some(version), ..] = cells else { return Err(format!("odd row {cells:?}")) };
-    let small = |value: &i64| i32::try_from(*value).map_err(|_| format!("odd value {value}"));
-    Ok(Shown { key: (table, small(id)?), row: Row { grp: small(grp)?, kind: small(kind)? }, version: small(version)? })
-}
-
-fn parts_of((_, item): KeyId) -> impl Iterator<Item = KeyId> {
-    (0..PARTS_PER_ITEM).map(move |n| ("part", item * PARTS_PER_ITEM + n)).filter(move |(_, id)| item_of(*id) == item)
-}
-
-fn check_totals(ledger: &Ledger, (table, group): (&'static str, i32), rows: &Rows, span: Span) -> Result<(), String> {
-    let [row] = rows.as_slice() else { return Err("not one row".into()) };
-    let [Some(count), sum] = row.as_slice() else { return Err("not a count and a sum".into()) };
-    let in_group = |row: Option<Row>| row.is_some_and(|row| row.grp == group);
-    let (mut counts, mut sums) = ((0, 0), (0, 0));
-    for key in ledger.keys_of(table) {
-        let (least, most) = ledger.range(*key, span, |_, row| i64::from(in_group(row)));
-        counts = (counts.0 + least, counts.1 + most);
-        let (least, most) = ledger.range(*key, span, |version, row| if in_group(row) { i64::from(version) } else { 0 });
-        sums = (sums.0 + least, sums.1 + most);
+    fn question(&mut self) -> Question {
+        Question::random(&mut self.random, super::GROUPS * PARTS_PER_ITEM, &SOURCES)
     }
-    let sum = sum.unwrap_or(0);
-    if (counts.0..=counts.1).contains(count) && (sums.0..=sums.1).contains(&sum) {
-        return Ok(());
+
+    fn hot_row(&mut self) -> Question {
+        // What may never be cached raises the session's floor each time, so that nothing else comes from memory either.
+        let source = if self.manner != Manner::Curious && self.random.percent(98) {
+            ALWAYS_CACHED[self.random.below(ALWAYS_CACHED.len() as u64) as usize]
+        } else {
+            self.random.below(SOURCES.len() as u64) as usize
+        };
+        let among = if self.random.percent(50) { 4 } else { 30 };
+        Question::by_id(&SOURCES[source], self.random.below(among) as i32)
     }
-    Err(format!("the count may be {counts:?}, the sum {sums:?}"))
+
+    fn mode(&mut self) -> Mode {
+        let binary = self.random.percent(50);
+        match self.random.below(4) {
+            0 => Mode::Simple,
+            1 => Mode::Unnamed,
+            2 => Mode::Bound { binary },
+            _ => Mode::Named { binary },
+        }
+    }
+
+    /// Reads that each see what was committed before.
+    fn read_committed(&mut self) -> Result<(), Trouble> {
+        self.line.simple("begin")?;
+        for _ in 0..=self.random.below(4) {
+            let (question, mode) = (self.question(), self.mode());
+            self.ask(&[question], mode, None)?;
+        }
+        self.line.simple("commit").map(drop)
+    }
+
+    /// Reads that all see the same.
+    fn repeatable_read(&mut self) -> Result<(), Trouble> {
+        self.line.simple("begin isolation level repeatable read")?;
+        let mut snapshot = Snapshot::default();
+        let asked = Instant::now();
+        let mut first = None;
+        for _ in 0..2 + self.random.below(5) {
+            let question = match self.random.below(4) {
+                0 | 1 => self.hot_row(),
+                2 => {
+                    let source = ALWAYS_CACHED[self.random.below(ALWAYS_CACHED.len() as u64) as usize];
+                    Question::everything(&SOURCES[source])
+                }
+                _ => self.question(),
+            };
+            if !question.suits_a_snapshot() {
+                continue;
+            }
+            // What quick readers keep in memory.
+            let mode = if self.random.percent(60) { Mode::Named { binary: true } } else { self.mode() };
+            let span = first.unwrap_or(Span { asked, answered: asked, snapshot: true });
+            self.ask(&[question], mode, Some((&mut snapshot, span)))?;
+            first.get_or_insert(Span { asked, answered: Instant::now(), snapshot: true });
+            if self.random.percent(40) {
+                self.random.nap(100);
+            }
+        }
+        self.line.simple("commit").map(drop)
+    }
+
+    /// Asks all at once, and checks the answers.
+    fn ask(
+        &mut self,
+        questions: &[Question],
+        mode: Mode,
+        transaction: Option<(&mut Snapshot, Span)>,
+    ) -> Result<(), Trouble> {
+        // With one Sync for all, or with one for each.
+        let each = mode == Mode::Simple || self.random.percent(50);
+        for question in questions {
+            self.push(question, mode);
+            if each && mode != Mode::Simple {
+                self.line.push(&frames::sync());
+            }
+        }
+        if !each {
+            self.line.push(&frames::sync());
+        }
+        let asked = Instant::now();
+        let answer = self.line.wait(if each { questions.len() } else { 1 })?;
+        let span = Span { asked, answered: Instant::now(), snapshot: false };
+        let exchange = Exchange { questions, answer, span, how: &(self.manner, mode) };
+        for what in exchange.check(&mut self.stage.ledger(), &mut self.seen, transaction) {
+            self.stage.violated(what);
+        }
+        self.stage.count_reads(questions.len() as u64);
+        Ok(())
+    }
+
+    fn push(&mut self, question: &Question, mode: Mode) {
+        match mode {
+            Mode::Simple => self.line.push(&frames::query(&question.sql())),
+            Mode::Unnamed => {
+                self.line.push(&frames::parse("", &question.sql()));
+                self.line.push_execute("", &[], false);
+            }
+            Mode::Bound { binary } => {
+                self.line.push(&frames::parse("", &question.template()));
+                self.line.push_execute("", question.values(), binary);
+            }
+            Mode::Named { binary } => {
+                let name = format!("q{}_{}", question.shape as usize, question.source.name);
+                if self.prepared.insert((question.shape, question.source.name)) {
+                    self.line.push(&frames::parse(&name, &question.template()));
+                }
+                self.line.push_execute(&name, question.values(), binary);
+            }
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::http::{Metrics, get};
 use super::{Database, eventually};
 
-const START_TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Options for addresses that are free.
 pub(crate) const LISTEN: [&str; 4] = ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"];
@@ -31,7 +31,8 @@ pub(crate) struct Freshet {
     child: Option<Child>,
     /// Where it serves.
     pub(crate) address: SocketAddr,
-    http: SocketAddr,
+    /// Where its metrics are.
+    pub(crate) http: SocketAddr,
     log: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -126,6 +127,11 @@ impl Freshet {
         // A process that has ended and was not waited for is a zombie.
         let stat = |pid| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         self.pid().is_none_or(|pid| stat(pid).rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z')))
+    }
+
+    /// How the process ended; None while it runs.
+    pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.as_mut().context("no process")?.try_wait()?)
     }
 
     /// What it logged so far.

@@ -5,20 +5,21 @@ mod freshet;
 mod http;
 mod pair;
 mod raw;
+pub(crate) mod relaying;
 mod server;
 
 pub(crate) use freshet::{Freshet, LISTEN, program};
 pub(crate) use http::Metrics;
 pub(crate) use pair::{Pair, ensure_same};
 pub(crate) use raw::{Login, Message, RawClient};
-pub(crate) use server::{Database, Version, connect, on_both};
+pub(crate) use server::{Database, Version, connect, on_both, on_both_at_length};
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
 /// The default patience for what takes a moment.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Tries again until it holds; fails with the last reason once the time is over.
 pub(crate) fn eventually<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {

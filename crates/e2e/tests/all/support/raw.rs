@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::frames;
 
 /// No answer within this time is a failure.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One message of the backend.
 #[derive(Clone, PartialEq, Eq)]

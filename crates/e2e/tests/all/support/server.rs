@@ -40,22 +40,33 @@ impl Version {
 
 /// Makes a test of each named function for each version.
 macro_rules! on_both {
+    (@module $module:ident $version:ident $attribute:tt $($name:ident)*) => {
+        mod $module {
+            $($crate::support::on_both!(@test $version $attribute $name);)*
+        }
+    };
+    (@test $version:ident [$($attribute:meta)?] $name:ident) => {
+        #[test]
+        $(#[$attribute])?
+        fn $name() -> anyhow::Result<()> {
+            super::$name($crate::support::Version::$version)
+        }
+    };
     ($($name:ident),* $(,)?) => {
-        mod pg15 {
-            $(#[test]
-            fn $name() -> anyhow::Result<()> {
-                super::$name($crate::support::Version::V15)
-            })*
-        }
-        mod pg18 {
-            $(#[test]
-            fn $name() -> anyhow::Result<()> {
-                super::$name($crate::support::Version::V18)
-            })*
-        }
+        $crate::support::on_both!(@module pg15 V15 [] $($name)*);
+        $crate::support::on_both!(@module pg18 V18 [] $($name)*);
     };
 }
 pub(crate) use on_both;
+
+/// The same for what takes long and is hardly different: on the older version by `make test-long` alone.
+macro_rules! on_both_at_length {
+    ($($name:ident),* $(,)?) => {
+        $crate::support::on_both!(@module pg15 V15 [ignore = "as on pg18; make test-long runs it"] $($name)*);
+        $crate::support::on_both!(@module pg18 V18 [] $($name)*);
+    };
+}
+pub(crate) use on_both_at_length;
 
 /// A database on a server, dropped at the end.
 pub(crate) struct Database {

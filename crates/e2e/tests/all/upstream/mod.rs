@@ -3,6 +3,7 @@
 //! That Freshet understands a connection string as libpq does is tested where it is parsed; here, that each way leads
 //! to the server, for Freshet's own connections and for its clients', and that no password is left lying about.
 
+mod faults;
 mod start;
 
 use std::net::TcpListener;
@@ -320,7 +321,7 @@ fn unusable_connection_strings_end_the_start() -> Result<()> {
     let home = Home::new()?;
     let missing = home.0.join("root.crt").display().to_string();
     let table = [
-        (format!("mysql://me:{PASSWORD}@h/d"), "begin with postgres:// or postgresql://"),
+        (format!("oracle://me:{PASSWORD}@h/d"), "begin with postgres:// or postgresql://"),
         (format!("postgres://me:{PASSWORD}/x@h/d"), "%2F"),
         (format!("host=h password={PASSWORD} again"), "has no \"=\""),
         (format!("host=h passwort={PASSWORD}"), "\"passwort\" does not exist"),

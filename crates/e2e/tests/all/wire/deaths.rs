@@ -165,7 +165,7 @@ fn the_server_is_frozen(version: Version) -> Result<()> {
 }
 
 /// The keepalive timer of a connection of this machine, in hundredths of a second; None if it has none.
-fn keepalive(local: SocketAddr, remote: SocketAddr) -> Result<Option<u64>> {
+pub(crate) fn keepalive(local: SocketAddr, remote: SocketAddr) -> Result<Option<u64>> {
     let hex = |address: SocketAddr| match address {
         SocketAddr::V4(v4) => format!("{:08X}:{:04X}", u32::from_ne_bytes(v4.ip().octets()), v4.port()),
         SocketAddr::V6(_) => String::new(),

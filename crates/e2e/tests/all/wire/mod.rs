@@ -36,7 +36,7 @@
 mod asynchronous;
 mod cancel;
 mod copying;
-mod deaths;
+pub(crate) mod deaths;
 mod endings;
 mod extended;
 mod faults;

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
@@ -285,7 +284,7 @@ fn pg_receivewal(version: Version) -> Result<()> {
     // A whole segment, and the beginning of the next.
     pair.database.run("create table bulk as select i, repeat(md5(i::text), 20) from generate_series(1, 30000) i")?;
     pair.database.run("select pg_switch_wal(); insert into log values (50, 'next')")?;
-    eventually(Duration::from_secs(20), || {
+    eventually(PATIENCE, || {
         ensure!(running.0.try_wait()?.is_none(), "it has ended");
         ensure!(size(&scratch.0, "0000")? >= 32 << 20, "not two segments");
         Ok(())

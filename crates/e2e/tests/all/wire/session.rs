@@ -1,14 +1,12 @@
 //! How sessions begin and end, and what reaches them from aside: cancellation, replication, unknown messages.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 
 use super::SCHEMA;
 use crate::support::frames::{
     bind_text, cancel, execute, frame, gss_request, parse, query, ssl_request, startup_of, sync, unnamed,
 };
-use crate::support::{Login, Message, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Login, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
 on_both!(
     the_same_start,
@@ -139,7 +137,7 @@ fn cancel_request(version: Version) -> Result<()> {
 
 fn wait_until_sleeping(pair: &Pair) -> Result<()> {
     let mut watcher = pair.database.connect()?;
-    eventually(Duration::from_secs(10), || {
+    eventually(PATIENCE, || {
         let sql = "select count(*) from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()";
         ensure!(watcher.value(sql)? == "1", "nobody sleeps");
         Ok(())
@@ -158,7 +156,7 @@ fn cancel_request_of_nobody(version: Version) -> Result<()> {
     let mut canceller = RawClient::open(pair.address())?;
     canceller.send(&cancel(&client.key_data))?;
     ensure!(canceller.read_unheard()?.is_none(), "an answer to a CancelRequest");
-    eventually(Duration::from_secs(5), || client.expect_silence())
+    eventually(PATIENCE, || client.expect_silence())
 }
 
 fn unknown_messages(version: Version) -> Result<()> {

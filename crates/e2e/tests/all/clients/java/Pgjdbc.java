@@ -297,8 +297,11 @@ public class Pgjdbc {
                     return error.getSQLState();
                 }
             });
-            Thread.sleep(200);
-            statement.cancel();
+            // The server ignores a cancel that comes before its query: asked until it is heard.
+            while (!done.isDone()) {
+                Thread.sleep(100);
+                statement.cancel();
+            }
             expect("cancelled", done.get(), "57014");
             statement.setQueryTimeout(1);
             try {

@@ -120,10 +120,20 @@ async function errors(sql) {
     print('error', { severity, code, message, detail, position, constraint, routine });
   }
   await sql`do $$ begin raise notice 'hello'; raise warning 'world'; end $$`;
-  const long = sql`select pg_sleep(60)`.execute();
-  setTimeout(() => long.cancel(), 100);
+  const long = sql`select pg_sleep(300)`.execute();
+  await asleep();
+  long.cancel();
   await assert.rejects(long, { code: '57014' });
   assert.equal((await sql`select 1 as one`)[0].one, 1);
+}
+
+/** Waits until a server process sleeps: the server ignores a cancel that comes before its query. */
+async function asleep() {
+  const other = postgres(url, { max: 1 });
+  const sleepers = () =>
+    other`select from pg_stat_activity where wait_event = 'PgSleep' and datname = current_database()`;
+  while ((await sleepers()).length === 0) await sleep(20);
+  await other.end();
 }
 
 async function cursors(sql) {

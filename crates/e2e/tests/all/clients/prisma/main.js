@@ -2,10 +2,36 @@
 
 const assert = require('node:assert/strict');
 const { setTimeout: sleep } = require('node:timers/promises');
-const { PrismaPg } = require('@prisma/adapter-pg');
-const { Prisma, PrismaClient } = require('generated');
 
 const url = process.argv[2];
+const { Prisma, PrismaClient, pools, prepared, failing } = url.startsWith('postgres') ? postgresql() : mysql();
+
+/**
+ * What differs between the families: the client that was generated; adapters with a pool of two connections; one with a
+ * single connection that prepares its statements once; an expression that fails.
+ */
+function postgresql() {
+  const { PrismaPg } = require('@prisma/adapter-pg');
+  const names = new Map();
+  const statementNameGenerator = ({ sql }) => names.get(sql) ?? names.set(sql, `s${names.size}`).get(sql);
+  return {
+    ...require('generated'),
+    pools: [() => new PrismaPg({ connectionString: url, max: 2 })],
+    prepared: () => new PrismaPg({ connectionString: url, max: 1 }, { statementNameGenerator }),
+    failing: (db) => db.$queryRaw`select 1 / ${0}::int`,
+  };
+}
+
+/** In the binary protocol, where each statement is prepared and closed, and in the text protocol. */
+function mysql() {
+  const { PrismaMariaDb } = require('@prisma/adapter-mariadb');
+  return {
+    ...require('generated-mysql'),
+    pools: [{}, { useTextProtocol: true }].map((options) => () => new PrismaMariaDb(`${url}?connectionLimit=2`, options)),
+    prepared: () => new PrismaMariaDb(`${url}?connectionLimit=1&prepareCacheLength=256`),
+    failing: (db) => db.$queryRaw`select exp(${1000})`,
+  };
+}
 
 function text(value) {
   return JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? `${v}` : v));
@@ -26,19 +52,18 @@ async function steady(name, ask) {
 }
 
 async function main() {
-  const db = new PrismaClient({ adapter: new PrismaPg({ connectionString: url, max: 2 }) });
-  await reads(db);
-  await db.$disconnect();
+  for (const pool of pools) {
+    const db = new PrismaClient({ adapter: pool() });
+    await reads(db);
+    await db.$disconnect();
+  }
   // One connection: what another one wrote is seen within a moment only.
-  const names = new Map();
-  const statementNameGenerator = ({ sql }) => names.get(sql) ?? names.set(sql, `s${names.size}`).get(sql);
-  const one = new PrismaPg({ connectionString: url, max: 1 }, { statementNameGenerator });
-  const prepared = new PrismaClient({ adapter: one });
-  await steady('prepared', () => prepared.film.findFirst({ where: { title: 'film 8' }, select: { votes: true } }));
-  await writes(prepared);
-  await transactions(prepared);
-  await errors(prepared);
-  await prepared.$disconnect();
+  const db = new PrismaClient({ adapter: prepared() });
+  await steady('prepared', () => db.film.findFirst({ where: { title: 'film 8' }, select: { votes: true } }));
+  await writes(db);
+  await transactions(db);
+  await errors(db);
+  await db.$disconnect();
 }
 
 async function reads(db) {
@@ -101,7 +126,7 @@ async function errors(db) {
     () => db.role.create({ data: { filmId: 100000, actor: 'x' } }),
     () => db.film.update({ where: { id: 100000 }, data: { votes: 0 } }),
     () => db.$queryRaw`select nothing from film`,
-    () => db.$queryRaw`select 1 / ${0}::int`,
+    () => failing(db),
   ]) {
     const error = await attempt().then(() => assert.fail('no error'), (error) => error);
     print('error', [error.code, error.meta?.driverAdapterError?.cause ?? error.meta]);

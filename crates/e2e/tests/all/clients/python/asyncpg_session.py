@@ -49,7 +49,8 @@ async def reads(connection) -> None:
     show("columns", [(a.name, a.type.name) for a in statement.get_attributes()])
     await from_memory_async("prepared", lambda: rows_of(statement, 6))
     show("status", statement.get_statusmsg())
-    show("explain", [plan["Plan"]["Node Type"] for plan in await statement.explain(7)])
+    # Which scan depends on whether the table has been analysed by now.
+    show("explain", [plan["Plan"]["Node Type"].endswith("Scan") for plan in await statement.explain(7)])
     show("simple protocol", await connection.execute("select 1; select title from film where id = 1"))
     show("settings", connection.get_settings().server_encoding, connection.get_server_version()[0] > 9)
     many = list(range(1, 20_000))

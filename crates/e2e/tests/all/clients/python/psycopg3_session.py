@@ -400,7 +400,8 @@ def pool() -> None:
 def cancellation() -> None:
     with psycopg.connect(URL, autocommit=True) as connection:
         for name, cancel in ("safe", lambda: connection.cancel_safe(timeout=10)), ("old", connection.cancel):
-            timer = threading.Timer(0.3, cancel)
+            # The server ignores a cancel that comes before its query: long enough for that to be under way.
+            timer = threading.Timer(1, cancel)
             timer.start()
             try:
                 connection.execute("select pg_sleep(20)")

@@ -1,0 +1,95 @@
+//! Are a target's answers the database's own?
+//!
+//! Asked while the load rests and whatever it wrote has had time to arrive: then both must give the same rows, byte for
+//! byte, to any question. The questions are drawn as the load draws its reads, so most of them concern what a cache
+//! holds. A fast cache that is wrong must not look good, so the count of wrong answers stands beside every figure.
+
+use anyhow::{Context, Result};
+
+use crate::driver::{Driver, Row, Rows};
+use crate::random::Random;
+use crate::result::Checked;
+use crate::session::Opening;
+use crate::value::Value;
+use crate::workload::Workload;
+
+const EXAMPLES_MAX: usize = 5;
+
+/// Asks both the same `questions`, one after the other; an error if one of them does not answer.
+pub async fn compare(
+    database: &Opening,
+    target: &Opening,
+    workload: &dyn Workload,
+    (questions, seed): (usize, u64),
+) -> Result<Checked> {
+    let open = async |opening: &Opening| {
+        Driver::open(&opening.target, &opening.statements, opening.protocol)
+            .await
+            .with_context(|| format!("comparing answers: connecting to {}", opening.target.name))
+    };
+    let (mut truth, mut asked) = (open(database).await?, open(target).await?);
+    let mut random = Random::new(seed);
+    let mut checked = Checked::default();
+    for _ in 0..questions {
+        let (statement, values) = workload.question(&mut random);
+        let described = database.statements.get(statement).context("a statement of the workload")?;
+        let ask = async |driver: &mut Driver| {
+            let mut rows = Vec::new();
+            driver
+                .run(statement, &values, Rows::Kept(&mut rows))
+                .await
+                .with_context(|| format!("comparing answers to {}", described.name))?;
+            if !described.ordered {
+                rows.sort_unstable();
+            }
+            anyhow::Ok(rows)
+        };
+        // The target first: what it is to be compared with is then the newer state, if anything still moves. And twice: what
+        // a cache did not hold before, it may hold now.
+        ask(&mut asked).await?;
+        let answer = ask(&mut asked).await?;
+        let right = ask(&mut truth).await?;
+        checked.answers += 1;
+        if answer != right {
+            checked.wrong += 1;
+            if checked.examples.len() < EXAMPLES_MAX {
+                checked.examples.push(difference(&described.name, &values, &answer, &right));
+            }
+        }
+    }
+    Ok(checked)
+}
+
+/// What differs, in one line. The rows are those of made-up data or of the user's own, who ran the comparison.
+fn difference(name: &str, values: &[Value], answer: &[Row], right: &[Row]) -> String {
+    let row =
+        |rows: &[Row], other: &[Row]| rows.iter().find(|row| !other.contains(row)).map_or_else(String::new, shown);
+    let (ours, theirs) = (row(answer, right), row(right, answer));
+    let values: Vec<String> = values.iter().map(shown_value).collect();
+    format!(
+        "{name}({}): {} rows instead of {}; only in the answer: {ours:?}; only in the database: {theirs:?}",
+        values.join(", "),
+        answer.len(),
+        right.len()
+    )
+}
+
+fn shown_value(value: &Value) -> String {
+    match value {
+        Value::Null => "NULL".to_owned(),
+        Value::Int(number) => number.to_string(),
+        Value::Text(text) => format!("{text:?}"),
+    }
+}
+
+fn shown(row: &Row) -> String {
+    let column = |value: &Option<Vec<u8>>| match value {
+        None => "NULL".to_owned(),
+        // Binary results show as hexadecimal digits.
+        Some(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) if !text.contains(|c: char| c.is_control()) => text.to_owned(),
+            _ => bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}")),
+        },
+    };
+    row.iter().map(column).collect::<Vec<_>>().join(" | ")
+}

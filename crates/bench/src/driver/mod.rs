@@ -1,0 +1,111 @@
+//! Connections to targets, through ordinary drivers: one per family, and one small client for the peers that are no SQL
+//! servers.
+//!
+//! A driver runs one statement at a time and reads its whole answer. It keeps the rows only if it is asked to.
+
+pub mod keyvalue;
+pub mod mysql;
+pub mod postgres;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::statement::Statement;
+use crate::target::{Kind, Target};
+use crate::value::Value;
+
+/// How statements are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// Prepared once per connection, then executed with parameters.
+    Prepared,
+    /// One text with the values written into it.
+    Text,
+}
+
+/// A row's values: in the bytes that came over the wire, NULL as None.
+pub type Row = Vec<Option<Vec<u8>>>;
+
+/// What went wrong with a statement or a connection.
+#[derive(Clone, Debug)]
+pub struct Failure {
+    /// SQLSTATE, MySQL's error number, or `connection`: what failures are counted by.
+    pub code: String,
+    /// What the server or the system said.
+    pub text: String,
+    /// The connection can be used on (after a ROLLBACK, inside a transaction).
+    pub usable: bool,
+    /// The server asks to try the transaction again: a deadlock, or a serialization failure.
+    pub retry: bool,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.text)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Failure {
+    /// The connection is of no use any more.
+    pub fn connection(error: &dyn fmt::Display) -> Self {
+        Self { code: "connection".to_owned(), text: error.to_string(), usable: false, retry: false }
+    }
+}
+
+/// What rows are wanted for.
+#[derive(Debug)]
+pub enum Rows<'a> {
+    /// Only counted.
+    Counted,
+    /// Kept, undecoded.
+    Kept(&'a mut Vec<Row>),
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub enum Driver {
+    /// tokio-postgres.
+    Postgres(postgres::Connection),
+    /// mysql_async.
+    Mysql(mysql::Connection),
+    /// memcached, Redis or the echo server.
+    KeyValue(keyvalue::Connection),
+}
+
+impl Driver {
+    /// Connects, and prepares the statements if that is the protocol.
+    pub async fn open(target: &Target, statements: &Arc<[Statement]>, protocol: Protocol) -> Result<Self, Failure> {
+        Ok(match &target.kind {
+            Kind::Sql(crate::target::Family::Postgres) => {
+                Self::Postgres(postgres::Connection::open(&target.url, statements, protocol).await?)
+            }
+            Kind::Sql(crate::target::Family::Mysql) => {
+                Self::Mysql(mysql::Connection::open(&target.url, statements, protocol).await?)
+            }
+            _ => Self::KeyValue(keyvalue::Connection::open(&target.kind).await?),
+        })
+    }
+
+    /// Runs the statement of that index; returns the number of rows returned or changed.
+    pub async fn run(&mut self, index: usize, values: &[Value], rows: Rows<'_>) -> Result<u64, Failure> {
+        match self {
+            Self::Postgres(connection) => connection.run(index, values, rows).await,
+            Self::Mysql(connection) => connection.run(index, values, rows).await,
+            Self::KeyValue(connection) => connection.run(index, values, rows).await,
+        }
+    }
+
+    /// Runs a statement without parameters that is none of the workload's, such as BEGIN. Peers ignore it.
+    pub async fn command(&mut self, sql: &str) -> Result<(), Failure> {
+        match self {
+            Self::Postgres(connection) => connection.command(sql).await,
+            Self::Mysql(connection) => connection.command(sql).await,
+            Self::KeyValue(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The load: connections on a few threads that run transactions, in a closed or an open loop, for one round.
+//!
+//! A closed loop says what a server can do: each connection sends its next transaction when the last has been answered.
+//! What users of a service would see it does not say, since it is kind to a server that stalls: it stops asking, so
+//! that a stall of a second counts as one slow transaction per connection instead of a second's worth of them
+//! ("coordinated omission", Gil Tene). An open loop sends at times that are fixed beforehand and measures from those.
+//!
+//! The way of a round: [`run`] → `conduct` (threads, times, marks) → `worker` (one thread and its connections) → `arrivals`
+//! and `schedule` (open loop: who sends when) → `client` (one transaction) → `recorder` (what is measured).
+
+mod arrivals;
+mod client;
+mod conduct;
+pub mod recorder;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::session::Opening;
+use crate::workload::Workload;
+
+use client::Scripted;
+use conduct::{Load, Times};
+use recorder::Tally;
+
+/// When transactions start.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase", tag = "kind")]
+pub enum Loop {
+    /// Each connection starts the next as soon as the last has ended.
+    Closed,
+    /// At fixed times, whatever the server does; latency counts from the intended start.
+    Open {
+        /// Transactions per second over all connections.
+        rate: f64,
+        /// Exponentially distributed gaps instead of equal ones.
+        poisson: bool,
+    },
+}
+
+/// One round against one target.
+#[derive(Clone, Debug)]
+pub struct Round {
+    /// Where and what.
+    pub opening: Opening,
+    /// The workload.
+    pub workload: Arc<dyn Workload>,
+    /// Number of connections.
+    pub connections: usize,
+    /// Closed or open.
+    pub pace: Loop,
+    /// Transactions per second of the background writer; 0 for none.
+    pub writes: f64,
+    /// Nothing is counted during these.
+    pub warm_up: Duration,
+    /// Everything is.
+    pub measured: Duration,
+    /// Nothing again.
+    pub cool_down: Duration,
+    /// Of this round's random numbers.
+    pub seed: u64,
+    /// Client threads.
+    pub threads: usize,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The foreground's.
+    pub tally: Tally,
+    /// The background writer's.
+    pub writes: Option<Tally>,
+}
+
+/// Tells the caller when the measured interval begins and ends, so that it can read counters of processes and caches then.
+///
+/// Both are called on a thread of their own, at the edges of the interval; the load goes on meanwhile. A round that ends
+/// before the interval begins calls neither; one that ends within it calls both.
+pub trait Marks: Send + Sync {
+    /// The measured interval begins.
+    fn begin(&self);
+    /// It ends.
+    fn end(&self);
+}
+
+/// Runs one round. `stop` (Ctrl-C) ends it early, with what was measured so far.
+///
+/// Errors: a connection that cannot be opened at the start; a load of which every transaction failed during the warm-up; an
+/// open loop that the target cannot nearly keep up with. Other failures are counted, and lost connections opened anew.
+pub async fn run(round: Round, marks: Arc<dyn Marks>, stop: Arc<AtomicBool>) -> Result<Outcome> {
+    ensure!(round.connections > 0, "a load needs at least one connection");
+    let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
+    if let Loop::Open { rate, .. } = round.pace {
+        ensure!(is_rate(rate), "{rate} transactions per second are no rate");
+    }
+    let times = Times { warm_up: round.warm_up, measured: round.measured, cool_down: round.cool_down };
+    let mut loads = vec![load(&round, Scripted::foreground(&round), round.pace, round.connections)];
+    if is_rate(round.writes) {
+        let pace = Loop::Open { rate: round.writes, poisson: false };
+        let background = |client| Load { threads: 1, ..load(&round, client, pace, writers(round.writes)) };
+        loads.extend(Scripted::background(&round).map(background));
+    }
+    let conducting = tokio::task::spawn_blocking(move || conduct::conduct(&loads, &times, marks.as_ref(), &stop));
+    let mut tallies = conducting.await??.into_iter();
+    let tally = tallies.next().context("a round without a load")?;
+    Ok(Outcome { tally, writes: tallies.next() })
+}
+
+fn load(round: &Round, client: Scripted, pace: Loop, connections: usize) -> Load<Scripted> {
+    Load {
+        name: client.name(),
+        client: Arc::new(client),
+        connections,
+        threads: round.threads,
+        pace,
+        statements: round.opening.statements.len(),
+        seed: round.seed,
+        health: Arc::default(),
+    }
+}
+
+/// Connections of the background writer: enough for its rate if a transaction takes 20 ms.
+#[expect(clippy::cast_sign_loss, reason = "rates are positive")]
+fn writers(rate: f64) -> usize {
+    ((rate / 50.0).ceil() as usize).clamp(4, 64)
+}

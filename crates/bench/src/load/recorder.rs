@@ -1,0 +1,234 @@
+//! What one thread of the load measures.
+//!
+//! Each thread has a recorder of its own, so that nothing is shared while the load runs; they are added up afterwards.
+//! What counts is decided by the clock: an event belongs to the measured interval if its time lies in it, whether or not
+//! anybody has noticed yet that the interval has begun. A closed loop counts a transaction by its end, since its throughput
+//! is how many ended. An open loop counts it by its intended start: whatever was due in the interval is in the histogram,
+//! however long it took, or the slowest ones would be missing.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use hdrhistogram::Histogram;
+
+use crate::driver::Failure;
+
+/// Longer latencies are recorded as this one: 10 minutes in nanoseconds.
+const LONGEST: u64 = 600_000_000_000;
+
+/// What was measured, of one thread or of all together. Latencies in nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Tally {
+    /// Length of the measured interval; shorter than asked for if the round was stopped early.
+    pub measured: Duration,
+    /// Successful transactions that ended in it (closed loop) or were due in it (open loop).
+    pub transactions: u64,
+    /// Of whole transactions; in an open loop from the intended start. The unfinished ones are in it too, with the latency
+    /// that they had reached.
+    pub latency: Histogram<u64>,
+    /// By statement of the workload: latency of those that ended in the interval.
+    pub statements: Vec<Histogram<u64>>,
+    /// By statement of the workload: rows that those returned or changed. All targets draw the same keys, so a target whose
+    /// queries find fewer rows than the database's own gives wrong answers.
+    pub rows: Vec<u64>,
+    /// By code: how many transactions and attempts to connect anew failed, and the first one's text.
+    pub failures: BTreeMap<String, (u64, String)>,
+    /// Open loop: how late transactions were started although a connection was free (the client's own lateness).
+    pub lateness: Option<Histogram<u64>>,
+    /// Transactions due in the interval (open loop), or begun before its end (closed loop), that had not ended when the round
+    /// did. One that hangs must be in some figure.
+    pub unfinished: u64,
+    /// Transactions that ended in each second of the measured interval; the last one may be part of a second.
+    pub per_second: Vec<u64>,
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub(super) fn new(statements: usize, open: bool) -> Self {
+        Self {
+            measured: Duration::ZERO,
+            transactions: 0,
+            latency: histogram(),
+            statements: (0..statements).map(|_| histogram()).collect(),
+            rows: vec![0; statements],
+            failures: BTreeMap::new(),
+            lateness: open.then(histogram),
+            unfinished: 0,
+            per_second: Vec::new(),
+        }
+    }
+
+    /// Adds what another thread measured in the same interval.
+    pub fn add(&mut self, other: &Self) -> Result<()> {
+        self.measured = self.measured.max(other.measured);
+        self.transactions += other.transactions;
+        self.latency.add(&other.latency)?;
+        for (mine, others) in self.statements.iter_mut().zip(&other.statements) {
+            mine.add(others)?;
+        }
+        for (mine, others) in self.rows.iter_mut().zip(&other.rows) {
+            *mine += others;
+        }
+        for (code, (count, first)) in &other.failures {
+            self.failures.entry(code.clone()).or_insert_with(|| (0, first.clone())).0 += count;
+        }
+        if let (Some(mine), Some(others)) = (&mut self.lateness, &other.lateness) {
+            mine.add(others)?;
+        }
+        self.unfinished += other.unfinished;
+        self.per_second.resize(self.per_second.len().max(other.per_second.len()), 0);
+        for (mine, others) in self.per_second.iter_mut().zip(&other.per_second) {
+            *mine += others;
+        }
+        Ok(())
+    }
+}
+
+/// 1 ns to 10 minutes with an error of at most 0.1%. Of a fixed size, so that recording never allocates.
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("constant bounds, and valid ones")
+}
+
+fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+    histogram.saturating_record(u64::try_from(latency.as_nanos()).unwrap_or(LONGEST));
+}
+
+/// Whether a load has got going: shared by its threads, and written at most twice by each.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    succeeded: AtomicBool,
+    failed: OnceLock<String>,
+}
+
+impl Health {
+    /// An error if there were failures and no success.
+    pub(super) fn check(&self) -> Result<()> {
+        match self.failed.get() {
+            Some(first) if !self.succeeded.load(Ordering::Relaxed) => bail!("{first}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// One thread's measurements while it runs.
+#[derive(Debug)]
+pub struct Recorder {
+    tally: Tally,
+    /// Empty until the load starts.
+    interval: Range<Instant>,
+    health: Arc<Health>,
+    /// What this thread has told `health`, so that it need not be asked again and again.
+    succeeded: bool,
+    failed: bool,
+}
+
+impl Recorder {
+    pub(super) fn new(statements: usize, open: bool, health: Arc<Health>) -> Self {
+        let now = Instant::now();
+        Self { tally: Tally::new(statements, open), interval: now..now, health, succeeded: false, failed: false }
+    }
+
+    /// The measured interval is known from now on.
+    pub(super) fn start(&mut self, interval: Range<Instant>) {
+        self.tally.per_second = vec![0; seconds(interval.end.duration_since(interval.start))];
+        self.interval = interval;
+    }
+
+    /// A statement that was sent at `began` has just been answered, with so many rows returned or changed.
+    pub fn statement(&mut self, index: usize, began: Instant, rows: u64) {
+        let ended = Instant::now();
+        if self.interval.contains(&ended)
+            && let (Some(latency), Some(sum)) = (self.tally.statements.get_mut(index), self.tally.rows.get_mut(index))
+        {
+            record(latency, ended.duration_since(began));
+            *sum += rows;
+        }
+    }
+
+    /// A transaction has ended. `from` is its start; in an open loop, the intended one.
+    pub(super) fn transaction(&mut self, from: Instant, ended: Instant) {
+        if !self.succeeded {
+            self.succeeded = true;
+            self.health.succeeded.store(true, Ordering::Relaxed);
+        }
+        let ended_inside = self.interval.contains(&ended);
+        if ended_inside {
+            let second = ended.duration_since(self.interval.start).as_secs() as usize;
+            if let Some(count) = self.tally.per_second.get_mut(second) {
+                *count += 1;
+            }
+        }
+        let counts = if self.open() { self.interval.contains(&from) } else { ended_inside };
+        if counts {
+            self.tally.transactions += 1;
+            record(&mut self.tally.latency, ended.duration_since(from));
+        }
+    }
+
+    /// A transaction failed, or an attempt to connect anew. `at` is when; in an open loop, a transaction's intended start.
+    pub(super) fn failure(&mut self, failure: &Failure, at: Instant) {
+        if !self.failed {
+            self.failed = true;
+            let _ = self.health.failed.set(failure.to_string());
+        }
+        if !self.interval.contains(&at) {
+            return;
+        }
+        match self.tally.failures.get_mut(&failure.code) {
+            Some((count, _)) => *count += 1,
+            None => drop(self.tally.failures.insert(failure.code.clone(), (1, failure.text.clone()))),
+        }
+    }
+
+    /// Open loop: a transaction due at `due` was started so late, and not because all connections were busy.
+    pub(super) fn lateness(&mut self, due: Instant, late: Duration) {
+        if let Some(lateness) = self.tally.lateness.as_mut().filter(|_| self.interval.contains(&due)) {
+            record(lateness, late);
+        }
+    }
+
+    /// A transaction has not ended, and will not. `from` is its start; in an open loop, the intended one.
+    pub(super) fn unfinished(&mut self, from: Instant, now: Instant) {
+        let counts = if self.open() { self.interval.contains(&from) } else { from < self.interval.end };
+        if counts {
+            self.tally.unfinished += 1;
+            record(&mut self.tally.latency, now.duration_since(from));
+        }
+    }
+
+    /// Whether it counts by intended starts; else by ends.
+    pub(super) const fn open(&self) -> bool {
+        self.tally.lateness.is_some()
+    }
+
+    /// The load of this thread ended at `now`, maybe before the interval did.
+    pub(super) fn stop(&mut self, now: Instant) {
+        self.interval.end = self.interval.end.min(now).max(self.interval.start);
+        self.tally.measured = self.interval.end.duration_since(self.interval.start);
+        self.tally.per_second.truncate(seconds(self.tally.measured));
+    }
+
+    /// What was measured.
+    pub(super) fn tally(&self) -> Tally {
+        self.tally.clone()
+    }
+}
+
+/// How many seconds have begun in an interval of that length.
+fn seconds(length: Duration) -> usize {
+    length.as_secs() as usize + usize::from(length.subsec_nanos() > 0)
+}
+
+/// Adds up what the threads of one load measured.
+pub(super) fn total(tallies: impl IntoIterator<Item = Tally>) -> Result<Tally> {
+    let mut tallies = tallies.into_iter();
+    let mut total = tallies.next().context("a load without threads")?;
+    for tally in tallies {
+        total.add(&tally)?;
+    }
+    Ok(total)
+}

@@ -1,0 +1,145 @@
+//! A real server on the loopback that does what a test says, and the client for it.
+//!
+//! A request is one byte: `o` when a connection is opened, `?` for a transaction. The answer is one byte too: `.` for
+//! success and `!` for a failure after which the connection can be used on.
+
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::super::client::Client;
+use super::super::recorder::Recorder;
+use crate::driver::Failure;
+
+/// What the server does with a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Answer {
+    Success,
+    Failure,
+    /// Closes the connection instead.
+    Close,
+    /// Keeps the connection open and says nothing more.
+    Never,
+}
+
+/// A request.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    /// It opens the connection.
+    pub(super) opens: bool,
+    /// Transactions that the server has been asked for before, on all connections.
+    pub(super) before: u64,
+    /// The same on this connection.
+    pub(super) before_here: u64,
+}
+
+/// Starts a server that lives as long as the test's process.
+pub(super) fn serve(answer: impl Fn(Request) -> Answer + Send + Sync + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (answer, asked) = (Arc::new(answer), Arc::new(AtomicU64::new(0)));
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (answer, asked) = (Arc::clone(&answer), Arc::clone(&asked));
+            std::thread::spawn(move || serve_one(stream.unwrap(), answer.as_ref(), &asked));
+        }
+    });
+    address
+}
+
+fn serve_one(mut stream: TcpStream, answer: &dyn Fn(Request) -> Answer, asked: &AtomicU64) {
+    stream.set_nodelay(true).unwrap();
+    let (mut byte, mut before_here) = ([0], 0);
+    while stream.read_exact(&mut byte).is_ok() {
+        let opens = byte == *b"o";
+        let before = asked.fetch_add(u64::from(!opens), Ordering::Relaxed);
+        let answer = match answer(Request { opens, before, before_here }) {
+            Answer::Success => b".",
+            Answer::Failure => b"!",
+            Answer::Close => return,
+            Answer::Never => continue,
+        };
+        before_here += u64::from(!opens);
+        if stream.write_all(answer).is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs transactions of one statement.
+#[derive(Debug)]
+pub(super) struct Asking {
+    pub(super) address: SocketAddr,
+    pub(super) opened: AtomicU64,
+    pub(super) rolled_back: AtomicU64,
+    /// The next transaction keeps its thread from doing anything else for 100 ms.
+    pub(super) hold_up: AtomicBool,
+}
+
+impl Asking {
+    pub(super) fn new(address: SocketAddr) -> Self {
+        Self { address, opened: AtomicU64::new(0), rolled_back: AtomicU64::new(0), hold_up: AtomicBool::new(false) }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: tokio::net::TcpStream,
+    recorder: Rc<RefCell<Recorder>>,
+}
+
+impl Connection {
+    async fn ask(&mut self, request: u8) -> Result<(), Failure> {
+        let mut answer = [0];
+        let asked = async {
+            self.stream.write_all(&[request]).await?;
+            self.stream.read_exact(&mut answer).await
+        };
+        asked.await.map_err(|error| Failure::connection(&error))?;
+        let (code, text) = ("40001".to_owned(), "the server says no".to_owned());
+        if answer == *b"." { Ok(()) } else { Err(Failure { code, text, usable: true, retry: true }) }
+    }
+}
+
+impl Client for Asking {
+    type Connection = Connection;
+
+    fn target(&self) -> String {
+        format!("the double at {}", self.address)
+    }
+
+    async fn open(&self, _number: usize, recorder: &Rc<RefCell<Recorder>>) -> Result<Connection, Failure> {
+        let stream = tokio::net::TcpStream::connect(self.address).await.map_err(|error| Failure::connection(&error))?;
+        stream.set_nodelay(true).map_err(|error| Failure::connection(&error))?;
+        let mut connection = Connection { stream, recorder: Rc::clone(recorder) };
+        connection.ask(b'o').await?;
+        self.opened.fetch_add(1, Ordering::Relaxed);
+        Ok(connection)
+    }
+
+    async fn reopen(&self, connection: &mut Connection, recorder: &Rc<RefCell<Recorder>>) -> Result<(), Failure> {
+        *connection = self.open(0, recorder).await?;
+        Ok(())
+    }
+
+    async fn run(&self, connection: &mut Connection) -> Result<(), Failure> {
+        let began = Instant::now();
+        if self.hold_up.swap(false, Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        connection.ask(b'?').await?;
+        connection.recorder.borrow_mut().statement(0, began, 1);
+        Ok(())
+    }
+
+    async fn roll_back(&self, _connection: &mut Connection) -> Result<(), Failure> {
+        self.rolled_back.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! One thread of a load: its connections, each a local task that runs one transaction after the other.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use futures_util::{StreamExt, TryStreamExt, stream};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::{sleep, sleep_until, timeout};
+
+use super::Loop;
+use super::arrivals::Arrivals;
+use super::client::Client;
+use super::conduct::{Load, Signals, TICK, Timeline};
+use super::recorder::{Recorder, Tally};
+use super::schedule::{Schedule, Share};
+use crate::driver::Failure;
+use crate::random::Random;
+
+/// Connections that a thread opens at the same time: servers that start a process for each would be swamped by more.
+const OPENING_MAX: usize = 32;
+
+/// For opening one connection.
+const OPENING_TIME: Duration = Duration::from_secs(30);
+
+/// Before the first attempt to open a lost connection again; doubled for each further one.
+const PAUSE: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// For transactions in progress when the round ends.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// For drivers to take leave of their servers once their connections are dropped.
+const FAREWELL: Duration = Duration::from_millis(5);
+
+/// One thread's part of a load.
+#[derive(Debug)]
+pub(super) struct Worker<'a, C> {
+    pub(super) load: &'a Load<C>,
+    /// Which connections.
+    pub(super) share: Share,
+    pub(super) signals: &'a Signals<'a>,
+}
+
+/// What a connection's task works with.
+#[derive(Debug)]
+struct Task<C: Client> {
+    client: Arc<C>,
+    connection: C::Connection,
+    recorder: Rc<RefCell<Recorder>>,
+    timeline: Timeline,
+    in_progress: InProgress,
+}
+
+/// Closed loop: when the transaction began that a connection is at, if it is at one.
+type InProgress = Rc<Cell<Option<Instant>>>;
+
+impl<C: Client> Worker<'_, C> {
+    /// Runs on the calling thread until the round's end, and ends the round of all threads if it fails.
+    pub(super) fn run(
+        &self,
+        started: watch::Receiver<Option<Timeline>>,
+        ready: &mpsc::SyncSender<()>,
+    ) -> Result<Tally> {
+        let tally = self.on_runtime(started, ready);
+        if tally.is_err() {
+            self.signals.abandon();
+        }
+        tally
+    }
+
+    fn on_runtime(&self, started: watch::Receiver<Option<Timeline>>, ready: &mpsc::SyncSender<()>) -> Result<Tally> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let tally = LocalSet::new().block_on(&runtime, self.work(started, ready));
+        // It may be looking up a name, and that cannot be interrupted.
+        runtime.shutdown_background();
+        tally
+    }
+
+    async fn work(
+        &self,
+        mut started: watch::Receiver<Option<Timeline>>,
+        ready: &mpsc::SyncSender<()>,
+    ) -> Result<Tally> {
+        let load = self.load;
+        let open = matches!(load.pace, Loop::Open { .. });
+        let recorder = Rc::new(RefCell::new(Recorder::new(load.statements, open, Arc::clone(&load.health))));
+        let prepared = async {
+            let connections = self.open_all(&recorder).await?;
+            ready.send(())?;
+            let timeline = started.wait_for(Option::is_some).await?.context("started without times")?;
+            recorder.borrow_mut().start(timeline.begin..timeline.end);
+            sleep_until(timeline.start.into()).await;
+            anyhow::Ok((connections, timeline))
+        };
+        let (connections, timeline) = tokio::select! {
+            prepared = prepared => prepared?,
+            () = self.stopped() => return Ok(recorder.borrow().tally()),
+        };
+        let arrivals = self.arrivals(timeline, connections.len())?.map(Rc::new);
+        let mut tasks = JoinSet::new();
+        let mut in_progress: Vec<InProgress> = Vec::with_capacity(connections.len());
+        for (lane, connection) in connections.into_iter().enumerate() {
+            let (client, recorder) = (Arc::clone(&load.client), Rc::clone(&recorder));
+            in_progress.push(InProgress::default());
+            let task = Task { client, connection, recorder, timeline, in_progress: Rc::clone(&in_progress[lane]) };
+            match &arrivals {
+                None => tasks.spawn_local(task.closed_loop()),
+                Some(arrivals) => tasks.spawn_local(task.open_loop(Rc::clone(arrivals), lane)),
+            };
+        }
+        if let Some(arrivals) = arrivals.clone() {
+            tasks.spawn_local(async move { arrivals.run().await });
+        }
+        let ended = tokio::select! {
+            ended = drained(&mut tasks) => ended,
+            ended = self.supervise(timeline, arrivals.as_deref()) => ended,
+        };
+        let now = Instant::now();
+        tasks.shutdown().await;
+        ended?;
+        if !self.signals.stopped() {
+            let hung = in_progress.iter().filter_map(|began| began.take());
+            hung.for_each(|began| recorder.borrow_mut().unfinished(began, now));
+        }
+        recorder.borrow_mut().stop(now);
+        if let Some(arrivals) = arrivals.filter(|_| !self.signals.abandoned()) {
+            arrivals.stop(now, &mut recorder.borrow_mut());
+        }
+        sleep(FAREWELL).await;
+        let tally = recorder.borrow().tally();
+        Ok(tally)
+    }
+
+    async fn open_all(&self, recorder: &Rc<RefCell<Recorder>>) -> Result<Vec<C::Connection>> {
+        let (client, all) = (&self.load.client, self.load.connections);
+        let open = |number| async move {
+            let opened = in_time(client.open(number, recorder)).await;
+            opened.with_context(|| format!("cannot open connection {} of {all} to {}", number + 1, client.target()))
+        };
+        stream::iter(self.share.numbers()).map(open).buffer_unordered(OPENING_MAX).try_collect().await
+    }
+
+    /// The open loop, if it is one.
+    fn arrivals(&self, timeline: Timeline, lanes: usize) -> Result<Option<Arrivals>> {
+        let Loop::Open { rate, poisson } = self.load.pace else { return Ok(None) };
+        let schedule = if poisson {
+            let random = Random::numbered(self.load.seed, self.share.first as u64);
+            Schedule::exponential(timeline.start, rate, self.share, random)
+        } else {
+            Schedule::equal(timeline.start, rate, self.share)
+        };
+        Arrivals::new(schedule, lanes, timeline.finish).map(Some)
+    }
+
+    async fn stopped(&self) {
+        while !self.signals.stopped() {
+            sleep(TICK).await;
+        }
+    }
+
+    /// Returns when the tasks have to end, done or not.
+    async fn supervise(&self, timeline: Timeline, arrivals: Option<&Arrivals>) -> Result<()> {
+        while !self.signals.stopped() && Instant::now() < timeline.finish + GRACE {
+            if let Some(arrivals) = arrivals {
+                arrivals.check(Instant::now())?;
+            }
+            sleep(TICK).await;
+        }
+        Ok(())
+    }
+}
+
+/// Waits until all tasks have ended.
+async fn drained(tasks: &mut JoinSet<Result<()>>) -> Result<()> {
+    while let Some(ended) = tasks.join_next().await {
+        ended.context("a connection's task panicked")??;
+    }
+    Ok(())
+}
+
+async fn in_time<T>(opening: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let late = |_| Failure::connection(&format!("not open after {} seconds", OPENING_TIME.as_secs()));
+    timeout(OPENING_TIME, opening).await.map_err(late)?
+}
+
+impl<C: Client> Task<C> {
+    async fn closed_loop(mut self) -> Result<()> {
+        let mut began = Instant::now();
+        while began < self.timeline.finish {
+            self.in_progress.set(Some(began));
+            let done = self.client.run(&mut self.connection).await;
+            self.in_progress.set(None);
+            match done {
+                Ok(()) => {
+                    let ended = Instant::now();
+                    self.recorder.borrow_mut().transaction(began, ended);
+                    began = ended;
+                }
+                Err(failure) => {
+                    self.recorder.borrow_mut().failure(&failure, Instant::now());
+                    self.recover(&failure).await;
+                    began = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn open_loop(mut self, arrivals: Rc<Arrivals>, lane: usize) -> Result<()> {
+        let mut free = self.timeline.start;
+        while let Some(arrival) = arrivals.next(lane, free).await? {
+            self.recorder.borrow_mut().lateness(arrival.due, arrival.late);
+            match self.client.run(&mut self.connection).await {
+                Ok(()) => {
+                    free = Instant::now();
+                    self.recorder.borrow_mut().transaction(arrival.due, free);
+                }
+                Err(failure) => {
+                    self.recorder.borrow_mut().failure(&failure, arrival.due);
+                    arrivals.ended(lane);
+                    self.recover(&failure).await;
+                    free = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the connection ready for another transaction: by rolling back, or by opening it anew until the round ends.
+    async fn recover(&mut self, failure: &Failure) {
+        if failure.usable && self.client.roll_back(&mut self.connection).await.is_ok() {
+            // A failure that asked nothing of the server must not keep the others of this thread from theirs.
+            return tokio::task::yield_now().await;
+        }
+        let mut pause = PAUSE;
+        while Instant::now() < self.timeline.finish {
+            sleep(pause).await;
+            match in_time(self.client.reopen(&mut self.connection, &self.recorder)).await {
+                Ok(()) => return,
+                Err(failure) => self.recorder.borrow_mut().failure(&failure, Instant::now()),
+            }
+            pause = (pause * 2).min(PAUSE_MAX);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A server that the run started: its process group, what it printed, and its end.
+//!
+//! A command may be a shell that starts others, so what is ended is the process group that it leads, and ended it is also
+//! when this program is killed. What it prints goes to a file without a name, which nobody has to remove.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use freshet_testbed::Leash;
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::driver::{Driver, Protocol};
+use crate::target::{Counters, Target};
+
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+/// After the polite signal.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// One try to reach it.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const PRINTED_BYTES_MAX: u64 = 4096;
+
+/// A running server; it and its descendants are ended when this is dropped.
+#[derive(Debug)]
+pub(super) struct Process {
+    child: Child,
+    group: Pid,
+    printed: File,
+    end: Signal,
+    _leash: Leash,
+}
+
+impl Process {
+    /// Starts it. `end` is the signal that ends it in order.
+    pub(super) fn spawn(mut command: Command, end: Signal) -> Result<Self> {
+        let printed = nameless_file()?;
+        command.stdin(Stdio::null()).stdout(printed.try_clone()?).stderr(printed.try_clone()?).process_group(0);
+        let program = command.get_program().to_owned();
+        let mut child = command.spawn().with_context(|| format!("starting {}", program.display()))?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw).context("a process without id")?;
+        match Leash::tie_group(child.id()) {
+            Ok(leash) => Ok(Self { child, group, printed, end, _leash: leash }),
+            Err(error) => {
+                let _ = kill_process_group(group, Signal::KILL);
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// Id of the process that leads the group.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until `found` finds what it looks for in what was printed.
+    pub(super) async fn wait_for_line<T>(&mut self, found: impl Fn(&str) -> Option<T>) -> Result<T> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let ended = self.child.try_wait()?;
+            let printed = self.printed();
+            if let Some(answer) = printed.lines().find_map(&found) {
+                return Ok(answer);
+            }
+            self.still_starting(ended, deadline, "it has not printed what was expected")?;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits until the target answers.
+    pub(super) async fn wait_until_it_answers(&mut self, target: &Target) -> Result<()> {
+        let deadline = Instant::now() + START_TIMEOUT;
+        loop {
+            let answer = tokio::time::timeout(ANSWER_TIMEOUT, answers(target)).await;
+            // Looked at afterwards: whoever answered in place of one that has ended is a stranger.
+            let ended = self.child.try_wait()?;
+            let failure = match answer {
+                Ok(Ok(())) if ended.is_none() => return Ok(()),
+                Ok(Ok(())) => "another server answers there".to_owned(),
+                Ok(Err(error)) => format!("{error:#}"),
+                Err(_) => format!("no answer in {ANSWER_TIMEOUT:?}"),
+            };
+            self.still_starting(ended, deadline, &failure)?;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    fn still_starting(&self, ended: Option<std::process::ExitStatus>, deadline: Instant, failure: &str) -> Result<()> {
+        if let Some(status) = ended {
+            bail!("it ended while starting ({status}); {}", self.printed_end());
+        }
+        ensure!(Instant::now() < deadline, "not up after {START_TIMEOUT:?} ({failure}); {}", self.printed_end());
+        Ok(())
+    }
+
+    fn printed_end(&self) -> String {
+        format!("it printed:\n{}", self.printed().trim_end())
+    }
+
+    /// The end of what it printed.
+    fn printed(&self) -> String {
+        let length = self.printed.metadata().map_or(0, |data| data.len());
+        let mut bytes = vec![0; length.min(PRINTED_BYTES_MAX) as usize];
+        let read = self.printed.read_at(&mut bytes, length.saturating_sub(PRINTED_BYTES_MAX));
+        bytes.truncate(read.unwrap_or(0));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    fn runs(&mut self) -> bool {
+        let leader = matches!(self.child.try_wait(), Ok(None));
+        leader || (test_kill_process_group(self.group).is_ok() && has_living(self.group))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = kill_process_group(self.group, self.end);
+        let deadline = Instant::now() + END_TIMEOUT;
+        while self.runs() {
+            if Instant::now() >= deadline {
+                let _ = kill_process_group(self.group, Signal::KILL);
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Orphans that have ended stay in their group until somebody waits for them, which in a container may be nobody. Fields of
+/// proc(5) `stat` after the name: state, parent, process group.
+fn has_living(group: Pid) -> bool {
+    let group = group.as_raw_nonzero().to_string();
+    let lives = |path: PathBuf| {
+        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
+        let mut fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
+        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(group.as_str())
+    };
+    fs::read_dir("/proc").is_ok_and(|entries| entries.flatten().any(|entry| lives(entry.path())))
+}
+
+/// Opened to append, since two handles of it are written to.
+fn nameless_file() -> Result<File> {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let path = std::env::temp_dir().join(format!("freshet-bench-{}-{number}", std::process::id()));
+    let file = OpenOptions::new().read(true).append(true).create_new(true).open(&path);
+    let file = file.with_context(|| path.display().to_string())?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+/// A SQL target has to answer a statement, others to accept; and a cache that has a page about its health has to be well.
+async fn answers(target: &Target) -> Result<()> {
+    let mut driver = Driver::open(target, &[].into(), Protocol::Text).await?;
+    driver.command("SELECT 1").await?;
+    match &target.counters {
+        Some(Counters::Prometheus(url)) => healthy(url).await,
+        _ => Ok(()),
+    }
+}
+
+/// `/health` beside the metrics: 200, or 404 where there is no such page.
+async fn healthy(metrics: &str) -> Result<()> {
+    let place = metrics.trim_start_matches("http://").split('/').next().unwrap_or_default();
+    let address = if place.contains(':') { place.to_owned() } else { format!("{place}:80") };
+    let mut stream = TcpStream::connect(&address).await.with_context(|| address.clone())?;
+    stream.write_all(format!("GET /health HTTP/1.0\r\nHost: {place}\r\n\r\n").as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.take(1024).read_to_end(&mut answer).await?;
+    let first = String::from_utf8_lossy(&answer).lines().next().unwrap_or_default().to_owned();
+    let status = first.split(' ').nth(1);
+    ensure!(matches!(status, Some("200" | "404")), "http://{place}/health answers {first:?}");
+    Ok(())
+}

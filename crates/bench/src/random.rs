@@ -1,0 +1,94 @@
+//! A small generator of random numbers, so that the same seed gives the same rows and the same load everywhere.
+
+/// SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, passes BigCrush, and any seed is a good one.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// A generator that starts at `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// An independent generator for the `number`-th thing of its kind.
+    pub fn numbered(seed: u64, number: u64) -> Self {
+        let mut mixed = Self(seed ^ number.wrapping_mul(0xD605_1F2D_96D8_C5D1));
+        Self(mixed.next())
+    }
+
+    /// The next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "it has no end")]
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform over `0..bound`; the bias for bounds below 2^32 is less than 2^-32.
+    pub fn below(&mut self, bound: usize) -> usize {
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    }
+
+    /// Uniform over `0.0..1.0`.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// An index below `bound`, where index i comes up about in proportion to (i + 1)^-0.8: a few are everywhere, most
+    /// are rare. Inverse of the continuous distribution.
+    #[expect(clippy::cast_sign_loss, reason = "the product is never negative")]
+    pub fn skewed(&mut self, bound: usize) -> usize {
+        ((bound as f64 * self.fraction().powi(5)) as usize).min(bound.saturating_sub(1))
+    }
+
+    /// One of a list that is not empty.
+    pub fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+}
+
+/// As the distributions of `rand_distr` want it.
+impl rand::TryRng for Random {
+    type Error = std::convert::Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Self::Error> {
+        Ok((self.next() >> 32) as u32)
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Self::Error> {
+        Ok(self.next())
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Self::Error> {
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&self.next().to_le_bytes()[..chunk.len()]);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stays_below_its_bound_and_repeats_itself() {
+        let (mut one, mut two) = (Random::new(7), Random::new(7));
+        for _ in 0..1000 {
+            assert!(one.below(10) < 10);
+            assert!(one.skewed(10) < 10);
+            two.next();
+            two.next();
+        }
+        assert_eq!(one.next(), two.next());
+    }
+
+    #[test]
+    fn skew_prefers_the_first() {
+        let mut random = Random::new(1);
+        let low = (0..10_000).filter(|_| random.skewed(1000) < 10).count();
+        assert!((3000..5000).contains(&low), "{low}");
+    }
+}

@@ -1,0 +1,134 @@
+//! The columns that tables for the terminal and in Markdown have in common: how each figure of a summary is shown.
+
+use std::fmt::Write as _;
+
+use hdrhistogram::Histogram;
+
+use super::figures::{NONE, bytes, count, milliseconds, number, percent, times};
+use super::summary::{Measured, Summary};
+use crate::result::{Cell, FailureCount};
+
+/// Headers of [`speed`], with the name of the target that the others are compared with.
+pub(super) fn speed_headers(first: &str) -> Vec<String> {
+    let against = format!("× {first}");
+    let headers = ["trans-\nactions/s", "min–max", &against];
+    headers.into_iter().chain(LATENCY).map(str::to_owned).collect()
+}
+
+/// Headers of [`latency`].
+pub(super) const LATENCY: [&str; 4] = ["avg\nms", "p50\nms", "p95\nms", "p99\nms"];
+
+/// Throughput with its spread, how many times the first target's, latency.
+pub(super) fn speed(summary: &Summary, first: &Summary) -> Vec<String> {
+    let rate = &summary.load.rate;
+    let range = format!("{}–{}", number(rate.min), number(rate.max));
+    let mut cells = vec![number(rate.median), range, times(summary.ratio(first))];
+    cells.extend(latency(&summary.load.latency));
+    cells
+}
+
+/// Average and quantiles.
+pub(super) fn latency(histogram: &Histogram<u64>) -> [String; 4] {
+    if histogram.is_empty() {
+        return [NONE; 4].map(str::to_owned);
+    }
+    let quantile = |q| milliseconds(histogram.value_at_quantile(q) as f64);
+    [milliseconds(histogram.mean()), quantile(0.5), quantile(0.95), quantile(0.99)]
+}
+
+/// Microseconds per query of each of these processes.
+pub(super) fn cpu(summary: &Summary, processes: &[String]) -> Vec<String> {
+    processes.iter().map(|name| summary.cpu.get(name).map_or(NONE.to_owned(), |micros| number(*micros))).collect()
+}
+
+/// Share of statements answered from memory.
+pub(super) fn hits(summary: &Summary) -> String {
+    summary.cache.map_or(NONE.to_owned(), |cache| percent(cache.hit_ratio()))
+}
+
+/// Bytes of the target's own process.
+pub(super) fn memory(summary: &Summary) -> String {
+    summary.own_memory().map_or(NONE.to_owned(), bytes)
+}
+
+/// Wrong answers of those compared, loud if there are any.
+pub(super) fn wrong(summary: &Summary) -> String {
+    match &summary.checked {
+        None => "not compared".to_owned(),
+        Some(checked) if checked.wrong == 0 => format!("0 of {}", count(checked.answers)),
+        Some(checked) => format!("{} of {} WRONG", count(checked.wrong), count(checked.answers)),
+    }
+}
+
+/// Open loop: transactions that had not ended, and how late the client itself was.
+pub(super) fn lateness(summary: &Summary) -> [String; 2] {
+    let late = summary.load.lateness.as_ref().filter(|histogram| !histogram.is_empty());
+    let late = late.map_or(NONE.to_owned(), |histogram| milliseconds(histogram.value_at_quantile(0.99) as f64));
+    [count(summary.load.unfinished), late]
+}
+
+/// What hung, then each code once: how often, where, the first text.
+pub(super) fn errors(summary: &Summary) -> Vec<String> {
+    let of = |load: &Measured, kind: &str| -> Vec<String> {
+        let line = |(code, failure): (&String, &FailureCount)| {
+            let (times, text) = (count(failure.count), one_line(&failure.first));
+            format!("{}: {times} × {code}{kind}, the first: {text}", summary.target)
+        };
+        load.failures.iter().map(line).collect()
+    };
+    let hung = || format!("{}: {} transactions had not ended when the round did", summary.target, count(summary.hung));
+    let mut lines: Vec<String> = (summary.hung > 0).then(hung).into_iter().collect();
+    lines.extend(of(&summary.load, ""));
+    lines.extend(summary.writes.iter().flat_map(|writes| of(writes, " (background writes)")));
+    lines
+}
+
+/// The cores that somebody else kept busy, where they may have disturbed a round.
+pub(super) fn disturbed(summary: &Summary) -> Option<String> {
+    const OTHERS_MAX: f64 = 0.3;
+    let cores = summary.others;
+    (cores > OTHERS_MAX).then(|| format!("{}: other processes took up to {cores:.1} cores in a round", summary.target))
+}
+
+/// Statements of a target that found fewer or more rows than the first target's did, under load. All targets draw the same
+/// keys, so beyond chance that is a wrong answer.
+pub(super) fn rows(summaries: &[Summary], statements: &[String]) -> Vec<String> {
+    const STATEMENTS_MIN: u64 = 500;
+    const DIFFERENCE_MAX: f64 = 0.1;
+    let each = |summary: &Summary, index: usize| {
+        let answered = summary.load.statements.get(index)?.len();
+        let rows = *summary.load.rows.get(index)? as f64;
+        (answered >= STATEMENTS_MIN).then(|| rows / answered as f64)
+    };
+    let Some(first) = summaries.first() else { return Vec::new() };
+    let line = |summary: &Summary, index: usize, name: &String| {
+        let (found, expected) = (each(summary, index)?, each(first, index)?);
+        let differs = (found - expected).abs() > DIFFERENCE_MAX * expected.max(found);
+        let (target, other) = (&summary.target, &first.target);
+        differs.then(|| format!("{target}: {found:.2} rows for each {name}, and {expected:.2} from {other}"))
+    };
+    let names = || statements.iter().enumerate();
+    summaries.iter().flat_map(|summary| names().filter_map(|(index, name)| line(summary, index, name))).collect()
+}
+
+/// A line for each target of which something could not be done: measured, or its answers compared. The reason says what.
+pub(super) fn failed(cell: &Cell) -> Vec<String> {
+    let line = |(target, reason): (&String, &String)| format!("{target}: {}", one_line(reason));
+    cell.failed.iter().map(line).collect()
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// What a cell is beside its connections, as far as a run varies it: the rate of writes, the size of the cache.
+pub(super) fn sweep(cell: &Cell) -> String {
+    let mut text = String::new();
+    if cell.writes > 0.0 {
+        let _ = write!(text, ", {} writes/s", number(cell.writes));
+    }
+    if let Some(size) = cell.cache_size {
+        let _ = write!(text, ", cache of {}", bytes(size as f64));
+    }
+    text
+}

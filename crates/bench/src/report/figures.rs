@@ -1,0 +1,110 @@
+//! Figures as people read them: as many digits as are worth it, the unit in the header or behind.
+
+/// Latencies are kept in nanoseconds and shown in milliseconds.
+const NANOSECONDS_PER_MS: f64 = 1e6;
+
+/// Shown where there is nothing to show.
+pub(super) const NONE: &str = "–";
+
+/// A rate or a count: three digits at least where it is small, thousands apart where it is large.
+pub(super) fn number(value: f64) -> String {
+    if value.abs() < 100.0 && value.fract() != 0.0 {
+        let digits = if value.abs() < 10.0 { 2 } else { 1 };
+        return format!("{value:.digits$}");
+    }
+    let digits = format!("{:.0}", value.abs());
+    let mut text = if value < 0.0 { "-".to_owned() } else { String::new() };
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A whole number.
+pub(super) fn count(value: u64) -> String {
+    number(value as f64)
+}
+
+/// Nanoseconds as milliseconds, without the unit.
+pub(super) fn milliseconds(nanoseconds: f64) -> String {
+    let value = nanoseconds / NANOSECONDS_PER_MS;
+    let digits = if value < 10.0 {
+        3
+    } else if value < 100.0 {
+        2
+    } else {
+        1
+    };
+    format!("{value:.digits$}")
+}
+
+/// A share of 1.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// How many times as much.
+pub(super) fn times(ratio: f64) -> String {
+    if ratio.is_finite() { format!("{ratio:.2}×") } else { NONE.to_owned() }
+}
+
+/// Bytes, in the largest unit that leaves something before the point.
+pub(super) fn bytes(value: f64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = value;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let digits = usize::from(unit > 0 && value.fract() != 0.0);
+    format!("{value:.digits$} {}", units[unit])
+}
+
+/// Seconds since 1970 as `2026-11-22 04:19 UTC`. The days are counted by Howard Hinnant's `civil_from_days`.
+pub(super) fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400 + 719_468, seconds % 86_400);
+    let (era, day_of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    // Years that begin in March have their odd day at the end.
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", rest / 3_600, rest % 3_600 / 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_the_digits_that_are_worth_it() {
+        let numbers = [0.0, 0.126, 12.34, 123.4, 1_234.5, 1_234_567.0, -1_234.0].map(number);
+        assert_eq!(numbers, ["0", "0.13", "12.3", "123", "1,234", "1,234,567", "-1,234"]);
+        assert_eq!([0, 7, 99, 100, 1_000].map(count), ["0", "7", "99", "100", "1,000"]);
+        assert_eq!(
+            [0.0, 93_412.0, 12_345_678.0, 1_234_567_890.0].map(milliseconds),
+            ["0.000", "0.093", "12.35", "1234.6"]
+        );
+        assert_eq!(
+            [0.0, 1_023.0, 65_536.0, 1_572_864.0, 3e9].map(bytes),
+            ["0 B", "1023 B", "64 KiB", "1.5 MiB", "2.8 GiB"]
+        );
+        assert_eq!([2.0 / 3.0, f64::INFINITY, f64::NAN].map(times), ["0.67×", NONE, NONE]);
+        assert_eq!(percent(0.123_46), "12.3%");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        let known = [(0, "1970-01-01 00:00"), (951_782_399, "2000-02-28 23:59"), (951_782_400, "2000-02-29 00:00")];
+        let more = [(1_709_251_200, "2024-03-01 00:00"), (1_795_321_140, "2026-11-22 04:19")];
+        for (seconds, text) in known.into_iter().chain(more) {
+            assert_eq!(date(seconds), format!("{text} UTC"));
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Results for people: a table for the terminal, Markdown, a comparison of two runs.
+//!
+//! All of it is computed from the document of a run alone ([`crate::result`]), so that an old one can be shown anew.
+//! `summary` takes the rounds of a target together, `columns` says how its figures are shown, the others arrange them.
+
+mod columns;
+mod comparison;
+#[cfg(test)]
+mod example;
+mod figures;
+mod grid;
+pub mod histogram;
+mod main_table;
+mod markdown;
+mod read;
+mod summary;
+mod terminal;
+#[cfg(test)]
+mod tests;
+
+pub use comparison::comparison;
+pub use main_table::main_table;
+pub use markdown::markdown;
+pub use read::read;
+pub use terminal::cell_table;

@@ -1,0 +1,201 @@
+//! Processor time and memory of servers, with all processes that belong to them.
+//!
+//! A server may fork a process per connection, and one that ends hands its time to the parent that waits for it. So the time
+//! of a family is that of its living members, and of the ended ones that they have waited for. Read one after the
+//! other, a child that ends in between is counted twice (alive, and in the parent that is read later) or not at all (the
+//! parent is read first). Hence all of `/proc` is read several times: a reading counts if no member's sum of ended children
+//! differs between the reading before it and the one after it. Then nobody was waited for while it was made, and the
+//! figure of a family never falls. Not seen is the time of children whose parent ignores SIGCHLD, and of descendants
+//! whose own parent has ended (daemons that a member started).
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use freshet_testbed::process::{self, Process, Ticks};
+
+/// Readings until one counts; on a machine where processes end all the time, the last one does.
+const READINGS_MAX: usize = 10;
+
+/// All processes, by id.
+type Table = BTreeMap<u32, Process>;
+
+/// Time of the families of these processes, in the same order. None for one that is not there.
+pub(super) fn times(roots: &[u32]) -> Vec<Option<Ticks>> {
+    let now = settled(roots, table);
+    let time = |root: &u32| {
+        let members = members(&now, *root);
+        (!members.is_empty()).then(|| members.iter().fold(Ticks::default(), |sum, member| added(sum, member)))
+    };
+    roots.iter().map(time).collect()
+}
+
+/// A reading while which no member of these families was waited for.
+fn settled(roots: &[u32], mut table: impl FnMut() -> Table) -> Table {
+    let (mut before, mut now) = (table(), table());
+    for _ in 0..READINGS_MAX {
+        let after = table();
+        if roots.iter().all(|root| members(&now, *root).iter().all(|member| steady(member, &before, &after))) {
+            break;
+        }
+        (before, now) = (now, after);
+    }
+    now
+}
+
+fn table() -> Table {
+    process::all().unwrap_or_default().into_iter().map(|process| (process.pid, process)).collect()
+}
+
+/// A process and its descendants.
+fn members(table: &Table, root: u32) -> Vec<&Process> {
+    let mut children = BTreeMap::<u32, Vec<&Process>>::new();
+    for process in table.values() {
+        children.entry(process.parent).or_default().push(process);
+    }
+    let mut found: Vec<&Process> = table.get(&root).into_iter().collect();
+    let mut next = 0;
+    while let Some(member) = found.get(next) {
+        found.extend(children.get(&member.pid).into_iter().flatten());
+        next += 1;
+    }
+    found
+}
+
+fn steady(member: &Process, before: &Table, after: &Table) -> bool {
+    [before, after].iter().all(|table| table.get(&member.pid).is_none_or(|other| other.ended == member.ended))
+}
+
+fn added(sum: Ticks, member: &Process) -> Ticks {
+    Ticks {
+        user: sum.user + member.own.user + member.ended.user,
+        system: sum.system + member.own.system + member.ended.system,
+    }
+}
+
+/// Bytes in memory of a process and its descendants. Pages that several share are divided among them (PSS) where that can be
+/// read, which the same user and root can.
+pub(super) fn memory(root: u32) -> u64 {
+    members(&table(), root).iter().map(|member| own_memory(member.pid)).sum()
+}
+
+/// The same of one process without its descendants.
+pub(super) fn own_memory(pid: u32) -> u64 {
+    proportional(pid).unwrap_or_else(|| resident(pid))
+}
+
+/// `Pss` in `/proc/PID/smaps_rollup`, proc(5).
+fn proportional(pid: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kibibytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// Bytes in memory of one process, all that it shares included; 0 if it has ended.
+pub(super) fn resident(pid: u32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+    pages * rustix::param::page_size() as u64
+}
+
+/// Time of this machine's processors, in user mode and in the kernel on behalf of processes, since it was started. Interrupts
+/// are left out: they are counted to no process either.
+pub(super) fn machine() -> Ticks {
+    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let fields: Vec<u64> = text.lines().next().unwrap_or_default().split(' ').filter_map(|f| f.parse().ok()).collect();
+    // user nice system idle …
+    let at = |index: usize| fields.get(index).copied().unwrap_or_default();
+    Ticks { user: at(0) + at(1), system: at(2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+
+    /// A shell that burns processor time in a child, waits for it, says so and waits for its input to end.
+    fn burner(in_child: &str) -> Child {
+        let script = format!("{in_child}; echo done; read _");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    const BURN: &str = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done";
+
+    fn wait_until_done(child: &mut Child) {
+        let mut said = [0; 5];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut said).unwrap();
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_counted_with_its_parent() {
+        let mut shell = burner(&format!("({BURN}; :)"));
+        wait_until_done(&mut shell);
+        let (own, time) = (Process::read(shell.id()).unwrap().own.total(), times(&[shell.id()])[0].unwrap().total());
+        assert!(own + 3 < time, "{own} ticks of the shell's own, {time} of the family");
+        shell.stdin.take();
+        shell.wait().unwrap();
+        assert_eq!(times(&[shell.id()]), [None]);
+    }
+
+    #[test]
+    fn a_living_child_is_counted_and_time_never_falls() {
+        // Children end all the time while readings are made.
+        let mut shell = burner(&format!(
+            "n=0; while [ $n -lt 20 ]; do (j=0; while [ $j -lt 10000 ]; do j=$((j+1)); done; :) & wait; n=$((n+1)); done; ({BURN}; :)"
+        ));
+        let root = [shell.id()];
+        let mut last = 0;
+        while last < 20 {
+            let time = times(&root)[0].unwrap();
+            assert!(time.total() >= last, "{time:?} after {last}");
+            last = time.total();
+        }
+        wait_until_done(&mut shell);
+        let end = times(&root)[0].unwrap().total();
+        assert!(end >= last, "{end} after {last}");
+        // By now it has waited for all.
+        let shell_now = Process::read(shell.id()).unwrap();
+        assert_eq!(end, shell_now.own.total() + shell_now.ended.total());
+        shell.stdin.take();
+        shell.wait().unwrap();
+    }
+
+    /// Server 7 has one child, of 5 ticks, that ends while tables are read: those in which it was seen twice, or not at
+    /// all, do not count.
+    #[test]
+    fn a_reading_that_somebody_was_waited_for_in_does_not_count() {
+        let ticks = |user| Ticks { user, system: 0 };
+        let process =
+            |pid, parent, own, ended| Process { pid, parent, state: 'S', own: ticks(own), ended: ticks(ended) };
+        let read = |child: bool, ended| -> Table {
+            let mut table = Table::from([(7, process(7, 1, 100, ended))]);
+            if child {
+                table.insert(8, process(8, 7, 5, 0));
+            }
+            table
+        };
+        for torn in [read(true, 5), read(false, 0)] {
+            let before_torn = [read(true, 0), torn.clone(), read(false, 5), read(false, 5), read(false, 5)];
+            let mut readings = before_torn.into_iter();
+            let table = settled(&[7], || readings.next().unwrap());
+            let time = members(&table, 7).into_iter().fold(Ticks::default(), added);
+            assert_eq!(time, ticks(105), "after {torn:?}");
+        }
+        let mut count = 0;
+        let restless = settled(&[7], || {
+            count += 1;
+            read(false, count)
+        });
+        assert_eq!(restless[&7].ended, ticks(READINGS_MAX as u64 + 2), "a busy machine is not waited for for ever");
+    }
+
+    #[test]
+    fn memory_is_seen() {
+        let own = std::process::id();
+        assert!(resident(own) > 1 << 20 && memory(own) > 1 << 20);
+        assert!(proportional(own).unwrap() <= resident(own) + (8 << 20));
+        assert_eq!((memory(u32::MAX), resident(u32::MAX)), (0, 0));
+    }
+}

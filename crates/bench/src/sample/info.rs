@@ -1,0 +1,99 @@
+//! What is written down of the machine and of each target, so that figures can be understood later.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use anyhow::{Context, Result};
+
+use super::{Process, counters, lines, sockets};
+use crate::result::{Machine, TargetInfo};
+use crate::target::{Family, Kind, Target};
+
+/// This machine. What cannot be read is left empty.
+pub fn machine() -> Machine {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let (processors, memory, release) = (read("/proc/cpuinfo"), read("/proc/meminfo"), read("/etc/os-release"));
+    let field = |text: &str, name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim_start_matches([' ', '\t', ':', '=']).trim().trim_matches('"').to_owned())
+    };
+    let kibibytes = field(&memory, "MemTotal").and_then(|size| size.trim_end_matches(" kB").parse::<u64>().ok());
+    let kernel = format!("{} {}", read("/proc/sys/kernel/ostype").trim(), read("/proc/sys/kernel/osrelease").trim());
+    let system = field(&release, "PRETTY_NAME").map_or(kernel.clone(), |name| format!("{name}, {kernel}"));
+    let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok());
+    Machine {
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        processor: field(&processors, "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        memory: kibibytes.unwrap_or_default() * 1024,
+        system,
+        load_average: load.unwrap_or_default(),
+    }
+}
+
+/// Settings of PostgreSQL that decide what a read or a write costs.
+const POSTGRES_SETTINGS: &str = "SELECT name, current_setting(name) FROM pg_settings WHERE name IN (\
+    'shared_buffers', 'effective_cache_size', 'work_mem', 'wal_level', 'synchronous_commit', 'fsync', 'max_connections', \
+    'jit', 'max_parallel_workers_per_gather', 'default_transaction_isolation', 'ssl')";
+
+/// The same of MySQL and MariaDB.
+const MYSQL_SETTINGS: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('innodb_buffer_pool_size', 'query_cache_type', \
+    'query_cache_size', 'sync_binlog', 'innodb_flush_log_at_trx_commit', 'log_bin', 'binlog_format', 'max_connections', \
+    'transaction_isolation', 'tx_isolation')";
+
+/// What a target says of itself: version and settings that matter. Through a cache it is what the cache answers. Unreachable:
+/// an error; settings that it will not tell are left out.
+pub async fn target_info(target: &Target, processes: &[Process]) -> Result<TargetInfo> {
+    let (version, mut settings) = match &target.kind {
+        Kind::Sql(family) => sql(target, *family).await?,
+        Kind::Memcached(place) => (memcached(place)?, BTreeMap::new()),
+        Kind::Redis(place) => {
+            let values = lines::redis(place)?;
+            let named = |name, program| values.get(name).map(|version| format!("{program} {version}"));
+            // Valkey tells the version of Redis that it is compatible with as well.
+            let version = named("valkey_version", "Valkey").or_else(|| named("redis_version", "Redis"));
+            let kept = ["maxmemory_human", "maxmemory_policy"];
+            let settings = kept.iter().filter_map(|name| Some(((*name).to_owned(), values.get(*name)?.clone())));
+            (version.context("no version in the answer to INFO")?, settings.collect())
+        }
+        Kind::Echo(place) => {
+            lines::connect(place.split('/').next().unwrap_or(place), 0)?;
+            ("echo".to_owned(), BTreeMap::new())
+        }
+    };
+    if let Some(place) = &target.lookaside {
+        settings.insert("look-aside".to_owned(), memcached(place)?);
+    }
+    let pid = target.address().and_then(|(host, port)| sockets::listener(&host, port));
+    let process = processes.iter().find(|process| Some(process.pid) == pid).map(|process| process.name.clone());
+    Ok(TargetInfo { name: target.name.clone(), url: target.shown_url(), version, settings, process })
+}
+
+async fn sql(target: &Target, family: Family) -> Result<(String, BTreeMap<String, String>)> {
+    let asked = if family == Family::Postgres { POSTGRES_SETTINGS } else { MYSQL_SETTINGS };
+    let mut answers = counters::answers(target, &["SELECT version()", asked]).await?.into_iter();
+    let version = answers.next().context("no answer")??;
+    let version = version.into_iter().flatten().next().context("no version")?;
+    let pair = |row: Vec<String>| {
+        let mut values = row.into_iter();
+        Some((values.next()?, values.next()?))
+    };
+    let settings = answers.next().and_then(Result::ok).unwrap_or_default();
+    Ok((version, settings.into_iter().filter_map(pair).collect()))
+}
+
+fn memcached(place: &str) -> Result<String> {
+    let values = lines::memcached(place)?;
+    Ok(format!("memcached {}", values.get("version").context("no version in memcached's statistics")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_says_what_it_is() {
+        let machine = machine();
+        assert!(machine.cores > 0 && machine.memory > 1 << 20, "{machine:?}");
+        assert!(machine.system.contains("Linux") && !machine.processor.is_empty(), "{machine:?}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What a round costs, seen from outside: processor time and memory of processes, counters of caches, the machine.
+//!
+//! On a noisy machine throughput says little and processor time per query a lot, so the servers' own is read from
+//! `/proc`, with all processes that belong to them (`family`), for every server of this machine that can be found by the
+//! port it listens at (`sockets`). What somebody else's processes took in the meantime is written down too: a round that
+//! was disturbed should look so.
+
+mod counters;
+mod family;
+mod info;
+mod lines;
+mod observer;
+mod prometheus;
+mod sockets;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use crate::result::{Cache, Sample, Usage};
+use crate::target::Target;
+
+pub use info::{machine, target_info};
+pub use observer::Observer;
+
+/// A process of this machine that is sampled.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Process {
+    /// What its figures are listed under: the program's name (`postgres`, `freshet`, `memcached` …), unique in a run.
+    pub name: String,
+    /// The one that listens; its descendants count with it.
+    pub pid: u32,
+}
+
+/// What was seen of a round.
+#[derive(Clone, Debug, Default)]
+pub struct Observed {
+    /// By name of the process; `client` is this program.
+    pub processes: BTreeMap<String, Usage>,
+    /// Cores' worth of processor time that others took.
+    pub others: f64,
+    /// What the target's counters counted.
+    pub cache: Option<Cache>,
+    /// Once a second.
+    pub series: Vec<Sample>,
+}
+
+/// The processes of this machine that listen where the targets are, and where their look-aside caches are, each once. Those
+/// of other machines, and those that may not be looked at, are left out. Of several of one name the later ones get a number.
+pub fn processes(targets: &[Target]) -> Vec<Process> {
+    let lookaside = |target: &Target| {
+        let place = target.lookaside.as_ref()?;
+        let (host, port) = place.rsplit_once(':')?;
+        Some((host.to_owned(), port.parse().ok()?))
+    };
+    let mut found: Vec<Process> = Vec::new();
+    let places = targets.iter().flat_map(|target| [target.address(), lookaside(target)]);
+    for (host, port) in places.flatten() {
+        let Some(pid) = sockets::listener(&host, port) else { continue };
+        // A server inside this program is the client's own time.
+        if pid == std::process::id() || found.iter().any(|process| process.pid == pid) {
+            continue;
+        }
+        let program = sockets::program(pid);
+        let free = |name: &String| found.iter().all(|process| process.name != *name);
+        let numbered = (2..).map(|number| format!("{program}-{number}"));
+        let name = std::iter::once(program.clone()).chain(numbered).find(free).unwrap_or(program.clone());
+        found.push(Process { name, pid });
+    }
+    found
+}

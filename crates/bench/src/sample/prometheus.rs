@@ -1,0 +1,128 @@
+//! Counters in Prometheus's text format, over plain HTTP.
+//!
+//! Version 1.0 of HTTP, so that the answer comes whole and the connection ends with it. Both the wait and the answer have
+//! bounds: what is at the address may be anything.
+
+use std::io::Read as _;
+
+use anyhow::{Context, Result, ensure};
+
+use super::lines::{ask, finite};
+use crate::result::Cache;
+
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+
+/// What a GET of `http://host:port/path` answers.
+pub(super) fn get(url: &str) -> Result<String> {
+    let rest = url.strip_prefix("http://").with_context(|| format!("{url} is no http:// URL"))?;
+    let (place, path) =
+        rest.split_once('/').map_or((rest, "metrics".to_owned()), |(place, path)| (place, path.to_owned()));
+    let question = format!("GET /{path} HTTP/1.0\r\nHost: {place}\r\n\r\n");
+    let mut answer = Vec::new();
+    ask(place, 80, question.as_bytes())?
+        .take(ANSWER_BYTES_MAX)
+        .read_to_end(&mut answer)
+        .with_context(|| format!("reading {url}"))?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").with_context(|| format!("{url}: not an HTTP answer"))?;
+    let status = head.split(' ').nth(1).unwrap_or_default();
+    ensure!(status == "200", "{url} answered {status}");
+    Ok(body.to_owned())
+}
+
+/// The counters of a cache; series of one name are added up. What is not there is 0, but somebody else's page, without any of
+/// hits, fills and passed, is an error, and so is a figure that is not finite.
+pub(super) fn parse(text: &str) -> Result<Cache> {
+    let (mut cache, mut known) = (Cache::default(), false);
+    for line in text.lines() {
+        let Some((name, value)) = series(line) else { continue };
+        // BEGIN, COMMIT and writes could be no hits, and other caches do not count them as misses.
+        if line.contains("reason=\"not_select\"") {
+            continue;
+        }
+        let figure = match name {
+            "freshet_hits_total" => &mut cache.hits,
+            "freshet_fills_total" => &mut cache.fills,
+            "freshet_passed_total" => &mut cache.passed,
+            "freshet_evictions_total" => &mut cache.evictions,
+            "freshet_entries" => &mut cache.entries,
+            "freshet_bytes" => &mut cache.bytes,
+            _ => continue,
+        };
+        *figure += finite(value).with_context(|| format!("{name} is {value}"))?;
+        known |= matches!(name, "freshet_hits_total" | "freshet_fills_total" | "freshet_passed_total");
+    }
+    ensure!(known, "no counters of a cache that is known here");
+    Ok(cache)
+}
+
+/// Name and value of `name{labels} value timestamp`, where labels and timestamp may be missing. No label of the series above
+/// has a brace in its value.
+fn series(line: &str) -> Option<(&str, &str)> {
+    let (name, rest) = line.split_at(line.find(['{', ' ', '\t'])?);
+    let behind = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
+    Some((name, behind.split_whitespace().next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn series_of_one_name_are_added_up() {
+        let text = "# HELP freshet_hits hits\n# TYPE freshet_hits counter\nfreshet_hits_total{protocol=\"text\"} 3\n\
+                    freshet_hits_total{protocol=\"binary\"} 4 1700000000000\nfreshet_fills_total 2\nfreshet_hits_total_other 9\n\
+                    freshet_passed_total{reason=\"not covered\"} 1\n\
+                    freshet_passed_total{reason=\"not_select\"} 50\nfreshet_entries 5\nfreshet_bytes 1e3\n# EOF\n";
+        let cache = Cache { hits: 7.0, fills: 2.0, passed: 1.0, evictions: 0.0, entries: 5.0, bytes: 1_000.0 };
+        assert_eq!(parse(text).unwrap(), cache);
+        let zero = parse("freshet_hits_total 0 1700000000000\n").unwrap();
+        assert_eq!(zero, Cache::default());
+    }
+
+    #[test]
+    fn what_says_nothing_of_a_cache_is_an_error() {
+        let error = |text| parse(text).unwrap_err().to_string();
+        for text in ["", "no metrics at all", "up 1\nother_hits_total 4\n", "freshet_entries 5\n"] {
+            assert_eq!(error(text), "no counters of a cache that is known here", "{text:?}");
+        }
+        assert_eq!(error("freshet_fills_total 1\nfreshet_hits_total NaN\n"), "freshet_hits_total is NaN");
+        assert_eq!(error("freshet_hits_total +Inf 5\n"), "freshet_hits_total is +Inf");
+    }
+
+    fn answering(answer: &'static str) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4];
+            stream.read_exact(&mut request).unwrap();
+            // Read all of it, or closing would reset the connection.
+            let mut rest = [0; 1024];
+            let _ = stream.read(&mut rest);
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        format!("http://{address}/metrics")
+    }
+
+    #[test]
+    fn an_answer_is_its_body() {
+        assert_eq!(
+            get(&answering("HTTP/1.0 200 OK\r\nA: b\r\n\r\nfreshet_entries 5\n")).unwrap(),
+            "freshet_entries 5\n"
+        );
+    }
+
+    #[test]
+    fn what_is_no_good_answer_is_an_error() {
+        for answer in ["HTTP/1.1 503 Not now\r\n\r\nno", "SSH-2.0-OpenSSH\r\n", ""] {
+            assert!(get(&answering(answer)).is_err(), "{answer:?}");
+        }
+        let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        assert!(get(&format!("http://{nobody}/metrics")).is_err());
+        assert!(get("https://127.0.0.1/metrics").is_err());
+    }
+}

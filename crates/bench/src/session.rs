@@ -1,0 +1,92 @@
+//! What the script of a workload sees of the connection that it runs on.
+//!
+//! A session counts each statement and its latency into the recorder of its thread, keeps track of open transactions
+//! (so that a failure can be rolled back), and holds the look-aside cache's connection if the target has one.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::driver::keyvalue::Memcached;
+use crate::driver::{Driver, Failure, Protocol, Row, Rows};
+use crate::load::recorder::Recorder;
+use crate::statement::Statement;
+use crate::target::Target;
+use crate::value::Value;
+
+/// One connection of the load.
+#[derive(Debug)]
+pub struct Session {
+    driver: Driver,
+    recorder: Rc<RefCell<Recorder>>,
+    in_transaction: bool,
+    /// Asked first in look-aside mode.
+    pub lookaside: Option<Memcached>,
+}
+
+/// What a session needs to be opened, and to be opened again.
+#[derive(Clone, Debug)]
+pub struct Opening {
+    /// Where to.
+    pub target: Arc<Target>,
+    /// What may be run.
+    pub statements: Arc<[Statement]>,
+    /// How.
+    pub protocol: Protocol,
+}
+
+impl Session {
+    /// Connects.
+    pub async fn open(opening: &Opening, recorder: &Rc<RefCell<Recorder>>) -> Result<Self, Failure> {
+        let lookaside = match &opening.target.lookaside {
+            Some(address) => Some(Memcached::open(address).await?),
+            None => None,
+        };
+        let driver = Driver::open(&opening.target, &opening.statements, opening.protocol).await?;
+        Ok(Self { driver, recorder: Rc::clone(recorder), in_transaction: false, lookaside })
+    }
+
+    /// Opens a transaction.
+    pub async fn begin(&mut self) -> Result<(), Failure> {
+        self.driver.command("BEGIN").await?;
+        self.in_transaction = true;
+        Ok(())
+    }
+
+    /// Commits it.
+    pub async fn commit(&mut self) -> Result<(), Failure> {
+        self.driver.command("COMMIT").await?;
+        self.in_transaction = false;
+        Ok(())
+    }
+
+    /// After a failure: ends what is open, so that the next transaction starts afresh.
+    pub async fn roll_back(&mut self) -> Result<(), Failure> {
+        if std::mem::take(&mut self.in_transaction) {
+            self.driver.command("ROLLBACK").await?;
+        }
+        Ok(())
+    }
+
+    /// Runs a statement of the workload; the number of rows returned or changed.
+    pub async fn run(&mut self, statement: usize, values: &[Value]) -> Result<u64, Failure> {
+        let began = Instant::now();
+        let count = self.driver.run(statement, values, Rows::Counted).await?;
+        self.recorder.borrow_mut().statement(statement, began, count);
+        Ok(count)
+    }
+
+    /// The same, and its rows.
+    pub async fn rows(&mut self, statement: usize, values: &[Value]) -> Result<Vec<Row>, Failure> {
+        let (began, mut rows) = (Instant::now(), Vec::new());
+        self.driver.run(statement, values, Rows::Kept(&mut rows)).await?;
+        self.recorder.borrow_mut().statement(statement, began, rows.len() as u64);
+        Ok(rows)
+    }
+
+    /// A statement was answered by the look-aside cache, with one row: it counts like any other.
+    pub fn looked_aside(&mut self, statement: usize, began: Instant) {
+        self.recorder.borrow_mut().statement(statement, began, 1);
+    }
+}

@@ -1,0 +1,428 @@
+//! The project's own measurements: the workloads on throw-away servers, direct, through Freshet and beside its peers.
+//!
+//! Each item is a command line of `freshet bench run`, so that anybody can repeat it on another server, and so that the
+//! suite can do nothing that a user cannot. What the suite adds is the servers: a PostgreSQL, the peers that are
+//! installed, and a Freshet started by the run itself, from cold. Freshet is known by its command line alone, as a user
+//! knows it.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser};
+use freshet_testbed::{Mysql, MysqlSettings, Postgres, Server, Settings};
+
+use crate::cli::RunArgs;
+use crate::peers::{PeerKind, Peers};
+use crate::report;
+use crate::result::Run;
+use crate::run::{self, Plan};
+use crate::target::{Family, Kind, Target};
+use crate::workload;
+
+/// Which of the measurements.
+#[derive(Debug, Args)]
+pub struct SuiteArgs {
+    /// Only these, by comma
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// One short round each, to see that all of it works; the figures say little
+    #[arg(long)]
+    quick: bool,
+    /// Directory for the JSON and Markdown of each  [default: docs/benchmarks; with --quick a temporary one]
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// List them and do nothing
+    #[arg(long)]
+    list: bool,
+}
+
+/// One measurement.
+struct Item {
+    /// Name of its files.
+    name: &'static str,
+    /// What it is about.
+    title: &'static str,
+    /// Names of the targets, the database first.
+    targets: &'static [&'static str],
+    /// The rest of the command line.
+    command: &'static str,
+}
+
+const ITEMS: [Item; 19] = [
+    Item {
+        name: "title-5",
+        title: "A movie page: five SELECTs, four of them joins",
+        targets: &["direct", "freshet", "pgbouncer", "pgpool"],
+        command: "title-5 --movies 56000 --connections 4,16,64 --time 3s --warm-up 1s",
+    },
+    Item {
+        name: "title-5-text",
+        title: "The same, in texts instead of prepared statements",
+        targets: &["direct", "freshet", "pgpool"],
+        command: "title-5 --movies 56000 --protocol text --connections 16 --time 3s --warm-up 1s",
+    },
+    Item {
+        name: "title-5-writes",
+        title: "The same, with 50 writes a second in the background",
+        targets: &["direct", "freshet", "pgpool"],
+        command: "title-5 --movies 56000 --connections 16 --writes 50 --time 5s --warm-up 1s",
+    },
+    Item {
+        name: "point-select",
+        title: "One row by its primary key",
+        targets: &[
+            "direct",
+            "freshet",
+            "pgbouncer",
+            "haproxy",
+            "pgpool",
+            "mariadb",
+            "mariadb-qcache",
+            "memcached",
+            "redis",
+            "echo",
+        ],
+        command: "point-select --rows 100000 --distribution zipf:1 --connections 16 --time 3s --warm-up 1s",
+    },
+    Item {
+        name: "point-select-connections",
+        title: "The same at other numbers of connections",
+        targets: &["direct", "freshet"],
+        command: "point-select --rows 100000 --distribution zipf:1 --connections 1,4,64 --time 3s --warm-up 1s",
+    },
+    Item {
+        name: "point-select-sweep",
+        title: "25 rows per transaction, from a cold cache, by its size",
+        targets: &["direct", "freshet"],
+        command: "point-select --rows 100000 --per-transaction 25 --distribution zipf:1 --connections 16 --cold \
+                  --sizes 1MiB,4MiB,16MiB,64MiB --warm-up 0s --time 8s --rounds 1",
+    },
+    Item {
+        name: "oltp-read-only",
+        title: "sysbench's OLTP, read-only, in transactions",
+        targets: &["direct", "freshet", "pgbouncer"],
+        command: "oltp-read-only --rows 100000 --connections 16 --time 3s --warm-up 1s",
+    },
+    Item {
+        name: "oltp-read-write",
+        title: "sysbench's OLTP, read-write, in transactions",
+        targets: &["direct", "freshet", "pgbouncer"],
+        command: "oltp-read-write --rows 100000 --connections 16 --time 3s --warm-up 1s",
+    },
+    Item {
+        name: "game-rows",
+        title: "A game's rows: read, update, look up by email; look-aside beside it",
+        targets: &["direct", "lookaside", "freshet"],
+        command: "game-rows --rows 100000 --connections 16 --time 3s --warm-up 1s",
+    },
+    Item {
+        name: "title-5-mariadb",
+        title: "A movie page on MariaDB, beside its own query cache, in texts",
+        targets: MARIADB,
+        command: "title-5 --movies 56000 --protocol text --connections 16 --time 3s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "title-5-mariadb-100",
+        title: "The same, with 100 updates a second in the background",
+        targets: MARIADB,
+        command: "title-5 --movies 56000 --protocol text --connections 16 --writes 100 --time 4s --warm-up 4s --rounds 2",
+    },
+    Item {
+        name: "title-5-mariadb-1000",
+        title: "The same, with 1,000 updates a second in the background",
+        targets: MARIADB,
+        command: "title-5 --movies 56000 --protocol text --connections 16 --writes 1000 --time 4s --warm-up 4s --rounds 2",
+    },
+    Item {
+        name: "point-select-mariadb",
+        title: "One row by its primary key on MariaDB, beside its own query cache, in texts",
+        targets: MARIADB,
+        command: "point-select --rows 100000 --distribution zipf:1 --protocol text --connections 16 --time 3s --warm-up 1s \
+                  --rounds 2",
+    },
+    Item {
+        name: "point-select-mariadb-1000",
+        title: "The same, with 1,000 updates a second in the background",
+        targets: MARIADB,
+        command: "point-select --rows 100000 --distribution zipf:1 --protocol text --connections 16 --writes 1000 --time 3s \
+                  --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "changes-title-5",
+        title: "A movie page under row changes, a read-only cell beside them",
+        targets: CHANGES,
+        command: "title-5 --movies 56000 --protocol text --connections 16 --writes 0,100,1000,5000 --time 4s --warm-up 4s \
+                  --rounds 1",
+    },
+    Item {
+        name: "changes-point-select",
+        title: "One row by its primary key under row changes all over the table, in texts",
+        targets: CHANGES,
+        command: "point-select --rows 100000 --distribution zipf:1 --writes-distribution uniform --protocol text \
+                  --connections 16 --writes 0,100,1000,5000 --time 4s --warm-up 4s --rounds 1",
+    },
+    Item {
+        name: "changes-point-select-hot",
+        title: "The same, the changes where the reads are",
+        targets: CHANGES,
+        command: "point-select --rows 100000 --distribution zipf:1 --protocol text --connections 16 \
+                  --writes 0,100,1000,5000 --time 4s --warm-up 4s --rounds 1",
+    },
+    Item {
+        name: "title-5-mysql",
+        title: "A movie page on MySQL, prepared",
+        targets: MYSQL,
+        command: "title-5 --movies 56000 --connections 4,16 --time 3s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "oltp-read-only-mysql",
+        title: "sysbench's OLTP on MySQL, read-only, in REPEATABLE READ transactions",
+        targets: MYSQL,
+        command: "oltp-read-only --rows 100000 --connections 16 --time 3s --warm-up 1s --rounds 2",
+    },
+];
+
+/// All three on one server. The account of the first and the last is kept out of the query cache.
+const MARIADB: &[&str] = &["mariadb", "mariadb-qcache", "freshet-mariadb"];
+/// Caches under changes, each beside its database.
+const CHANGES: &[&str] = &["direct", "freshet", "pgpool", "mariadb", "mariadb-qcache", "freshet-mariadb"];
+const MYSQL: &[&str] = &["mysql", "freshet-mysql"];
+
+/// Freshet's memory where a measurement does not vary it.
+const MEMORY: &str = "--sizes=256MiB";
+/// What `--quick` adds; of the numbers of connections and the rates of writes the last are left.
+const QUICK: [&str; 3] = ["--rounds=1", "--time=300ms", "--warm-up=100ms"];
+
+/// A command line of `freshet bench run`, without the program's name.
+#[derive(Debug, Parser)]
+#[command(no_binary_name = true, args_override_self = true)]
+struct Line {
+    #[command(flatten)]
+    run: RunArgs,
+}
+
+/// Runs the suite.
+pub async fn run(args: SuiteArgs) -> Result<()> {
+    let wanted = |item: &&Item| args.only.is_empty() || args.only.iter().any(|name| name == item.name);
+    let items: Vec<&Item> = ITEMS.iter().filter(wanted).collect();
+    for name in &args.only {
+        ensure!(ITEMS.iter().any(|item| item.name == name), "there is no measurement {name:?}: see --list");
+    }
+    if args.list {
+        for item in items {
+            println!("{:26}{}", item.name, item.title);
+        }
+        return Ok(());
+    }
+    let usual = if args.quick { std::env::temp_dir().join("freshet-bench-quick") } else { "docs/benchmarks".into() };
+    let output = args.output.clone().unwrap_or(usual);
+    std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
+    let stop = run::stop_on_interrupt();
+    let names: Vec<&str> = items.iter().flat_map(|item| item.targets).copied().collect();
+    let servers = Servers::start(&names).await?;
+    let mut runs = Vec::new();
+    for item in items {
+        println!("\n## {}: {}\n", item.name, item.title);
+        let plan = servers.plan(item, args.quick)?;
+        for target in holding_data(&plan.targets) {
+            workload::load_if_missing(plan.workload.as_ref(), target).await?;
+        }
+        ensure!(!stop.load(Ordering::Relaxed), "interrupted");
+        let measured = plan.output.clone();
+        let document = run::run(plan, &stop).await.with_context(|| item.name.to_owned())?;
+        // Figures of an earlier run are replaced by those of a whole one only.
+        ensure!(!stop.load(Ordering::Relaxed), "interrupted");
+        write(&output, item, (&measured, &document))?;
+        runs.push(document);
+    }
+    println!("\nwritten to {}", output.display());
+    println!("\n{}", report::main_table(&runs));
+    ensure!(runs.iter().all(|run| run.wrong_answers() == 0), "there were wrong answers");
+    Ok(())
+}
+
+/// The databases themselves, which are the first of their families, and the stores that are no databases.
+fn holding_data(targets: &[Target]) -> impl Iterator<Item = &Target> {
+    let first = |family| targets.iter().find(|target| target.family() == Some(family));
+    let databases = [Family::Postgres, Family::Mysql].into_iter().filter_map(first);
+    databases.chain(targets.iter().filter(|target| matches!(target.kind, Kind::Memcached(_) | Kind::Redis(_))))
+}
+
+fn write(directory: &Path, item: &Item, (measured, document): (&Path, &Run)) -> Result<()> {
+    let place = directory.join(item.name);
+    let text = format!("# {}\n\n{}", item.title, report::markdown(document));
+    std::fs::copy(measured, place.with_extension("json")).with_context(|| place.display().to_string())?;
+    std::fs::write(place.with_extension("md"), text).with_context(|| place.display().to_string())
+}
+
+/// Starts the peers of a database, or of a throw-away one, prints their targets and keeps them until Ctrl-C.
+pub async fn peers(target: Option<Target>) -> Result<()> {
+    let mut postgres = None;
+    let target = match target {
+        Some(target) => target,
+        None => format!("direct={}", postgres.insert(start_postgres().await?).url()).parse()?,
+    };
+    let directory = private_directory()?;
+    let (peers, targets, left_out) = Peers::start(&target, &PeerKind::ALL, &directory).await?;
+    for target in std::iter::once(&target).chain(&targets) {
+        println!("--target '{}'", target.typed());
+    }
+    for reason in left_out {
+        println!("left out: {reason}");
+    }
+    println!("Ctrl-C ends them.");
+    tokio::signal::ctrl_c().await.context("waiting for Ctrl-C")?;
+    drop(peers);
+    Ok(std::fs::remove_dir_all(directory)?)
+}
+
+async fn start_postgres() -> Result<Server> {
+    // All data in memory, and no checkpoint in the middle of a round. All proxies keep connections of their own.
+    let settings = Settings::default()
+        .with("max_connections = 600\nshared_buffers = 512MB\nmax_wal_size = 8GB\ncheckpoint_timeout = 1h")
+        .with("autovacuum = off");
+    tokio::task::spawn_blocking(move || Postgres::find(None)?.start(&settings)).await?
+}
+
+/// All data in memory, as PostgreSQL's.
+fn start_mysql() -> Result<Mysql> {
+    Mysql::start(&MysqlSettings::default().with("innodb-buffer-pool-size = 512M").with("max-connections = 1000"))
+}
+
+/// What the items need, running.
+struct Servers {
+    targets: Vec<Target>,
+    /// Names and commands of the targets that a run starts itself.
+    freshets: Vec<(String, String)>,
+    /// This program, as the command names it.
+    program: String,
+    directory: PathBuf,
+    _peers: Peers,
+    _postgres: Server,
+    /// Kept running.
+    mysql: Option<Mysql>,
+}
+
+impl Servers {
+    async fn start(names: &[&str]) -> Result<Self> {
+        eprintln!("starting PostgreSQL");
+        let postgres = start_postgres().await?;
+        let direct: Target = format!("direct={}", postgres.url()).parse()?;
+        let program = format!("'{}'", std::env::current_exe().context("the path of this program")?.display());
+        let directory = private_directory()?;
+        let want: Vec<PeerKind> = PeerKind::ALL.into_iter().filter(|kind| needed(*kind, names)).collect();
+        let (peers, more, left_out) = Peers::start(&direct, &want, &directory).await?;
+        for reason in left_out {
+            eprintln!("left out: {reason}");
+        }
+        let mut targets = vec![direct.clone()];
+        if let Some(address) = more.iter().find_map(|t| if let Kind::Memcached(at) = &t.kind { Some(at) } else { None })
+        {
+            let counters = format!("metrics=memcached://{address}");
+            targets.push(format!("lookaside={},lookaside={address},{counters}", direct.url).parse()?);
+        }
+        targets.extend(more);
+        let mut servers =
+            Self { targets, freshets: Vec::new(), program, directory, _peers: peers, _postgres: postgres, mysql: None };
+        servers.put_freshet_before("direct", "direct")?;
+        if names.contains(&"freshet-mariadb") {
+            servers.put_freshet_before("mariadb", "mariadb-qcache")?;
+        }
+        if names.contains(&"mysql") {
+            eprintln!("starting MySQL");
+            let mysql = tokio::task::spawn_blocking(start_mysql).await??;
+            servers.targets.push(format!("mysql={}", mysql.url()).parse()?);
+            servers.mysql = Some(mysql);
+            servers.put_freshet_before("mysql", "mysql")?;
+        }
+        Ok(servers)
+    }
+
+    /// Adds a target like `sessions`, through a Freshet whose own account is that of `own`.
+    fn put_freshet_before(&mut self, sessions: &str, own: &str) -> Result<()> {
+        let named = |name| self.targets.iter().find(|target| target.name == name).with_context(|| format!("no {name}"));
+        let (sessions, own) = (named(sessions)?, named(own)?);
+        let name = if sessions.name == "direct" { "freshet".to_owned() } else { format!("freshet-{}", sessions.name) };
+        let (listen, http) = (free_address()?, free_address()?);
+        let (_, port) = sessions.address().context("a target without an address")?;
+        let url = sessions.url.replace(&format!(":{port}/"), &format!(":{}/", listen.port()));
+        let through = format!("{name}={url},metrics=http://{http}/metrics").parse()?;
+        let command = format!(
+            "exec {} serve --upstream '{}' --listen {listen} --http {http} --memory {{size}}",
+            self.program, own.url
+        );
+        self.targets.push(through);
+        self.freshets.push((name, command));
+        Ok(())
+    }
+
+    /// The item's command line, with the targets that there are.
+    fn plan(&self, item: &Item, quick: bool) -> Result<Plan> {
+        let named = |name: &&str| self.targets.iter().find(|target| target.name == **name);
+        let mut line: Vec<String> =
+            (!item.command.contains("--sizes")).then(|| MEMORY.to_owned()).into_iter().collect();
+        line.extend(item.command.split_ascii_whitespace().map(str::to_owned));
+        line.extend(item.targets.iter().filter_map(named).map(|target| format!("--target={}", target.typed())));
+        let started = self.freshets.iter().filter(|(name, _)| item.targets.contains(&name.as_str()));
+        line.extend(started.map(|(name, command)| format!("--start={name}={command}")));
+        // Where this program lies is nobody's business.
+        let shown = line.iter().map(|word| word.replace(&self.program, "freshet")).collect::<Vec<_>>();
+        let mut plan = parse(line, quick).and_then(|args| args.plan()).with_context(|| item.name.to_owned())?;
+        plan.output = self.directory.join(format!("{}.json", item.name));
+        plan.command = ["bench", "run"].map(str::to_owned).into_iter().chain(run::without_secrets(shown)).collect();
+        Ok(plan)
+    }
+}
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn parse(mut line: Vec<String>, quick: bool) -> Result<RunArgs> {
+    line.extend(QUICK.iter().filter(|_| quick).map(|word| (*word).to_owned()));
+    let mut args = Line::try_parse_from(line)?.run;
+    if quick {
+        let method = &mut args.method;
+        method.connections.drain(..method.connections.len().saturating_sub(1));
+        method.writes.drain(..method.writes.len().saturating_sub(1));
+    }
+    Ok(args)
+}
+
+/// Look-aside needs memcached, and so on.
+fn needed(kind: PeerKind, names: &[&str]) -> bool {
+    names.contains(&kind.name()) || (kind == PeerKind::Memcached && names.contains(&"lookaside"))
+}
+
+fn free_address() -> Result<SocketAddr> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr())?)
+}
+
+fn private_directory() -> Result<PathBuf> {
+    let path = std::env::temp_dir().join(format!("freshet-bench-{}", std::process::id()));
+    // One that is there already may be somebody else's.
+    std::fs::create_dir(&path).with_context(|| path.display().to_string())?;
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_line_is_understood() {
+        for item in &ITEMS {
+            let line = format!("{MEMORY} --start=direct={{size}} --target=direct=postgres://h/d {}", item.command);
+            let words = || line.split_ascii_whitespace().map(str::to_owned).collect();
+            let whole = parse(words(), false).and_then(|args| args.plan());
+            let quick = parse(words(), true).and_then(|args| args.plan());
+            let (whole, quick) = (whole.expect(item.name), quick.expect(item.name));
+            assert_eq!(whole.connections.last(), quick.connections.last(), "{}", item.name);
+            assert_eq!((quick.connections.len(), quick.method.repetitions), (1, 1), "{}", item.name);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What can be typed to choose a workload and its size.
+//!
+//! All workloads share one list of options, since they share one subcommand. An option that the chosen workload does not
+//! know is an error rather than ignored: a run with `--distribution zipf:1` that measured uniform keys would be a lie.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+
+use super::Workload;
+use super::custom::Custom;
+use super::distribution::Distribution;
+use super::game_rows::{GameRows, Players};
+use super::movies::Size;
+use super::oltp::{Oltp, Shape};
+use super::point_select::PointSelect;
+use super::sbtest::Tables;
+use super::title5::Title5;
+
+/// The workloads there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum WorkloadName {
+    /// A movie page: five SELECTs by a title, drawn uniformly from 969
+    #[value(name = "title-5")]
+    Title5,
+    /// sysbench's point selects, one or several per transaction
+    PointSelect,
+    /// sysbench's OLTP read-only transaction: 10 point selects and 4 ranges of 100 rows
+    OltpReadOnly,
+    /// The same with an index update, a non-index update, and a delete with its insert
+    OltpReadWrite,
+    /// A row by its key, an update of it, and another row by the email address found; look-aside where the target has it
+    GameRows,
+    /// Statements and parameters from a file (--file; see docs/bench-custom.md)
+    Custom,
+}
+
+/// A switch whose default depends on the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnOff {
+    /// Yes
+    On,
+    /// No
+    Off,
+}
+
+impl OnOff {
+    pub(super) const fn text(on: bool) -> &'static str {
+        if on { "on" } else { "off" }
+    }
+}
+
+/// A workload and its settings.
+#[derive(Clone, Debug, clap::Args)]
+pub struct WorkloadArgs {
+    /// The workload
+    #[arg(value_enum)]
+    pub workload: WorkloadName,
+    /// title-5: distinct movie titles, of which the first 969 are asked for [default: 8000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = "Workload")]
+    pub movies: Option<u32>,
+    /// point-select, oltp-*: tables [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Workload")]
+    pub tables: Option<u32>,
+    /// point-select, oltp-*, game-rows: rows in each table [default: 100000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = "Workload")]
+    pub rows: Option<u32>,
+    /// point-select: statements per transaction [default: 1]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000), help_heading = "Workload")]
+    pub per_transaction: Option<u32>,
+    /// All but custom: BEGIN and COMMIT around each transaction. Default: on for oltp-* and for point-select with more than one
+    /// statement per transaction, else off
+    #[arg(long, value_enum, help_heading = "Workload")]
+    pub transactions: Option<OnOff>,
+    /// point-select, oltp-*, game-rows: which rows are asked for: `uniform`, `zipf:S`, `scrambled:S` (zipf with the hot rows
+    /// spread over the table), `latest:S` (zipf from the newest end), `hotspot:ROWS:ACCESSES` (shares from 0 to 1) or `special`
+    /// (sysbench's) [default: uniform]
+    #[arg(long, help_heading = "Workload")]
+    pub distribution: Option<Distribution>,
+    /// point-select: which rows the background writer updates (--writes) [default: as --distribution]
+    #[arg(long, help_heading = "Workload")]
+    pub writes_distribution: Option<Distribution>,
+    /// All but custom: seed of the rows [default: 1]
+    #[arg(long, help_heading = "Workload")]
+    pub data_seed: Option<u64>,
+    /// custom: the file
+    #[arg(long, help_heading = "Workload")]
+    pub file: Option<PathBuf>,
+}
+
+const MOVIES: usize = 8000;
+const ROWS: u32 = 100_000;
+const DATA_SEED: u64 = 1;
+
+impl WorkloadArgs {
+    /// The workload, ready to be loaded or run; an error if an option is none of its own.
+    pub fn build(&self) -> Result<Arc<dyn Workload>> {
+        self.refuse_options_of_others()?;
+        Ok(match self.workload {
+            WorkloadName::PointSelect => {
+                let many = self.per_transaction.unwrap_or(1);
+                Arc::new(PointSelect::new(self.sbtest()?, many, self.transactions(many > 1)))
+            }
+            WorkloadName::Title5 => {
+                let movies = self.movies.map_or(MOVIES, |movies| movies as usize);
+                let seed = self.data_seed.unwrap_or(DATA_SEED);
+                Arc::new(Title5::new(Size { movies, seed }, self.transactions(false)))
+            }
+            WorkloadName::OltpReadOnly | WorkloadName::OltpReadWrite => {
+                let writes = self.workload == WorkloadName::OltpReadWrite;
+                Arc::new(Oltp::new(self.sbtest()?, Shape { writes, transactions: self.transactions(true) }))
+            }
+            WorkloadName::GameRows => {
+                let rows = self.rows.unwrap_or(ROWS) as usize;
+                let distribution = self.distribution.unwrap_or(Distribution::Uniform);
+                let players = Players::new(rows, distribution, self.data_seed.unwrap_or(DATA_SEED))?;
+                Arc::new(GameRows::new(players, self.transactions(false)))
+            }
+            WorkloadName::Custom => Arc::new(Custom::read(self.file.as_deref().context("custom needs --file")?)?),
+        })
+    }
+
+    fn refuse_options_of_others(&self) -> Result<()> {
+        use WorkloadName::{Custom, GameRows, OltpReadOnly, OltpReadWrite, PointSelect, Title5};
+        let sysbench = [PointSelect, OltpReadOnly, OltpReadWrite];
+        let keyed = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows];
+        let made = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Title5];
+        let options: [(&str, bool, &[WorkloadName]); 9] = [
+            ("--movies", self.movies.is_some(), &[Title5]),
+            ("--tables", self.tables.is_some(), &sysbench),
+            ("--rows", self.rows.is_some(), &keyed),
+            ("--per-transaction", self.per_transaction.is_some(), &[PointSelect]),
+            ("--transactions", self.transactions.is_some(), &made),
+            ("--distribution", self.distribution.is_some(), &keyed),
+            ("--writes-distribution", self.writes_distribution.is_some(), &[PointSelect]),
+            ("--data-seed", self.data_seed.is_some(), &made),
+            ("--file", self.file.is_some(), &[Custom]),
+        ];
+        for (option, given, users) in options {
+            ensure!(!given || users.contains(&self.workload), "{option} means nothing to {}", self.workload.text());
+        }
+        Ok(())
+    }
+
+    fn sbtest(&self) -> Result<Arc<Tables>> {
+        let (tables, rows) = (self.tables.unwrap_or(1), self.rows.unwrap_or(ROWS));
+        let distribution = self.distribution.unwrap_or(Distribution::Uniform);
+        let seed = self.data_seed.unwrap_or(DATA_SEED);
+        let tables = Tables::new((tables, rows), distribution, seed).context("--distribution")?;
+        Ok(Arc::new(match self.writes_distribution {
+            Some(written) => tables.written_by(written).context("--writes-distribution")?,
+            None => tables,
+        }))
+    }
+
+    fn transactions(&self, usual: bool) -> bool {
+        self.transactions.map_or(usual, |typed| typed == OnOff::On)
+    }
+}
+
+impl WorkloadName {
+    pub(super) fn text(self) -> String {
+        use clap::ValueEnum as _;
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}

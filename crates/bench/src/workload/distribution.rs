@@ -1,0 +1,200 @@
+//! Which keys are asked for how often.
+//!
+//! What a cache is worth depends on the skew of the accesses more than on anything else, so each distribution has an exact
+//! formula, and the tests compare the draws with it (chi-square). Keys are 0 to n - 1.
+//!
+//! - `uniform`: each 1/n.
+//! - `zipf:S`: key i with a share in proportion to 1 / (i + 1)^S, for any S ≥ 0; 0 is uniform, YCSB's is 0.99. The hottest
+//!   rows lie side by side, as rows do that are hot because they were made together.
+//! - `scrambled:S`: the same shares, given to keys by a fixed permutation, so that hot rows are spread over all pages of the
+//!   table, as they are where what is hot has nothing to do with when it was made.
+//! - `latest:S`: `zipf` from the other end: key n - 1 is the hottest.
+//! - `hotspot:R:A`: the first R of the rows (a share) get A of the accesses, all of them alike; so do the others.
+//! - `special`: sysbench's default up to 1.0.20 with its default settings. A quarter of the draws is the mean of twelve uniform
+//!   numbers; the rest is uniform over a hundredth of the keys in the middle: the upper three quarters of it, since sysbench
+//!   uses the number that chose this part a second time (`sb_rand_special` in `src/sb_rand.c`).
+//!
+//! Zipf's numbers come from `rand_distr`, by rejection: a draw costs the same for any n, and nothing is tabulated.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+use rand_distr::Distribution as _;
+use rand_distr::Zipf;
+
+use crate::random::Random;
+
+/// A distribution over the keys of any table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Distribution {
+    /// All alike.
+    Uniform,
+    /// By rank, with this exponent.
+    Zipf(f64),
+    /// The same, with ranks given to keys by a permutation.
+    Scrambled(f64),
+    /// The same, from the last key down.
+    Latest(f64),
+    /// A share of the rows, and their share of the accesses.
+    Hotspot(f64, f64),
+    /// sysbench's.
+    Special,
+}
+
+impl FromStr for Distribution {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, settings) = text.split_once(':').unwrap_or((text, ""));
+        let exponent = || -> Result<f64> {
+            let exponent = number(settings).with_context(|| format!("{name}:S, where S is a number"))?;
+            ensure!(exponent <= 10.0, "an exponent from 0 to 10, not {exponent}");
+            Ok(exponent)
+        };
+        Ok(match name {
+            "uniform" if settings.is_empty() => Self::Uniform,
+            "special" if settings.is_empty() => Self::Special,
+            "zipf" => Self::Zipf(exponent()?),
+            "scrambled" => Self::Scrambled(exponent()?),
+            "latest" => Self::Latest(exponent()?),
+            "hotspot" => {
+                let (rows, accesses) =
+                    settings.split_once(':').context("hotspot:ROWS:ACCESSES, two shares from 0 to 1")?;
+                let (rows, accesses) = (number(rows)?, number(accesses)?);
+                ensure!(rows > 0.0 && rows < 1.0 && accesses <= 1.0, "hotspot:ROWS:ACCESSES are shares from 0 to 1");
+                Self::Hotspot(rows, accesses)
+            }
+            _ => bail!("{text:?} is none of uniform, zipf:S, scrambled:S, latest:S, hotspot:ROWS:ACCESSES and special"),
+        })
+    }
+}
+
+/// Zero or more, and finite.
+fn number(text: &str) -> Result<f64> {
+    let number: f64 = text.parse().with_context(|| format!("{text:?} is no number"))?;
+    ensure!(number >= 0.0 && number.is_finite(), "{text} is out of range");
+    Ok(number)
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uniform => f.write_str("uniform"),
+            Self::Zipf(s) => write!(f, "zipf:{s}"),
+            Self::Scrambled(s) => write!(f, "scrambled:{s}"),
+            Self::Latest(s) => write!(f, "latest:{s}"),
+            Self::Hotspot(rows, accesses) => write!(f, "hotspot:{rows}:{accesses}"),
+            Self::Special => f.write_str("special"),
+        }
+    }
+}
+
+/// A distribution over the keys `0..count`, ready to draw.
+#[derive(Clone, Copy, Debug)]
+pub struct Keys {
+    count: usize,
+    draw: Draw,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Draw {
+    Uniform,
+    Zipf(Zipf<f64>),
+    Scrambled(Zipf<f64>),
+    Latest(Zipf<f64>),
+    Hotspot { hot: usize, accesses: f64 },
+    Special,
+}
+
+impl Keys {
+    /// An error if there is nothing to draw from.
+    pub fn new(distribution: Distribution, count: usize) -> Result<Self> {
+        ensure!(count > 0, "no rows to draw from");
+        let zipf = |s| Zipf::new(count as f64, s).with_context(|| format!("zipf:{s} over {count} rows"));
+        let draw = match distribution {
+            Distribution::Uniform => Draw::Uniform,
+            Distribution::Zipf(s) => Draw::Zipf(zipf(s)?),
+            Distribution::Scrambled(s) => Draw::Scrambled(zipf(s)?),
+            Distribution::Latest(s) => Draw::Latest(zipf(s)?),
+            Distribution::Hotspot(rows, accesses) => {
+                let hot = portion(count as f64 * rows).clamp(1, count);
+                // With nothing but hot rows there is nowhere else to go.
+                Draw::Hotspot { hot, accesses: if hot == count { 1.0 } else { accesses } }
+            }
+            Distribution::Special => Draw::Special,
+        };
+        Ok(Self { count, draw })
+    }
+
+    /// The next key.
+    pub fn draw(&self, random: &mut Random) -> usize {
+        let rank = |zipf: &Zipf<f64>, random: &mut Random| portion(zipf.sample(random)).clamp(1, self.count) - 1;
+        match &self.draw {
+            Draw::Uniform => random.below(self.count),
+            Draw::Zipf(zipf) => rank(zipf, random),
+            Draw::Scrambled(zipf) => permuted(rank(zipf, random), self.count),
+            Draw::Latest(zipf) => self.count - 1 - rank(zipf, random),
+            Draw::Hotspot { hot, accesses } => {
+                if random.fraction() < *accesses {
+                    random.below(*hot)
+                } else {
+                    hot + random.below(self.count - hot)
+                }
+            }
+            Draw::Special => special(random, self.count),
+        }
+    }
+}
+
+/// A key as an id: ids begin at 1.
+pub(super) fn id(key: usize) -> i64 {
+    i64::try_from(key).map_or(i64::MAX, |key| key.saturating_add(1))
+}
+
+/// The whole part.
+#[expect(clippy::cast_sign_loss, reason = "no caller has a negative number")]
+fn portion(number: f64) -> usize {
+    number as usize
+}
+
+/// Draws of the mean that sysbench takes.
+const ITERATIONS: u32 = 12;
+/// Share of the draws that are such means.
+const MEANS: f64 = 0.25;
+/// Share of the keys that the other draws fall on.
+const MIDDLE: f64 = 0.01;
+
+fn special(random: &mut Random, count: usize) -> usize {
+    let width = count as f64 - 1.0;
+    let first = random.fraction();
+    if first < MEANS {
+        let sum: f64 = (0..ITERATIONS).map(|_| random.fraction()).sum();
+        return portion(sum * width / f64::from(ITERATIONS));
+    }
+    let middle = width * MIDDLE;
+    portion(first * (middle + 1.0) + width / 2.0 - middle / 2.0).min(count - 1)
+}
+
+/// The place of a rank among `count` keys: a permutation that depends on the count alone.
+///
+/// Four rounds of a Feistel network permute the numbers of an even count of bits, at most four times as many as wanted; what
+/// falls outside is permuted again until it falls inside (cycle walking; Black and Rogaway 2002), which keeps it one to one.
+pub(super) fn permuted(rank: usize, count: usize) -> usize {
+    let half_bits = (usize::BITS - (count - 1).leading_zeros()).div_ceil(2).max(1);
+    let mask = (1u64 << half_bits) - 1;
+    let mut key = rank as u64;
+    loop {
+        let (mut left, mut right) = (key >> half_bits, key & mask);
+        for round in 0..4 {
+            (left, right) = (right, left ^ (Random::numbered(right, round).next() & mask));
+        }
+        key = left << half_bits | right;
+        if key < count as u64 {
+            return key as usize;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The workloads: which tables, which statements, which transactions.
+//!
+//! A [`Workload`] is what all connections share; a [`Script`] is one connection's part in it, with random numbers of its
+//! own. Scripts are code rather than lists of statements, since a transaction may need what an earlier statement of it
+//! returned.
+//!
+//! | workload | module | whose |
+//! |---|---|---|
+//! | `title-5` | `title5`, rows from `movies` | a movie page: five joins by a poor key |
+//! | `point-select` | `point_select`, rows from `sbtest` | sysbench's point selects, 25 per transaction or one |
+//! | `oltp-read-only`, `oltp-read-write` | `oltp`, rows from `sbtest` | sysbench's OLTP statements |
+//! | `game-rows` | `game_rows` | a game's look-aside cache |
+//! | `custom` | `custom` | a file of the user's |
+
+mod args;
+mod custom;
+pub mod distribution;
+mod game_rows;
+mod loading;
+pub mod movies;
+mod oltp;
+mod point_select;
+mod sbtest;
+mod title5;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use indicatif::ProgressBar;
+
+pub use args::{OnOff, WorkloadArgs, WorkloadName};
+
+use crate::driver::Failure;
+use crate::random::Random;
+use crate::session::Session;
+use crate::statement::Statement;
+use crate::target::Target;
+use crate::value::Value;
+
+/// A future that is handed out by a trait that stays usable behind `dyn`.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A workload with its settings.
+pub trait Workload: Send + Sync + std::fmt::Debug {
+    /// `title-5`, `point-select` …
+    fn name(&self) -> &str;
+
+    /// Everything that makes its figures comparable, as `(name, value)`: sizes, distribution, transactions on or off.
+    fn settings(&self) -> Vec<(String, String)>;
+
+    /// All statements that its scripts run, by index.
+    fn statements(&self) -> Arc<[Statement]>;
+
+    /// The part of one connection.
+    fn script(&self, random: Random) -> Script;
+
+    /// The part of a connection that writes in the background, if the workload knows such writes: one transaction each time.
+    fn writer(&self, random: Random) -> Option<Script>;
+
+    /// Whether key-value stores and the echo server can do it: one GET for each of its statements.
+    fn runs_on_stores(&self) -> bool {
+        false
+    }
+
+    /// Whether it asks a look-aside cache first, where the target has one.
+    fn looks_aside(&self) -> bool {
+        false
+    }
+
+    /// A read and its parameters, drawn as the load draws them, for the comparison of answers.
+    fn question(&self, random: &mut Random) -> (usize, Vec<Value>);
+
+    /// Makes its tables and rows there, in place of any that an earlier load made; tables of others are left alone, with an
+    /// error. The number of rows. A key-value target gets the values that the load will ask for.
+    fn load<'a>(&'a self, _target: &'a Target, _bar: &'a ProgressBar) -> Pending<'a, u64> {
+        Box::pin(async { bail!("{} runs on data that are there already: it has none to load", self.name()) })
+    }
+
+    /// To be awaited once before a run, with the database itself: its data are there and of these settings, or an error that
+    /// says what to type. Reads from it what the scripts need.
+    fn ready<'a>(&'a self, _database: &'a Target) -> Pending<'a, ()> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Makes the workload's data there, with a bar on standard error, and says what it has made.
+pub async fn load(workload: &dyn Workload, target: &Target) -> Result<()> {
+    let bar = loading::bar();
+    let rows = workload.load(target, &bar).await?;
+    bar.finish_and_clear();
+    eprintln!("{}: {rows} rows of {}", target.name, workload.name());
+    Ok(())
+}
+
+/// The same, unless data of these settings are there.
+pub async fn load_if_missing(workload: &dyn Workload, target: &Target) -> Result<()> {
+    if target.family().is_some() && workload.ready(target).await.is_ok() {
+        return Ok(());
+    }
+    load(workload, target).await
+}
+
+/// What one connection does. `run` is one transaction.
+#[derive(Debug)]
+pub enum Script {
+    /// Of a file.
+    Custom(custom::Connection),
+    /// Point selects.
+    PointSelect(point_select::Reader),
+    /// Updates of single rows of sysbench's tables.
+    SbtestWriter(sbtest::Writer),
+    /// sysbench's OLTP transactions.
+    Oltp(oltp::Connection),
+    /// A player's visit.
+    GameRows(game_rows::Player),
+    /// Updates of players.
+    GameRowsWriter(game_rows::Writer),
+    /// A movie page.
+    Title5(title5::Reader),
+    /// Changes of movies.
+    Title5Writer(title5::Writer),
+}
+
+impl Script {
+    /// Runs one transaction.
+    pub async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
+        match self {
+            Self::Custom(script) => script.run(session).await,
+            Self::PointSelect(script) => script.run(session).await,
+            Self::SbtestWriter(script) => script.run(session).await,
+            Self::Oltp(script) => script.run(session).await,
+            Self::GameRows(script) => script.run(session).await,
+            Self::GameRowsWriter(script) => script.run(session).await,
+            Self::Title5(script) => script.run(session).await,
+            Self::Title5Writer(script) => script.run(session).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

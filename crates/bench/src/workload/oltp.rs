@@ -1,0 +1,231 @@
+//! `oltp-read-only` and `oltp-read-write`: sysbench's OLTP transactions, with the texts and counts of sysbench 1.0.20
+//! (`oltp_common.lua`, `oltp_read_only.lua`, `oltp_read_write.lua`).
+//!
+//! A transaction is 10 point selects and one each of four kinds of ranges over 100 ids; the read-write one then updates an
+//! indexed column of one row and another column of one, and deletes a row and inserts it anew. Each kind draws its table, as
+//! sysbench does. A deadlock makes the load start again, with new ids.
+//!
+//! Two connections that replace the same row at once may collide in another way: in READ COMMITTED the second waits, finds the
+//! row deleted, and inserts what the first has inserted. The duplicate key is counted as a failure (sysbench passes over it).
+
+use std::sync::Arc;
+
+use indicatif::ProgressBar;
+
+use super::args::OnOff;
+use super::loading::Data;
+use super::sbtest::{self, C, PAD, Tables, Writer, digits};
+use super::{Pending, Script, Workload};
+use crate::driver::Failure;
+use crate::random::Random;
+use crate::session::Session;
+use crate::statement::Statement;
+use crate::target::Target;
+use crate::value::Value;
+
+const POINT_SELECTS: usize = 10;
+const RANGE: i64 = 100;
+
+/// `(name, text with the table's number left out, one order only)`
+const READS: [(&str, &str, bool); 5] = [
+    ("point select", "SELECT c FROM sbtest# WHERE id=$1", false),
+    ("simple range", "SELECT c FROM sbtest# WHERE id BETWEEN $1 AND $2", false),
+    ("sum range", "SELECT SUM(k) FROM sbtest# WHERE id BETWEEN $1 AND $2", false),
+    ("order range", "SELECT c FROM sbtest# WHERE id BETWEEN $1 AND $2 ORDER BY c", true),
+    ("distinct range", "SELECT DISTINCT c FROM sbtest# WHERE id BETWEEN $1 AND $2 ORDER BY c", true),
+];
+const RANGES: std::ops::Range<usize> = 1..READS.len();
+/// Kinds of statements follow each other, each with one for each table: first [`READS`], then [`sbtest::WRITES`], then these.
+const REPLACEMENTS: [(&str, &str); 2] = [
+    ("delete", "DELETE FROM sbtest# WHERE id=$1"),
+    ("insert", "INSERT INTO sbtest# (id, k, c, pad) VALUES ($1, $2, $3, $4)"),
+];
+const UPDATE_K: usize = READS.len();
+const UPDATE_C: usize = UPDATE_K + 1;
+const DELETE: usize = UPDATE_K + sbtest::WRITES.len();
+const INSERT: usize = DELETE + 1;
+
+/// Both workloads.
+#[derive(Debug)]
+pub(super) struct Oltp {
+    tables: Arc<Tables>,
+    shape: Shape,
+    statements: Arc<[Statement]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// With the three kinds of changes.
+    pub(super) writes: bool,
+    /// Inside BEGIN and COMMIT.
+    pub(super) transactions: bool,
+}
+
+impl Oltp {
+    pub(super) fn new(tables: Arc<Tables>, shape: Shape) -> Self {
+        let mut statements = Vec::new();
+        for (name, text, ordered) in READS {
+            statements.extend(tables.texts(text).map(|text| {
+                let statement = Statement::read(name, &text);
+                if ordered { statement.ordered() } else { statement }
+            }));
+        }
+        for (name, text) in sbtest::WRITES.into_iter().chain(REPLACEMENTS) {
+            statements.extend(tables.texts(text).map(|text| Statement::write(name, &text)));
+        }
+        Self { tables, shape, statements: statements.into() }
+    }
+}
+
+impl Workload for Oltp {
+    fn name(&self) -> &'static str {
+        if self.shape.writes { "oltp-read-write" } else { "oltp-read-only" }
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = Data::settings(&*self.tables);
+        settings.extend(self.tables.distributions());
+        settings.push(("transactions".to_owned(), OnOff::text(self.shape.transactions).to_owned()));
+        settings
+    }
+
+    fn statements(&self) -> Arc<[Statement]> {
+        Arc::clone(&self.statements)
+    }
+
+    fn script(&self, random: Random) -> Script {
+        Script::Oltp(Connection { tables: Arc::clone(&self.tables), shape: self.shape, random })
+    }
+
+    fn writer(&self, random: Random) -> Option<Script> {
+        Some(Script::SbtestWriter(Writer::new(Arc::clone(&self.tables), UPDATE_K, random)))
+    }
+
+    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+        let kind = random.below(POINT_SELECTS + RANGES.len()).saturating_sub(POINT_SELECTS - 1);
+        let (table, id) = (self.tables.table(random), self.tables.id(random));
+        let values = if kind == 0 { vec![Value::Int(id)] } else { range(id).to_vec() };
+        (self.tables.statement(kind, table), values)
+    }
+
+    fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {
+        Box::pin(self.tables.load(target, bar))
+    }
+
+    fn ready<'a>(&'a self, database: &'a Target) -> Pending<'a, ()> {
+        Box::pin(self.tables.ready(self.name(), database))
+    }
+}
+
+fn range(first: i64) -> [Value; 2] {
+    [Value::Int(first), Value::Int(first + RANGE - 1)]
+}
+
+/// One connection's part.
+#[derive(Debug)]
+pub struct Connection {
+    tables: Arc<Tables>,
+    shape: Shape,
+    random: Random,
+}
+
+impl Connection {
+    pub(super) async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
+        if self.shape.transactions {
+            session.begin().await?;
+        }
+        let points = self.statement(0);
+        for _ in 0..POINT_SELECTS {
+            session.run(points, &[self.id()]).await?;
+        }
+        for kind in RANGES {
+            let statement = self.statement(kind);
+            session.run(statement, &range(self.tables.id(&mut self.random))).await?;
+        }
+        if self.shape.writes {
+            self.write(session).await?;
+        }
+        if self.shape.transactions {
+            session.commit().await?;
+        }
+        Ok(())
+    }
+
+    async fn write(&mut self, session: &mut Session) -> Result<(), Failure> {
+        session.run(self.statement(UPDATE_K), &[self.id()]).await?;
+        let c = Value::from(digits(C, &mut self.random));
+        session.run(self.statement(UPDATE_C), &[c, self.id()]).await?;
+        let table = self.tables.table(&mut self.random);
+        let id = self.id();
+        session.run(self.tables.statement(DELETE, table), std::slice::from_ref(&id)).await?;
+        let (c, pad) = (digits(C, &mut self.random), digits(PAD, &mut self.random));
+        let row = [id, self.id(), Value::from(c), Value::from(pad)];
+        session.run(self.tables.statement(INSERT, table), &row).await?;
+        Ok(())
+    }
+
+    /// The statement of that kind for a table drawn now.
+    fn statement(&mut self, kind: usize) -> usize {
+        let table = self.tables.table(&mut self.random);
+        self.tables.statement(kind, table)
+    }
+
+    fn id(&mut self) -> Value {
+        Value::Int(self.tables.id(&mut self.random))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::distribution::Distribution;
+    use super::*;
+    use crate::target::Family;
+
+    /// The texts of `stmt_defs` in sysbench 1.0.20's `oltp_common.lua`, in the order of the statements here.
+    const SYSBENCH: [&str; 9] = [
+        "SELECT c FROM sbtest%u WHERE id=?",
+        "SELECT c FROM sbtest%u WHERE id BETWEEN ? AND ?",
+        "SELECT SUM(k) FROM sbtest%u WHERE id BETWEEN ? AND ?",
+        "SELECT c FROM sbtest%u WHERE id BETWEEN ? AND ? ORDER BY c",
+        "SELECT DISTINCT c FROM sbtest%u WHERE id BETWEEN ? AND ? ORDER BY c",
+        "UPDATE sbtest%u SET k=k+1 WHERE id=?",
+        "UPDATE sbtest%u SET c=? WHERE id=?",
+        "DELETE FROM sbtest%u WHERE id=?",
+        "INSERT INTO sbtest%u (id, k, c, pad) VALUES (?, ?, ?, ?)",
+    ];
+
+    fn workload(tables: u32) -> Oltp {
+        let tables = Arc::new(Tables::new((tables, 1000), Distribution::Uniform, 1).unwrap());
+        Oltp::new(tables, Shape { writes: true, transactions: true })
+    }
+
+    #[test]
+    fn the_statements_are_those_of_sysbench() {
+        let texts: Vec<_> = workload(2).statements.iter().map(|s| s.prepared_text(Family::Mysql)).collect();
+        let expected = SYSBENCH.iter().flat_map(|text| ["1", "2"].map(|table| text.replace("%u", table)));
+        assert_eq!(texts, expected.collect::<Vec<_>>());
+        // Where sysbench is installed, its own file has them.
+        if let Ok(lua) = std::fs::read_to_string("/usr/share/sysbench/oltp_common.lua") {
+            for text in SYSBENCH {
+                assert!(lua.contains(&format!("\"{text}\"")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn questions_are_reads_in_the_mix_of_the_load() {
+        let (workload, mut random) = (workload(2), Random::new(1));
+        let mut counts = [0; 5];
+        for _ in 0..14_000 {
+            let (statement, values) = workload.question(&mut random);
+            let text = workload.statements[statement].prepared_text(Family::Postgres);
+            assert!(text.starts_with("SELECT") && text.contains(&format!("${}", values.len())), "{text} {values:?}");
+            assert!(!text.contains(&format!("${}", values.len() + 1)), "{text} {values:?}");
+            counts[statement / 2] += 1;
+        }
+        assert!(
+            (9700..10_300).contains(&counts[0]) && counts[1..].iter().all(|c| (850..1150).contains(c)),
+            "{counts:?}"
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! `title-5`: what a movie page asks for, as five prepared SELECTs by the movie's title (WORKLOADS.md, W1).
+//!
+//! Titles are drawn uniformly from the 969 popular ones, so a cache that holds 969 × 5 answers answers everything. No BEGIN by
+//! default. The background writer makes one change per transaction, in a fixed mix:
+//!
+//! | of 4 | statement | shown by |
+//! |---|---|---|
+//! | 2 | `UPDATE title_rating` adds a vote | `rating` |
+//! | 1 | `UPDATE title` sets `updated` | `details` |
+//! | 1 | `INSERT INTO title_genre`, and next time its `DELETE` | `genres` |
+//!
+//! Half of them concern movies that the load asks for, so change answers that it sees; half concern other titles, so change
+//! nothing that it sees. A cache that forgets too much pays for the second half as well.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use indicatif::ProgressBar;
+
+use super::args::OnOff;
+use super::loading::Data;
+use super::movies::{Movies, NAMES, QUERIES, Size};
+use super::{Pending, Script, Workload, loading};
+use crate::driver::Failure;
+use crate::random::Random;
+use crate::session::Session;
+use crate::statement::Statement;
+use crate::target::Target;
+use crate::value::Value;
+
+/// `(name, text)` of the background writer's statements, which follow the five queries.
+const WRITES: [(&str, &str); 4] = [
+    ("add a vote", "UPDATE title_rating SET num_votes = num_votes + 1 WHERE title_id = $1"),
+    ("update a title", "UPDATE title SET updated = CURRENT_TIMESTAMP WHERE title_id = $1"),
+    ("add a genre", "INSERT INTO title_genre (title_id, genre) VALUES ($1, $2)"),
+    ("remove a genre", "DELETE FROM title_genre WHERE title_id = $1 AND genre = $2"),
+];
+const ADD_VOTE: usize = QUERIES.len();
+const UPDATE_TITLE: usize = ADD_VOTE + 1;
+const ADD_GENRE: usize = ADD_VOTE + 2;
+const REMOVE_GENRE: usize = ADD_VOTE + 3;
+
+/// The workload.
+#[derive(Debug)]
+pub(super) struct Title5 {
+    movies: Movies,
+    titles: Arc<[Arc<str>]>,
+    transactions: bool,
+    statements: Arc<[Statement]>,
+    /// Keys of the titles that the load asks for, and of the others; made when a writer asks.
+    ids: OnceLock<Arc<[Vec<i64>; 2]>>,
+}
+
+impl Title5 {
+    pub(super) fn new(size: Size, transactions: bool) -> Self {
+        let reads = NAMES.iter().zip(QUERIES).map(|(name, text)| Statement::read(name, text));
+        let writes = WRITES.iter().map(|(name, text)| Statement::write(name, text));
+        let titles = size.popular_titles().into_iter().map(Arc::from).collect();
+        let statements = reads.chain(writes).collect();
+        Self { movies: Movies::new(size), titles, transactions, statements, ids: OnceLock::new() }
+    }
+}
+
+impl Workload for Title5 {
+    fn name(&self) -> &'static str {
+        "title-5"
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        let mut settings = Data::settings(&self.movies);
+        settings.push(("transactions".to_owned(), OnOff::text(self.transactions).to_owned()));
+        settings
+    }
+
+    fn statements(&self) -> Arc<[Statement]> {
+        Arc::clone(&self.statements)
+    }
+
+    fn script(&self, random: Random) -> Script {
+        Script::Title5(Reader { titles: Arc::clone(&self.titles), transactions: self.transactions, random })
+    }
+
+    fn writer(&self, random: Random) -> Option<Script> {
+        let ids = Arc::clone(self.ids.get_or_init(|| Arc::new(self.movies.title_ids())));
+        Some(Script::Title5Writer(Writer { ids, random, turn: 0, added: None }))
+    }
+
+    fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
+        let title = &self.titles[random.below(self.titles.len())];
+        (random.below(QUERIES.len()), vec![Value::Text(Arc::clone(title))])
+    }
+
+    fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {
+        Box::pin(loading::load(&self.movies, target, bar))
+    }
+
+    fn ready<'a>(&'a self, database: &'a Target) -> Pending<'a, ()> {
+        Box::pin(loading::ready(&self.movies, self.name(), database))
+    }
+}
+
+/// One connection's part.
+#[derive(Debug)]
+pub struct Reader {
+    titles: Arc<[Arc<str>]>,
+    transactions: bool,
+    random: Random,
+}
+
+impl Reader {
+    pub(super) async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
+        let values = [Value::Text(Arc::clone(&self.titles[self.random.below(self.titles.len())]))];
+        if self.transactions {
+            session.begin().await?;
+        }
+        for query in 0..QUERIES.len() {
+            session.run(query, &values).await?;
+        }
+        if self.transactions {
+            session.commit().await?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes in the background.
+#[derive(Debug)]
+pub struct Writer {
+    ids: Arc<[Vec<i64>; 2]>,
+    random: Random,
+    turn: u64,
+    /// The genre that was added and is removed next.
+    added: Option<[Value; 2]>,
+}
+
+impl Writer {
+    /// Of a popular movie, or of another title.
+    fn title(&mut self) -> Value {
+        let [popular, others] = &*self.ids;
+        let ids = if others.is_empty() || self.random.below(2) == 0 { popular } else { others };
+        Value::Int(ids[self.random.below(ids.len())])
+    }
+
+    pub(super) async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
+        let turn = self.turn % 4;
+        self.turn += 1;
+        match turn {
+            0 | 2 => session.run(ADD_VOTE, &[self.title()]).await?,
+            1 => session.run(UPDATE_TITLE, &[self.title()]).await?,
+            _ => self.genre(session).await?,
+        };
+        Ok(())
+    }
+
+    async fn genre(&mut self, session: &mut Session) -> Result<u64, Failure> {
+        if let Some(added) = self.added.take() {
+            return session.run(REMOVE_GENRE, &added).await;
+        }
+        let genre = new_genre();
+        let added = [self.title(), Value::from(genre)];
+        let count = session.run(ADD_GENRE, &added).await?;
+        self.added = Some(added);
+        Ok(count)
+    }
+}
+
+/// A name that no other writer and no other run adds: what a run that was cut off has left behind stays there.
+fn new_genre() -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+    format!("Added {now:x}.{:x}.{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,94 @@
+//! What the cache counts, and what it holds: for metrics and SHOW.
+
+use std::sync::atomic::AtomicU64;
+
+use freshet_model::{End, Nanos};
+
+use crate::store::{Keyed, Payload};
+use crate::{Cache, Limits};
+
+/// Counters since the start; all monotonic.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Results kept.
+    pub installed: AtomicU64,
+    /// Results not kept because a commit raced with them.
+    pub stale_fills: AtomicU64,
+    /// Entries removed because a commit touched them.
+    pub evicted_by_change: AtomicU64,
+    /// Entries removed to make room.
+    pub evicted_by_size: AtomicU64,
+    /// Entries removed with a new epoch, a changed catalogue or a changed publication.
+    pub flushed: AtomicU64,
+    /// Commits delivered by the stream.
+    pub commits: AtomicU64,
+}
+
+/// What is held now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Levels {
+    /// Entries.
+    pub entries: u64,
+    /// Their bytes, keys and tags included.
+    pub bytes: u64,
+    /// Commits delivered and not yet proven visible.
+    pub pending: usize,
+    /// Fills in flight.
+    pub flights: usize,
+    /// The position the stream has passed, if there is a stream.
+    pub applied: Option<End>,
+    /// Age of the proof that the stream is current; None without one.
+    pub stream_age: Option<Nanos>,
+    /// Age of the last look at the catalogue; None without one.
+    pub catalog_age: Option<Nanos>,
+    /// Tables whose changes are known to be delivered.
+    pub covered: usize,
+}
+
+impl<P: Payload> Cache<P> {
+    /// The counters.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// What is held now.
+    pub fn levels(&self, now: Nanos) -> Levels {
+        let core = self.core();
+        let (stream_age, catalog_age) = self.freshness.ages(now);
+        Levels {
+            entries: self.store.len(),
+            bytes: self.store.bytes(),
+            pending: core.pending_count(),
+            flights: core.flight_count(),
+            applied: core.epoch().map(|epoch| End { epoch, lsn: self.freshness.applied() }),
+            stream_age,
+            catalog_age,
+            covered: core.covered_count(),
+        }
+    }
+
+    /// The limits it was made with.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// All entries, for tests: key and entry.
+    pub fn entries(&self) -> Vec<Keyed<P>> {
+        let _core = self.core();
+        self.store.entries()
+    }
+
+    /// Panics unless every access rule that can be checked holds; for tests.
+    ///
+    /// # Panics
+    /// If a structure contradicts another.
+    pub fn validate(&self) {
+        let core = self.core();
+        core.validate();
+        let entries = self.store.entries();
+        assert_eq!(entries.len(), core.entry_count(), "every entry has its node, every node its entry");
+        for (key, entry) in entries {
+            core.validate_entry(entry.id(), &key);
+        }
+    }
+}

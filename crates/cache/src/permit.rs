@@ -1,0 +1,117 @@
+//! From the right to keep a result to the installed entry.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_model::{Lsn, Nanos, Tag, Visible};
+
+use crate::Cache;
+use crate::core::{Begun, Ending};
+use crate::store::{Entry, Origin, Payload};
+
+/// What became of a fill's result.
+#[derive(Debug)]
+pub enum Installed<P> {
+    /// It is kept.
+    Stored {
+        /// The new entry.
+        entry: Arc<Entry<P>>,
+        /// The entry that it took the place of. Nothing that matters was committed between the two readings, so both
+        /// hold the same answer.
+        replaced: Option<Arc<Entry<P>>>,
+    },
+    /// A commit that matters is not proven to be in it, or the ground under it changed.
+    Stale,
+    /// It is larger than an entry may be, or the store refused it.
+    TooLarge,
+}
+
+/// The right to install one result. Dropping it abandons the fill.
+#[derive(Debug)]
+pub struct FillPermit<P: Payload> {
+    cache: Arc<Cache<P>>,
+    begun: Begun,
+    started: Nanos,
+    late: Option<Vec<Tag>>,
+    ended: bool,
+}
+
+impl<P: Payload> FillPermit<P> {
+    pub(crate) fn new(cache: Arc<Cache<P>>, begun: Begun, started: Nanos) -> Self {
+        Self { cache, begun, started, late: None, ended: false }
+    }
+
+    /// Without a proof the result cannot be kept: a delivered commit that matters is not proven visible.
+    pub fn needs_proof(&self) -> bool {
+        self.begun.needs_proof
+    }
+
+    /// Likewise, but it may turn out so only once the late tags are told: a delivered commit changed their tables.
+    pub fn may_need_proof(&self) -> bool {
+        self.begun.may_need_proof
+    }
+
+    /// Some of its tags are [`RowSet::Later`](freshet_model::RowSet): [`Self::tell_late`] comes before [`Self::commit`].
+    pub fn wants_late(&self) -> bool {
+        self.begun.wants_late
+    }
+
+    /// What those tags stand for, by a query that was sent after the fill began.
+    pub fn tell_late(&mut self, tags: Vec<Tag>) {
+        self.late = Some(tags);
+    }
+
+    /// Whether they were told.
+    pub fn knows_late(&self) -> bool {
+        self.late.is_some()
+    }
+
+    /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate; without
+    /// a proof, if there is none. `read_end` was read after the query's result.
+    pub fn commit(mut self, payload: P, proof: Option<&Visible>, read_end: Lsn) -> Installed<P> {
+        self.ended = true;
+        let cache = &self.cache;
+        let (late, trust_late) = (self.late.take(), cache.faults.trust_late);
+        let Begun { id, epoch, coverings, .. } = self.begun;
+        let ending = Ending { proof, epoch, late, trust_late };
+        let mut core = cache.core();
+        let Some(flight) = core.end_flight(id, ending) else {
+            cache.counters.stale_fills.fetch_add(1, Relaxed);
+            return Installed::Stale;
+        };
+        let origin = Origin { id, epoch, read_end, started: self.started, coverings };
+        let entry = Entry::new(payload, &flight, origin);
+        if entry.weight() > cache.limits.entry_bytes_max {
+            core.forget(id);
+            return Installed::TooLarge;
+        }
+        let replaced = cache.store.remove(&flight.key).map(|(_, entry)| entry);
+        if let Some(replaced) = &replaced {
+            core.forget(replaced.id());
+        }
+        let entry = Arc::new(entry);
+        let out = cache.store.insert(flight.key, entry.clone());
+        let mut stored = true;
+        for evicted in out {
+            core.forget(evicted);
+            if evicted == id {
+                stored = false;
+            } else {
+                cache.counters.evicted_by_size.fetch_add(1, Relaxed);
+            }
+        }
+        if !stored {
+            return Installed::TooLarge;
+        }
+        cache.counters.installed.fetch_add(1, Relaxed);
+        Installed::Stored { entry, replaced }
+    }
+}
+
+impl<P: Payload> Drop for FillPermit<P> {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.cache.core().abandon(self.begun.id);
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Writers: transactions whose commits are logged, flushed, visible and acknowledged in steps of their own.
+//!
+//! An acknowledgement is held until the stream has passed an end of the log that was read after the commit, or for
+//! a while; then a fence is set first.
+
+use freshet_model::{End, Nanos};
+
+use crate::database::TxnId;
+use crate::world::{Event, MS, World};
+
+const HOLD_MAX: Nanos = 20 * MS;
+
+impl World {
+    pub(crate) fn writer(&mut self, writer: usize) {
+        let quiet = self.quiet();
+        let (rng, txn, writes) = &mut self.writers[writer];
+        let Some(open) = *txn else {
+            if !quiet {
+                *writes = rng.between(1, 4);
+                *txn = Some(self.db.begin());
+                let delay = rng.between(0, 5) * MS;
+                self.after(delay, Event::Writer(writer));
+            }
+            return;
+        };
+        if *writes > 0 {
+            *writes -= 1;
+            self.db.write(open, rng);
+            let delay = if rng.percent(5) { rng.between(0, 600) } else { rng.between(0, 20) } * MS;
+            self.after(delay, Event::Writer(writer));
+            return;
+        }
+        *txn = None;
+        let pause = rng.between(0, if self.calm { 500 } else { 60 }) * MS;
+        if rng.percent(5) {
+            self.db.abort(open);
+            self.after(pause, Event::Writer(writer));
+            return;
+        }
+        self.db.log_commit(open);
+        // synchronous_commit=off is visible before it is flushed; a synchronous standby may keep it waiting for long.
+        let (flush, visible) = if rng.percent(20) {
+            (rng.between(1, 300) * MS, rng.between(0, 20) * MS / 10)
+        } else {
+            let flush = rng.between(1, 20) * MS / 10;
+            let wait = match rng.below(100) {
+                0..60 => rng.between(0, 10) * MS / 10,
+                60..95 if self.calm => rng.between(0, 10) * MS,
+                60..95 => rng.between(0, 60) * MS,
+                _ if self.calm => 0,
+                _ => rng.between(0, 2500) * MS,
+            };
+            (flush, flush + wait)
+        };
+        let answer = visible + rng.between(0, 10) * MS / 10;
+        let end = self.db.insert;
+        self.after(flush, Event::Flush(end));
+        self.after(visible, Event::Visible(open));
+        if !self.around {
+            self.after(answer, Event::WriteEnd(open));
+        }
+        self.after(visible + pause, Event::Writer(writer));
+    }
+
+    /// The end of the log is read behind the commit.
+    pub(crate) fn write_end(&mut self, txn: TxnId) {
+        let lsn = if self.rules.flushed_end { self.db.flushed } else { self.db.insert };
+        let end = self.cache.epoch().map(|epoch| End { epoch, lsn });
+        let delay = self.round_trip();
+        self.after(delay, Event::Hold(txn, end, self.now + delay + HOLD_MAX));
+    }
+
+    pub(crate) fn hold(&mut self, txn: TxnId, end: Option<End>, until: Nanos) {
+        // Without a stream nothing is served, and what is read under a later one sees the write.
+        let Some(end) = end.filter(|end| !self.cache.has_passed(*end)) else {
+            self.acknowledged.insert(txn);
+            return;
+        };
+        if !self.rules.no_hold {
+            if self.now < until {
+                self.after(MS, Event::Hold(txn, Some(end), until));
+                return;
+            }
+            self.stats.fences += 1;
+            match self.rng.below(3) {
+                0 => self.cache.fence(Some(&self.db.tables_of(txn)), end),
+                1 => self.cache.fence(None, end),
+                _ => self.cache.fence_since(self.now),
+            }
+        }
+        self.acknowledged.insert(txn);
+    }
+}

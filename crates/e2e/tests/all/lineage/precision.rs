@@ -1,0 +1,146 @@
+//! What concerns other rows leaves a result where it is.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::movies::{EPISODE, UNRATED, rating, reads};
+use super::stage::{Stage, Which, on_all};
+use crate::support::{PATIENCE, eventually};
+
+on_all!(other_movies, what_was_not_there, read_again_in_the_background, in_transactions);
+
+/// Changes of other movies, one in each table and more.
+fn changes_of_others() -> Vec<String> {
+    let mut changes: Vec<String> = [
+        "INSERT INTO title_genre VALUES (2, 'New')",
+        "DELETE FROM title_genre WHERE title_id = 2 AND genre = 'New'",
+        "UPDATE title_genre SET genre = 'Newer' WHERE title_id = 2 AND genre = 'Drama'",
+        "UPDATE title_rating SET num_votes = num_votes + 1 WHERE title_id = 2",
+        "DELETE FROM title_rating WHERE title_id = 2",
+        "UPDATE name SET name = 'Somebody' WHERE name_id = 201",
+        "INSERT INTO name VALUES (1, 'Nobody', NULL)",
+        "UPDATE title_name_character SET character_name = 'Knave' WHERE title_id = 2 AND name_id = 201",
+        "DELETE FROM title_name_character WHERE title_id = 2 AND name_id = 202",
+        "INSERT INTO title_principal VALUES (2, 3, 202, 'actor')",
+        "UPDATE title_principal SET category = 'actress' WHERE title_id = 2 AND ordering = 1",
+        "DELETE FROM title_principal WHERE title_id = 2",
+        "UPDATE title SET updated = 1 WHERE title_id = 2",
+        "UPDATE title SET title = 'another' WHERE title_id = 2",
+        "INSERT INTO title VALUES (3000, 'movie', 'movie 3000', 0)",
+    ]
+    .map(str::to_owned)
+    .into();
+    // It bears the same title, but is no movie.
+    let episode = EPISODE + 1;
+    changes.push(format!("INSERT INTO title_genre VALUES ({episode}, 'Drama')"));
+    changes.push(format!("INSERT INTO title_rating VALUES ({episode}, 1, 1)"));
+    changes.push(format!("UPDATE title SET updated = 1 WHERE title_id = {episode}"));
+    changes
+}
+
+fn other_movies(which: Which) -> Result<()> {
+    let Some(stage) = Stage::alone(which)? else { return Ok(()) };
+    let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
+    let reads = reads("movie 1");
+    stage.until_hits(&mut c, &reads)?;
+    let metrics = stage.metrics()?;
+    let read = metrics.count("freshet_lineage_reads_total");
+    ensure!(read >= 4, "the keys were read {read} times; the log:\n{}", stage.freshet.log());
+    let coarse = metrics.count("freshet_lineage_coarse_total");
+    ensure!(coarse == 0, "any row counts for {coarse} results");
+    for change in changes_of_others() {
+        let before = stage.metrics()?;
+        direct.run(&change)?;
+        eventually(PATIENCE, || {
+            let after = stage.metrics()?;
+            ensure!(after.count("freshet_commits_total") > before.count("freshet_commits_total"), "not delivered");
+            Ok(())
+        })?;
+        let after = stage.metrics()?;
+        let evicted = after.count("freshet_evicted_by_change_total") - before.count("freshet_evicted_by_change_total");
+        ensure!(evicted == 0, "{evicted} results are gone by {change}");
+    }
+    let before = stage.metrics()?;
+    stage.until_hits(&mut c, &reads)?;
+    let after = stage.metrics()?;
+    let fills = after.count("freshet_fills_total") - before.count("freshet_fills_total");
+    ensure!(fills == 0, "{fills} results were not there any more:\n{before:?}\n{after:?}");
+    Ok(())
+}
+
+/// The first rating of a movie touches the result that shows none.
+fn what_was_not_there(which: Which) -> Result<()> {
+    let Some(stage) = Stage::new(which)? else { return Ok(()) };
+    let (mut writer, mut other) = (stage.connect()?, stage.connect()?);
+    let read = [rating(&format!("movie {UNRATED}"))];
+    for votes in 0..5 {
+        stage.until_hits(&mut other, &read)?;
+        let rate = format!("INSERT INTO title_rating VALUES ({UNRATED}, 7.5, {votes})");
+        writer.run(&rate)?;
+        stage.ensure_fresh(&mut [&mut writer, &mut other], &read, &rate)?;
+        stage.until_hits(&mut other, &read)?;
+        let away = format!("DELETE FROM title_rating WHERE title_id = {UNRATED}");
+        writer.run(&away)?;
+        stage.ensure_fresh(&mut [&mut writer, &mut other], &read, &away)?;
+    }
+    Ok(())
+}
+
+/// A result in use that a change evicted comes back with its keys.
+fn read_again_in_the_background(which: Which) -> Result<()> {
+    let Which::Postgres(_) = which else { return Ok(()) }; // the others read nothing in the background
+    let Some(stage) = Stage::with(which, false, &["--refresh-share", "1"])? else { return Ok(()) };
+    let (mut writer, mut other) = (stage.connect()?, stage.connect()?);
+    let read = [rating("movie 1")];
+    for votes in 100..110 {
+        stage.until_hits(&mut other, &read)?;
+        let before = stage.metrics()?;
+        let write = format!("UPDATE title_rating SET num_votes = {votes} WHERE title_id = 1");
+        writer.run(&write)?;
+        eventually(PATIENCE, || {
+            let after = stage.metrics()?;
+            ensure!(
+                after.count("freshet_refreshed_total") > before.count("freshet_refreshed_total"),
+                "not refreshed: {after:?}"
+            );
+            Ok(())
+        })?;
+        stage.ensure_fresh(&mut [&mut writer, &mut other], &read, &write)?;
+    }
+    let coarse = stage.metrics()?.count("freshet_lineage_coarse_total");
+    ensure!(coarse == 0, "any row counts for {coarse} results");
+    Ok(())
+}
+
+/// What a transaction has read is kept with its keys.
+fn in_transactions(which: Which) -> Result<()> {
+    let Some(stage) = Stage::new(which)? else { return Ok(()) };
+    let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
+    let begin = match which {
+        Which::Postgres(_) => "BEGIN ISOLATION LEVEL REPEATABLE READ",
+        Which::Mysql(_) => "START TRANSACTION",
+    };
+    for votes in 100..105 {
+        let [_, genres, rating, ..] = reads("movie 3");
+        eventually(PATIENCE, || {
+            let before = stage.metrics()?;
+            c.run(begin)?;
+            let rows = c.rows(&rating)?;
+            c.rows(&genres)?;
+            c.run("COMMIT")?;
+            ensure!(rows == stage.direct()?.rows(&rating)?, "{rows:?}");
+            // One that is there already is as good.
+            eventually(Duration::from_millis(500), || {
+                let after = stage.metrics()?;
+                let more = |name| after.count(name) > before.count(name);
+                ensure!(more("freshet_installed_total") || more("freshet_hits_total"), "nothing is kept");
+                Ok(())
+            })
+        })?;
+        let write = format!("UPDATE title_rating SET num_votes = {votes} WHERE title_id = 3");
+        writer.run(&write)?;
+        stage.ensure_fresh(&mut [&mut writer, &mut c], &[rating], &write)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! `freshet check` and `freshet uninstall` before MariaDB and MySQL: what they print makes a server fit.
+//!
+//! A statement that an administrator is told to run is tested by running it: the statements below the problems are run as
+//! they stand, and then the check must find nothing.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use freshet_testbed::{Mariadb, MysqlSettings};
+
+use super::support::{Database, Kind, on_both};
+use crate::support::program;
+
+on_both!(
+    what_is_fit,
+    settings_of_the_binlog,
+    a_filtered_log,
+    an_account_without_rights,
+    tables_that_are_unfit,
+    the_script_prepares_everything,
+    nothing_to_remove,
+);
+
+/// What a run of the program said.
+#[derive(Debug)]
+struct Said {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+/// Runs the program to its end; none if there is no Freshet to test.
+fn run(arguments: &[&str]) -> Result<Option<Said>> {
+    let Some(program) = program()? else { return Ok(None) };
+    let mut command = Command::new(program);
+    command.args(["--log", "warn"]).args(arguments).env_remove("FRESHET_UPSTREAM");
+    let output = command.output()?;
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Some(Said { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }))
+}
+
+fn check(url: &str, more: &[&str]) -> Result<Option<Said>> {
+    run(&[&["check", "--upstream", url], more].concat())
+}
+
+/// Nothing is missing.
+fn is_fit(url: &str, more: &[&str]) -> Result<()> {
+    let Some(said) = check(url, more)? else { return Ok(()) };
+    ensure!(said.code == Some(0), "not fit: {said:#?}");
+    ensure!(said.stdout.contains("\nevery guarantee holds: 0 problems"), "{said:#?}");
+    Ok(())
+}
+
+/// Something is missing, and the report says each of these. What stands below the problems is run, but for comments.
+fn mends(database: &Database, url: &str, texts: &[&str]) -> Result<()> {
+    let Some(said) = check(url, &[])? else { return Ok(()) };
+    ensure!(said.code == Some(1), "fit: {said:#?}");
+    for text in texts {
+        ensure!(said.stdout.contains(text), "nothing of {text:?} in: {said:#?}");
+    }
+    let (findings, _) = said.stdout.rsplit_once("\n\n").context("a verdict")?;
+    let mut below_problem = false;
+    for line in findings.lines() {
+        if ["ok       ", "hint     ", "warning  ", "problem  "].iter().any(|mark| line.starts_with(mark)) {
+            below_problem = line.starts_with("problem") || line.starts_with("warning");
+        } else if below_problem && !line.trim_start().starts_with("--") {
+            database.run(line.trim()).with_context(|| said.stdout.clone())?;
+        }
+    }
+    is_fit(url, &[]).with_context(|| format!("after what this said: {}", said.stdout))
+}
+
+const SCHEMA: &str = "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(40))";
+
+fn what_is_fit(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    database.run(SCHEMA)?;
+    is_fit(&database.url(), &[])?;
+    is_fit(&database.url(), &["--tables", &format!("{}.item", database.name)])?;
+    let Some(said) = check(&database.url(), &["--tables", "no.such"])? else { return Ok(()) };
+    ensure!(said.code == Some(1) && said.stdout.contains("there is no such table"), "{said:#?}");
+    let Some(said) = check("mysql://root@127.0.0.1:1/", &[])? else { return Ok(()) };
+    ensure!(said.code == Some(2) && said.stdout.is_empty() && said.stderr.contains("127.0.0.1:1"), "{said:#?}");
+    Ok(())
+}
+
+#[test]
+fn a_server_without_a_binlog() -> Result<()> {
+    let server = Mariadb::start(&MysqlSettings::default())?;
+    let Some(said) = check(&server.url(), &[])? else { return Ok(()) };
+    ensure!(said.code == Some(1), "{said:#?}");
+    let text = "problem  log_bin is OFF, as by default: there is no change stream, so nothing is cached until it is on\n         \
+                -- in the option file, under [mysqld]: log-bin = binlog; binlog-format = ROW; server-id = 1";
+    ensure!(said.stdout.contains(text), "{said:#?}");
+    Ok(())
+}
+
+fn settings_of_the_binlog(kind: Kind) -> Result<()> {
+    let mut settings = Kind::settings().with("binlog-format = MIXED").with("binlog-row-image = MINIMAL");
+    if kind == Kind::Mysql {
+        settings = settings.with("gtid-mode = OFF").with("enforce-gtid-consistency = OFF");
+    }
+    let database = Database::create(kind.start(&settings)?)?;
+    let mut texts = vec!["binlog_format is MIXED", "binlog_row_image is MINIMAL"];
+    if kind == Kind::Mysql {
+        texts.push("gtid_mode is OFF, as by default: there is no change stream, so nothing is cached until it is ON");
+    }
+    mends(&database, &database.url(), &texts)
+}
+
+fn a_filtered_log(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings().with("binlog-ignore-db = hidden"))?)?;
+    let Some(said) = check(&database.url(), &[])? else { return Ok(()) };
+    ensure!(said.code == Some(1), "{said:#?}");
+    ensure!(said.stdout.contains("problem  binlog-ignore-db is hidden"), "{said:#?}");
+    ensure!(said.stdout.contains("-- remove binlog-ignore-db from the option file"), "{said:#?}");
+    Ok(())
+}
+
+/// An account of this test alone. Accounts belong to the whole server, so it goes with the test.
+struct Account<'a> {
+    database: &'a Database,
+    name: String,
+}
+
+impl Account<'_> {
+    fn url(&self) -> String {
+        format!("mysql://{}:secret@{}/", self.name, self.database.address())
+    }
+}
+
+impl Drop for Account<'_> {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = self.database.run(&format!("DROP USER {}@'%'", self.name));
+    }
+}
+
+fn an_account_without_rights(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    database.run(SCHEMA)?;
+    let account = Account { name: format!("{}_poor", database.name), database: &database };
+    let plugin = if kind == Kind::Mysql { "WITH mysql_native_password BY" } else { "BY" };
+    database.run(&format!("CREATE USER {}@'%' IDENTIFIED {plugin} 'secret'", account.name))?;
+    let texts = ["may not ask for the end of the binlog", "may not read the binlog", "that it may read", "SHOW VIEW"];
+    mends(&database, &account.url(), &texts)
+}
+
+fn tables_that_are_unfit(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    database.run(SCHEMA)?;
+    database.run(
+        "CREATE TABLE `odd``name` (id INT PRIMARY KEY) ENGINE = MyISAM; CREATE TABLE heap (a INT) ENGINE = MEMORY",
+    )?;
+    mends(
+        &database,
+        &database.url(),
+        &["1 of 3 tables can be cached", "odd`name is not of InnoDB", "of another engine"],
+    )
+}
+
+fn the_script_prepares_everything(kind: Kind) -> Result<()> {
+    let settings = Kind::settings().with("binlog-format = MIXED");
+    let database = Database::create(kind.start(&settings)?)?;
+    database.run(SCHEMA)?;
+    let account = Account { name: format!("{}_freshet", database.name), database: &database };
+    let arguments = ["check", "--upstream", &database.url(), "--print-setup", "--role", &account.name];
+    let Some(said) = run(&arguments)? else { return Ok(()) };
+    ensure!(said.code == Some(0), "{said:#?}");
+    for time in ["first", "second"] {
+        for line in said.stdout.lines().filter(|line| !line.is_empty() && !line.starts_with("--")) {
+            database.run(line).with_context(|| format!("the {time} time: {}", said.stdout))?;
+        }
+    }
+    let plugin = if kind == Kind::Mysql { "WITH mysql_native_password BY" } else { "BY" };
+    let sql = format!("ALTER USER {}@'%' IDENTIFIED {plugin} 'secret' ACCOUNT UNLOCK", account.name);
+    database.run(&sql)?;
+    is_fit(&account.url(), &[])
+}
+
+fn nothing_to_remove(kind: Kind) -> Result<()> {
+    let database = Database::shared(kind)?;
+    let Some(said) = run(&["uninstall", "--upstream", &database.url()])? else { return Ok(()) };
+    ensure!(said.code == Some(0) && said.stdout.contains("there is nothing to remove"), "{said:#?}");
+    Ok(())
+}

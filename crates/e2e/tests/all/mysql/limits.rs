@@ -1,0 +1,107 @@
+//! Rows behind the last one that a LIMIT shows leave the answer where it is; those before it do not.
+
+use anyhow::{Context, Result, ensure};
+
+use super::support::packets::{Value, capability};
+use super::support::{Database, Kind, Login, Pair, RawClient, on_both};
+use crate::support::{PATIENCE, eventually, rest};
+
+on_both!(what_is_behind_the_last_row);
+
+const SCHEMA: &str = "CREATE TABLE page (id INT UNSIGNED PRIMARY KEY, place BIGINT, price DECIMAL(8,2), \
+     made DATETIME(3), day DATE, ratio DOUBLE, body VARCHAR(20)); \
+     INSERT INTO page WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 60) \
+     SELECT i, i, i + 0.5, TIMESTAMPADD(MINUTE, i, '2026-01-01 00:00:00'), TIMESTAMPADD(DAY, i, '2026-01-01'), i / 7, \
+     CONCAT('body ', i) FROM n";
+
+const READS: [&str; 6] = [
+    "SELECT id, body FROM page ORDER BY id DESC LIMIT ?",
+    "SELECT * FROM page WHERE place > 0 ORDER BY place LIMIT 2, ?",
+    "SELECT ratio, made AS at, id FROM page ORDER BY at DESC LIMIT ?",
+    "SELECT id, NULL AS nothing, price FROM page WHERE price IS NOT NULL AND body LIKE '%o%' ORDER BY price, id LIMIT ? OFFSET 1",
+    "SELECT page.day, page.id FROM page ORDER BY page.day DESC, page.id LIMIT ?",
+    // NULL is first.
+    "SELECT id, place FROM page ORDER BY place LIMIT ?",
+];
+
+const BEHIND: &str = "INSERT INTO page VALUES (0, 1000, 1000, '2025-01-01', '2025-01-01', 0, 'behind')";
+const BEFORE: &str = "INSERT INTO page VALUES (1000, NULL, 0, '2027-01-01', '2027-01-01', 0, 'before')";
+
+/// What [`BEHIND`] touches.
+const TOUCHED: &str = "SELECT body FROM page WHERE id = 0";
+
+fn until_hit(pair: &Pair, c: &mut RawClient, read: &str, is_prepared: bool) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?.hits();
+        ask(c, read, is_prepared)?;
+        ensure!(pair.freshet.metrics()?.hits() > before, "{read} ({is_prepared}) does not hit");
+        rest();
+        Ok(())
+    })
+}
+
+fn ask(c: &mut RawClient, read: &str, is_prepared: bool) -> Result<Vec<Vec<u8>>> {
+    let answer = if is_prepared {
+        let statement = c.prepare(read)?;
+        c.execute(statement, &[Value::Integer(4)])?
+    } else {
+        c.query(&read.replace('?', "4"))?
+    };
+    ensure!(answer.error().is_none(), "{read}: {:?}", answer.error());
+    Ok(answer.rows.iter().map(|at| answer.packets[*at].payload.clone()).collect())
+}
+
+fn what_is_behind_the_last_row(kind: Kind) -> Result<()> {
+    // Of its own: what other tests define flushes the cache.
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    let pair = Pair::over(database, SCHEMA, &["--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    for capabilities in [capability::MODERN, capability::OLD] {
+        behind_and_before(&pair, capabilities)?;
+    }
+    Ok(())
+}
+
+fn behind_and_before(pair: &Pair, capabilities: u32) -> Result<()> {
+    let mut direct = pair.database.connect()?;
+    let mut c = RawClient::login(pair.address(), Login { capabilities, ..pair.login() })?;
+    let all = || READS.iter().flat_map(|read| [(*read, false), (*read, true)]);
+    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    let fill = |c: &mut RawClient| -> Result<()> {
+        all().try_for_each(|(read, is_prepared)| until_hit(pair, c, read, is_prepared))
+    };
+    // Once it goes, the change has been applied.
+    let gone_by = |gone: u64| {
+        eventually(PATIENCE, || {
+            ensure!(evicted()? > gone, "nothing evicted");
+            Ok(())
+        })
+    };
+    until_hit(pair, &mut c, TOUCHED, false)?;
+    fill(&mut c)?;
+    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), evicted()?);
+    c.run(BEHIND)?;
+    gone_by(gone)?;
+    ensure!(evicted()? == gone + 1, "{} evicted by what is behind", evicted()? - gone - 1);
+    fill(&mut c)?;
+    ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
+    for write in [
+        BEFORE,
+        "UPDATE page SET place = 3, price = 3 WHERE id = 1000",
+        "DELETE FROM page WHERE id IN (0, 1000)",
+        "UPDATE page SET place = NULL WHERE id = 50",
+        "UPDATE page SET place = 50 WHERE id = 50",
+    ] {
+        fill(&mut c)?;
+        let gone = evicted()?;
+        c.run(write)?;
+        gone_by(gone).with_context(|| write.to_owned())?;
+        for (read, is_prepared) in all() {
+            let (expected, got) = (ask(&mut direct, read, is_prepared)?, ask(&mut c, read, is_prepared)?);
+            ensure!(expected == got, "{read} ({is_prepared}) after {write}\n  {expected:?}\n  {got:?}");
+        }
+    }
+    Ok(())
+}

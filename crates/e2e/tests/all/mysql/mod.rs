@@ -1,0 +1,20 @@
+//! MariaDB and MySQL: the same promises as for PostgreSQL, in this family's protocol.
+//!
+//! * `wire`: a conversation held directly and one held through Freshet are the same, packet by packet;
+//! * `cached_reads`: what reads from memory are told apart by, and that none is old;
+//! * `limits`: what is behind the last row of an answer that LIMIT cuts;
+//! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
+//! * `clients`: real programs and drivers, the same session direct and through Freshet;
+//! * `races`: single interleavings, made by holding what Freshet asks and is told;
+//! * `stress`: the promises under concurrent writers, while things go wrong;
+//! * `support`: both servers, Freshet in front of them, and a client that speaks packets.
+
+mod cached_reads;
+mod checking;
+mod clients;
+mod limits;
+mod races;
+mod schema;
+mod stress;
+pub(crate) mod support;
+mod wire;

@@ -1,0 +1,48 @@
+//! Single interleavings of sessions, commits and services, made step by step: statements and the binary log are held between
+//! Freshet and the server, and let go when the one before has come about.
+
+mod definitions;
+mod relay;
+mod snapshots;
+
+use anyhow::{Result, ensure};
+
+use self::relay::Relay;
+use super::support::{Database, Kind, RawClient};
+use crate::support::{Freshet, Metrics, PATIENCE, eventually};
+
+/// A server of its own, where nobody else commits, and Freshet behind a relay.
+struct Stage {
+    freshet: Freshet,
+    relay: Relay,
+    database: Database,
+}
+
+impl Stage {
+    /// None where there is no Freshet. Readings may be old, since the stream is held.
+    fn new(kind: Kind, schema: &str, options: &[&str]) -> Result<Option<Self>> {
+        let database = Database::create(kind.start(&Kind::settings())?)?;
+        database.run(schema)?;
+        let relay = Relay::to(database.address())?;
+        // Without encryption: the relay would not know what it passes on.
+        let url = database.url().replace(&database.address().to_string(), &relay.address.to_string());
+        let options = [&["--max-staleness", "10m"], options].concat();
+        let freshet = Freshet::start_unready(relay.address, &(url + "?ssl-mode=disabled"), &options)?;
+        freshet.wait_ready()?;
+        Ok(freshet.is_there().then_some(Self { freshet, relay, database }))
+    }
+
+    /// A connection through Freshet.
+    fn connect(&self) -> Result<RawClient> {
+        RawClient::login(self.freshet.address, self.database.login())
+    }
+
+    /// Waits until the figures are so.
+    fn until(&self, what: &str, holds: impl Fn(&Metrics) -> bool) -> Result<Metrics> {
+        eventually(PATIENCE, || {
+            let metrics = self.freshet.metrics()?;
+            ensure!(holds(&metrics), "{what}: never; {metrics:?}; the log:\n{}", self.freshet.log());
+            Ok(metrics)
+        })
+    }
+}

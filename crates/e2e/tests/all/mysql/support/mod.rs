@@ -1,0 +1,15 @@
+//! What the tests of this family stand on: both servers, Freshet in front of them, and a client that hides nothing.
+
+pub(crate) mod answer;
+pub(crate) mod handshake;
+pub(crate) mod packets;
+mod pair;
+pub(crate) mod programs;
+mod raw;
+mod scramble;
+mod server;
+
+pub(crate) use handshake::Login;
+pub(crate) use pair::{Pair, ensure_same};
+pub(crate) use raw::{Packet, RawClient};
+pub(crate) use server::{Database, Kind, Server, on_both};

@@ -1,0 +1,113 @@
+//! A database reached both directly and through Freshet, and conversations that must not show the difference.
+
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, ensure};
+
+use super::packets::capability;
+use super::{Database, Kind, Login, Packet, RawClient};
+use crate::support::{Freshet, PATIENCE, eventually, rest};
+
+/// The database and the Freshet in front of it.
+pub(crate) struct Pair {
+    pub(crate) freshet: Freshet,
+    pub(crate) database: Database,
+}
+
+impl Pair {
+    /// A database on the shared server with this schema.
+    pub(crate) fn new(kind: Kind, schema: &str) -> Result<Self> {
+        Self::over(Database::shared(kind)?, schema, &[])
+    }
+
+    /// The same over any database, with options for `freshet serve`.
+    pub(crate) fn over(database: Database, schema: &str, options: &[&str]) -> Result<Self> {
+        if !schema.is_empty() {
+            database.run(schema)?;
+        }
+        let freshet = Freshet::start_unready(database.address(), &database.url(), options)?;
+        freshet.wait_ready()?;
+        Ok(Self { freshet, database })
+    }
+
+    /// Where Freshet serves.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.freshet.address
+    }
+
+    pub(crate) fn login(&self) -> Login<'_> {
+        self.database.login()
+    }
+
+    /// A connection through Freshet.
+    pub(crate) fn connect(&self) -> Result<RawClient> {
+        RawClient::login(self.address(), self.login())
+    }
+
+    /// The conversation sounds the same directly and through Freshet, twice; for a driver of today and for an old one,
+    /// which hears EOF packets.
+    pub(crate) fn same(&self, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
+        for capabilities in [capability::MODERN, capability::OLD] {
+            let login = Login { capabilities, ..self.login() };
+            self.same_as(login, &conversation).with_context(|| format!("capabilities {capabilities:#x}"))?;
+        }
+        Ok(())
+    }
+
+    /// The same for one login.
+    pub(crate) fn same_as(&self, login: Login<'_>, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
+        let direct = transcript(self.database.address(), login, &conversation).context("directly")?;
+        for time in ["the first time", "the second time"] {
+            let through = transcript(self.address(), login, &conversation).with_context(|| time.to_owned())?;
+            ensure_same(&direct, &through).with_context(|| time.to_owned())?;
+        }
+        Ok(())
+    }
+
+    /// The same, and again until at least so many of its reads came from memory in one go.
+    pub(crate) fn same_with_hits(&self, hits: u64, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
+        self.same(&conversation)?;
+        if !self.freshet.is_there() {
+            return Ok(());
+        }
+        for capabilities in [capability::MODERN, capability::OLD] {
+            let login = Login { capabilities, ..self.login() };
+            let direct = transcript(self.database.address(), login, &conversation).context("directly")?;
+            eventually(PATIENCE, || {
+                let before = self.freshet.metrics()?;
+                let through = transcript(self.address(), login, &conversation)?;
+                // A difference is not mended by trying again.
+                ensure_same(&direct, &through).unwrap_or_else(|error| panic!("with hits: {error:#}"));
+                let after = self.freshet.metrics()?;
+                let hit = after.hits() - before.hits();
+                ensure!(hit >= hits, "{hit} hits, not {hits}; {:?}", after.passed_since(&before));
+                rest();
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn transcript(
+    address: SocketAddr,
+    login: Login<'_>,
+    conversation: &impl Fn(&mut RawClient) -> Result<()>,
+) -> Result<Vec<Packet>> {
+    let mut client = RawClient::login(address, login)?;
+    conversation(&mut client)?;
+    Ok(client.heard)
+}
+
+/// Fails with the first packet that differs.
+pub(crate) fn ensure_same(direct: &[Packet], through: &[Packet]) -> Result<()> {
+    let differs = (0..direct.len().max(through.len())).find(|i| direct.get(*i) != through.get(*i));
+    let Some(at) = differs else { return Ok(()) };
+    anyhow::bail!(
+        "packet {at} of {} differs\n direct:  {:?}\n through: {:?}\n before:  {:?}",
+        direct.len(),
+        direct.get(at),
+        through.get(at),
+        at.checked_sub(1).and_then(|before| direct.get(before))
+    )
+}

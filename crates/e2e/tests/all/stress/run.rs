@@ -1,0 +1,232 @@
+//! One run: servers, Freshet, sessions, and the verdict.
+
+use std::env;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, Result, ensure};
+use freshet_testbed::Settings;
+
+use super::coverage::Founder;
+use super::definitions;
+use super::disturbances::Disturbance;
+use super::ledger::{KeyId, Table};
+use super::questions::{Question, SOURCES};
+use super::readers::{Manner, Reader};
+use super::stage::{Cast, READS_MIN, Random, SCHEMA, Stage, WRITES_MIN};
+use super::writers::Writer;
+use super::{SEARCH_SECONDS, SECONDS, STALENESS_MAX};
+use crate::support::{Database, Freshet, Version};
+
+/// Less than this tests nothing.
+const HITS_MIN: u64 = 100;
+const WRITERS: usize = 5;
+const CURIOUS: usize = 6;
+const PATIENT: usize = 6;
+const FAITHFUL: usize = 4;
+const QUICK: usize = 3;
+const STEADY: usize = 2;
+
+/// What is written and read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Load {
+    Rows,
+    /// Rows, all written around Freshet: nothing is fenced while the stream stalls.
+    Around,
+    /// Rows, with commits that are acknowledged before they are on disk.
+    Asynchronous,
+    /// Rows, and tables that are made under way. Only one at a time: every new table makes Freshet read the catalogue
+    /// again and may make it flush, which also ends what was stale.
+    RowsAndTables,
+    /// Definitions.
+    Definitions,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) version: Version,
+    pub(crate) load: Load,
+    pub(crate) disturbance: Disturbance,
+    pub(crate) fault: Option<&'static str>,
+}
+
+impl Run {
+    pub(crate) const fn of(version: Version, disturbance: Disturbance) -> Self {
+        Self { version, load: Load::Rows, disturbance, fault: None }
+    }
+
+    pub(crate) const fn with_fault(self, fault: &'static str) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
+
+    pub(crate) fn expect_none(self) -> Result<()> {
+        let violations = self.run()?;
+        ensure!(violations.is_empty(), "{self:?}: {} violations, the first:\n{}", violations.len(), violations[0]);
+        Ok(())
+    }
+
+    /// The run must find the fault, unless this Freshet was built without the switches.
+    pub(crate) fn expect_some(self) -> Result<()> {
+        match self.run() {
+            Ok(violations) => {
+                ensure!(!violations.is_empty(), "{self:?}: the fault was not found");
+                println!("{self:?}: found:\n{}", violations[0]);
+                Ok(())
+            }
+            Err(error) if format!("{error:#}").contains("--test-fault") => {
+                ensure!(env::var_os("FRESHET_TEST_STRICT").is_none(), "built without fault-injection: {error:#}");
+                println!("{self:?}: skipped, Freshet is built without the feature fault-injection");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn run(self) -> Result<Vec<String>> {
+        let mut settings = Settings::default().with("max_prepared_transactions = 20");
+        if self.load == Load::Asynchronous {
+            settings = settings.with("synchronous_commit = off").with("wal_writer_delay = 2s");
+        }
+        let server = self.version.start(&settings)?;
+        let standby = (self.disturbance == Disturbance::Standby).then(|| server.standby("waiting")).transpose()?;
+        // What is written as much as this would hardly be kept otherwise.
+        let fault = self.fault.iter().flat_map(|fault| ["--test-fault", fault]);
+        let options: Vec<&str> = ["--keep", "always"].into_iter().chain(fault).collect();
+        let database = Database::create(server)?;
+        database.run(SCHEMA)?;
+        let freshet = Freshet::start(&database, &options)?;
+        if self.fault.is_some() && !freshet.is_there() {
+            return Ok(vec!["there is no Freshet to break".into()]);
+        }
+        let soak = env::var("FRESHET_SOAK_SECONDS").ok().map(|text| text.parse()).transpose()?;
+        // A run with a fault ends when it is found.
+        let seconds = if self.fault.is_some() { SEARCH_SECONDS } else { soak.unwrap_or(SECONDS) };
+        let before = freshet.metrics()?;
+        let started = Instant::now();
+        let stage = Stage::new(database, freshet, seconds, self.disturbance.breaks_connections());
+        stage.fill()?;
+        let seed = seed()?;
+        thread::scope(|scope| {
+            let mut cast = Cast::new(scope);
+            let (stage, standby, options) = (&stage, standby.as_ref(), &options);
+            cast.add("the disturbance", move || self.disturbance.run(stage, standby, options));
+            let joined = self.join(&mut cast, stage, Random(seed), soak.is_some());
+            if joined.is_err() {
+                stage.violated("the run did not start".into());
+            }
+            let outcome = cast.end();
+            joined.and(outcome)
+        })
+        .with_context(|| format!("FRESHET_STRESS_SEED={seed}"))?;
+        if !stage.has_violations() && self.load != Load::Definitions {
+            compare_at_rest(&stage, &mut Random(seed))?;
+        }
+        let passed = stage.freshet().metrics()?.passed_since(&before);
+        self.report(&stage, seed, started.elapsed())?;
+        println!("passed to the server: {passed:?}");
+        Ok(stage.violations())
+    }
+
+    /// The sessions come on.
+    fn join<'scope>(
+        self,
+        cast: &mut Cast<'scope, '_>,
+        stage: &'scope Stage,
+        mut random: Random,
+        hurried: bool,
+    ) -> Result<()> {
+        if self.load == Load::Definitions {
+            return definitions::join(cast, stage, random);
+        }
+        if self.load == Load::RowsAndTables {
+            let founder = Founder::new(stage, random.fork())?;
+            cast.add("the founder of tables", move || founder.run(stage));
+        }
+        for number in 0..WRITERS {
+            let writer = Writer::new(stage, random.fork(), number, keys_of_writer(stage, number))?;
+            let writer = if self.load == Load::Around { writer.around() } else { writer };
+            cast.add("a writer", move || writer.run());
+        }
+        for (manner, count) in [
+            (Manner::Curious, CURIOUS),
+            (Manner::Patient, PATIENT),
+            (Manner::Faithful, FAITHFUL),
+            (Manner::Quick, QUICK),
+            (Manner::Steady, STEADY),
+        ] {
+            for _ in 0..count {
+                let reader = Reader::new(stage, random.fork(), manner, hurried)?;
+                cast.add("a reader", move || reader.run());
+            }
+        }
+        Ok(())
+    }
+
+    fn report(self, stage: &Stage, seed: u64, took: Duration) -> Result<()> {
+        static ALL: AtomicU64 = AtomicU64::new(0);
+        let figures = stage.figures()?;
+        let (worst, outdated) = stage.ledger().figures();
+        let found = stage.violations().len();
+        let all = ALL.fetch_add(figures.reads, Relaxed) + figures.reads;
+        println!(
+            "{self:?}: {} checked reads, {} hits, {} writes, {} violations in {:.0} s; {} connections lost; \
+             {outdated} rows read after a newer version was acknowledged, the oldest by {} ms; seed {seed}; \
+             {all} checked reads so far",
+            figures.reads,
+            figures.hits,
+            figures.writes,
+            found,
+            took.as_secs_f64(),
+            figures.losses,
+            worst.as_millis()
+        );
+        let exempt = !stage.freshet().is_there() || self.fault.is_some() || found > 0;
+        let enough = figures.hits > HITS_MIN && figures.writes > WRITES_MIN && figures.reads > READS_MIN;
+        ensure!(exempt || enough, "this hardly tests anything");
+        ensure!(exempt || !stage.copes || figures.losses > 0, "no connection was lost");
+        Ok(())
+    }
+}
+
+fn seed() -> Result<u64> {
+    Ok(match env::var("FRESHET_STRESS_SEED") {
+        Ok(text) => text.parse()?,
+        Err(_) => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos() as u64,
+    })
+}
+
+/// The last writer owns what is truncated; the others share the rest, by the item and the folder.
+fn keys_of_writer(stage: &Stage, writer: usize) -> Vec<KeyId> {
+    let ledger = stage.ledger();
+    let tables = [Table::Item, Table::Part, Table::Note, Table::Leaf, Table::Event, Table::Kin];
+    let sharers = WRITERS - 1;
+    let is_its = |id: i32| usize::try_from(id).is_ok_and(|id| id % sharers == writer);
+    let mut keys: Vec<KeyId> = tables.iter().flat_map(|table| ledger.keys_of(*table)).collect();
+    keys.retain(|(table, id)| match table {
+        Table::Note | Table::Event => writer == sharers,
+        Table::Leaf => is_its(super::changes::owner_of(*id)),
+        _ => is_its(*id),
+    });
+    // Those that are read most come first, whatever their table.
+    keys.sort_by_key(|(_, id)| *id);
+    keys
+}
+
+/// When nothing is written any more, every answer equals the database's.
+fn compare_at_rest(stage: &Stage, random: &mut Random) -> Result<()> {
+    stage.freshet().wait_ready()?;
+    thread::sleep(STALENESS_MAX + Duration::from_millis(500));
+    let (mut direct, mut through) = (stage.reconnect(false)?, stage.reconnect(true)?);
+    for question in Question::some(random, &SOURCES) {
+        let sql = question.sql();
+        let expected = direct.simple(&sql)?.sorted(0);
+        for time in 1..=2 {
+            let rows = through.simple(&sql)?.sorted(0);
+            if rows != expected {
+                stage.violated(format!("at rest, time {time}: {sql}\n  answered {rows:?}\n  is       {expected:?}"));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! What a relay between Freshet and a server is made of: each test decides for itself what is held.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::thread;
+
+use anyhow::Result;
+
+/// Listens until the process ends; `join` gets each client with a connection to the server. A server that is down refuses, and so
+/// does this.
+pub(crate) fn listen(
+    server: SocketAddr,
+    mut join: impl FnMut(TcpStream, TcpStream) -> Result<()> + Send + 'static,
+) -> Result<SocketAddr> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let address = listener.local_addr()?;
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            if let Ok(server) = TcpStream::connect(server) {
+                let _ = join(client, server);
+            }
+        }
+    });
+    Ok(address)
+}
+
+/// Passes on what both say, each time after a look at it that may take long, until either is gone.
+pub(crate) fn pass_on(
+    client: TcpStream,
+    server: TcpStream,
+    of_client: impl FnMut(&[u8]) + Send + 'static,
+    of_server: impl FnMut(&[u8]) + Send + 'static,
+) -> Result<()> {
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    let (from_client, to_server) = (client.try_clone()?, server.try_clone()?);
+    thread::spawn(move || copy(from_client, to_server, of_client));
+    thread::spawn(move || copy(server, client, of_server));
+    Ok(())
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(&[u8])) {
+    let mut chunk = vec![0; 16 * 1024];
+    while let Ok(n @ 1..) = from.read(&mut chunk) {
+        look(&chunk[..n]);
+        if to.write_all(&chunk[..n]).is_err() {
+            break;
+        }
+    }
+    // Gone already, most likely.
+    let _ = from.shutdown(Shutdown::Both);
+    let _ = to.shutdown(Shutdown::Both);
+}

@@ -1,0 +1,1 @@
+CREATE TABLE `t1` (`id` varchar(36) NOT NULL, `id0` varchar(36) DEFAULT NULL, `id1` varchar(36) DEFAULT NULL, `intcol1` int(32) DEFAULT NULL, `charcol1` varchar(128) DEFAULT NULL, PRIMARY KEY (`id`), UNIQUE KEY `id0` (`id0`), UNIQUE KEY `id1` (`id1`)) ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_general_ci;

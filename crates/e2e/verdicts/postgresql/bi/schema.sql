@@ -1,0 +1,6 @@
+CREATE TABLE people (id BIGINT NOT NULL, address TEXT, email TEXT, name TEXT, city TEXT, state CHAR(2), source TEXT, birth_date DATE, zip CHAR(5), latitude DOUBLE PRECISION, longitude DOUBLE PRECISION, created_at TIMESTAMP WITH TIME ZONE NOT NULL, PRIMARY KEY (id));
+CREATE TABLE products (id BIGINT NOT NULL, ean CHAR(13), title TEXT, category TEXT, vendor TEXT, price DOUBLE PRECISION, rating DOUBLE PRECISION, created_at TIMESTAMP NOT NULL, PRIMARY KEY (id));
+CREATE TABLE orders (id BIGINT NOT NULL, user_id BIGINT NOT NULL, product_id BIGINT NOT NULL, subtotal DOUBLE PRECISION, tax DOUBLE PRECISION, total NUMERIC(12,2), discount DOUBLE PRECISION, quantity INTEGER, created_at TIMESTAMP NOT NULL, PRIMARY KEY (id));
+CREATE TABLE reviews (id BIGINT NOT NULL, product_id BIGINT NOT NULL, reviewer TEXT, rating SMALLINT NOT NULL, body TEXT, created_at TIMESTAMP NOT NULL, PRIMARY KEY (id));
+CREATE TABLE events (id BIGINT NOT NULL, at TIMESTAMP NOT NULL, host VARCHAR(100) NOT NULL, service VARCHAR(100) NOT NULL, level VARCHAR(10) NOT NULL, status INTEGER NOT NULL, duration_ms INTEGER NOT NULL, tenant_id INTEGER NOT NULL, PRIMARY KEY (id));
+CREATE VIEW order_lines AS SELECT o.id, o.created_at, o.total, o.quantity, p.category, p.vendor, u.state, u.source FROM orders o JOIN products p ON p.id = o.product_id JOIN people u ON u.id = o.user_id;

@@ -1,0 +1,7 @@
+SELECT c FROM sbtest1 WHERE id=$1; -- $1 = '56'
+SELECT c FROM sbtest1 WHERE id BETWEEN $1 AND $2; -- $1 = '51', $2 = '55'
+SELECT SUM(k) FROM sbtest1 WHERE id BETWEEN $1 AND $2; -- $1 = '61', $2 = '65'
+SELECT c FROM sbtest1 WHERE id BETWEEN $1 AND $2 ORDER BY c; -- $1 = '51', $2 = '55'
+SELECT DISTINCT c FROM sbtest1 WHERE id BETWEEN $1 AND $2 ORDER BY c; -- $1 = '51', $2 = '55'
+SELECT id, k, c, pad FROM sbtest1 WHERE k IN ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10); -- $1 = '50', $2 = '50', $3 = '50', $4 = '50', $5 = '60', $6 = '50', $7 = '50', $8 = '50', $9 = '50', $10 = '41'
+SELECT count(k) FROM sbtest1 WHERE k BETWEEN $1 AND $2 OR k BETWEEN $3 AND $4 OR k BETWEEN $5 AND $6 OR k BETWEEN $7 AND $8 OR k BETWEEN $9 AND $10 OR k BETWEEN $11 AND $12 OR k BETWEEN $13 AND $14 OR k BETWEEN $15 AND $16 OR k BETWEEN $17 AND $18 OR k BETWEEN $19 AND $20; -- $1 = '50', $2 = '55', $3 = '50', $4 = '55', $5 = '50', $6 = '55', $7 = '50', $8 = '55', $9 = '60', $10 = '65', $11 = '50', $12 = '55', $13 = '50', $14 = '55', $15 = '50', $16 = '55', $17 = '50', $18 = '55', $19 = '41', $20 = '46'

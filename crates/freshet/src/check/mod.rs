@@ -1,0 +1,146 @@
+//! `freshet check`: whether a database is fit for every guarantee, and what mends it if not.
+//!
+//! Freshet serves whatever it finds, uncached if need be, so a missing right shows as a missing speed-up and not as an
+//! error. Here everything is looked at beforehand, each thing by doing or asking what the services will do or ask, and
+//! each finding comes with the statement that mends it. `--print-setup` prints all that an administrator can do in
+//! advance, as one script, for a Freshet that is to change nothing itself (`freshet serve --prepared`).
+
+pub(crate) mod database;
+mod keys;
+mod mysql;
+mod publication;
+mod report;
+mod rights;
+mod script;
+mod server;
+mod tables;
+mod triggers;
+mod waiting;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use freshet_net::Upstream;
+
+use database::Database;
+use report::Report;
+
+/// Nothing could be looked at.
+pub(crate) const NO_ANSWER: u8 = 2;
+
+/// Options of `freshet check`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CheckArgs {
+    /// The database and Freshet's account in it, as for `freshet serve`
+    #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
+    upstream: String,
+    /// Name of the publication that Freshet keeps
+    #[arg(long, default_value = "freshet")]
+    publication: String,
+    /// Tables that are to be cached, as schema.table; a partitioned table stands for its partitions; all if not given
+    #[arg(long, value_delimiter = ',')]
+    tables: Vec<String>,
+    /// Check for `freshet serve --prepared`, which changes nothing in the database's schema
+    #[arg(long)]
+    prepared: bool,
+    /// Print an SQL script that prepares the database, to be run by a superuser
+    #[arg(long)]
+    print_setup: bool,
+    /// Freshet's account in that script
+    #[arg(long, default_value = "freshet")]
+    role: String,
+}
+
+/// Who changes the schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    /// Freshet makes the publication and what else it needs, and adds tables.
+    Managed,
+    /// An administrator did it before.
+    Prepared,
+}
+
+/// Prints what it finds: success if every guarantee holds, failure if not, 2 if the database cannot be looked at.
+pub(crate) async fn run(args: CheckArgs) -> ExitCode {
+    let outcome = match (freshet_net::mysql::Upstream::is_url(&args.upstream), args.print_setup) {
+        (true, true) => mysql::print_setup(&args).await,
+        (true, false) => mysql::check(&args).await,
+        (false, true) => print_setup(&args).await,
+        (false, false) => check(&args).await,
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("freshet: {error:#}");
+        ExitCode::from(NO_ANSWER)
+    })
+}
+
+async fn connect(text: &str) -> Result<(Arc<Upstream>, Database)> {
+    let upstream = Arc::new(Upstream::parse(text).context("--upstream")?);
+    for warning in &upstream.conninfo().warnings {
+        tracing::warn!("--upstream: {warning}");
+    }
+    let database = Database::connect(&upstream).await.with_context(|| format!("{upstream} cannot be looked at"))?;
+    Ok((upstream, database))
+}
+
+async fn check(args: &CheckArgs) -> Result<ExitCode> {
+    let (upstream, mut database) = connect(&args.upstream).await?;
+    let mut report = Report::default();
+    if server::kind(&mut database, &mut report).await? {
+        server::capacity(&mut database, &mut report).await?;
+        server::replication(&mut database, &upstream, &mut report).await?;
+        rights::look(&mut database, &mut report).await?;
+        schema(&mut database, args, &mut report).await?;
+        server::settings(&mut database, &mut report).await?;
+        waiting::writers(&mut database, &mut report).await?;
+    }
+    print(&report.to_string())?;
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Tables and publication.
+async fn schema(database: &mut Database, args: &CheckArgs, report: &mut Report) -> Result<()> {
+    let mode = if args.prepared { Mode::Prepared } else { Mode::Managed };
+    let all = tables::all(database, &args.publication).await?;
+    let unfit_but_published = all.iter().filter(|table| table.published && !table.publishable()).cloned();
+    let mut chosen = unfit_but_published.collect::<Vec<_>>();
+    chosen.retain(|_| !args.tables.is_empty());
+    for table in tables::chosen(database, all, &args.tables, report).await? {
+        if !chosen.iter().any(|other| other.name == table.name) {
+            chosen.push(table);
+        }
+    }
+    tables::look(&chosen, report);
+    let relations = keys::relations(database, &chosen).await?;
+    keys::look(database, relations, report);
+    let exists = publication::look(database, &args.publication, &chosen, mode, report).await?;
+    if mode == Mode::Managed {
+        tables::ownership(database, &args.publication, exists, &chosen, report);
+    }
+    triggers::look(database, mode, report).await
+}
+
+async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
+    let (_, mut database) = connect(&args.upstream).await?;
+    let mut report = Report::default();
+    let all = tables::all(&mut database, &args.publication).await?;
+    let chosen = tables::chosen(&mut database, all, &args.tables, &mut report).await?;
+    if !report.is_good() {
+        eprint!("{report}");
+        return Ok(ExitCode::FAILURE);
+    }
+    let triggers_stand = triggers::stand(&mut database).await?;
+    let keys = keys::relations(&mut database, &chosen).await?;
+    let (role, publication, tables) = (&args.role, &args.publication, chosen.as_slice());
+    let wanted = script::Wanted { role, publication, tables, keys: &keys, triggers_stand };
+    print(&script::write(&database, &wanted))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    stdout.write_all(text.as_bytes())?;
+    Ok(stdout.flush()?)
+}

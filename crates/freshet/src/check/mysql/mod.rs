@@ -1,0 +1,83 @@
+//! `freshet check` for MySQL and MariaDB.
+//!
+//! Little is to be set up: no publication, no triggers, nothing in the schema. But the servers' own defaults are often not
+//! enough: MariaDB has no binlog at all, MySQL no global transaction identifiers, and accounts see of a schema what they
+//! have privileges for. Here everything is looked at as the services will see it, with the statement or the line of the
+//! option file that mends it.
+
+mod account;
+mod binlog;
+mod database;
+mod tables;
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use freshet_net::mysql::Upstream;
+
+use super::report::Report;
+use super::{CheckArgs, print};
+use database::Database;
+
+/// The oldest releases whose binlog and system variables are as Freshet expects them.
+const OLDEST: (Version, Version) = ((8, 0, 0), (10, 5, 2));
+
+type Version = (u32, u32, u32);
+
+/// Looks, and prints what it finds.
+pub(super) async fn check(args: &CheckArgs) -> Result<ExitCode> {
+    let (upstream, mut database) = connect(&args.upstream).await?;
+    let mut report = Report::default();
+    if kind(&database, &mut report) {
+        binlog::look(&mut database, &mut report).await?;
+        account::look(&mut database, &upstream, &mut report).await?;
+        tables::look(&mut database, &args.tables, &mut report).await?;
+    }
+    print(&report.to_string())?;
+    Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Prints a script that makes an account, and what else the report would ask an administrator for.
+pub(super) async fn print_setup(args: &CheckArgs) -> Result<ExitCode> {
+    let (_, mut database) = connect(&args.upstream).await?;
+    let mut report = Report::default();
+    if kind(&database, &mut report) {
+        binlog::look(&mut database, &mut report).await?;
+    }
+    let mut script = format!(
+        "-- Prepares {} for Freshet. Run it as an administrator; it may be run again.\n\
+         -- Freshet makes nothing in the server, so there is nothing else to set up, and nothing to remove.\n\n",
+        database.server
+    );
+    script.push_str(&account::script(&args.role));
+    script.push_str("\n-- The binlog, which is the change stream.\n");
+    for statement in report.mends() {
+        let _ = writeln!(script, "{statement}");
+    }
+    if report.mends().next().is_none() {
+        script.push_str("-- It is as it should be.\n");
+    }
+    print(&script)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn connect(text: &str) -> Result<(Arc<Upstream>, Database)> {
+    let upstream = Arc::new(Upstream::parse(text).context("--upstream")?);
+    let database = Database::connect(&upstream).await.with_context(|| format!("{upstream} cannot be looked at"))?;
+    Ok((upstream, database))
+}
+
+/// Which server it is. False if nothing else is worth a look.
+fn kind(database: &Database, report: &mut Report) -> bool {
+    let server = &database.server;
+    let oldest = if server.is_mariadb { OLDEST.1 } else { OLDEST.0 };
+    if server.is_at_least(oldest.0, oldest.1, oldest.2) {
+        report.ok(server.to_string());
+        return true;
+    }
+    let text = format!("{server}: Freshet needs version {}.{}.{} or later", oldest.0, oldest.1, oldest.2);
+    report.problem(text, vec!["-- upgrade the server".into()]);
+    false
+}

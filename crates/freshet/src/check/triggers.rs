@@ -1,0 +1,58 @@
+//! The event triggers: whether DDL comes with the change stream, or must be found by polling.
+
+use anyhow::Result;
+use freshet_stream::triggers::{STATE_QUERY, create_statements};
+
+use super::Mode;
+use super::database::Database;
+use super::report::{Report, set_and_reload};
+
+/// Without them.
+const MEANING: &str = "changes of definitions and rights are found by polling, up to a second late, and materialised \
+                       views are not cached";
+/// Version whose output plugin sends messages.
+const VERSION_NUM_MESSAGES: u32 = 140_000;
+
+pub(super) async fn look(database: &mut Database, mode: Mode, report: &mut Report) -> Result<()> {
+    if database.version_num < VERSION_NUM_MESSAGES {
+        let text = format!("PostgreSQL {} sends no messages for DDL: {MEANING}", database.version);
+        report.problem(text, vec!["-- upgrade the server to version 14 or later".into()]);
+        return Ok(());
+    }
+    if database.value("SELECT coalesce(current_setting('event_triggers', true), 'on')").await? == "off" {
+        report.problem(format!("event_triggers is off: {MEANING}"), set_and_reload("event_triggers", "on"));
+    }
+    if stand(database).await? {
+        report.ok("the event triggers stand, so DDL comes with the change stream");
+        return Ok(());
+    }
+    if mode == Mode::Managed && database.superuser {
+        report.ok(format!("the event triggers do not stand yet, and {} may create them", database.role));
+        return Ok(());
+    }
+    // Often they are only disabled, or not ENABLE ALWAYS.
+    let enable = "SELECT format('ALTER EVENT TRIGGER %I ENABLE ALWAYS;', evtname) FROM pg_event_trigger \
+                  WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop') AND evtenabled <> 'A' ORDER BY evtname";
+    let disabled = database.column(enable).await?;
+    let others = database.value(&state_if_enabled()).await? != "t";
+    if !disabled.is_empty() && !others {
+        report.problem(format!("the event triggers are not enabled always: {MEANING}"), disabled);
+    } else {
+        let mut mend = vec!["-- as a superuser, in one transaction".to_owned(), "BEGIN;".to_owned()];
+        mend.extend(create_statements());
+        mend.push("COMMIT;".to_owned());
+        let text = format!("the event triggers are missing, or another release's, and need a superuser: {MEANING}");
+        report.problem(text, mend);
+    }
+    Ok(())
+}
+
+/// Whether they are there, enabled, and of this release.
+pub(super) async fn stand(database: &mut Database) -> Result<bool> {
+    Ok(!database.column(STATE_QUERY).await?.is_empty())
+}
+
+/// Whether they would stand if they were enabled.
+fn state_if_enabled() -> String {
+    format!("SELECT EXISTS ({})", STATE_QUERY.replace("e.evtenabled = 'A'", "true"))
+}

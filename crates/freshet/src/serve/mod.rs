@@ -1,0 +1,283 @@
+//! `freshet serve`: puts the parts together.
+//!
+//! The change stream drives the cache, and the sessions read it; here is the one place that knows both. What differs
+//! between the databases is in [`postgres`] and [`mysql`].
+
+mod mysql;
+mod postgres;
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use freshet_bench::units::{MemorySize, Span};
+use freshet_cache::{Cache, Limits};
+use freshet_model::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
+use freshet_net::mysql::Upstream;
+use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared};
+use freshet_stream::{Control, Identity, SlotName};
+
+use crate::access::AccessArgs;
+use crate::cli::Share;
+use crate::faults::FaultArgs;
+use crate::{stop, web};
+
+/// Time for the change stream to end, once everything else has.
+const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Options of `freshet serve`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct ServeArgs {
+    /// The database, and the account for Freshet's own connections: mysql://user:password@host:port/database (mariadb://
+    /// too), postgres://user:password@host:port/database, or any other connection string that libpq understands; what that
+    /// leaves out comes from PGHOST, PGUSER …, ~/.pgpass
+    #[arg(long, env = "FRESHET_UPSTREAM", hide_env_values = true, default_value = "", hide_default_value = true)]
+    upstream: String,
+    /// Addresses that applications connect to: host:port, or a directory for a Unix socket (/run/freshet);
+    /// 127.0.0.1:6432 if not given, 127.0.0.1:3307 before MySQL or MariaDB
+    #[arg(long, value_delimiter = ',')]
+    listen: Vec<String>,
+    /// Address of /metrics and /health
+    #[arg(long)]
+    http: Option<SocketAddr>,
+    /// Memory for cached results
+    #[arg(long, default_value = "512MiB")]
+    memory: MemorySize,
+    /// No answer from the cache is older than this; when the change stream is later, queries go to the database
+    #[arg(long, default_value = "1s")]
+    max_staleness: Span,
+    /// Threads that serve connections; as many as cores if not given
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Users who may see other users' statements (SHOW CACHES …) and switch the cache off (FRESHET BYPASS ON); the
+    /// upstream's user if not given
+    #[arg(long, value_delimiter = ',')]
+    admin_users: Vec<String>,
+    /// After SIGTERM, how long sessions may take to end what they are at
+    #[arg(long, default_value = "30s")]
+    drain_timeout: Span,
+    /// Name of the publication that Freshet keeps
+    #[arg(long, default_value = "freshet")]
+    publication: String,
+    /// Change nothing in the database's schema: what `freshet check --print-setup` prints was run by an administrator,
+    /// and the tables of the publication are those that may be cached
+    #[arg(long)]
+    prepared: bool,
+    /// Keep the change stream's place in the replication slot freshet_NAME, so that a lost connection to the database
+    /// does not empty the cache; each Freshet needs a name of its own. Without it the slot is temporary
+    #[arg(long, value_name = "NAME")]
+    slot: Option<SlotName>,
+    /// Log that the slot may hold back on the database's disk; beyond it Freshet gives the slot up and starts anew
+    #[arg(long, default_value = "1GiB")]
+    slot_lag_bytes: MemorySize,
+    /// Seconds that the change stream may be late before Freshet gives the slot up and starts anew
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    slot_lag_seconds: u32,
+    /// How long a write waits to be acknowledged until the change stream has delivered it, so that no later read anywhere
+    /// misses it; beyond it the write is acknowledged, and reads go to the database until it is delivered
+    #[arg(long, default_value = "100ms")]
+    hold_writes: Span,
+    /// Share of the time that one connection may spend reading results again that a change has evicted while they were in
+    /// use, before the next reader asks; 0: never
+    #[arg(long, default_value = "0.1", value_name = "0..1")]
+    refresh_share: Share,
+    /// Share of hits that is asked of the database as well and compared; a statement whose answer differs is not cached
+    /// any more
+    #[arg(long, default_value = "0", value_name = "0..1")]
+    verify: Share,
+    /// Which answers are kept: those of statements whose results pay for being kept, by Freshet's own measurements, or
+    /// all that can be
+    #[arg(long, default_value = "worthwhile")]
+    keep: KeepArg,
+    #[command(flatten)]
+    faults: FaultArgs,
+    // Last: its heading holds for all options behind it.
+    #[command(flatten)]
+    access: AccessArgs,
+}
+
+/// Which answers are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum KeepArg {
+    Worthwhile,
+    Always,
+}
+
+impl From<KeepArg> for Keep {
+    fn from(arg: KeepArg) -> Self {
+        match arg {
+            KeepArg::Worthwhile => Self::Worthwhile,
+            KeepArg::Always => Self::Always,
+        }
+    }
+}
+
+/// What follows the change stream; it ends when it is told to.
+struct Following {
+    control: Arc<Control>,
+    follower: tokio::task::JoinHandle<()>,
+}
+
+/// Serves until SIGINT, or until what SIGTERM asks for is done.
+pub(crate) async fn run(args: ServeArgs) -> Result<()> {
+    if Upstream::is_url(&args.upstream) {
+        let mysql = mysql::open(&args)?;
+        let listener = listen(&args, &Family::MySql(mysql.clone())).await?;
+        let following = mysql::start_services(&mysql);
+        let files = mysql.clone();
+        tokio::spawn(args.access.clone().watch(move || files.reload_access()));
+        return serve(&args, listener, &mysql, following).await;
+    }
+    let pg = postgres::open(&args)?;
+    let listener = listen(&args, &Family::Postgres(pg.clone())).await?;
+    let following = postgres::start_services(&pg, &args);
+    let files = pg.clone();
+    tokio::spawn(args.access.clone().watch(move || files.reload_access()));
+    serve(&args, listener, &pg, following).await
+}
+
+impl ServeArgs {
+    fn workers(&self) -> usize {
+        self.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from)).max(1)
+    }
+
+    /// What the sessions and services of any upstream share. `user`: whom the URL names.
+    fn shared(&self, dialect: Dialect, upstream: String, user: &str) -> Arc<Shared> {
+        let (cache_faults, faults) = self.faults.switches();
+        let mut limits = Limits::with_memory(self.memory.0);
+        limits.staleness_max = nanos(self.max_staleness);
+        let settings = Settings {
+            admin_users: if self.admin_users.is_empty() { vec![user.to_owned()] } else { self.admin_users.clone() },
+            upstream,
+            dialect,
+            hold_max: nanos(self.hold_writes),
+            verify: self.verify.0,
+            // A service connection of MySQL or MariaDB cannot become another account, nor log in as each client did.
+            refresh_share: if dialect.is_mysql_family() { 0.0 } else { self.refresh_share.0 },
+            keep: self.keep.into(),
+            faults,
+        };
+        let cache = Arc::new(Cache::new(limits, cache_faults));
+        Arc::new(Shared::new(settings, cache, Clock::default(), self.workers()))
+    }
+}
+
+/// Listens, and says where.
+async fn listen(args: &ServeArgs, family: &Family) -> Result<Listener> {
+    let mysql = matches!(family, Family::MySql(_));
+    let shared = family.shared();
+    let default = if mysql { "127.0.0.1:3307" } else { "127.0.0.1:6432" };
+    let texts = if args.listen.is_empty() { &[default.to_owned()] } else { args.listen.as_slice() };
+    let listener = Listener::bind(&listen_addresses(texts, mysql)?, args.workers(), family).await?;
+    let http = match args.http {
+        Some(address) => Some(web::bind(address, shared.clone()).await?),
+        None => None,
+    };
+    let addresses = listener.addresses()?;
+    let mut stdout = std::io::stdout();
+    for address in &addresses {
+        match address {
+            ListenAddress::Tcp(tcp) => writeln!(stdout, "listening on {tcp}")?,
+            ListenAddress::Unix(path) => writeln!(stdout, "listening on {}", path.display())?,
+        }
+    }
+    if let Some(http) = http {
+        writeln!(stdout, "http on {http}")?;
+    }
+    stdout.flush()?;
+    tracing::info!(upstream = shared.settings.upstream, ?addresses, workers = args.workers(), "serving");
+    Ok(listener)
+}
+
+async fn serve(args: &ServeArgs, listener: Listener, shared: &Shared, following: Following) -> Result<()> {
+    listener.run();
+    stop::until_stopped(shared, args.drain_timeout.0).await?;
+    following.control.shutdown();
+    // A lasting slot is dropped.
+    tokio::time::timeout(FOLLOWER_END_TIMEOUT, following.follower).await.ok();
+    Ok(())
+}
+
+/// The socket in a directory of PostgreSQL's bears the port of the first TCP address, or else PostgreSQL's, in its name.
+fn listen_addresses(texts: &[String], mysql: bool) -> Result<Vec<ListenAddress>> {
+    let tcp = texts.iter().filter(|text| !text.starts_with('/')).map(|text| {
+        text.parse::<SocketAddr>().with_context(|| {
+            format!("--listen {text:?} is neither address:port (127.0.0.1:6432) nor a directory (/run/freshet)")
+        })
+    });
+    let tcp = tcp.collect::<Result<Vec<_>>>()?;
+    let port = tcp.first().map_or(5432, SocketAddr::port);
+    let name = if mysql { "mysqld.sock".to_owned() } else { format!(".s.PGSQL.{port}") };
+    let unix = texts.iter().filter(|text| text.starts_with('/')).map(|text| PathBuf::from(text).join(&name));
+    Ok(tcp.into_iter().map(ListenAddress::Tcp).chain(unix.map(ListenAddress::Unix)).collect())
+}
+
+fn nanos(span: Span) -> Nanos {
+    Nanos::try_from(span.0.as_nanos()).unwrap_or(Nanos::MAX)
+}
+
+fn server_identity(identity: &Identity) -> ServerIdentity {
+    ServerIdentity {
+        system_id: identity.system_id.clone(),
+        postmaster_start: identity.postmaster_start.clone(),
+        database: identity.database.clone(),
+    }
+}
+
+/// Where a relation was created, renamed or dropped, its name may mean another one from now on.
+fn add_namesakes(shared: &Shared, changes: &mut ChangeSet) {
+    let ChangeSet::Rows(rows) = &*changes else { return };
+    let name = |change: &Change| if let Change::Redefined { name, .. } = change { Some(name.clone()) } else { None };
+    let names = rows.iter().filter_map(name).collect();
+    for table in shared.namesakes(&names) {
+        changes.push(Change::AnyRow(table));
+    }
+}
+
+/// Hands a commit to the cache.
+fn apply(shared: &Shared, mut commit: Commit) {
+    let (pending, redefines) = (!commit.changes.is_empty(), commit.redefines);
+    if redefines {
+        add_namesakes(shared, &mut commit.changes);
+    }
+    shared.refresh(shared.cache.apply(commit));
+    if shared.cache.epoch().is_none() {
+        shared.restart_stream.notify_one();
+    }
+    if redefines {
+        shared.want_catalog();
+    }
+    if pending {
+        shared.commit_delivered();
+    }
+}
+
+fn advance(shared: &Shared, lsn: Lsn) {
+    shared.cache.advance(lsn);
+    shared.waits.passed(lsn);
+}
+
+fn suspended(shared: &Shared, why: &str) {
+    shared.cache.suspended();
+    shared.stream_lost(why);
+    tracing::warn!("no change stream, so nothing is answered from the cache until it goes on: {why}");
+}
+
+fn disconnected(shared: &Shared, why: &str) {
+    shared.cache.disconnected();
+    shared.stream_lost(why);
+    tracing::warn!("no change stream, so nothing is answered from the cache: {why}");
+}
+
+/// Rings the follower when the cache wants something of it, for ever.
+async fn ring(shared: Arc<Shared>, control: Arc<Control>) {
+    loop {
+        tokio::select! {
+            () = shared.keepalive.notified() => control.request_keepalive(),
+            () = shared.restart_stream.notified() => control.restart(),
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! MySQL or MariaDB behind Freshet.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use freshet_model::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
+use freshet_net::mysql::Upstream;
+use freshet_proxy::mysql::{MySql, MySqlSettings, service};
+use freshet_stream::mysql::{FollowerConfig, Schemas, follow};
+use freshet_stream::{Control, Identity, Sink};
+
+use crate::access::raise_descriptor_limit;
+use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
+
+/// Reads what the command line names.
+pub(super) fn open(args: &ServeArgs) -> Result<Arc<MySql>> {
+    let upstream = Arc::new(Upstream::parse(&args.upstream).context("--upstream")?);
+    let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user());
+    let own = MySqlSettings { upstream, access: args.access.settings(raise_descriptor_limit()) };
+    Ok(Arc::new(MySql::new(shared, own)?))
+}
+
+/// Starts the follower of the change stream and all services.
+pub(super) fn start_services(mysql: &Arc<MySql>) -> Following {
+    let control = Arc::new(Control::new());
+    service::start(mysql);
+    let config = FollowerConfig::new(mysql.own.upstream.clone(), Arc::new(Columns { mysql: mysql.clone() }));
+    let sink = Arc::new(Changes { mysql: mysql.clone() });
+    let follower = tokio::spawn(follow(config, sink, control.clone()));
+    tokio::spawn(ring((**mysql).clone(), control.clone()));
+    Following { control, follower }
+}
+
+/// Names row images after the catalogue.
+struct Columns {
+    mysql: Arc<MySql>,
+}
+
+impl Schemas for Columns {
+    fn table(&self, schema: &str, name: &str) -> TableId {
+        self.mysql.table_id(schema, name)
+    }
+
+    fn columns(&self, table: TableId) -> Option<Arc<[Arc<str>]>> {
+        self.mysql.columns(table)
+    }
+}
+
+/// Hands the stream's changes to the cache.
+struct Changes {
+    mysql: Arc<MySql>,
+}
+
+impl Changes {
+    /// Rows that foreign keys change without a word in the binlog.
+    fn add_cascades(&self, changes: &mut ChangeSet) {
+        let ChangeSet::Rows(rows) = &*changes else { return };
+        for table in self.mysql.cascades(rows) {
+            changes.push(Change::AnyRow(table));
+        }
+    }
+}
+
+impl Sink for Changes {
+    fn connected(&self, identity: &Identity) -> Epoch {
+        self.mysql.stream_connected(server_identity(identity));
+        // Now, since from here on no service connection speaks to another server.
+        self.mysql.ends.forget();
+        let epoch = self.mysql.cache.connected();
+        self.mysql.want_catalog();
+        tracing::info!(epoch = epoch.0, "change stream stands");
+        epoch
+    }
+
+    fn commit(&self, mut commit: Commit) {
+        self.mysql.note_redefinition(&commit);
+        self.add_cascades(&mut commit.changes);
+        apply(&self.mysql, commit);
+    }
+
+    fn group(&self, gtid: (u128, u64), end: Lsn) {
+        self.mysql.ends.delivered(gtid, end);
+    }
+
+    fn advance(&self, lsn: Lsn) {
+        advance(&self.mysql, lsn);
+    }
+
+    fn suspended(&self, why: &str) {
+        self.mysql.ends.forget();
+        suspended(&self.mysql, why);
+    }
+
+    fn resumed(&self, identity: &Identity, epoch: Epoch) -> bool {
+        self.mysql.stream_connected(server_identity(identity));
+        let resumed = self.mysql.cache.resumed(epoch);
+        if resumed {
+            tracing::info!(epoch = epoch.0, "change stream goes on; what is cached stays");
+        }
+        resumed
+    }
+
+    fn disconnected(&self, why: &str) {
+        self.mysql.ends.forget();
+        disconnected(&self.mysql, why);
+    }
+}

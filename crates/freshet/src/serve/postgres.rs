@@ -1,0 +1,96 @@
+//! PostgreSQL behind Freshet.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use freshet_model::{Commit, Dialect, Epoch, Lsn};
+use freshet_net::Upstream;
+use freshet_proxy::pg::{Pg, PgSettings, service};
+use freshet_stream::{Control, FollowerConfig, Identity, Sink, SlotConfig};
+
+use crate::access::raise_descriptor_limit;
+use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
+
+/// Reads what the command line names.
+pub(super) fn open(args: &ServeArgs) -> Result<Arc<Pg>> {
+    let upstream = Arc::new(Upstream::parse(&args.upstream).context("--upstream")?);
+    for warning in &upstream.conninfo().warnings {
+        tracing::warn!("--upstream: {warning}");
+    }
+    let shared = args.shared(Dialect::Postgres, upstream.to_string(), &upstream.conninfo().user);
+    let own = PgSettings {
+        publication: args.publication.clone(),
+        prepared: args.prepared,
+        triggers_sql: freshet_stream::triggers::STATE_QUERY,
+        upstream,
+        access: args.access.settings(raise_descriptor_limit()),
+    };
+    Ok(Arc::new(Pg::new(shared, own)?))
+}
+
+/// Starts the follower of the change stream and all services.
+pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
+    let control = Arc::new(Control::new());
+    tokio::spawn(service::keep_lease(pg.clone()));
+    tokio::spawn(service::watch_catalog(pg.clone()));
+    tokio::spawn(service::cover_tables(pg.clone()));
+    tokio::spawn(service::look_up_users(pg.clone()));
+    tokio::spawn(service::refresh_entries(pg.clone()));
+    service::read_lineages(pg);
+    let config = FollowerConfig {
+        publication: pg.own.publication.clone(),
+        ensure_publication: !pg.own.prepared,
+        slot: SlotConfig {
+            name: args.slot.clone(),
+            lag_bytes_max: args.slot_lag_bytes.0,
+            lag_max: Duration::from_secs(args.slot_lag_seconds.into()),
+        },
+        ..FollowerConfig::new(pg.own.upstream.clone())
+    };
+    let sink = Arc::new(Changes { pg: pg.clone() });
+    let follower = tokio::spawn(freshet_stream::follow(config, sink, control.clone()));
+    tokio::spawn(service::watch_whereabouts(pg.clone()));
+    tokio::spawn(ring((**pg).clone(), control.clone()));
+    Following { control, follower }
+}
+
+/// Hands the stream's changes to the cache.
+struct Changes {
+    pg: Arc<Pg>,
+}
+
+impl Sink for Changes {
+    fn connected(&self, identity: &Identity) -> Epoch {
+        self.pg.stream_connected(server_identity(identity), identity.wal_segment_bytes);
+        let epoch = self.pg.cache.connected();
+        self.pg.want_catalog();
+        tracing::info!(epoch = epoch.0, database = identity.database, "change stream stands");
+        epoch
+    }
+
+    fn commit(&self, commit: Commit) {
+        apply(&self.pg, commit);
+    }
+
+    fn advance(&self, lsn: Lsn) {
+        advance(&self.pg, lsn);
+    }
+
+    fn suspended(&self, why: &str) {
+        suspended(&self.pg, why);
+    }
+
+    fn resumed(&self, identity: &Identity, epoch: Epoch) -> bool {
+        self.pg.stream_connected(server_identity(identity), identity.wal_segment_bytes);
+        let resumed = self.pg.cache.resumed(epoch);
+        if resumed {
+            tracing::info!(epoch = epoch.0, "change stream goes on; what is cached stays");
+        }
+        resumed
+    }
+
+    fn disconnected(&self, why: &str) {
+        disconnected(&self.pg, why);
+    }
+}

@@ -1,0 +1,46 @@
+//! The end of `freshet serve`: at once, or after a drain.
+//!
+//! SIGTERM is what service managers and orchestrators send, and what they follow up with a kill. So it drains: nothing
+//! is accepted any more, `/health` says so, sessions at rest are ended, and those within a statement or a transaction get
+//! a bounded time. SIGINT, or a second SIGTERM, ends everything at once.
+
+use std::time::Duration;
+
+use freshet_proxy::Shared;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::{sleep, timeout};
+
+/// How often it is looked whether sessions are left.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Ends when the program is to end.
+pub(crate) async fn until_stopped(shared: &Shared, drain_max: Duration) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    tokio::select! {
+        _ = terminate.recv() => drain(shared, drain_max, &mut terminate, &mut interrupt).await,
+        _ = interrupt.recv() => {}
+    }
+    tracing::info!("stopped");
+    Ok(())
+}
+
+async fn drain(shared: &Shared, drain_max: Duration, terminate: &mut Signal, interrupt: &mut Signal) {
+    let sessions = shared.metrics.sessions();
+    tracing::info!(sessions, "SIGTERM: no new connections; sessions end as soon as they are at rest");
+    shared.switches.begin_drain();
+    let all_ended = async {
+        while shared.metrics.sessions() > 0 {
+            sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        ended = timeout(drain_max, all_ended) => {
+            if ended.is_err() {
+                tracing::warn!(sessions = shared.metrics.sessions(), "not ended within --drain-timeout: closed");
+            }
+        }
+        _ = terminate.recv() => tracing::warn!("a second SIGTERM: all sessions are closed"),
+        _ = interrupt.recv() => tracing::warn!("SIGINT: all sessions are closed"),
+    }
+}

@@ -1,0 +1,257 @@
+//! The client of Freshet's own connections.
+
+use std::time::Duration;
+
+use freshet_wire::mysql::capabilities::{Capabilities, Status};
+use freshet_wire::mysql::ok::{EOF_MARK, Eof, OK_MARK, Ok as OkPacket};
+use freshet_wire::mysql::{command, error, result};
+use freshet_wire::reader::{Malformed, Reader};
+use tokio::time::timeout;
+
+use super::error::{ConnectError, Error, ServerError};
+use super::login::{LoggedIn, login};
+use super::packets::Packets;
+use super::upstream::Upstream;
+use super::version::ServerVersion;
+
+/// Bytes that all rows of one answer may hold.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// What one row or value costs beside its text, counted so that empty values have a bound too.
+const VALUE_OVERHEAD_BYTES: usize = 24;
+/// Time for what is a courtesy: a goodbye, the end of a statement that nobody waits for.
+const COURTESY_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Rows in text form; None is NULL.
+pub type Rows = Vec<Vec<Option<String>>>;
+
+/// What the server expects next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A command.
+    Ready,
+    /// Nothing: it answers one. Found at the start of a call it means that an earlier call was dropped.
+    Busy,
+    /// Nothing: it answers a command of the caller's, who reads the answer.
+    Raw,
+    /// The connection is out of step or closed.
+    Dead,
+}
+
+/// A connection of Freshet's own.
+pub struct Client {
+    upstream: Upstream,
+    packets: Packets,
+    connection_id: u32,
+    server: ServerVersion,
+    state: State,
+    answer_bytes_max: usize,
+}
+
+impl Client {
+    /// Connects and logs in, within the connect time-out.
+    pub async fn connect(upstream: &Upstream) -> Result<Self, ConnectError> {
+        let LoggedIn { packets, handshake } = login(upstream).await?;
+        let server = ServerVersion::parse(&handshake.server_version);
+        let (upstream, connection_id) = (upstream.clone(), handshake.connection_id);
+        Ok(Self { upstream, packets, connection_id, server, state: State::Ready, answer_bytes_max: ANSWER_BYTES_MAX })
+    }
+
+    /// Which server it is.
+    pub fn server(&self) -> &ServerVersion {
+        &self.server
+    }
+
+    /// The session's number at the server, as the handshake says it (32 bits of it).
+    pub fn connection_id(&self) -> u32 {
+        self.connection_id
+    }
+
+    /// Answers of more bytes are refused from now on, and leave the connection dead.
+    pub fn limit_answers(&mut self, bytes_max: usize) {
+        self.answer_bytes_max = bytes_max;
+    }
+
+    /// Whether the connection can take no further command.
+    pub fn is_dead(&self) -> bool {
+        self.state == State::Dead
+    }
+
+    /// Runs a statement as text and returns the rows of its last result set.
+    ///
+    /// A server error leaves the connection usable; after anything else, and after a call that was dropped before it
+    /// ended, it is dead.
+    pub async fn query(&mut self, sql: &str) -> Result<Rows, Error> {
+        let mut payload = vec![command::QUERY];
+        payload.extend_from_slice(sql.as_bytes());
+        self.start(&payload, State::Busy).await?;
+        let answer = self.answer().await;
+        self.end(answer)
+    }
+
+    /// As [`Self::query`] with a time limit, after which the statement is ended and the connection is dead.
+    pub async fn query_timeout(&mut self, sql: &str, limit: Duration) -> Result<Rows, Error> {
+        if let Ok(answer) = timeout(limit, self.query(sql)).await {
+            return answer;
+        }
+        self.state = State::Dead;
+        let _ = timeout(COURTESY_TIMEOUT, self.kill_query()).await;
+        Err(Error::Timeout(limit))
+    }
+
+    /// Sends a command that the server answers with OK or ERR alone.
+    pub async fn command(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.start(payload, State::Busy).await?;
+        let answer = match self.packets.receive().await {
+            Ok(payload) => match payload.first() {
+                Some(&(OK_MARK | EOF_MARK)) => Ok(()),
+                _ => Err(unexpected(&payload)),
+            },
+            Err(error) => Err(error),
+        };
+        self.end(answer)
+    }
+
+    /// Sends a command whose answer the caller reads with [`Self::receive_packet`]. The connection serves nothing else
+    /// after it. Not cancel-safe: a dropped call leaves the connection dead.
+    pub async fn send_command(&mut self, payload: &[u8]) -> Result<(), Error> {
+        self.start(payload, State::Raw).await
+    }
+
+    /// The payload of the next packet after [`Self::send_command`], with all packets that carry it. Cancel-safe. An
+    /// ERR packet is [`Error::Server`], and the answer's end.
+    pub async fn receive_packet(&mut self) -> Result<Vec<u8>, Error> {
+        if self.state != State::Raw {
+            self.state = State::Dead;
+            return Err(Error::Dead);
+        }
+        let failure = match self.packets.receive().await {
+            Ok(payload) if payload.first() == Some(&error::MARK) => unexpected(&payload),
+            Ok(payload) => return Ok(payload),
+            Err(error) => error,
+        };
+        self.state = State::Dead;
+        Err(failure)
+    }
+
+    /// Whether [`Self::receive_packet`] would return without waiting.
+    pub fn has_packet_buffered(&self) -> bool {
+        self.state == State::Raw && self.packets.has_buffered()
+    }
+
+    /// Sends a packet of the caller's while it reads an answer, such as a semi-synchronous replica's acknowledgement.
+    /// Not cancel-safe.
+    pub async fn send_packet(&mut self, payload: &[u8]) -> Result<(), Error> {
+        if self.state != State::Raw {
+            self.state = State::Dead;
+            return Err(Error::Dead);
+        }
+        self.state = State::Dead;
+        self.packets.send_command(payload).await?;
+        self.state = State::Raw;
+        Ok(())
+    }
+
+    /// Says goodbye. Dropping the client closes the socket too, which the server counts as aborted.
+    pub async fn close(mut self) {
+        if self.state == State::Ready {
+            let _ = timeout(COURTESY_TIMEOUT, self.packets.send_command(&[command::QUIT])).await;
+        }
+    }
+
+    /// Asks the server, on a connection of its own, to end the running statement. Best effort.
+    async fn kill_query(&self) {
+        // The future of this client's own query would hold itself otherwise.
+        if let Ok(mut other) = Box::pin(Self::connect(&self.upstream)).await {
+            let _ = Box::pin(other.query(&format!("KILL QUERY {}", self.connection_id))).await;
+        }
+    }
+
+    async fn start(&mut self, payload: &[u8], next: State) -> Result<(), Error> {
+        let was_ready = self.state == State::Ready;
+        self.state = State::Dead;
+        if !was_ready {
+            return Err(Error::Dead);
+        }
+        self.packets.send_command(payload).await?;
+        self.state = next;
+        Ok(())
+    }
+
+    fn end<T>(&mut self, answer: Result<T, Error>) -> Result<T, Error> {
+        self.state = match &answer {
+            Ok(_) | Err(Error::Server(_)) => State::Ready,
+            Err(_) => State::Dead,
+        };
+        answer
+    }
+
+    /// Reads all results of a COM_QUERY.
+    async fn answer(&mut self) -> Result<Rows, Error> {
+        let mut rows = Rows::new();
+        let mut bytes = 0;
+        loop {
+            let first = self.receive().await?;
+            let status = match first.first() {
+                Some(&OK_MARK) => OkPacket::parse(&first, Capabilities::default())?.status,
+                Some(0xfb) => return Err(Malformed::Invalid("request for a file").into()),
+                _ => {
+                    let mut reader = Reader::new(&first);
+                    let columns = reader.lenenc("column count")?;
+                    reader.finish()?;
+                    rows.clear();
+                    self.result_set(columns, &mut rows, &mut bytes).await?
+                }
+            };
+            if !status.has(Status::MORE_RESULTS_EXISTS) {
+                return Ok(rows);
+            }
+        }
+    }
+
+    async fn result_set(&mut self, columns: u64, rows: &mut Rows, bytes: &mut usize) -> Result<Status, Error> {
+        for _ in 0..columns {
+            self.receive().await?;
+        }
+        Eof::parse(&self.receive().await?)?;
+        loop {
+            let payload = self.receive().await?;
+            if payload.first() == Some(&EOF_MARK) && payload.len() < Eof::LIMIT_BYTES {
+                return Ok(Eof::parse(&payload)?.status);
+            }
+            let values = result::text_row(&payload, columns)?;
+            *bytes = bytes.saturating_add(payload.len() + (values.len() + 1) * VALUE_OVERHEAD_BYTES);
+            if *bytes > self.answer_bytes_max {
+                return Err(Error::TooLarge(self.answer_bytes_max));
+            }
+            rows.push(values.into_iter().map(text).collect::<Result<_, _>>()?);
+        }
+    }
+
+    /// The next packet that is no error and no progress report.
+    async fn receive(&mut self) -> Result<Vec<u8>, Error> {
+        loop {
+            let payload = self.packets.receive().await?;
+            if payload.first() != Some(&error::MARK) {
+                return Ok(payload);
+            }
+            let failure = unexpected(&payload);
+            if failure.code() != Some(error::PROGRESS) {
+                return Err(failure);
+            }
+        }
+    }
+}
+
+/// What a packet says that is an ERR packet, or in the place of one.
+fn unexpected(payload: &[u8]) -> Error {
+    match ServerError::decode(payload) {
+        Ok(error) => Error::Server(Box::new(error)),
+        Err(error) => Error::Malformed(error),
+    }
+}
+
+/// A value as text. Freshet's own questions are such that the answer is: the connection's character set is UTF-8.
+fn text(value: Option<&[u8]>) -> Result<Option<String>, Malformed> {
+    let Some(bytes) = value else { return Ok(None) };
+    std::str::from_utf8(bytes).map(|text| Some(text.to_owned())).map_err(|_| Malformed::Invalid("value"))
+}

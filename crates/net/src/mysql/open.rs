@@ -1,0 +1,136 @@
+//! From nothing to the server's handshake, and from there to TLS.
+//!
+//! Here the server speaks first, and it is the client's answer that asks for TLS: so a session can be opened upstream
+//! before anything is known of the client, and the handshake be handed on.
+
+use std::io;
+
+use bytes::BytesMut;
+use freshet_wire::mysql::capabilities::Capabilities;
+use freshet_wire::mysql::error;
+use freshet_wire::mysql::handshake::Handshake;
+use rustls::AlertDescription;
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::error::{ConnectError, Error};
+use super::packets::Packets;
+use super::upstream::{Address, Upstream};
+use crate::Socket;
+use crate::tcp::connect_tcp;
+
+/// A connection on which the server has spoken.
+#[derive(Debug)]
+pub struct Opened {
+    /// Not encrypted yet.
+    pub socket: Socket,
+    /// Payload of the server's first packet, a handshake. Its sequence number was 0.
+    pub handshake: Vec<u8>,
+    /// What came behind it, which is nothing by the protocol. It must not be taken for what comes by TLS.
+    pub rest: Vec<u8>,
+}
+
+/// Connects, within the upstream's connect time-out. An ERR packet in place of the handshake is
+/// [`ConnectError::Refused`].
+pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
+    let limit = upstream.connect_timeout();
+    timeout(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+}
+
+async fn open_unbounded(upstream: &Upstream) -> Result<Opened, ConnectError> {
+    let mut packets = Packets::new(connect(upstream).await?, BytesMut::new());
+    let handshake = packets.receive().await.map_err(ConnectError::Protocol)?;
+    if handshake.first() == Some(&error::MARK) {
+        return Err(ConnectError::refused(&handshake));
+    }
+    let (socket, rest) = packets.into_parts();
+    Ok(Opened { socket, handshake, rest: rest.to_vec() })
+}
+
+async fn connect(upstream: &Upstream) -> Result<Socket, ConnectError> {
+    let address = upstream.address();
+    let connected = match address {
+        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
+        Address::Tcp { host, port } => connect_tcp(host, None, *port).await.map(Socket::Tcp),
+    };
+    connected.map_err(|error| ConnectError::Tcp(io::Error::new(error.kind(), format!("{address}: {error}"))))
+}
+
+/// Whether a connection to a server with this handshake is to be encrypted; an error if it has to be and cannot.
+pub(super) fn wants_tls(upstream: &Upstream, socket: &Socket, handshake: &Handshake) -> Result<bool, ConnectError> {
+    let can = handshake.capabilities.has(Capabilities::SSL);
+    match socket {
+        Socket::Tcp(_) if upstream.requires_tls() && !can => Err(ConnectError::NoTls),
+        Socket::Tcp(_) => {
+            if !can {
+                upstream.set_tls_settled();
+            }
+            Ok(can && upstream.accepts_tls())
+        }
+        _ => Ok(false),
+    }
+}
+
+impl Opened {
+    /// Reads the handshake.
+    pub fn parse(&self) -> Result<Handshake, ConnectError> {
+        Handshake::parse(&self.handshake).map_err(|error| ConnectError::Protocol(Error::Malformed(error)))
+    }
+
+    /// Whether the upstream's `ssl-mode` wants this connection encrypted; an error if it has to be and cannot.
+    pub fn wants_tls(&self, upstream: &Upstream) -> Result<bool, ConnectError> {
+        wants_tls(upstream, &self.socket, &self.parse()?)
+    }
+}
+
+/// The handshake of TLS, after the caller has sent an SSLRequest
+/// ([`SSL_REQUEST_BYTES`](freshet_wire::mysql::handshake::SSL_REQUEST_BYTES)) over plain TCP. Within the upstream's connect
+/// time-out.
+///
+/// A server that has no cipher in common with us is remembered: where `ssl-mode` only prefers TLS, later connections to it
+/// are plain. (MySQL before 8.0.16 was built with an OpenSSL that has no ECDHE; its clients would use DHE, which rustls
+/// does not have.)
+pub async fn start_tls(upstream: &Upstream, socket: Socket) -> Result<Socket, ConnectError> {
+    let (Socket::Tcp(tcp), Address::Tcp { host, .. }) = (socket, upstream.address()) else {
+        return Err(ConnectError::NoTls);
+    };
+    let limit = upstream.connect_timeout();
+    let connected =
+        timeout(limit, upstream.tls().connect(tcp, host)).await.map_err(|_| ConnectError::Timeout(limit))?;
+    if connected.is_ok() {
+        upstream.set_tls_settled();
+    }
+    let connected = connected.map_err(|error| {
+        let has_none = has_no_cipher(&error);
+        if has_none {
+            upstream.set_tls_incompatible();
+        }
+        ConnectError::Tls(explain(&error, has_none))
+    })?;
+    Ok(Socket::Upstream(Box::new(connected.stream)))
+}
+
+/// The two ends can never agree, however often they try.
+fn has_no_cipher(error: &io::Error) -> bool {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::AlertReceived(alert)) => matches!(
+            alert,
+            AlertDescription::HandshakeFailure
+                | AlertDescription::ProtocolVersion
+                | AlertDescription::InsufficientSecurity
+        ),
+        Some(rustls::Error::PeerIncompatible(_)) => true,
+        _ => false,
+    }
+}
+
+/// In this family's names for the options.
+fn explain(error: &io::Error, has_no_cipher: bool) -> io::Error {
+    let mut text = error.to_string().replace("sslrootcert", "ssl-ca").replace("sslcert", "ssl-cert");
+    if has_no_cipher {
+        text.push_str(
+            ": the server has no TLS 1.2 or 1.3 with ECDHE (MySQL before 8.0.16 has not); set ssl-mode=disabled or preferred",
+        );
+    }
+    io::Error::new(error.kind(), text)
+}

@@ -1,0 +1,336 @@
+//! The upstream's address: `mysql://user:password@host:port/database?name=value`, or `mariadb://…`.
+//!
+//! Neither server's own programs take such a URL, but drivers do, and they agree on this form. The names of the options
+//! behind the question mark are those of the `mysql` program. Whatever is wrong is said without the password: a mistyped
+//! URL may have it anywhere, so no text quotes more than a name.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::pg::secret::Secret;
+use crate::tls::{RootCert, SslMode, TlsError, TlsOptions, UpstreamTls};
+
+/// The servers' registered port.
+const PORT_DEFAULT: u16 = 3306;
+/// Time for a connection, from the name's resolution to the end of the login.
+const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
+
+/// A server and who we are there.
+#[derive(Clone)]
+pub struct Upstream {
+    address: Address,
+    user: String,
+    password: Secret,
+    database: Option<String>,
+    mode: SslMode,
+    tls: UpstreamTls,
+    connect_timeout: Duration,
+    /// The server has no cipher that we have.
+    tls_incompatible: Arc<AtomicBool>,
+    /// Whether it has one is known.
+    tls_settled: Arc<AtomicBool>,
+}
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// By TCP.
+    Tcp {
+        /// Name or address.
+        host: String,
+        /// Port.
+        port: u16,
+    },
+    /// At a Unix socket.
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Why a URL is not usable.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// Something else.
+    #[error("begin with mysql:// or mariadb://, as in mysql://user:password@host:3306/database")]
+    Scheme,
+    /// `%` without two hexadecimal digits, `%00`, or bytes that are no UTF-8.
+    #[error(
+        "the URL's {0} holds % without two hexadecimal digits after it, or what is no UTF-8: write % itself as %25"
+    )]
+    Percent(&'static str),
+    /// A character that has a meaning in URLs.
+    #[error("the URL holds a second @: write one that belongs to the password as %40 (and : / ? as %3A %2F %3F)")]
+    AtSign,
+    /// No user.
+    #[error("the URL names no user: write mysql://user:password@host/database")]
+    User,
+    /// `[` without `]`.
+    #[error("the URL's IPv6 address has to stand in brackets: [::1]")]
+    Bracket,
+    /// No port.
+    #[error(
+        "the URL's port is no number from 1 to 65535; if that was part of the password, write : @ / ? in it as %3A %40 %2F %3F"
+    )]
+    Port,
+    /// An option without a value.
+    #[error("the URL's options have the form name=value, joined by &")]
+    Query,
+    /// An option that is not known.
+    #[error(
+        "the URL's option {0:?} is not known; known are ssl-mode, ssl-ca, ssl-cert, ssl-key, socket and connect-timeout"
+    )]
+    Option(String),
+    /// An option's value that is not known.
+    #[error("ssl-mode is one of disabled, preferred, required, verify-ca and verify-identity")]
+    SslMode,
+    /// As it says.
+    #[error("connect-timeout is a number of seconds from 1 to 3600")]
+    ConnectTimeout,
+    /// Nothing to verify by.
+    #[error("ssl-mode=verify-ca needs the authority's certificate: ssl-ca=FILE")]
+    NoAuthority,
+    /// Only one of the two.
+    #[error("ssl-cert and ssl-key belong together: give both files")]
+    HalfCertificate,
+    /// A file that the URL names.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What the options say.
+#[derive(Default)]
+struct Options {
+    mode: Option<SslMode>,
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
+    key: Option<PathBuf>,
+    socket: Option<PathBuf>,
+    connect_timeout: Option<Duration>,
+}
+
+impl Upstream {
+    /// Whether a text is an address of this family.
+    pub fn is_url(text: &str) -> bool {
+        strip_scheme(text).is_some()
+    }
+
+    /// Understands a URL and reads the certificates that it names.
+    pub fn parse(url: &str) -> Result<Self, UpstreamError> {
+        let rest = strip_scheme(url).ok_or(UpstreamError::Scheme)?;
+        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = rest.split_once('/').unwrap_or((rest, ""));
+        let (credentials, host) = authority.split_once('@').unwrap_or(("", authority));
+        if host.contains('@') || database.contains('@') {
+            return Err(UpstreamError::AtSign);
+        }
+        let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
+        let user = decode(user, "user")?;
+        if user.is_empty() {
+            return Err(UpstreamError::User);
+        }
+        let options = Options::parse(query)?;
+        let address = match &options.socket {
+            Some(path) => Address::Unix(path.clone()),
+            None => tcp_address(host)?,
+        };
+        let (mode, tls) = options.tls()?;
+        let database = Some(decode(database, "database")?).filter(|name| !name.is_empty());
+        let password = Secret::new(decode(password, "password")?);
+        let connect_timeout = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
+        let tls = UpstreamTls::new(&tls)?;
+        let (tls_incompatible, tls_settled) = (Arc::default(), Arc::default());
+        Ok(Self { address, user, password, database, mode, tls, connect_timeout, tls_incompatible, tls_settled })
+    }
+
+    /// Who we are there.
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// The password; empty for none.
+    pub fn password(&self) -> &Secret {
+        &self.password
+    }
+
+    /// The default database.
+    pub fn database(&self) -> Option<&str> {
+        self.database.as_deref()
+    }
+
+    /// Where the server listens.
+    pub fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Time for a connection.
+    pub fn connect_timeout(&self) -> Duration {
+        self.connect_timeout
+    }
+
+    /// The same server for somebody else.
+    #[must_use]
+    pub fn with_user(&self, user: &str, password: Secret, database: Option<&str>) -> Self {
+        Self { user: user.to_owned(), password, database: database.map(str::to_owned), ..self.clone() }
+    }
+
+    /// Whether a connection is to be encrypted if the server can.
+    pub fn accepts_tls(&self) -> bool {
+        self.requires_tls() || self.mode != SslMode::Disable && !self.tls_incompatible.load(Ordering::Relaxed)
+    }
+
+    /// Whether a connection by TCP has to be encrypted.
+    pub fn requires_tls(&self) -> bool {
+        self.mode >= SslMode::Require
+    }
+
+    pub(super) fn set_tls_settled(&self) {
+        self.tls_settled.store(true, Ordering::Relaxed);
+    }
+
+    /// It is known whether connections are encrypted: `ssl-mode` leaves no choice, or one was made. A session cannot change
+    /// over to plain text, since its client was told of the very connection.
+    pub fn tls_is_settled(&self) -> bool {
+        let choice = matches!(self.address, Address::Tcp { .. }) && self.accepts_tls() && !self.requires_tls();
+        !choice || self.tls_settled.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_tls_incompatible(&self) {
+        self.tls_incompatible.store(true, Ordering::Relaxed);
+        self.set_tls_settled();
+    }
+
+    pub(super) fn tls(&self) -> &UpstreamTls {
+        &self.tls
+    }
+}
+
+fn strip_scheme(text: &str) -> Option<&str> {
+    text.strip_prefix("mysql://").or_else(|| text.strip_prefix("mariadb://"))
+}
+
+fn tcp_address(text: &str) -> Result<Address, UpstreamError> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(inner) => {
+            let (host, after) = inner.split_once(']').ok_or(UpstreamError::Bracket)?;
+            let port = if after.is_empty() { "" } else { after.strip_prefix(':').ok_or(UpstreamError::Bracket)? };
+            (host, port)
+        }
+        None => text.split_once(':').unwrap_or((text, "")),
+    };
+    let port = match port {
+        "" => PORT_DEFAULT,
+        digits => digits.parse().ok().filter(|port| *port != 0).ok_or(UpstreamError::Port)?,
+    };
+    let host = decode(host, "host")?;
+    Ok(Address::Tcp { host: if host.is_empty() { "localhost".to_owned() } else { host }, port })
+}
+
+impl Options {
+    fn parse(query: &str) -> Result<Self, UpstreamError> {
+        let mut options = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').ok_or(UpstreamError::Query)?;
+            let value = decode(value, "options")?;
+            let path = || Some(PathBuf::from(&value)).filter(|path| !path.as_os_str().is_empty());
+            match name.to_ascii_lowercase().replace('_', "-").as_str() {
+                "ssl-mode" => options.mode = Some(ssl_mode(&value)?),
+                "ssl-ca" => options.ca = path(),
+                "ssl-cert" => options.cert = path(),
+                "ssl-key" => options.key = path(),
+                "socket" => options.socket = path(),
+                "connect-timeout" => options.connect_timeout = Some(seconds(&value)?),
+                other => return Err(UpstreamError::Option(showable(other))),
+            }
+        }
+        Ok(options)
+    }
+
+    fn tls(&self) -> Result<(SslMode, TlsOptions), UpstreamError> {
+        // As the mysql program: an authority without a mode is there to be used.
+        let default = if self.ca.is_some() { SslMode::VerifyCa } else { SslMode::Prefer };
+        let mode = self.mode.unwrap_or(default);
+        if self.cert.is_some() != self.key.is_some() {
+            return Err(UpstreamError::HalfCertificate);
+        }
+        let root_cert = match (&self.ca, mode) {
+            (Some(path), _) => Some(RootCert::File(path.clone())),
+            (None, SslMode::VerifyCa) => return Err(UpstreamError::NoAuthority),
+            (None, SslMode::VerifyFull) => Some(RootCert::System),
+            (None, _) => None,
+        };
+        let (cert, key) = (self.cert.clone(), self.key.clone());
+        Ok((mode, TlsOptions { mode, root_cert, cert, key, ..TlsOptions::default() }))
+    }
+}
+
+fn ssl_mode(value: &str) -> Result<SslMode, UpstreamError> {
+    Ok(match value.to_ascii_lowercase().replace('_', "-").as_str() {
+        "disabled" => SslMode::Disable,
+        "preferred" => SslMode::Prefer,
+        "required" => SslMode::Require,
+        "verify-ca" => SslMode::VerifyCa,
+        "verify-identity" => SslMode::VerifyFull,
+        _ => return Err(UpstreamError::SslMode),
+    })
+}
+
+fn seconds(value: &str) -> Result<Duration, UpstreamError> {
+    let seconds = value.parse().ok().filter(|seconds| (1..=3600).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or(UpstreamError::ConnectTimeout)
+}
+
+/// Something that has the shape of an option's name; anything else may be a password.
+fn showable(name: &str) -> String {
+    let is_name = name.len() <= 32 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-');
+    if is_name { name.to_owned() } else { "…".to_owned() }
+}
+
+/// Resolves `%XX`. Unlike in web forms, `+` is itself.
+fn decode(part: &str, what: &'static str) -> Result<String, UpstreamError> {
+    let mut bytes = part.bytes();
+    let mut decoded = Vec::with_capacity(part.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            decoded.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        let (high, low) = digit().zip(digit()).ok_or(UpstreamError::Percent(what))?;
+        let byte = u8::try_from(high * 16 + low).ok().filter(|byte| *byte != 0);
+        decoded.push(byte.ok_or(UpstreamError::Percent(what))?);
+    }
+    String::from_utf8(decoded).map_err(|_| UpstreamError::Percent(what))
+}
+
+/// Address and database, without user and password.
+impl fmt::Display for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.database {
+            Some(database) => write!(f, "{}/{database}", self.address),
+            None => self.address.fmt(f),
+        }
+    }
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Upstream");
+        shown.field("address", &self.address).field("user", &self.user).field("database", &self.database);
+        shown.field("mode", &self.mode).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+#[path = "upstream_tests.rs"]
+mod tests;

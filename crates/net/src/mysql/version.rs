@@ -1,0 +1,68 @@
+//! Which server it is, by what it says in its handshake.
+
+use std::fmt;
+
+/// What MariaDB puts in front of its version, since old replicas of MySQL take `10` for `1`.
+const REPLICATION_PREFIX: &str = "5.5.5-";
+
+/// A server's version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerVersion {
+    /// MariaDB rather than MySQL.
+    pub is_mariadb: bool,
+    /// The first number.
+    pub major: u32,
+    /// The second.
+    pub minor: u32,
+    /// The third.
+    pub patch: u32,
+    /// All of it, as `SELECT version()` says it.
+    pub text: String,
+}
+
+impl ServerVersion {
+    /// Reads what a handshake says. Numbers that are not there are 0.
+    pub fn parse(handshake: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(handshake);
+        let stripped = text.strip_prefix(REPLICATION_PREFIX).unwrap_or(&text);
+        // `10.11.6-MariaDB` and so on; whatever stands behind the numbers begins with no digit.
+        let mut numbers = stripped.splitn(3, '.').map(|part| {
+            let digits = part.bytes().take_while(u8::is_ascii_digit).count();
+            part.get(..digits).and_then(|digits| digits.parse().ok()).unwrap_or(0)
+        });
+        let mut next = || numbers.next().unwrap_or(0);
+        let (major, minor, patch) = (next(), next(), next());
+        Self { is_mariadb: stripped.contains("MariaDB"), major, minor, patch, text: stripped.to_owned() }
+    }
+
+    /// Whether it is at least this one.
+    pub fn is_at_least(&self, major: u32, minor: u32, patch: u32) -> bool {
+        (self.major, self.minor, self.patch) >= (major, minor, patch)
+    }
+}
+
+/// `MariaDB 10.11.6`
+impl fmt::Display for ServerVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = if self.is_mariadb { "MariaDB" } else { "MySQL" };
+        write!(f, "{name} {}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_told_apart() {
+        let debian = ServerVersion::parse(b"5.5.5-10.11.6-MariaDB-0+deb12u1-log");
+        assert_eq!((debian.is_mariadb, debian.to_string().as_str()), (true, "MariaDB 10.11.6"));
+        assert_eq!(debian.text, "10.11.6-MariaDB-0+deb12u1-log");
+        assert_eq!(ServerVersion::parse(b"11.4.2-MariaDB").to_string(), "MariaDB 11.4.2");
+        let mysql = ServerVersion::parse(b"8.0.15");
+        assert_eq!(mysql.to_string(), "MySQL 8.0.15");
+        assert!(mysql.is_at_least(8, 0, 15) && mysql.is_at_least(5, 7, 99) && !mysql.is_at_least(8, 0, 20));
+        assert_eq!(ServerVersion::parse(b"8.4").to_string(), "MySQL 8.4.0");
+        assert_eq!(ServerVersion::parse(b"\xff.x").to_string(), "MySQL 0.0.0");
+    }
+}

@@ -1,0 +1,323 @@
+//! Whether an answer is worth keeping: what a statement's results have given so far, against what they have cost.
+//!
+//! To keep an answer costs more than to pass it on: tags, the end of the log, perhaps a query for keys. A hit saves the
+//! statement's own execution. So where results change or have to go before anybody asks for them again, a cache costs more
+//! than it gives. Each statement (shape) is judged by the lives of its own results that have ended: hits for each of them,
+//! against the hits that would pay for a fill. If they do not pay, only keys are filled that were asked for before, more
+//! often with each verdict like it; in the end few of those either. If few results end at all, there is room for them, and
+//! the bar is lowered; so it is now and then when nothing is filled any more, since times change.
+//!
+//! How often a key was missed is known from a sketch, which forgets half of what it knows while as many misses come as it
+//! has counters. It counts misses alone, so that hits pay nothing.
+//!
+//! Reading list: Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
+//! the frequency of what is *not* in the cache; it compares with the entry that would have to go, which says nothing of
+//! entries that changes take away.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+
+use freshet_model::Nanos;
+
+/// Fills of a statement between two looks at what has become of its results.
+const FILLS_BETWEEN: u64 = 64;
+/// Results that must have ended for a verdict.
+const ENDED_MIN: u64 = FILLS_BETWEEN / 2;
+/// Fills in which fewer ended, so that there is room.
+const FILLS_WITH_ROOM: u64 = 8 * FILLS_BETWEEN;
+/// Misses after which the bar is lowered if the few fills have given no verdict: times change.
+const MISSES_MAX: u32 = 8192;
+/// Up to this level the bar is the number of earlier misses of the key; above it, one in two, four … of such keys are filled.
+const MISSES_LEVEL_MAX: u8 = 8;
+const LEVEL_MAX: u8 = MISSES_LEVEL_MAX + 6;
+/// What a fill costs more than passing, in time of the database: about what it takes for the cheapest statement and its
+/// round trip (docs/decisions/2026-11-22-worth-filling.md).
+const FILL_NANOS: f64 = 120_000.0;
+
+/// Which answers are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keep {
+    /// Those of statements whose results pay for being kept.
+    #[default]
+    Worthwhile,
+    /// All.
+    Always,
+}
+
+/// How often keys were missed lately.
+#[derive(Debug)]
+pub(crate) struct Misses {
+    counters: Box<[AtomicU8]>,
+    /// The next to be halved.
+    next: AtomicUsize,
+}
+
+impl Misses {
+    /// For a cache of so many bytes.
+    pub(crate) fn new(memory_bytes: u64) -> Self {
+        // At least one for each entry: most take a kilobyte or more.
+        let count = usize::try_from(memory_bytes / 1024).unwrap_or(usize::MAX).clamp(1 << 14, 1 << 22);
+        let counters = (0..count.next_power_of_two()).map(|_| AtomicU8::new(0)).collect();
+        Self { counters, next: AtomicUsize::new(0) }
+    }
+
+    fn counter(&self, hash: u64) -> Option<&AtomicU8> {
+        self.counters.get(usize::try_from(hash & (self.counters.len() as u64 - 1)).unwrap_or_default())
+    }
+
+    /// Counts a miss; how many there were before, about.
+    pub(crate) fn note(&self, key: &[u8]) -> u8 {
+        if let Some(old) = self.counter(self.next.fetch_add(1, Relaxed) as u64) {
+            old.store(old.load(Relaxed) / 2, Relaxed);
+        }
+        let hash = rapidhash::v3::rapidhash_v3(key);
+        let (Some(a), Some(b)) = (self.counter(hash), self.counter(hash >> 32)) else { return 0 };
+        let before = a.load(Relaxed).min(b.load(Relaxed));
+        for counter in [a, b] {
+            if counter.load(Relaxed) == before {
+                counter.store(before.saturating_add(1), Relaxed);
+            }
+        }
+        before
+    }
+}
+
+/// What the results of one statement are worth.
+#[derive(Debug)]
+pub(crate) struct Worth {
+    level: AtomicU8,
+    /// Since the last verdict: misses while the bar was up
+    misses: AtomicU32,
+    /// … fills, results that have ended, and their hits.
+    fills: AtomicU64,
+    ended: AtomicU64,
+    hits: AtomicU64,
+    /// The database's shortest answer since.
+    quickest: AtomicU64,
+    /// The last fill took a query for keys besides, which costs the database about what the statement does.
+    costs_twice: AtomicBool,
+}
+
+impl Default for Worth {
+    fn default() -> Self {
+        Self {
+            level: AtomicU8::default(),
+            misses: AtomicU32::default(),
+            fills: AtomicU64::default(),
+            ended: AtomicU64::default(),
+            hits: AtomicU64::default(),
+            quickest: AtomicU64::new(u64::MAX),
+            costs_twice: AtomicBool::default(),
+        }
+    }
+}
+
+impl Worth {
+    /// Whether a miss of a key that was missed so often before is to be filled.
+    pub(crate) fn admits(&self, earlier: u8) -> bool {
+        let level = self.level.load(Relaxed);
+        if level == 0 {
+            return true;
+        }
+        let turn = 1u32 << level.saturating_sub(MISSES_LEVEL_MAX);
+        let misses = self.misses.fetch_add(1, Relaxed);
+        if misses >= MISSES_MAX {
+            self.begin_anew(level - 1);
+        }
+        earlier >= level.min(MISSES_LEVEL_MAX) && misses.is_multiple_of(turn)
+    }
+
+    /// A result needs a query for keys, or needs none.
+    pub(crate) fn costs_twice(&self, does: bool) {
+        self.costs_twice.store(does, Relaxed);
+    }
+
+    /// A fill begins.
+    pub(crate) fn fill(&self) {
+        let fills = self.fills.fetch_add(1, Relaxed) + 1;
+        if !fills.is_multiple_of(FILLS_BETWEEN) {
+            return;
+        }
+        if self.ended.load(Relaxed) >= ENDED_MIN {
+            self.judge();
+        } else if fills >= FILLS_WITH_ROOM {
+            self.begin_anew(self.level.load(Relaxed).saturating_sub(1));
+        }
+    }
+
+    /// The database has answered.
+    pub(crate) fn answered(&self, took: Nanos) {
+        if took < self.quickest.load(Relaxed) {
+            self.quickest.fetch_min(took, Relaxed);
+        }
+    }
+
+    /// A result is gone that was served so often.
+    pub(crate) fn ended(&self, hits: u64) {
+        self.ended.fetch_add(1, Relaxed);
+        self.hits.fetch_add(hits, Relaxed);
+    }
+
+    /// Its results do not pay at present.
+    pub(crate) fn is_low(&self) -> bool {
+        self.level.load(Relaxed) > 0
+    }
+
+    fn judge(&self) {
+        let of_each = self.hits.load(Relaxed) as f64 / self.ended.load(Relaxed).max(1) as f64;
+        let quickest = self.quickest.swap(u64::MAX, Relaxed).max(1) as f64;
+        let pays = FILL_NANOS / quickest + f64::from(u8::from(self.costs_twice.load(Relaxed)));
+        let level = self.level.load(Relaxed);
+        self.begin_anew(if of_each < pays {
+            (level + 1).min(LEVEL_MAX)
+        } else if of_each > 2.0 * pays {
+            level.saturating_sub(1)
+        } else {
+            level
+        });
+    }
+
+    fn begin_anew(&self, level: u8) {
+        self.level.store(level, Relaxed);
+        for counter in [&self.fills, &self.ended, &self.hits] {
+            counter.store(0, Relaxed);
+        }
+        self.misses.store(0, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Statements that ask for keys at random: what share of the misses is filled.
+    struct Load {
+        misses: Misses,
+        worth: Worth,
+        random: u64,
+        /// Live results by key: hits.
+        live: std::collections::BTreeMap<u64, u64>,
+    }
+
+    impl Load {
+        fn new() -> Self {
+            let (misses, worth) = (Misses::new(1 << 20), Worth::default());
+            Self { misses, worth, random: 1, live: std::collections::BTreeMap::new() }
+        }
+
+        fn random(&mut self) -> u64 {
+            self.random = rapidhash::v3::rapidhash_v3(&self.random.to_le_bytes());
+            self.random
+        }
+
+        /// Reads a key; whether it hit, and whether it was filled.
+        fn read(&mut self, key: u64, took: Nanos) -> (bool, bool) {
+            if let Some(hits) = self.live.get_mut(&key) {
+                *hits += 1;
+                return (true, false);
+            }
+            let earlier = self.misses.note(&key.to_le_bytes());
+            if !self.worth.admits(earlier) {
+                return (false, false);
+            }
+            self.worth.fill();
+            self.worth.answered(took);
+            self.live.insert(key, 0);
+            (false, true)
+        }
+
+        fn end(&mut self, key: u64) {
+            if let Some(hits) = self.live.remove(&key) {
+                self.worth.ended(hits);
+            }
+        }
+
+        /// Reads at random, of `keys`, with room for `room` results; hits and fills among the last half of the reads.
+        fn run(&mut self, reads: u64, keys: u64, room: usize, took: Nanos) -> (u64, u64) {
+            let (mut hits, mut fills) = (0, 0);
+            for at in 0..reads {
+                let key = self.random() % keys;
+                let (hit, filled) = self.read(key, took);
+                if at * 2 >= reads {
+                    hits += u64::from(hit);
+                    fills += u64::from(filled);
+                }
+                while self.live.len() > room {
+                    let at = self.random() as usize % self.live.len();
+                    let gone = *self.live.keys().nth(at).unwrap();
+                    self.end(gone);
+                }
+            }
+            (hits, fills)
+        }
+    }
+
+    #[test]
+    fn what_is_read_once_between_two_changes_is_hardly_filled() {
+        let mut load = Load::new();
+        let mut fills = 0;
+        for _ in 0..100_000 {
+            let key = load.random() % 100_000;
+            fills += u64::from(load.read(key, 100_000).1);
+            load.end(key);
+        }
+        assert!(fills < 3_000, "{fills}");
+        // Hot keys too.
+        let mut load = Load::new();
+        let fills: u64 = (0..100_000)
+            .map(|key| {
+                let filled = load.read(key % 10, 100_000).1;
+                load.end(key % 10);
+                u64::from(filled)
+            })
+            .sum();
+        assert!(fills < 5_000, "{fills}");
+    }
+
+    #[test]
+    fn a_cache_much_too_small_for_uniform_reads_fills_few() {
+        let (hits, fills) = Load::new().run(200_000, 20_000, 500, 100_000);
+        assert!(fills < 10_000 && hits * 2 > fills, "{hits} hits, {fills} fills");
+    }
+
+    #[test]
+    fn slow_statements_are_filled_although_they_seldom_hit() {
+        let (hits, fills) = Load::new().run(20_000, 5_000, 500, 100_000_000);
+        assert!(hits > 500 && fills > 5_000, "{hits} hits, {fills} fills");
+    }
+
+    #[test]
+    fn what_finds_room_is_filled_at_once() {
+        let mut load = Load::new();
+        for key in 0..10_000 {
+            assert!(load.read(key, 50_000).1, "{key}");
+        }
+    }
+
+    #[test]
+    fn better_times_are_noticed() {
+        let mut load = Load::new();
+        for _ in 0..50_000 {
+            let key = load.random() % 50_000;
+            load.read(key, 100_000);
+            load.end(key);
+        }
+        assert!(load.worth.is_low());
+        // Nothing changes any more.
+        let (hits, _) = load.run(300_000, 1_000, 2_000, 100_000);
+        assert!(hits > 140_000, "{hits}");
+        assert!(!load.worth.is_low() || load.live.len() > 990);
+    }
+
+    #[test]
+    fn the_sketch_forgets() {
+        let misses = Misses::new(0);
+        for _ in 0..100 {
+            misses.note(b"hot");
+        }
+        assert!((90..=101).contains(&misses.note(b"hot")));
+        for key in 0..(1u64 << 14) * 8 {
+            misses.note(&key.to_le_bytes());
+        }
+        assert!(misses.note(b"hot") < 40);
+    }
+}

@@ -1,0 +1,328 @@
+//! Complete results on their way into the cache, and those of them that wait for their lineage.
+//!
+//! Some rows matter to a result only by the keys that other rows hold: a movie's ratings by the movie's number, which its
+//! title gives. A query of Freshet's own reads those keys. It may run at any time after the fill has begun, in a
+//! snapshot of its own, and on any connection to the server; so it runs behind the client's back. The client has its
+//! answer, and the result waits here for a service connection (`read_lineages` of either family).
+//!
+//! A commit that the keys reflect and the result does not may have taken keys away, and with them what tells that another
+//! commit before it matters. So behind the keys the end of the log is read again, and the result is not served before the
+//! stream has passed it: that commit is delivered then, and evicts the result by the rows that the keys came from.
+//!
+//! Of tables that nobody has written to since Freshet started any row counts: the first change evicts what depends on them,
+//! and from then on the keys are read. So it is, most of the time, with statements that have too many keys.
+//!
+//! Whatever prevents that query costs precision and no more: then any row of those tables counts. And since a result that
+//! waits is a fill in flight, which nobody else can fill meanwhile, few may wait, and none for a connection that does not
+//! come about.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use freshet_cache::{Entry, FillPermit, Installed};
+use freshet_model::{End, Lsn, Nanos, RowSet, Tag, Visible};
+use freshet_sql::{Key, Lineage};
+use tokio::sync::Notify;
+
+use crate::body::Body;
+use crate::shared::Shared;
+
+/// Results that may wait; of further ones any row counts.
+const WAITING_MAX: usize = 1024;
+/// Results whose keys one query reads, and bytes of it that more than one may have.
+const TOGETHER_MAX: usize = 32;
+const TOGETHER_BYTES: usize = 64 << 10;
+/// The part of the cache's memory that they may take: one in so many.
+const WAITING_SHARE: u64 = 8;
+/// After so many lineages in a row that told too little, those of a statement are read once in so many.
+const COARSE_MAX: u32 = 4;
+const COARSE_TURN: u32 = 64;
+/// Time after a failure in which nothing waits.
+const CLOSED: Nanos = 200_000_000;
+
+/// Bytes that the answer to a query for keys may take.
+pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
+
+/// Keys, each with the number of the part that it belongs to.
+pub(crate) type Keys = Vec<Key>;
+
+/// A complete result.
+#[derive(Debug)]
+pub(crate) struct Complete {
+    /// The right to install it.
+    pub(crate) permit: FillPermit<Body>,
+    /// What is to be read before that.
+    pub(crate) lineage: Option<Box<Lineage>>,
+    /// The late tags that it tells itself, by its last row.
+    pub(crate) told: Option<Vec<Tag>>,
+    /// What is to be installed.
+    pub(crate) body: Body,
+    /// A proof whose answer had arrived before the query was sent.
+    pub(crate) proof: Option<Arc<Visible>>,
+    /// See [`crate::verify`]: what the answer is to be compared with.
+    pub(crate) expected: Option<Arc<Entry<Body>>>,
+    /// Freshet itself asked for it: see [`crate::refreshes`].
+    pub(crate) refreshed: bool,
+}
+
+impl Complete {
+    /// All late tags are known: these, and those that the answer told.
+    fn tell(&mut self, tags: Vec<Tag>) {
+        let told = self.told.take().into_iter().flatten();
+        self.permit.tell_late(told.chain(tags).collect());
+    }
+}
+
+/// A result that waits.
+#[derive(Debug)]
+pub(crate) struct Job {
+    complete: Complete,
+    pub(crate) lineage: Box<Lineage>,
+    /// The end of the log after the result was read.
+    end: End,
+    /// A query for its keys and those of others was refused.
+    alone: bool,
+}
+
+impl Job {
+    fn bytes(&self) -> u64 {
+        (self.complete.body.frames().len() + self.lineage.sql_bytes() + size_of::<Self>()) as u64
+    }
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    bytes: u64,
+}
+
+impl Waiting {
+    fn next(&mut self) -> Option<Job> {
+        let job = self.jobs.pop_front()?;
+        self.bytes -= job.bytes();
+        Some(job)
+    }
+}
+
+/// The results that wait for their lineage, and what became of the others.
+#[derive(Debug, Default)]
+pub struct Lineages {
+    waiting: Mutex<Waiting>,
+    added: Notify,
+    /// Until then nothing waits.
+    closed_until: AtomicU64,
+    reads: AtomicU64,
+    failures: AtomicU64,
+    coarse: AtomicU64,
+}
+
+impl Lineages {
+    /// Queries for keys that were answered.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(Relaxed)
+    }
+
+    /// Those that were not.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Results on which any row of a table counts, since its keys were not told or are too many.
+    pub fn coarse(&self) -> u64 {
+        self.coarse.load(Relaxed)
+    }
+
+    /// Results that wait.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting().jobs.len()
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes those that have waited longest, which may be none.
+    fn take(&self) -> Vec<Job> {
+        let mut waiting = self.waiting();
+        let mut jobs = Vec::new();
+        let mut bytes = 0;
+        while let Some(job) = waiting.jobs.front() {
+            bytes += job.lineage.sql_bytes();
+            let alone = job.alone;
+            if jobs.len() == TOGETHER_MAX || ((alone || bytes > TOGETHER_BYTES) && !jobs.is_empty()) {
+                break;
+            }
+            jobs.extend(waiting.next());
+            if alone {
+                break;
+            }
+        }
+        jobs
+    }
+
+    /// Err: it cannot wait.
+    fn add(&self, job: Job, bytes_max: u64) -> Result<(), Box<Job>> {
+        let mut waiting = self.waiting();
+        if waiting.jobs.len() >= WAITING_MAX || waiting.bytes + job.bytes() > bytes_max {
+            return Err(Box::new(job));
+        }
+        waiting.bytes += job.bytes();
+        waiting.jobs.push_back(job);
+        drop(waiting);
+        self.added.notify_one();
+        Ok(())
+    }
+}
+
+impl Shared {
+    /// Installs a complete result, read before `end`, or has it wait for its lineage.
+    pub(crate) fn install(&self, mut complete: Complete, end: End) {
+        let Some(mut lineage) = complete.lineage.take() else {
+            if complete.told.is_some() {
+                complete.tell(Vec::new());
+            }
+            return self.keep(complete, end);
+        };
+        if !lineage.ask_only_of(|table| self.cache.has_changed(table)) {
+            // As long as nobody writes to these tables, precision would be paid for and never used.
+            complete.tell(lineage.late_tags(None));
+            complete.body.source.shape.figures.worth.costs_twice(false);
+            return self.keep(complete, end);
+        }
+        let figures = &complete.body.source.shape.figures;
+        let coarse = &figures.coarse;
+        let in_vain = coarse.load(Relaxed) >= COARSE_MAX && !coarse.fetch_add(1, Relaxed).is_multiple_of(COARSE_TURN);
+        figures.worth.costs_twice(!in_vain);
+        let job = Job { complete, lineage, end, alone: false };
+        if in_vain || self.clock.now() < self.lineages.closed_until.load(Relaxed) {
+            return self.lineage_unknown(job);
+        }
+        if let Err(job) = self.lineages.add(job, self.cache.limits().memory_bytes / WAITING_SHARE) {
+            self.lineage_unknown(*job);
+        }
+    }
+
+    /// The next results whose lineage is to be read, at least one. What could not be kept, or is not wanted any more, is
+    /// dropped.
+    pub(crate) async fn next_lineages(&self) -> Vec<Job> {
+        loop {
+            let mut jobs = self.lineages.take();
+            if jobs.is_empty() {
+                self.lineages.added.notified().await;
+                continue;
+            }
+            let off = self.switches.bypass() || self.switches.is_draining();
+            let epoch = self.cache.epoch();
+            jobs.retain(|job| !off && epoch == Some(job.end.epoch));
+            if !jobs.is_empty() {
+                return jobs;
+            }
+        }
+    }
+
+    /// The keys were read, and then the end of the log.
+    pub(crate) fn lineage_read(&self, job: Job, keys: &Keys, behind: Lsn) {
+        let (complete, end) = self.lineage_told(job, Some(keys));
+        self.keep(complete, End { lsn: end.lsn.max(behind), ..end });
+    }
+
+    /// The keys could not be read. `refused`: the server said so, so that the connection is not at fault. Of several it is one
+    /// that is refused: they are read again, each alone.
+    pub(crate) fn lineages_failed(&self, jobs: Vec<Job>, refused: bool) {
+        if refused && jobs.len() > 1 {
+            let mut waiting = self.lineages.waiting();
+            for mut job in jobs {
+                job.alone = true;
+                waiting.bytes += job.bytes();
+                waiting.jobs.push_front(job);
+            }
+            return;
+        }
+        self.lineages.failures.fetch_add(1, Relaxed);
+        for job in jobs {
+            self.lineage_unknown(job);
+        }
+        if refused {
+            return;
+        }
+        self.lineages.closed_until.store(self.clock.now() + CLOSED, Relaxed);
+        let waiting = std::mem::take(&mut *self.lineages.waiting());
+        for job in waiting.jobs {
+            self.lineage_unknown(job);
+        }
+    }
+
+    /// No keys can be known: any row counts.
+    pub(crate) fn lineage_unknown(&self, job: Job) {
+        let (complete, end) = self.lineage_told(job, None);
+        self.keep(complete, end);
+    }
+
+    /// A result that may be kept, as far as its tags are concerned, and the end behind it. If keys were read, it may be served
+    /// only from an end that was read behind them.
+    pub(crate) fn lineage_told(&self, job: Job, keys: Option<&Keys>) -> (Complete, End) {
+        let Job { mut complete, lineage, end, alone: _ } = job;
+        self.lineages.reads.fetch_add(u64::from(keys.is_some()), Relaxed);
+        let tags = lineage.late_tags(keys.map(Vec::as_slice));
+        let is_coarse = tags.iter().filter(|tag| tag.rows == RowSet::Any).count() > lineage.left_out();
+        self.lineages.coarse.fetch_add(u64::from(is_coarse), Relaxed);
+        let of_shape = &complete.body.source.shape.figures.coarse;
+        match keys {
+            Some(_) if is_coarse => of_shape.store(of_shape.load(Relaxed).saturating_add(1), Relaxed),
+            Some(_) => of_shape.store(0, Relaxed),
+            None => {}
+        }
+        complete.tell(tags);
+        (complete, end)
+    }
+
+    fn keep(&self, complete: Complete, end: End) {
+        let Complete { permit, lineage: _, told: _, body, proof, expected, refreshed } = complete;
+        let Installed::Stored { entry, replaced } = permit.commit(body, proof.as_deref(), end.lsn) else { return };
+        if refreshed {
+            self.refreshes.count_installed();
+        }
+        if let Some(replaced) = replaced
+            && expected.is_some_and(|expected| Arc::ptr_eq(&expected, &replaced))
+        {
+            self.verifier.compare(replaced, entry, end);
+        }
+    }
+}
+
+/// The query for the keys of all of these.
+pub(crate) fn keys_question(jobs: &[Job]) -> String {
+    Lineage::sql(jobs.iter().map(|job| &*job.lineage))
+}
+
+/// Its answer, for each; None if it is none.
+pub(crate) fn read_keys(rows: Vec<Vec<Option<String>>>, jobs: usize) -> Option<Vec<Keys>> {
+    let mut keys = vec![Keys::new(); jobs];
+    for row in rows {
+        let [place, key] = <[_; 2]>::try_from(row).ok()?;
+        let place = place?;
+        let (job, part) = place.split_once('.')?;
+        keys.get_mut(job.parse::<usize>().ok()?)?.push((part.parse().ok()?, key.map(String::into_bytes)));
+    }
+    Some(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_read() {
+        let row = |cells: &[Option<&str>]| cells.iter().map(|cell| cell.map(str::to_owned)).collect::<Vec<_>>();
+        let rows = [[Some("0.0"), Some("7")], [Some("2.1"), None], [Some("2.1"), Some("")]].map(|cells| row(&cells));
+        let keys = [vec![(0, Some(b"7".to_vec()))], vec![], vec![(1, None), (1, Some(Vec::new()))]];
+        assert_eq!(read_keys(rows.to_vec(), 3), Some(keys.to_vec()));
+        assert_eq!(read_keys(Vec::new(), 1), Some(vec![Keys::new()]));
+        let wrong: [&[Option<&str>]; 5] =
+            [&[None, Some("7")], &[Some("x.0"), Some("7")], &[Some("1.0"), Some("7")], &[Some("0.0")], &[]];
+        for wrong in wrong {
+            assert_eq!(read_keys(vec![row(wrong)], 1), None);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Answers to admin statements in this family's words, and the counters of the query cache of old.
+//!
+//! Monitoring that was built for MySQL's and MariaDB's own query cache asks for its counters and settings by name. It gets
+//! Freshet's, under those names (MariaDB's knowledge base, "Server Status Variables" and "Query Cache"), in the order in which
+//! the servers list them. Everybody may ask for these, as everybody may there.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_sql::Admin;
+
+use crate::admin::{self, AdminError, Asker, Table};
+use crate::shared::Shared;
+
+/// The smallest piece of memory that the query cache took (`query_cache_min_res_unit`).
+const UNIT_BYTES: u64 = 4096;
+
+/// Answers, or says why not.
+pub(crate) fn answer(
+    shared: &Shared,
+    asker: &Asker<'_>,
+    admin: &Result<Admin, String>,
+) -> Result<Table, (u16, &'static str, String)> {
+    let pairs = match admin {
+        Ok(Admin::QueryCacheStatus(pattern)) => Some((counters(shared), pattern)),
+        Ok(Admin::QueryCacheVariables(pattern)) => Some((settings(shared), pattern)),
+        _ => None,
+    };
+    if let (Some((pairs, pattern)), Ok(admin)) = (pairs, admin) {
+        let rows = pairs.into_iter().filter(|(name, _)| is_like(pattern, name));
+        let rows = rows.map(|(name, value)| vec![name.to_owned(), value]).collect();
+        return Ok(Table { columns: admin::columns(admin), rows });
+    }
+    admin::answer(shared, asker, admin).map_err(|AdminError { sqlstate, message }| match sqlstate {
+        // ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_PARSE_ERROR
+        "42501" => (1227, "42000", message),
+        _ => (1064, "42000", message),
+    })
+}
+
+fn counters(shared: &Shared) -> Vec<(&'static str, String)> {
+    let levels = shared.cache.levels(shared.clock.now());
+    let (memory, counters) = (shared.cache.limits().memory_bytes, shared.cache.counters());
+    let figures = [
+        ("Qcache_free_blocks", 1),
+        ("Qcache_free_memory", memory.saturating_sub(levels.bytes)),
+        ("Qcache_hits", shared.metrics.hits()),
+        ("Qcache_inserts", counters.installed.load(Relaxed)),
+        ("Qcache_lowmem_prunes", counters.evicted_by_size.load(Relaxed)),
+        ("Qcache_not_cached", shared.metrics.passed()),
+        ("Qcache_queries_in_cache", levels.entries),
+        ("Qcache_total_blocks", levels.entries + 1),
+    ];
+    figures.into_iter().map(|(name, value)| (name, value.to_string())).collect()
+}
+
+fn settings(shared: &Shared) -> Vec<(&'static str, String)> {
+    let limits = shared.cache.limits();
+    vec![
+        ("query_cache_limit", limits.entry_bytes_max.to_string()),
+        ("query_cache_min_res_unit", UNIT_BYTES.to_string()),
+        ("query_cache_size", limits.memory_bytes.to_string()),
+        ("query_cache_strip_comments", "OFF".to_owned()),
+        ("query_cache_type", if shared.switches.bypass() { "OFF" } else { "ON" }.to_owned()),
+        ("query_cache_wlock_invalidate", "OFF".to_owned()),
+    ]
+}
+
+/// SQL's LIKE, with `\` as escape, whatever the case.
+fn is_like(pattern: &str, name: &str) -> bool {
+    let mut chars = pattern.chars();
+    match chars.next() {
+        None => name.is_empty(),
+        Some('%') => (0..=name.len()).any(|at| name.get(at..).is_some_and(|rest| is_like(chars.as_str(), rest))),
+        Some(wanted) => {
+            let literal = if wanted == '\\' { chars.next().unwrap_or('\\') } else { wanted };
+            let mut rest = name.chars();
+            let same = rest.next().is_some_and(|c| (wanted == '_') || c.eq_ignore_ascii_case(&literal));
+            same && is_like(chars.as_str(), rest.as_str())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_are_those_of_like() {
+        for (pattern, name, like) in [
+            ("Qcache%", "Qcache_hits", true),
+            ("qcache\\_hits", "Qcache_hits", true),
+            ("Qcache_hits", "Qcache_hits", true),
+            ("Qcache_hit", "Qcache_hits", false),
+            ("%", "", true),
+            ("query_cache_%e", "query_cache_size", true),
+            ("query_cache_%x", "query_cache_size", false),
+        ] {
+            assert_eq!(is_like(pattern, name), like, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! From a connection's first byte to the server's OK: who is let in, and as whom the session runs upstream.
+//!
+//! A cached answer may be shown only to a user who could have read it, so a session is always the client's own user in
+//! the database. Here the server speaks first and its nonce is what passwords are proven with; so Freshet connects
+//! upstream first, hands the server's handshake on, and then whatever both sides say ([`exchange`]): any plugin works,
+//! and no password is needed here. Capabilities are left out that Freshet cannot follow: compression, and TLS unless
+//! it has a certificate. With `--users` the exchange ends here instead ([`own`]), and nobody reaches the database who has not
+//! proved a password.
+//!
+//! Errors are the server's own or read like them. A server that is down is told at once, in place of the handshake.
+
+mod exchange;
+mod leg;
+mod own;
+mod users;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use freshet_net::Socket;
+use freshet_net::mysql::{Client, ConnectError, Opened, ServerVersion, open, start_tls};
+use freshet_net::tls::ServerTls;
+use freshet_wire::mysql::capabilities::Capabilities;
+use freshet_wire::mysql::error::put_error;
+use freshet_wire::mysql::handshake::{ClientHello, Handshake, HandshakeResponse, SSL_REQUEST_BYTES, set_capabilities};
+use freshet_wire::mysql::packet::{self, HEADER_BYTES};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
+
+use crate::attempts::Attempts;
+use crate::half_open::HalfOpen;
+use crate::mysql::MySql;
+use crate::mysql::session::track::login_ok;
+use crate::peer::Peer;
+use crate::pg::login::{AccessError, AccessSettings, Incoming, Method};
+
+pub(crate) use exchange::{Exchange, OwnKey, Plugin, is_failed_proof};
+pub(crate) use leg::Leg;
+pub(crate) use own::change_user;
+pub(crate) use users::Users;
+
+/// As the servers' `connect_timeout`.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that have not logged in; fewer if the process may not open many files.
+const HALF_OPEN_MAX: usize = 1000;
+/// What Freshet does not take part in.
+const NOT_OFFERED: Capabilities = Capabilities(Capabilities::COMPRESS.0 | Capabilities::ZSTD_COMPRESSION.0);
+
+/// Who is let in.
+#[derive(Debug)]
+pub(crate) struct Access {
+    tls: Option<ServerTls>,
+    tls_required: bool,
+    /// None: the server decides.
+    pub(crate) users: Option<Users>,
+    pub(crate) attempts: Attempts,
+    half_open: HalfOpen,
+    pub(crate) key: OwnKey,
+}
+
+impl Access {
+    /// Reads the files.
+    pub(crate) fn new(settings: &AccessSettings) -> Result<Self, AccessError> {
+        if settings.method != Method::Auto {
+            return Err(AccessError::Unsupported("--auth: MySQL and MariaDB have passwords only"));
+        }
+        if settings.auth_query.is_some() {
+            return Err(AccessError::Unsupported("--auth-query: not for MySQL and MariaDB; use --users, or neither"));
+        }
+        Ok(Self {
+            tls: settings.tls.clone().map(ServerTls::load).transpose()?,
+            tls_required: settings.tls_required,
+            users: settings.users.as_deref().map(Users::load).transpose()?,
+            attempts: Attempts::new(settings.failures_max),
+            half_open: HalfOpen::new(HALF_OPEN_MAX.min(settings.files_max / 4)),
+            key: OwnKey::default(),
+        })
+    }
+
+    /// Reads the files again. A bad one is named, and what was read before stays in use.
+    pub(crate) fn reload(&self) -> Vec<AccessError> {
+        let tls = self.tls.as_ref().map_or(Ok(()), ServerTls::reload).map_err(AccessError::from);
+        let users = self.users.as_ref().map_or(Ok(()), Users::reload).map_err(AccessError::from);
+        [tls, users].into_iter().filter_map(Result::err).collect()
+    }
+}
+
+/// A client that is let in, and its session upstream. The server's OK waits in the client's output.
+pub(crate) struct Admitted {
+    pub(crate) client: Peer,
+    pub(crate) upstream: Peer,
+    pub(crate) about: About,
+}
+
+/// What the login tells of a session.
+#[derive(Debug)]
+pub(crate) struct About {
+    /// What the client and the server agreed on.
+    pub(crate) capabilities: Capabilities,
+    /// The server tells what changes in the session, to Freshet if not to the client.
+    pub(crate) tracks: bool,
+    pub(crate) version: ServerVersion,
+    pub(crate) user: String,
+    /// None: there is none.
+    pub(crate) database: Option<String>,
+    /// Number of the session's collation (its low byte).
+    pub(crate) character_set: u8,
+    pub(crate) plugin: Plugin,
+    /// Payload of the server's OK.
+    pub(crate) ok: Vec<u8>,
+}
+
+impl About {
+    /// What Freshet and the server agreed on.
+    pub(crate) fn upstream(&self) -> Capabilities {
+        if self.tracks { self.capabilities.with(Capabilities::SESSION_TRACK) } else { self.capabilities }
+    }
+}
+
+/// Why a client is not let in.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// It is gone.
+    Gone,
+    /// In Freshet's words.
+    Say(u16, &'static str, String),
+    /// Likewise, for a proof that failed: these are counted.
+    Failed(String),
+    /// In the server's: the payload of an ERR packet, and whether it is for a proof that failed.
+    Relay(Vec<u8>, bool),
+}
+
+impl std::convert::From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        tracing::debug!(%error, "connection ended during login");
+        Self::Gone
+    }
+}
+
+impl Refusal {
+    /// Something that neither side should have done (ER_HANDSHAKE_ERROR).
+    pub(crate) fn internal(why: impl Into<String>) -> Self {
+        Self::Say(1043, "08S01", format!("Bad handshake: {}", why.into()))
+    }
+
+    /// The server's ERR packet, or what stands in its place.
+    pub(crate) fn of_server(payload: Vec<u8>) -> Self {
+        let failed = is_failed_proof(&payload);
+        Self::Relay(payload, failed)
+    }
+
+    /// The upstream refused, or cannot be reached. Who has proved nothing is not told where the database is.
+    fn of_upstream(error: &ConnectError, shared: &MySql) -> Self {
+        if let ConnectError::Refused(error) = error {
+            let message = error.message.clone();
+            // Without a SQLSTATE, as the servers say it in place of their handshake.
+            return Self::Say(error.code, "HY000", message);
+        }
+        shared.warn_rarely(|| format!("cannot open a session at {}: {error}", shared.own.upstream));
+        let text = match error {
+            ConnectError::Tcp(_) => "Freshet cannot reach the database".to_owned(),
+            error => format!("Freshet cannot reach the database: {error}"),
+        };
+        // ER_SERVER_SHUTDOWN: drivers take it for a server that is away. Numbers of clients' own errors (2003) are refused by
+        // MariaDB's when they come from a server.
+        Self::Say(1053, "08S01", text)
+    }
+
+    fn is_failed_proof(&self) -> bool {
+        matches!(self, Self::Failed(_) | Self::Relay(_, true))
+    }
+
+    /// Appends what the client is told.
+    pub(crate) fn put(&self, leg: &mut Leg<'_>) {
+        let before = leg.sequence == 0;
+        let sequence = &mut leg.sequence;
+        let out = leg.peer.output.buffer();
+        match self {
+            Self::Gone => {}
+            Self::Say(code, state, message) => put_error(out, sequence, *code, (!before).then_some(state), message),
+            // ER_ACCESS_DENIED_ERROR
+            Self::Failed(message) => put_error(out, sequence, 1045, Some("28000"), message),
+            Self::Relay(payload, _) => packet::put(out, sequence, payload),
+        }
+    }
+
+    /// Counts a failed proof.
+    pub(crate) fn count(&self, address: Option<IpAddr>, shared: &MySql) {
+        if self.is_failed_proof() {
+            shared.metrics.login_failures.fetch_add(1, Relaxed);
+            shared.access.attempts.failed(address, shared.clock.now());
+        }
+    }
+}
+
+/// Takes a connection up to the server's OK; None if it ends before, with its reason told.
+pub(crate) async fn admit(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
+    let ticket = shared.access.half_open.enter();
+    tokio::select! {
+        admitted = admit_alone(socket, shared) => admitted,
+        () = ticket.evicted() => {
+            tracing::debug!("too many connections have not logged in: the oldest is closed");
+            None
+        }
+    }
+}
+
+async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
+    let client = accept(socket).inspect_err(|error| tracing::debug!(%error, "accept")).ok()?;
+    let address = client.socket().peer_ip();
+    let (mut slot, mut sequence) = (Some(client), 0);
+    let login = timeout(LOGIN_TIMEOUT, log_in(&mut slot, &mut sequence, shared)).await;
+    let mut client = slot?;
+    // Servers say nothing either to a client that did not say who it is in time.
+    match login.unwrap_or(Err(Refusal::Gone)) {
+        Ok((upstream, about)) => {
+            let ok = login_ok(&about.ok, about.tracks, about.capabilities);
+            packet::put(client.output.buffer(), &mut sequence, &ok);
+            Some(Admitted { client, upstream, about })
+        }
+        Err(refusal) => {
+            refusal.count(address, shared);
+            refusal.put(&mut Leg { peer: &mut client, sequence });
+            let end = async {
+                client.flush().await?;
+                client.shut_down().await
+            };
+            let _ = timeout(LOGIN_TIMEOUT, end).await;
+            None
+        }
+    }
+}
+
+fn accept(incoming: Incoming) -> std::io::Result<Peer> {
+    Ok(Peer::new(match incoming {
+        Incoming::Unix(unix) => Socket::Unix(UnixStream::from_std(unix)?),
+        Incoming::Tcp(tcp) => {
+            let tcp = TcpStream::from_std(tcp)?;
+            tcp.set_nodelay(true)?;
+            freshet_net::set_keepalive(&tcp)?;
+            Socket::Tcp(tcp)
+        }
+    }))
+}
+
+/// Lets the client prove who it is and opens its session upstream. The slot is empty if TLS with the client failed.
+async fn log_in(slot: &mut Option<Peer>, sequence: &mut u8, shared: &Arc<MySql>) -> Result<(Peer, About), Refusal> {
+    let access = &shared.access;
+    let client = slot.as_ref().ok_or(Refusal::Gone)?;
+    if let Err(seconds) = access.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
+        // ER_HOST_IS_BLOCKED
+        let text = format!("too many failed logins from this address; try again in {seconds} s");
+        return Err(Refusal::Say(1129, "HY000", text));
+    }
+    if !shared.own.upstream.tls_is_settled() {
+        // The first connection of all finds it out; whatever else goes wrong with it shows below.
+        let _ = Client::connect(&shared.own.upstream).await;
+    }
+    let opened = open(&shared.own.upstream).await.map_err(|error| Refusal::of_upstream(&error, shared))?;
+    let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;
+    if !opened.rest.is_empty() || !theirs.capabilities.has(Capabilities::PROTOCOL_41) {
+        return Err(Refusal::Say(1043, "08S01", "Freshet does not understand the database's handshake".to_owned()));
+    }
+    let response = greet(slot, sequence, &theirs, access).await?;
+    let client = slot.as_mut().ok_or(Refusal::Gone)?;
+    let ClientHello::Response(hello) = parse(&response)? else {
+        return Err(Refusal::internal("a second SSLRequest"));
+    };
+    if access.tls_required && !client.socket().is_private() {
+        // ER_SECURE_TRANSPORT_REQUIRED
+        let text = "Connections using insecure transport are prohibited: Freshet accepts only TLS";
+        return Err(Refusal::Say(3159, "HY000", text.to_owned()));
+    }
+    let tracking = theirs.capabilities & Capabilities::SESSION_TRACK;
+    let capabilities = hello.capabilities.without(NOT_OFFERED).without(Capabilities::SSL);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut plugin = Plugin { name: theirs.plugin.clone(), nonce: theirs.nonce.clone() };
+    let mut about = About {
+        capabilities: capabilities & theirs.capabilities,
+        tracks: tracking == Capabilities::SESSION_TRACK,
+        version: ServerVersion::parse(&theirs.server_version),
+        user: text(hello.user),
+        database: hello.database.filter(|name| !name.is_empty()).map(text),
+        character_set: hello.character_set,
+        plugin: Plugin::default(),
+        ok: Vec::new(),
+    };
+    let mut client = Leg { peer: client, sequence: *sequence };
+    let outcome = if let Some(users) = &access.users {
+        own::log_in(&mut client, users, opened, &hello, shared).await
+    } else {
+        plugin.name = hello.plugin.filter(|name| !name.is_empty()).map_or(plugin.name, <[u8]>::to_vec);
+        let capabilities = capabilities.with(tracking);
+        relay(&mut client, &mut plugin, opened, Sending { response: &response, capabilities }, shared).await
+    };
+    let (upstream, ok) = outcome.inspect_err(|_| *sequence = client.sequence)?;
+    *sequence = client.sequence;
+    (about.ok, about.plugin) = (ok, plugin);
+    Ok((upstream, about))
+}
+
+/// The client's response, and the capabilities to be put into it.
+struct Sending<'a> {
+    response: &'a [u8],
+    capabilities: Capabilities,
+}
+
+async fn relay(
+    client: &mut Leg<'_>,
+    plugin: &mut Plugin,
+    opened: Opened,
+    sending: Sending<'_>,
+    shared: &MySql,
+) -> Result<(Peer, Vec<u8>), Refusal> {
+    let (mut upstream, sequence, capabilities) =
+        encrypt(opened, sending.response, sending.capabilities, shared).await?;
+    let mut response = sending.response.to_vec();
+    set_capabilities(&mut response, capabilities);
+    let mut server = Leg { peer: &mut upstream, sequence };
+    server.put(&response);
+    let client_leg = Leg { peer: client.peer, sequence: client.sequence };
+    let mut exchange = Exchange { client: client_leg, upstream: server, plugin, key: &shared.access.key };
+    let outcome = exchange.run().await;
+    client.sequence = exchange.client.sequence;
+    Ok((upstream, outcome?))
+}
+
+/// TLS upstream if it is wanted. With the number of the next packet there, and the capabilities to be said.
+async fn encrypt(
+    opened: Opened,
+    response: &[u8],
+    capabilities: Capabilities,
+    shared: &MySql,
+) -> Result<(Peer, u8, Capabilities), Refusal> {
+    let upstream = &shared.own.upstream;
+    let failed = |error: ConnectError| Refusal::of_upstream(&error, shared);
+    if !opened.wants_tls(upstream).map_err(failed)? {
+        return Ok((Peer::new(opened.socket), 1, capabilities));
+    }
+    let capabilities = capabilities.with(Capabilities::SSL);
+    let mut request = response.get(..SSL_REQUEST_BYTES).unwrap_or(response).to_vec();
+    set_capabilities(&mut request, capabilities);
+    let mut peer = Peer::new(opened.socket);
+    Leg { peer: &mut peer, sequence: 1 }.put(&request);
+    peer.flush().await?;
+    let socket = start_tls(upstream, peer.into_socket()).await.map_err(failed)?;
+    Ok((Peer::new(socket), 2, capabilities))
+}
+
+/// Sends the handshake and reads the client's response, over TLS if it wants that.
+async fn greet(
+    slot: &mut Option<Peer>,
+    sequence: &mut u8,
+    theirs: &Handshake,
+    access: &Access,
+) -> Result<Vec<u8>, Refusal> {
+    let client = slot.as_mut().ok_or(Refusal::Gone)?;
+    let tls = access.tls.as_ref().filter(|_| matches!(client.socket(), Socket::Tcp(_)));
+    let offered = theirs.capabilities.without(NOT_OFFERED).without(Capabilities::SSL);
+    let offered = if tls.is_some() { offered.with(Capabilities::SSL) } else { offered };
+    let mut handshake = Vec::new();
+    Handshake { capabilities: offered, ..theirs.clone() }.put(&mut handshake);
+    let response = converse(client, sequence, &handshake).await?;
+    let (Some(tls), Ok(ClientHello::SslRequest(_))) = (tls, ClientHello::parse(&response)) else {
+        return Ok(response);
+    };
+    if !client.input.bytes().is_empty() {
+        return Err(Refusal::internal("unencrypted data behind the request for TLS"));
+    }
+    let Some(Socket::Tcp(tcp)) = slot.take().map(Peer::into_socket) else { return Err(Refusal::Gone) };
+    let stream = tls.accept(tcp).await?.stream;
+    let client = slot.insert(Peer::new(Socket::Client(Box::new(stream))));
+    converse(client, sequence, &[]).await
+}
+
+/// Sends a payload, if it is one, and receives the answer.
+async fn converse(client: &mut Peer, sequence: &mut u8, payload: &[u8]) -> Result<Vec<u8>, Refusal> {
+    let mut leg = Leg { peer: client, sequence: *sequence };
+    if !payload.is_empty() {
+        leg.put(payload);
+    }
+    let response = leg.receive_of(HEADER_BYTES + SSL_REQUEST_BYTES).await?;
+    *sequence = leg.sequence;
+    Ok(response)
+}
+
+fn parse(response: &[u8]) -> Result<ClientHello<'_>, Refusal> {
+    ClientHello::parse(response).map_err(|error| Refusal::internal(error.to_string()))
+}
+
+/// The response with another proof.
+fn with_proof<'a>(hello: &HandshakeResponse<'a>, plugin: &'a [u8], proof: &'a [u8]) -> HandshakeResponse<'a> {
+    HandshakeResponse { plugin: Some(plugin), proof, ..hello.clone() }
+}

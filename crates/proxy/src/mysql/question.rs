@@ -1,0 +1,190 @@
+//! The question for a session's context, and its answer: database, user, role and settings.
+//!
+//! One SELECT without a table, on the session's own connection: it takes no snapshot and opens no transaction. What it
+//! resets (FOUND_ROWS, ROW_COUNT, warnings) is reset by the SELECT too before which alone it is asked.
+
+use std::sync::Arc;
+
+use freshet_model::Reason;
+use freshet_net::mysql::ServerVersion;
+
+use crate::context::Described;
+
+/// Settings of both servers that can change a result (`docs/PROTOCOL.md`, section 9), behind those with a meaning here.
+const SETTINGS: &[&str] = &[
+    "@@time_zone",
+    "@@system_time_zone",
+    "@@character_set_connection",
+    "@@character_set_results",
+    "@@collation_connection",
+    "@@character_set_database",
+    "@@collation_database",
+    "@@group_concat_max_len",
+    "@@sql_select_limit",
+    "@@div_precision_increment",
+    "@@lc_time_names",
+    "@@max_sort_length",
+    "@@default_week_format",
+    "@@sql_big_selects",
+    "@@max_join_size",
+    "@@sql_safe_updates",
+    "@@sql_buffer_result",
+    "@@session_track_state_change",
+    "@@session_track_transaction_info",
+    "@@max_allowed_packet",
+    "@@optimizer_switch",
+];
+/// MySQL's own.
+const MYSQL: &[&str] = &[
+    "@@block_encryption_mode",
+    "@@cte_max_recursion_depth",
+    "@@windowing_use_high_precision",
+    "@@default_collation_for_utf8mb4",
+    "@@session_track_gtids",
+];
+/// MariaDB's own.
+const MARIADB: &[&str] =
+    &["@@old_mode", "@@old", "@@max_recursive_iterations", "@@system_versioning_asof", "@@default_regex_flags"];
+/// Since 11.2.
+const MARIADB_11_2: &str = "@@character_set_collations";
+
+/// Positions in the answer before [`SETTINGS`].
+const FIXED_COLUMNS: usize = 7;
+
+/// Modes under which a text means something else to the server than to Freshet, or values show otherwise.
+const MODES: &[(&str, &str)] = &[
+    ("ANSI_QUOTES", "sql_mode ANSI_QUOTES"),
+    ("NO_BACKSLASH_ESCAPES", "sql_mode NO_BACKSLASH_ESCAPES"),
+    ("PIPES_AS_CONCAT", "sql_mode PIPES_AS_CONCAT"),
+    ("HIGH_NOT_PRECEDENCE", "sql_mode HIGH_NOT_PRECEDENCE"),
+    ("PAD_CHAR_TO_FULL_LENGTH", "sql_mode PAD_CHAR_TO_FULL_LENGTH"),
+    ("EMPTY_STRING_IS_NULL", "sql_mode EMPTY_STRING_IS_NULL"),
+    ("ORACLE", "sql_mode ORACLE"),
+    ("MSSQL", "sql_mode MSSQL"),
+    ("DB2", "sql_mode DB2"),
+    ("POSTGRESQL", "sql_mode POSTGRESQL"),
+    ("MAXDB", "sql_mode MAXDB"),
+    ("ANSI", "sql_mode ANSI"),
+];
+
+/// How much of other transactions a transaction sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    ReadUncommitted,
+    ReadCommitted,
+    RepeatableRead,
+    Serializable,
+}
+
+impl Level {
+    fn named(text: &str) -> Option<Self> {
+        Some(match text {
+            "READ-UNCOMMITTED" => Self::ReadUncommitted,
+            "READ-COMMITTED" => Self::ReadCommitted,
+            "REPEATABLE-READ" => Self::RepeatableRead,
+            "SERIALIZABLE" => Self::Serializable,
+            _ => return None,
+        })
+    }
+}
+
+/// The statement that asks for everything.
+pub(crate) fn question(version: &ServerVersion) -> String {
+    let isolation = if version.is_mariadb { "@@tx_isolation" } else { "@@transaction_isolation" };
+    let mut sql = format!(
+        "SELECT DATABASE(), CURRENT_USER(), CURRENT_ROLE(), {isolation}, @@sql_mode, @@character_set_client, \
+         @@sql_auto_is_null"
+    );
+    let own = if version.is_mariadb { MARIADB } else { MYSQL };
+    let late = (version.is_mariadb && version.is_at_least(11, 2, 1)).then_some(MARIADB_11_2);
+    let lacks = |name: &str| name == "@@session_track_transaction_info" && !version.is_mariadb && version.major < 8;
+    for name in SETTINGS.iter().chain(own).copied().chain(late).filter(|name| !lacks(name)) {
+        sql.push_str(", ");
+        sql.push_str(name);
+    }
+    sql
+}
+
+/// What the session said.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    /// Of transactions that begin from now on.
+    pub(crate) level: Level,
+    /// A byte of a character may look like a quote or a backslash.
+    pub(crate) multibyte: bool,
+    pub(crate) described: Described,
+}
+
+impl Answer {
+    /// Reads the answer's one row; None if it is of another shape.
+    pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
+        if row.len() < FIXED_COLUMNS + SETTINGS.len() {
+            return None;
+        }
+        let mut key = Vec::with_capacity(row.len());
+        for value in row {
+            let text = value.map(|value| std::str::from_utf8(value).map(str::to_owned)).transpose().ok()?;
+            key.push(text);
+        }
+        let text = |at: usize| key.get(at).and_then(Option::as_deref);
+        let schemas: Vec<Arc<str>> = text(0).map(Arc::from).into_iter().collect();
+        let level = Level::named(text(3)?)?;
+        let charset = text(5)?;
+        let utf8 = matches!(charset, "utf8" | "utf8mb3" | "utf8mb4" | "ascii");
+        let obstacle = obstacle(level, text(4)?, utf8 || charset == "latin1");
+        // `id IS NULL` finds the row that this session has inserted last.
+        let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
+        let obstacle = obstacle.or(finds_inserted);
+        let multibyte = is_multibyte(charset);
+        let described = Described { key, schemas, utf8, obstacle };
+        Some(Self { level, multibyte, described })
+    }
+}
+
+/// Characters of more than one byte whose later bytes may be ASCII's.
+pub(crate) fn is_multibyte(charset: &str) -> bool {
+    matches!(charset, "big5" | "gbk" | "sjis" | "cp932" | "gb18030")
+}
+
+fn obstacle(level: Level, modes: &str, charset_known: bool) -> Option<Reason> {
+    match level {
+        Level::ReadUncommitted => return Some(Reason::Setting("READ UNCOMMITTED")),
+        Level::Serializable => return Some(Reason::Serializable),
+        Level::ReadCommitted | Level::RepeatableRead => {}
+    }
+    let mode = modes.split(',').find_map(|mode| MODES.iter().find(|(name, _)| *name == mode));
+    if let Some((_, setting)) = mode {
+        return Some(Reason::Setting(setting));
+    }
+    (!charset_known).then_some(Reason::Setting("this character_set_client"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(level: &str, modes: &str, charset: &str) -> Option<Answer> {
+        let mut row = vec![Some("shop".as_bytes()), Some(b"app@%"), None, Some(level.as_bytes())];
+        row.extend([Some(modes.as_bytes()), Some(charset.as_bytes()), Some(b"0".as_slice())]);
+        row.resize(FIXED_COLUMNS + SETTINGS.len(), Some(b"x"));
+        Answer::read(&row)
+    }
+
+    #[test]
+    fn settings_that_hinder_are_named() {
+        let plain = answer("REPEATABLE-READ", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "utf8mb4").unwrap();
+        assert!(plain.described.obstacle.is_none() && plain.described.utf8 && !plain.multibyte);
+        assert_eq!((plain.level, &*plain.described.schemas[0]), (Level::RepeatableRead, "shop"));
+        let obstacle = |level, modes, charset| answer(level, modes, charset).unwrap().described.obstacle;
+        assert_eq!(obstacle("SERIALIZABLE", "", "utf8mb4"), Some(Reason::Serializable));
+        assert_eq!(obstacle("READ-UNCOMMITTED", "", "utf8mb4"), Some(Reason::Setting("READ UNCOMMITTED")));
+        let quotes = Some(Reason::Setting("sql_mode ANSI_QUOTES"));
+        assert_eq!(obstacle("READ-COMMITTED", "STRICT_ALL_TABLES,ANSI_QUOTES", "utf8mb4"), quotes);
+        assert!(
+            obstacle("READ-COMMITTED", "", "sjis").is_some() && answer("READ-COMMITTED", "", "sjis").unwrap().multibyte
+        );
+        assert_eq!(obstacle("READ-COMMITTED", "", "latin1"), None);
+        assert!(!answer("READ-COMMITTED", "", "latin1").unwrap().described.utf8);
+        assert!(answer("CHAOS", "", "utf8mb4").is_none() && Answer::read(&[]).is_none());
+    }
+}

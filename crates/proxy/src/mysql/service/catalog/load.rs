@@ -1,0 +1,271 @@
+//! Reads the catalogue of a server from `information_schema`: all of it, or some relations anew.
+//!
+//! The servers show there what the account has a privilege for, and that differs by the view that is asked: columns take
+//! SELECT, views' texts SHOW VIEW, triggers TRIGGER, and MariaDB hides the rules of foreign keys from who may only read. So
+//! nothing is concluded from an absence: a table without columns, or with some of them hidden, is not cached; a foreign
+//! key without a rule counts as one that changes rows; and whoever may not see triggers takes them to be everywhere.
+//!
+//! Both servers look at each table for an answer over all of them, and find one by its names: then a question takes less
+//! than a millisecond, whatever else there is. See [`part`](super::part) for what may be read so.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, ValueType};
+use freshet_net::mysql::Rows;
+
+use crate::mysql::MySql;
+use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};
+use crate::mysql::service::catalog::server::Server;
+use crate::mysql::service::connection::{Connection, ServiceError};
+
+/// The servers' own schemas.
+const SYSTEM: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
+
+const NAMES: &str = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema ";
+
+const TABLES: &str = "SELECT table_schema, table_name, table_type, engine, create_time, table_collation, create_options \
+     FROM information_schema.tables WHERE ";
+
+const COLUMNS: &str = "SELECT table_schema, table_name, ordinal_position, column_name, data_type, column_type, collation_name, extra, \
+     generation_expression, is_nullable, privileges FROM information_schema.columns WHERE ";
+
+/// The account, as tables of privileges name it.
+macro_rules! grantee {
+    () => {
+        "CONCAT('''', LEFT(CURRENT_USER(), CHAR_LENGTH(CURRENT_USER()) - 1 \
+         - CHAR_LENGTH(SUBSTRING_INDEX(CURRENT_USER(), '@', -1))), '''@''', \
+         SUBSTRING_INDEX(CURRENT_USER(), '@', -1), '''')"
+    };
+}
+
+/// Tables of which the account may read some columns, and perhaps not all.
+const PARTLY_READABLE: &str = concat!(
+    "SELECT DISTINCT table_schema, table_name FROM information_schema.column_privileges WHERE grantee = ",
+    grantee!()
+);
+
+const VIEWS: &str = "SELECT table_schema, table_name, view_definition FROM information_schema.views WHERE ";
+
+const TRIGGERS: &str =
+    "SELECT DISTINCT event_object_schema, event_object_table FROM information_schema.triggers WHERE ";
+
+/// Whether the account sees all triggers.
+const SEES_TRIGGERS: &str = concat!(
+    "SELECT COUNT(*) FROM information_schema.user_privileges WHERE privilege_type = 'TRIGGER' AND grantee = ",
+    grantee!()
+);
+
+const FUNCTIONS: &str = "SELECT DISTINCT LOWER(routine_name) FROM information_schema.routines";
+const LOADABLE_FUNCTIONS: &str = "SELECT LOWER(name) FROM mysql.func";
+
+/// Longer texts of views are beyond what is analysed.
+const VIEW_BYTES_MAX: usize = 65_536;
+
+/// Schema and name, as the catalogue spells them.
+pub(super) type Name = (String, String);
+
+/// What a catalogue rests on beside its relations' own rows, and is not read anew with some of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Basis {
+    pub(super) foreign_keys: ForeignKeys,
+    partly_readable: HashSet<Name>,
+    sees_triggers: bool,
+}
+
+/// What is read of relations beside their own rows.
+#[derive(Default)]
+struct Parts {
+    columns: HashMap<Name, Vec<[String; 9]>>,
+    views: HashMap<Name, Arc<str>>,
+    triggers: HashSet<Name>,
+}
+
+/// Reads everything.
+pub(super) async fn load(
+    mysql: &MySql,
+    connection: &mut Connection,
+    version: CatalogVersion,
+    server: &Server,
+) -> Result<(Catalog, Basis), ServiceError> {
+    let mut basis = Basis { foreign_keys: ForeignKeys::read(connection, None).await?, ..Basis::default() };
+    basis.partly_readable = names(connection.query(PARTLY_READABLE).await?, "column privileges")?;
+    basis.sees_triggers = first(&connection.query(SEES_TRIGGERS).await?).is_some_and(|count| count != "0");
+    let mut tables = read_tables(mysql, connection, server, &basis, None).await?;
+    let mut numbers: HashMap<TableId, usize> = HashMap::new();
+    for table in &tables {
+        *numbers.entry(table.id).or_default() += 1;
+    }
+    for table in &mut tables {
+        if table.kind == RelationKind::Table && numbers.get(&table.id) != Some(&1) {
+            table.kind = RelationKind::Other;
+        }
+    }
+    for row in connection.query(&format!("{NAMES} IN {SYSTEM}")).await? {
+        let [schema, name] = texts(row, "system tables")?;
+        tables.push(relation(mysql, schema, name, RelationKind::System));
+    }
+    let visible: HashSet<Name> = tables.iter().map(name_of).collect();
+    exclude_led_elsewhere(&mut tables, &basis, &visible);
+    let functions = read_functions(connection).await?;
+    let mut catalog = Catalog::new(version, tables, functions, HashSet::new());
+    catalog.surroundings = server.surroundings(basis.sees_triggers);
+    catalog.ddl_in_stream = true;
+    catalog.cascades = cascades(&basis.foreign_keys, |(schema, name)| mysql.table_id(schema, name));
+    Ok((catalog, basis))
+}
+
+/// The relations that the account can see, but the servers' own.
+pub(super) async fn read_names(connection: &mut Connection) -> Result<Vec<Name>, ServiceError> {
+    let rows = connection.query(&format!("{NAMES} NOT IN {SYSTEM}")).await?;
+    rows.into_iter().map(|row| texts(row, "tables").map(|[schema, name]| (schema, name))).collect()
+}
+
+/// The relations but the servers' own, or those of these names.
+pub(super) async fn read_tables(
+    mysql: &MySql,
+    connection: &mut Connection,
+    server: &Server,
+    basis: &Basis,
+    among: Option<&[Name]>,
+) -> Result<Vec<Table>, ServiceError> {
+    let mut parts = read_parts(connection, basis, among).await?;
+    let rows = connection.query(&question(TABLES, ["table_schema", "table_name"], among)).await?;
+    rows.into_iter().map(|row| Ok(table(mysql, texts(row, "tables")?, &mut parts, server, basis))).collect()
+}
+
+async fn read_parts(connection: &mut Connection, basis: &Basis, among: Option<&[Name]>) -> Result<Parts, ServiceError> {
+    let mut parts = Parts::default();
+    let own = ["table_schema", "table_name"];
+    for row in connection.query(&question(COLUMNS, own, among)).await? {
+        let [schema, name, rest @ ..] = texts::<11>(row, "columns")?;
+        parts.columns.entry((schema, name)).or_default().push(rest);
+    }
+    for columns in parts.columns.values_mut() {
+        columns.sort_by_key(|[at, ..]| at.parse().unwrap_or(u32::MAX));
+    }
+    for row in connection.query(&question(VIEWS, own, among)).await? {
+        let [schema, name, text] = texts(row, "views")?;
+        if !text.is_empty() && text.len() < VIEW_BYTES_MAX {
+            parts.views.insert((schema, name), text.into());
+        }
+    }
+    if basis.sees_triggers {
+        let subjects = question(TRIGGERS, ["event_object_schema", "event_object_table"], among);
+        parts.triggers = names(connection.query(&subjects).await?, "triggers")?;
+    }
+    Ok(parts)
+}
+
+/// Tables whose rows change with those of one that cannot be seen are not cached.
+pub(super) fn exclude_led_elsewhere(tables: &mut [Table], basis: &Basis, visible: &HashSet<Name>) {
+    let led = basis.foreign_keys.leading_elsewhere(|parent| visible.contains(parent));
+    for table in tables {
+        if table.kind == RelationKind::Table && led.contains(&name_of(table)) {
+            table.kind = RelationKind::Other;
+        }
+    }
+}
+
+pub(super) fn name_of(table: &Table) -> Name {
+    (table.schema.to_string(), table.name.to_string())
+}
+
+/// A question up to its last condition, about all but the servers' own, or about some; these are the columns of its names.
+pub(super) fn question(select: &str, [schema, name]: [&str; 2], among: Option<&[Name]>) -> String {
+    let Some(among) = among else { return format!("{select}{schema} NOT IN {SYSTEM}") };
+    // Each by itself: only a comparison with a constant spares the server to look at all of them.
+    let one = |(s, n): &Name| format!("{select}{schema} = {} AND {name} = {}", quoted(s), quoted(n));
+    let all: Vec<String> = among.iter().map(one).collect();
+    all.join(" UNION ALL ")
+}
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
+}
+
+/// Functions that are none of the server's own. The loadable ones need the right to read the servers' own schema.
+async fn read_functions(connection: &mut Connection) -> Result<HashSet<Box<str>>, ServiceError> {
+    let mut functions = connection.query(FUNCTIONS).await?;
+    match connection.query(LOADABLE_FUNCTIONS).await {
+        Ok(loadable) => functions.extend(loadable),
+        Err(error) if error.is_refusal() => {}
+        Err(error) => return Err(error),
+    }
+    Ok(functions.into_iter().filter_map(|row| row.into_iter().next().flatten()).map(String::into_boxed_str).collect())
+}
+
+fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, basis: &Basis) -> Table {
+    let described = row.join("\u{1f}");
+    let [schema, name, table_type, engine, ..] = row;
+    let key = (schema, name);
+    let columns = parts.columns.remove(&key).unwrap_or_default();
+    let may_read = |(at, column): (usize, &[String; 9])| {
+        let [position, .., privileges] = column;
+        position.parse() == Ok(at + 1) && privileges.split(',').any(|privilege| privilege == "select")
+    };
+    let readable =
+        !columns.is_empty() && !basis.partly_readable.contains(&key) && columns.iter().enumerate().all(may_read);
+    let kind = match table_type.as_str() {
+        "VIEW" => RelationKind::View,
+        "SYSTEM VIEW" => RelationKind::System,
+        "BASE TABLE" if !engine.eq_ignore_ascii_case("InnoDB") || !server.logs_everything() => RelationKind::NotLogged,
+        "BASE TABLE" if readable => RelationKind::Table,
+        // Also what has system versioning: a deletion comes as an update, of columns that need not be shown.
+        _ => RelationKind::Other,
+    };
+    let mut version = described;
+    for column in &columns {
+        version.push('\u{1e}');
+        version.push_str(&column.join("\u{1f}"));
+    }
+    version.push_str(basis.foreign_keys.of(&key));
+    let definition = parts.views.remove(&key);
+    let triggers = !basis.sees_triggers || parts.triggers.contains(&key);
+    let columns = columns.iter().map(column).collect();
+    let (schema, name) = key;
+    Table { columns, version: version.into(), definition, triggers, ..relation(mysql, schema, name, kind) }
+}
+
+fn relation(mysql: &MySql, schema: String, name: String, kind: RelationKind) -> Table {
+    Table {
+        id: mysql.table_id(&schema, &name),
+        schema: schema.into(),
+        name: name.into(),
+        kind,
+        // Whatever a row image leaves out is marked in it.
+        identity: ReplicaIdentity::Full,
+        row_security: false,
+        user_types: false,
+        datetime: false,
+        columns: Vec::new(),
+        version: Arc::default(),
+        definition: None,
+        children: Vec::new(),
+        triggers: false,
+    }
+}
+
+fn column([_, name, data_type, column_type, collation, extra, ..]: &[String; 9]) -> Column {
+    let collation = Some(collation.as_str()).filter(|name| !name.is_empty());
+    Column {
+        name: name.as_str().into(),
+        value_type: ValueType::of_mysql_column(data_type, column_type, collation),
+        // In the row images, but reckoned for the log alone: not stored anywhere.
+        generated: extra.contains("VIRTUAL GENERATED"),
+    }
+}
+
+/// The values of a row; NULL is empty.
+pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
+    let texts: Vec<String> = row.into_iter().map(Option::unwrap_or_default).collect();
+    texts.try_into().map_err(|_| ServiceError::Shape(what))
+}
+
+fn names(rows: Rows, what: &'static str) -> Result<HashSet<Name>, ServiceError> {
+    rows.into_iter().map(|row| texts(row, what).map(|[schema, name]| (schema, name))).collect()
+}
+
+pub(super) fn first(rows: &Rows) -> Option<&str> {
+    rows.first()?.first()?.as_deref()
+}

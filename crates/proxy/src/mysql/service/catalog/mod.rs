@@ -1,0 +1,273 @@
+//! Reads the catalogue, and notices when it changed.
+//!
+//! DDL and GRANT come with the binlog, in commit order: what they touch is evicted with them, and this watch is woken to
+//! read the catalogue anew before the next fill. What DDL names is read alone, with what hangs on it ([`part`]); for
+//! statements that name nothing, everything is. `information_schema` has no cheap fingerprint (some ten microseconds for
+//! each table of MariaDB, more of MySQL), and needs none. What privileges and the log's completeness rest on and no log
+//! tells of is read every [`TICK`]: roles for everybody, and whether replication was started. The lease counts from the
+//! last such look. DDL under `sql_log_bin=0` is in no log: everything is read again by and by, within [`SHARE`] of the time.
+//!
+//! *Catalogue reads are fills.* `information_schema` knows no snapshots, so proof is taken before it is read: if that does
+//! not show a redefinition that the stream has delivered, the cache does not take the catalogue. What it shows beyond the
+//! proof is delivered later, and then evicts what was derived from it. What was read is not in vain: it shows all that had
+//! been delivered when it was begun, so the next reading is of what came since, however often definitions change.
+//!
+//! Tables need no publication: whatever is in the binlog is covered as soon as it is known.
+
+mod cascades;
+mod load;
+mod part;
+mod redefined;
+mod server;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshet_cache::Redefinition;
+use freshet_model::{Catalog, CatalogVersion, End, Epoch, Lsn, Nanos, RelationKind, TableId, Visible};
+
+use crate::mysql::MySql;
+use crate::mysql::service::catalog::load::Basis;
+use crate::mysql::service::catalog::part::Before;
+use crate::mysql::service::catalog::redefined::Redefined;
+use crate::mysql::service::catalog::server::Server;
+use crate::mysql::service::connection::{Connection, Once, ServiceError};
+use crate::mysql::service::lease::{end_question, read_end};
+use crate::mysql::service::prober::read_visible;
+
+pub(crate) use redefined::Redefinitions;
+
+/// Time between looks.
+const TICK: Duration = Duration::from_millis(250);
+/// Least time between readings while the stream is ahead of what they show; it grows up to [`TICK`].
+const PAUSE_MIN: Duration = Duration::from_millis(2);
+/// The catalogue is read again after so many times what the last reading took: half a percent of the time.
+const SHARE: u32 = 200;
+/// But no sooner than this.
+const AGAIN_MIN: Duration = Duration::from_secs(60);
+
+/// Watches the catalogue, for ever.
+pub(super) async fn watch_catalog(mysql: Arc<MySql>) {
+    let mut watch = Watch {
+        connection: Connection::new(mysql.clone()),
+        loader: Connection::new(mysql.clone()),
+        last: None,
+        server: None,
+        version: CatalogVersion(0),
+        again_at: Instant::now(),
+        mysql: mysql.clone(),
+    };
+    let mut once = Once::default();
+    let mut pause = PAUSE_MIN;
+    loop {
+        match watch.round().await {
+            Ok(()) => once.clear(),
+            Err(error) => once.warn("cannot read the catalogue", &error),
+        }
+        // Wanted still: what was read does not show what the stream has delivered.
+        pause = if mysql.cache.wants_catalog() { (pause * 2).min(TICK) } else { TICK };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = mysql.catalog_wanted.notified() => pause = PAUSE_MIN,
+        }
+    }
+}
+
+struct Watch {
+    mysql: Arc<MySql>,
+    connection: Connection,
+    /// Reads the catalogue, while the other one goes on looking.
+    loader: Connection,
+    /// What was read last, whether the cache took it or not: parts are read upon it.
+    last: Option<Loaded>,
+    /// What the catalogue in use was read with.
+    server: Option<Server>,
+    /// Of the catalogue in use.
+    version: CatalogVersion,
+    /// When everything is read again without a reason.
+    again_at: Instant,
+}
+
+#[derive(Clone)]
+struct Loaded {
+    epoch: Epoch,
+    server: Server,
+    catalog: Arc<Catalog>,
+    basis: Arc<Basis>,
+}
+
+/// What was read.
+struct Read {
+    /// Of what was visible before anything was read.
+    proof: Visible,
+    server: Server,
+    catalog: Catalog,
+    basis: Basis,
+    /// The end of the log, after everything else.
+    lsn: Lsn,
+    asked_at: Nanos,
+}
+
+/// What became of reading a part.
+enum Part {
+    Read(Box<Read>),
+    /// It is not visible yet.
+    NotYet,
+    /// It is no part: everything is to be read.
+    Whole,
+}
+
+impl Watch {
+    async fn round(&mut self) -> Result<(), ServiceError> {
+        let Some(epoch) = self.mysql.cache.epoch() else { return Ok(()) };
+        let known = self.last.as_ref().is_some_and(|last| last.epoch == epoch);
+        if known && self.again_at > Instant::now() {
+            let done = if self.mysql.cache.wants_catalog() { self.load_part().await? } else { self.look().await? };
+            if done {
+                return Ok(());
+            }
+        }
+        self.load(epoch).await
+    }
+
+    /// Whether the catalogue stands as it was loaded, as far as is known without reading it.
+    ///
+    /// The lease is for what no log tells of. What the stream has redefined was evicted with it: the rest may be served, also
+    /// before the catalogue shows it.
+    async fn look(&mut self) -> Result<bool, ServiceError> {
+        let asked_at = self.mysql.clock.now();
+        let Some(server) = &self.server else { return Ok(false) };
+        if !server.is_unchanged(&mut self.connection).await? {
+            return Ok(false);
+        }
+        self.mysql.cache.catalog_unchanged(self.version, asked_at);
+        Ok(!self.mysql.cache.wants_catalog())
+    }
+
+    /// Reads what was redefined. False: everything is to be read.
+    async fn load_part(&mut self) -> Result<bool, ServiceError> {
+        let (mysql, version) = (self.mysql.clone(), self.next_version());
+        let Some(last) = self.last.clone() else { return Ok(false) };
+        let redefined = mysql.redefinitions.until_now(last.epoch);
+        if redefined.is_empty() {
+            return Ok(false);
+        }
+        let part = self.while_looking(async |loader| read_part(&mysql, loader, version, &last, &redefined).await);
+        match part.await? {
+            Part::Read(read) => self.use_read(last.epoch, *read, &redefined),
+            Part::NotYet => drop(self.look().await?),
+            Part::Whole => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    async fn load(&mut self, epoch: Epoch) -> Result<(), ServiceError> {
+        let (mysql, version, started) = (self.mysql.clone(), self.next_version(), Instant::now());
+        let redefined = mysql.redefinitions.until_now(epoch);
+        let read = self.while_looking(async |loader| read_all(&mysql, loader, version, &redefined).await).await?;
+        let Some(read) = read else {
+            self.look().await?;
+            return Ok(());
+        };
+        let gap = read.server.gap();
+        if self.last.as_ref().is_none_or(|before| before.server.gap() != gap)
+            && let Some(gap) = gap
+        {
+            tracing::warn!("nothing is cached: {gap}");
+        }
+        self.use_read(epoch, read, &redefined);
+        self.again_at = Instant::now() + (started.elapsed() * SHARE).max(AGAIN_MIN);
+        Ok(())
+    }
+
+    fn next_version(&self) -> CatalogVersion {
+        CatalogVersion(self.version.0 + 1)
+    }
+
+    /// What is cached may be served while something is read, as long as nothing is known against it.
+    async fn while_looking<T>(
+        &mut self,
+        read: impl AsyncFnOnce(&mut Connection) -> Result<T, ServiceError>,
+    ) -> Result<T, ServiceError> {
+        let mut loader = std::mem::replace(&mut self.loader, Connection::new(self.mysql.clone()));
+        let read = {
+            let mut reading = std::pin::pin!(read(&mut loader));
+            loop {
+                match tokio::time::timeout(TICK, &mut reading).await {
+                    Ok(read) => break read,
+                    Err(_) => self.look().await?,
+                };
+            }
+        };
+        self.loader = loader;
+        read
+    }
+
+    /// Hands the catalogue to the cache. If the stream is ahead of it, the one before stays in use, and no fill begins with
+    /// it. The next part is read upon this one all the same: it shows these redefinitions.
+    fn use_read(&mut self, epoch: Epoch, read: Read, redefined: &Redefined) {
+        let Read { proof, server, catalog, basis, lsn, asked_at } = read;
+        let (mysql, version) = (&self.mysql, catalog.version);
+        let changed = catalog.changed_since(&mysql.catalog.load());
+        let took_us = mysql.clock.now().saturating_sub(asked_at) / 1000;
+        tracing::debug!(version = version.0, ?changed, took_us, "catalogue read");
+        let tables = catalog.tables().filter(|table| table.kind == RelationKind::Table).map(|table| table.id);
+        let mut uncovered: Vec<TableId> = tables.filter(|table| !mysql.cache.is_covered(*table)).collect();
+        uncovered.sort_unstable();
+        // While one takes the other's place, none describes anything.
+        mysql.describe_from(End { epoch, lsn: Lsn(u64::MAX) });
+        let redefinition = changed.as_deref().map_or(Redefinition::Everything, Redefinition::Tables);
+        let taken = mysql.cache.catalog_loaded(epoch, version, redefinition, &proof, asked_at);
+        let catalog = Arc::new(catalog);
+        if taken {
+            mysql.use_catalog(catalog.clone());
+            mysql.describe_from(End { epoch, lsn });
+            if !uncovered.is_empty() {
+                mysql.cache.cover(epoch, &uncovered);
+            }
+            self.version = version;
+            self.server = Some(server.clone());
+        }
+        mysql.redefinitions.shown(redefined);
+        self.last = Some(Loaded { epoch, server, catalog, basis: Arc::new(basis) });
+    }
+}
+
+/// None: these redefinitions are not visible yet, so that what is read would not be taken.
+async fn read_all(
+    mysql: &MySql,
+    connection: &mut Connection,
+    version: CatalogVersion,
+    redefined: &Redefined,
+) -> Result<Option<Read>, ServiceError> {
+    let asked_at = mysql.clock.now();
+    let proof = read_visible(connection).await?;
+    if redefined.shown_by(&proof).is_none() {
+        return Ok(None);
+    }
+    let server = Server::read(connection).await?;
+    let (catalog, basis) = load::load(mysql, connection, version, &server).await?;
+    let lsn = read_end(&connection.query_for(end_question).await?)?;
+    Ok(Some(Read { proof, server, catalog, basis, lsn, asked_at }))
+}
+
+async fn read_part(
+    mysql: &MySql,
+    connection: &mut Connection,
+    version: CatalogVersion,
+    last: &Loaded,
+    redefined: &Redefined,
+) -> Result<Part, ServiceError> {
+    let Some(tables) = &redefined.tables else { return Ok(Part::Whole) };
+    let asked_at = mysql.clock.now();
+    let Some(proof) = redefined.shown_by(&read_visible(connection).await?) else { return Ok(Part::NotYet) };
+    if !last.server.is_unchanged(connection).await? {
+        return Ok(Part::Whole);
+    }
+    let before = Before { catalog: &last.catalog, basis: &last.basis, server: &last.server };
+    let Some((catalog, basis)) = part::read_part(mysql, connection, version, &before, tables).await? else {
+        return Ok(Part::Whole);
+    };
+    let lsn = read_end(&connection.query_for(end_question).await?)?;
+    Ok(Part::Read(Box::new(Read { proof, server: last.server.clone(), catalog, basis, lsn, asked_at })))
+}

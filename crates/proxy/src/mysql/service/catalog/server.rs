@@ -1,0 +1,103 @@
+//! What holds for the whole server: whether its binlog tells of every change, and what privileges rest on beside grants.
+//!
+//! A filter (`binlog-do-db`, `binlog-ignore-db`) hides more than the tables of some databases: DDL, TRUNCATE and GRANT are
+//! logged or not by the database that the session happens to use, whatever tables they name. So under a filter nothing is
+//! cached. The same goes for what a replica applies without logging it (`log_slave_updates`, off in MariaDB by default), and
+//! for Galera, whose other nodes write too.
+
+use std::fmt::Write as _;
+
+use freshet_net::mysql::ServerVersion;
+
+use crate::mysql::service::catalog::load::{first, texts};
+use crate::mysql::service::connection::{Connection, ServiceError};
+use crate::mysql::service::lease::end_question;
+
+const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
+    ('log_slave_updates', 'log_replica_updates', 'wsrep_on', 'lower_case_table_names')";
+
+/// MariaDB: replication may be started at any time. The counters tell that it ran between two looks.
+const REPLICATION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN \
+    ('Slaves_running', 'Com_start_slave', 'Com_start_all_slaves')";
+/// MySQL: roles that everybody has, which no GRANT in the binlog tells of.
+const ROLES: &str = "SELECT 'mandatory_roles', @@GLOBAL.mandatory_roles";
+const NOTHING: &str = "SELECT 'server_id', @@GLOBAL.server_id";
+
+/// Facts about a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Server {
+    /// Why the binlog does not tell of everything.
+    gap: Option<&'static str>,
+    /// What may change at any time and is in no log, as name and value.
+    volatile: Vec<[String; 2]>,
+    /// What cannot change while the server runs.
+    fixed: Vec<[String; 2]>,
+}
+
+impl Server {
+    pub(super) async fn read(connection: &mut Connection) -> Result<Self, ServiceError> {
+        let mut fixed = Vec::new();
+        for row in connection.query(VARIABLES).await? {
+            fixed.push(texts::<2>(row, "variables")?);
+        }
+        let volatile = read_volatile(connection).await?;
+        let status = connection.query_for(end_question).await?;
+        let filtered = status.iter().any(|row| row.iter().skip(2).take(2).flatten().any(|filter| !filter.is_empty()));
+        let is = |name: &str, value: &str| fixed.iter().any(|[n, v]| n == name && v.eq_ignore_ascii_case(value));
+        let logs_replicated = is("log_slave_updates", "ON") || is("log_replica_updates", "ON");
+        // MySQL logs it unless told otherwise, and does not say to everybody whether it replicates.
+        let replicates = volatile.iter().find(|[name, _]| name == "Slaves_running").is_none_or(|[_, n]| n != "0");
+        let gap = if filtered {
+            Some("the binlog is filtered (binlog-do-db or binlog-ignore-db)")
+        } else if is("wsrep_on", "ON") {
+            Some("Galera is on (wsrep_on)")
+        } else if !logs_replicated && replicates {
+            Some("the server replicates without logging it (log_slave_updates is OFF)")
+        } else {
+            None
+        };
+        Ok(Self { gap, volatile, fixed })
+    }
+
+    /// Whether what may change at any time is as it was.
+    pub(super) async fn is_unchanged(&self, connection: &mut Connection) -> Result<bool, ServiceError> {
+        Ok(read_volatile(connection).await? == self.volatile)
+    }
+
+    /// Every change of an InnoDB table is in the binlog.
+    pub(super) fn logs_everything(&self) -> bool {
+        self.gap.is_none()
+    }
+
+    /// Why it does not.
+    pub(super) fn gap(&self) -> Option<&'static str> {
+        self.gap
+    }
+
+    /// All of it, for [`freshet_model::Catalog::surroundings`].
+    pub(super) fn surroundings(&self, sees_triggers: bool) -> Box<str> {
+        let mut text = format!("triggers {sees_triggers}");
+        for [name, value] in self.fixed.iter().chain(&self.volatile) {
+            let _ = write!(text, ", {name} {value}");
+        }
+        text.into()
+    }
+}
+
+async fn read_volatile(connection: &mut Connection) -> Result<Vec<[String; 2]>, ServiceError> {
+    let rows = connection.query_for(volatile_question).await?;
+    if first(&rows).is_none() {
+        return Err(ServiceError::Shape("the server's state"));
+    }
+    rows.into_iter().map(|row| texts(row, "the server's state")).collect()
+}
+
+fn volatile_question(server: &ServerVersion) -> &'static str {
+    if server.is_mariadb {
+        REPLICATION
+    } else if server.is_at_least(8, 0, 2) {
+        ROLES
+    } else {
+        NOTHING
+    }
+}

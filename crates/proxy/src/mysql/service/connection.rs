@@ -1,0 +1,119 @@
+//! A service connection that comes back by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_net::mysql::{Client, ConnectError, Error, Rows, ServerVersion, identity};
+use thiserror::Error as ThisError;
+
+use crate::mysql::MySql;
+use crate::shared::ServerIdentity;
+
+/// An answer later than this means that the connection is not alive.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// What the operator of the server may have set for sessions in general, and would bend answers or end the connection.
+const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSION wait_timeout = 31536000, \
+                       SESSION sql_select_limit = 18446744073709551615";
+
+/// Why a service statement has no answer.
+#[derive(Debug, ThisError)]
+pub(crate) enum ServiceError {
+    /// No connection.
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    /// The statement failed, or the connection did.
+    #[error("{0}")]
+    Query(#[from] Error),
+    /// The connection leads to another server than the change stream.
+    #[error("the connection leads to another server than the change stream")]
+    OtherServer,
+    /// The answer has not the expected shape.
+    #[error("unexpected answer to {0}")]
+    Shape(&'static str),
+    /// Positions count from the beginning again.
+    #[error("the binlog was begun anew (RESET MASTER)")]
+    LogReset,
+}
+
+impl ServiceError {
+    /// Whether the server refused the statement, as opposed to being out of reach.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(_)))
+    }
+}
+
+pub(crate) struct Connection {
+    mysql: Arc<MySql>,
+    link: Option<(Client, ServerIdentity)>,
+}
+
+impl Connection {
+    pub(crate) fn new(mysql: Arc<MySql>) -> Self {
+        Self { mysql, link: None }
+    }
+
+    /// Runs a statement on the server that sends the change stream; connects first if need be.
+    pub(crate) async fn query(&mut self, sql: &str) -> Result<Rows, ServiceError> {
+        self.query_for(|_| sql).await
+    }
+
+    /// Likewise for a statement that depends on the server's version.
+    pub(crate) async fn query_for<'a>(
+        &mut self,
+        sql: impl FnOnce(&ServerVersion) -> &'a str,
+    ) -> Result<Rows, ServiceError> {
+        let mut link = match self.link.take() {
+            Some(link) if !link.0.is_dead() => link,
+            _ => open(&self.mysql).await?,
+        };
+        if self.mysql.identity().as_deref() != Some(&link.1) {
+            return Err(ServiceError::OtherServer);
+        }
+        let client = &mut link.0;
+        let sql = sql(client.server());
+        let answer = client.query_timeout(sql, ANSWER_TIMEOUT).await;
+        self.link = Some(link);
+        Ok(answer?)
+    }
+}
+
+/// A new connection to the server that sends the change stream.
+pub(super) async fn open(mysql: &MySql) -> Result<(Client, ServerIdentity), ServiceError> {
+    // Without a stream every server is another one: none is bothered.
+    if mysql.identity().is_none() {
+        return Err(ServiceError::OtherServer);
+    }
+    let (mut client, identity) = connect(mysql).await?;
+    client.query_timeout(MANNERS, ANSWER_TIMEOUT).await?;
+    Ok((client, identity))
+}
+
+/// A new connection by the upstream's name, and which server it leads to.
+pub(crate) async fn connect(mysql: &MySql) -> Result<(Client, ServerIdentity), ServiceError> {
+    let mut client = Client::connect(&mysql.own.upstream).await?;
+    let run = identity::ask(&mut client, ANSWER_TIMEOUT).await?.ok_or(ServiceError::Shape("the server's identity"))?;
+    let identity = ServerIdentity { system_id: run.server, postmaster_start: run.start, database: String::new() };
+    Ok((client, identity))
+}
+
+/// Says a thing once until something else is to be said.
+#[derive(Default)]
+pub(crate) struct Once {
+    last: Option<String>,
+}
+
+impl Once {
+    /// Logs a failure unless it was the last thing logged.
+    pub(crate) fn warn(&mut self, what: &str, error: &ServiceError) {
+        let text = error.to_string();
+        if self.last.as_ref() != Some(&text) {
+            tracing::warn!("{what}: {text}");
+            self.last = Some(text);
+        }
+    }
+
+    /// It works again.
+    pub(crate) fn clear(&mut self) {
+        self.last = None;
+    }
+}

@@ -1,0 +1,117 @@
+//! The lease, and the ends that results wait for.
+//!
+//! Every [`TICK`], and at once when somebody waits, the server is asked for the end of its binlog. The end, once the stream
+//! has passed it, renews the lease to the moment of the question. All results that were complete before the question are
+//! installed with it: whatever their queries saw was in the binlog by then. One question serves all who wait; while one is
+//! under way, further ones gather for the next.
+//!
+//! What commits next to nothing still comes: the server sends all events that it has, so an idle stream stands at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_model::{End, Lsn};
+use freshet_net::mysql::{Rows, ServerVersion};
+
+use crate::mysql::MySql;
+use crate::mysql::service::connection::{Connection, Once, ServiceError};
+
+/// Time between readings when nobody waits.
+const TICK: Duration = Duration::from_millis(50);
+/// Time after a failure.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Keeps the lease, for ever.
+pub(super) async fn keep_lease(mysql: Arc<MySql>) {
+    let mut lease = Lease { connection: Connection::new(mysql.clone()), last: None, mysql: mysql.clone() };
+    let mut once = Once::default();
+    loop {
+        match lease.read().await {
+            Ok(()) => {
+                once.clear();
+                tokio::select! {
+                    () = tokio::time::sleep(TICK) => {}
+                    () = mysql.reading_wanted() => {}
+                }
+            }
+            Err(error) => {
+                once.warn("cannot read the position of the binlog", &error);
+                tokio::time::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// Asks for the end of the binlog.
+pub(super) fn end_question(server: &ServerVersion) -> &'static str {
+    // MySQL 8.4 knows the new words only, which 8.2 brought.
+    if !server.is_mariadb && server.is_at_least(8, 2, 0) { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" }
+}
+
+/// The answer to [`end_question`].
+pub(super) fn read_end(rows: &Rows) -> Result<Lsn, ServiceError> {
+    let row = rows.first().ok_or(ServiceError::Shape("the end of the binlog: there is none (log_bin is OFF)"))?;
+    let position = || position(row.first()?.as_deref()?, row.get(1)?.as_deref()?);
+    position().ok_or(ServiceError::Shape("the end of the binlog"))
+}
+
+/// A file of the binlog, such as `binlog.000012`, and an offset in it.
+pub(super) fn position(file: &str, offset: &str) -> Option<Lsn> {
+    let (_, number) = file.rsplit_once('.')?;
+    Lsn::in_binlog(number.parse().ok()?, offset.parse().ok()?)
+}
+
+struct Lease {
+    mysql: Arc<MySql>,
+    connection: Connection,
+    /// The last reading.
+    last: Option<End>,
+}
+
+impl Lease {
+    async fn read(&mut self) -> Result<(), ServiceError> {
+        let mysql = &self.mysql;
+        let Some(epoch) = mysql.cache.epoch() else { return Ok(()) };
+        let complete = mysql.ends.take();
+        let asked_at = mysql.clock.now();
+        let end = End { epoch, lsn: read_end(&self.connection.query_for(end_question).await?)? };
+        if self.last.is_some_and(|last| last.epoch == epoch && end.lsn < last.lsn) {
+            // What was delivered before is no lower bound of anything now.
+            mysql.restart_stream.notify_one();
+            return Err(ServiceError::LogReset);
+        }
+        self.last = Some(end);
+        for result in complete {
+            mysql.install(result, end);
+        }
+        mysql.cache.offer_reading(end, asked_at);
+        mysql.verifier.decide(&mysql.cache);
+        mysql.waits.passed(Lsn(0)); // it may have been passed already
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_are_read() {
+        let row = |cells: &[&str]| vec![cells.iter().map(|cell| Some((*cell).to_owned())).collect::<Vec<_>>()];
+        let end = |cells: &[&str]| read_end(&row(cells)).ok();
+        assert_eq!(end(&["binlog.000012", "345", "", ""]), Lsn::in_binlog(12, 345));
+        assert_eq!(end(&["a.b-bin.1000000", "4"]), Lsn::in_binlog(1_000_000, 4));
+        for wrong in [["binlog", "4"], ["binlog.x", "4"], ["binlog.000001", "-4"], ["", ""]] {
+            assert_eq!(end(&wrong), None, "{wrong:?}");
+        }
+        assert!(read_end(&Vec::new()).is_err());
+    }
+
+    #[test]
+    fn every_release_is_asked_in_its_own_words() {
+        let words = |version: &str| end_question(&ServerVersion::parse(version.as_bytes()));
+        assert_eq!(words("8.0.15"), "SHOW MASTER STATUS");
+        assert_eq!(words("8.4.0"), "SHOW BINARY LOG STATUS");
+        assert_eq!(words("11.4.2-MariaDB"), "SHOW MASTER STATUS");
+    }
+}

@@ -1,0 +1,81 @@
+//! Reads the keys that results depend on: see [`crate::lineages`].
+//!
+//! No more may be seen than is committed, lest a key be missed that a rollback brings back. A right can hardly be missing:
+//! the catalogue shows those tables alone that the account may read, and no others are cached.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_net::mysql::Client;
+
+use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, keys_question, read_keys};
+use crate::mysql::MySql;
+use crate::mysql::service::connection::{Once, ServiceError, open};
+use crate::shared::ServerIdentity;
+
+/// Connections that read, opened when they are first needed.
+const CONNECTIONS: usize = 2;
+/// Time for one conversation.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// On top of those of every service connection.
+const MANNERS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ ONLY";
+/// The server's own limit comes first: MariaDB counts seconds, MySQL milliseconds. The second is for locks of tables.
+const LIMIT_OF_MARIADB: &str = "SET SESSION max_statement_time = 3, SESSION lock_wait_timeout = 3";
+const LIMIT_OF_MYSQL: &str = "SET SESSION max_execution_time = 3000, SESSION lock_wait_timeout = 3";
+
+/// Starts to read, for ever.
+pub(super) fn read_lineages(mysql: &Arc<MySql>) {
+    for _ in 0..CONNECTIONS {
+        tokio::spawn(read(Reader { mysql: mysql.clone(), link: None }));
+    }
+}
+
+async fn read(mut reader: Reader) {
+    let mut once = Once::default();
+    loop {
+        let jobs = reader.mysql.next_lineages().await;
+        match reader.read(&jobs).await {
+            Ok(keys) => {
+                once.clear();
+                for (job, keys) in jobs.into_iter().zip(&keys) {
+                    let (complete, _) = reader.mysql.lineage_told(job, Some(keys));
+                    reader.mysql.ends.wait(complete);
+                }
+                reader.mysql.want_reading();
+            }
+            Err(error) => {
+                once.warn("cannot read the keys that results depend on, so that they go with any row", &error);
+                reader.mysql.lineages_failed(jobs, error.is_refusal());
+            }
+        }
+    }
+}
+
+struct Reader {
+    mysql: Arc<MySql>,
+    link: Option<(Client, ServerIdentity)>,
+}
+
+impl Reader {
+    async fn read(&mut self, jobs: &[Job]) -> Result<Vec<Keys>, ServiceError> {
+        let mut link = match self.link.take() {
+            Some(link) if !link.0.is_dead() && Some(&link.1) == self.mysql.identity().as_deref() => link,
+            _ => self.open().await?,
+        };
+        let answer = link.0.query_timeout(&keys_question(jobs), ANSWER_TIMEOUT).await;
+        self.link = Some(link);
+        read_keys(answer?, jobs.len()).ok_or(ServiceError::Shape("a query for keys"))
+    }
+
+    async fn open(&self) -> Result<(Client, ServerIdentity), ServiceError> {
+        let (mut client, identity) = open(&self.mysql).await?;
+        if self.mysql.identity().as_deref() != Some(&identity) {
+            return Err(ServiceError::OtherServer);
+        }
+        client.query_timeout(MANNERS, ANSWER_TIMEOUT).await?;
+        let limit = if client.server().is_mariadb { LIMIT_OF_MARIADB } else { LIMIT_OF_MYSQL };
+        client.query_timeout(limit, ANSWER_TIMEOUT).await?;
+        client.limit_answers(ANSWER_BYTES_MAX);
+        Ok((client, identity))
+    }
+}

@@ -1,0 +1,241 @@
+//! What an answer says of the session.
+
+use std::sync::Arc;
+
+use freshet_sql::{Bracket, Effect};
+use freshet_wire::mysql::capabilities::Status;
+use freshet_wire::mysql::handshake::ChangeUser;
+use freshet_wire::mysql::ok::Ok as OkPacket;
+use freshet_wire::mysql::packet::{self, HEADER_BYTES};
+use freshet_wire::mysql::response::Done;
+
+use crate::mysql::login::{Exchange, Leg, Refusal, change_user};
+use crate::mysql::session::idle::Command;
+use crate::mysql::session::settings::Known;
+use crate::mysql::session::track::{Written, login_ok};
+use crate::mysql::session::transaction::{Answered, Mark};
+use crate::mysql::session::{Session, SessionError};
+use crate::registry::Statement;
+
+impl Session {
+    /// What a statement may do, as far as its text and the catalogue say.
+    pub(crate) fn mark(&self, statement: Option<&Arc<Statement>>) -> Mark {
+        let Some(statement) = statement else { return Mark::UNKNOWN };
+        let template = &statement.shape.template;
+        let catalog = self.shared.catalog.load();
+        let schemas = &self.settings.schemas;
+        let effect = match &self.settings.known {
+            Known::Context(context, _) => statement.shape.resolve(&catalog, context).effect,
+            _ => template.effect_in(&catalog, schemas),
+        };
+        let bracket = template.bracket();
+        let word = first_word(&statement.shape.text);
+        let calls = || statement.shape.text.contains('(');
+        let writes = match effect {
+            Effect::Pure => false,
+            // XA COMMIT may end what another session began.
+            Effect::TransactionControl => word.eq_ignore_ascii_case("xa"),
+            Effect::Settings => calls(),
+            Effect::Write | Effect::Definition | Effect::Forgets => true,
+        };
+        let tells_nothing = match effect {
+            Effect::Pure => word.eq_ignore_ascii_case("select") && !template.names_relations(),
+            Effect::TransactionControl => matches!(bracket, Some(Bracket::Begin(_) | Bracket::Savepoint)),
+            Effect::Settings => !calls(),
+            Effect::Write | Effect::Definition | Effect::Forgets => false,
+        };
+        Mark {
+            effect,
+            bracket,
+            writes,
+            reads: !tells_nothing,
+            takes_snapshot: template.takes_snapshot(&catalog, schemas),
+            keeps_settings: template.keeps_settings(&catalog, schemas),
+            makes_temporary: template.makes_temporary(&catalog, schemas),
+        }
+    }
+
+    /// A command has been answered, and the answer is in the client's output.
+    pub(crate) async fn after(
+        &mut self,
+        mark: &Mark,
+        statement: Option<&Arc<Statement>>,
+        done: &Done,
+        was: Status,
+    ) -> Result<(), SessionError> {
+        let failed = done.error.is_some();
+        let told = self.take_told(*mark, done);
+        self.warned = failed || done.warnings > 0;
+        if let Some(status) = done.status {
+            self.status = status;
+        }
+        if mark.makes_temporary {
+            self.settings.suspect(statement, self.shared.catalog_version());
+        }
+        if !mark.keeps_settings {
+            self.settings.doubt();
+        }
+        if !matches!(mark.effect, Effect::Pure | Effect::Write) {
+            self.follow_settings(statement, failed);
+        }
+        if mark.reads || mark.writes {
+            self.raise_floor();
+        }
+        if mark.effect >= Effect::Definition {
+            self.floor.catalog_since = self.now();
+        }
+        if !failed && done.status.is_none() {
+            return Ok(()); // it tells nothing of transactions
+        }
+        let now = self.now();
+        let was_in_transaction = was.has(Status::IN_TRANS);
+        let proven = self.before.take();
+        let answered = Answered { failed, rows: done.rows, was_in_transaction, proven, now };
+        if self.follow_block(*mark, answered) {
+            self.acknowledge(told, Written { mark: *mark, statement, done, was }).await;
+        }
+        Ok(())
+    }
+
+    /// A statement that may change settings was answered: what is known of that without asking.
+    fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, failed: bool) {
+        let Some(statement) = statement else {
+            self.settings.schemas.clear();
+            return;
+        };
+        let shape = &statement.shape.text;
+        let word = first_word(shape).to_ascii_lowercase();
+        let text = statement.text();
+        match word.as_str() {
+            "set" => self.settings.changed_by(text),
+            "use" if !failed => {
+                let name = used_database(text);
+                self.settings.use_database(name.as_deref());
+            }
+            "lock" => self.settings.locked = true,
+            "flush" => {
+                let shape = shape.to_ascii_lowercase();
+                self.settings.locked |= shape.contains("lock") || shape.contains("export");
+            }
+            "unlock" | "begin" | "start" => self.settings.locked = false,
+            // What they run may choose another database, or drop it.
+            "drop" if !shape.to_ascii_lowercase().contains("table") => self.settings.schemas.clear(),
+            _ if statement.shape.template.effect() == Effect::Forgets => self.settings.schemas.clear(),
+            _ => {}
+        }
+    }
+
+    /// The client has learned something of unknown newness.
+    pub(crate) fn raise_floor(&mut self) {
+        self.floor.end = None;
+        self.floor.since = self.now();
+    }
+
+    /// The login's OK is in the client's output.
+    pub(crate) fn logged_in(&mut self) {
+        let payload = std::mem::take(&mut self.about.ok);
+        if let Ok(ok) = OkPacket::parse(&payload, self.about.upstream()) {
+            self.status = ok.status;
+            let done = Done { status: Some(ok.status), ..Done::default() };
+            self.settings.told(&payload, &done, self.about.upstream());
+        }
+        self.standing.reset(self.status, self.settings.era);
+    }
+
+    /// COM_CHANGE_USER: another login on the same connection; false if the session ends.
+    pub(crate) async fn change_user(&mut self, command: Command) -> Result<bool, SessionError> {
+        let packet = self.client.input.bytes().get(..command.header.packet_bytes()).unwrap_or_default().to_vec();
+        self.client.input.consume(packet.len());
+        let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
+        let shared = self.shared.clone();
+        let mut client = Leg { peer: &mut self.client, sequence: 1 };
+        let mut upstream = Leg { peer: &mut self.upstream, sequence: 0 };
+        let outcome = if let Some(users) = &shared.access.users {
+            change_user(&mut client, &mut upstream, users, payload, self.about.capabilities).await
+        } else {
+            upstream.put(payload);
+            let change = ChangeUser::parse(payload, self.about.capabilities).ok();
+            if let Some(plugin) = change.and_then(|change| change.plugin) {
+                self.about.plugin.name = plugin.to_vec();
+            }
+            let plugin = &mut self.about.plugin;
+            let mut exchange = Exchange { client, upstream, plugin, key: &shared.access.key };
+            let outcome = exchange.run().await;
+            client = exchange.client;
+            outcome
+        };
+        match outcome {
+            Ok(ok) => {
+                let mut sequence = client.sequence;
+                let shown = login_ok(&ok, self.about.tracks, self.about.capabilities);
+                packet::put(self.client.output.buffer(), &mut sequence, &shown);
+                self.changed_user(payload, ok);
+                Ok(true)
+            }
+            Err(Refusal::Gone) => Ok(false),
+            Err(refusal) => {
+                refusal.count(client.peer.socket().peer_ip(), &shared);
+                refusal.put(&mut client);
+                // The server has ended what the session was all the same; it says itself whether it goes on.
+                self.begin_anew();
+                self.settings.schemas.clear();
+                Ok(matches!(refusal, Refusal::Relay(..)) && shared.access.users.is_none())
+            }
+        }
+    }
+
+    fn changed_user(&mut self, payload: &[u8], ok: Vec<u8>) {
+        self.begin_anew();
+        if let Ok(change) = ChangeUser::parse(payload, self.about.capabilities) {
+            self.about.user = String::from_utf8_lossy(change.user).into_owned();
+            self.settings.use_database(std::str::from_utf8(change.database).ok());
+        }
+        self.about.ok = ok;
+        self.logged_in();
+    }
+}
+
+/// The first word of a statement without its comments.
+pub(crate) fn first_word(text: &str) -> &str {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
+    text.get(..end).unwrap_or_default()
+}
+
+/// The database in `USE name`; None where it is not plain.
+fn used_database(text: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(text).ok()?.trim();
+    let (word, name) = text.split_at_checked(3)?;
+    let name = name.trim().trim_end_matches(';').trim_end();
+    let name = match name.strip_prefix('`') {
+        Some(quoted) => quoted.strip_suffix('`')?,
+        None => name,
+    };
+    let plain =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'$'));
+    (word.eq_ignore_ascii_case("use") && plain).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_chosen_database_is_read_where_it_is_plain() {
+        for (text, name) in [
+            ("use shop", Some("shop")),
+            (" USE `my-shop` ; ", Some("my-shop")),
+            ("use `a``b`", None),
+            ("use", None),
+            ("use a; use b", None),
+            ("user x", None),
+        ] {
+            assert_eq!(used_database(text.as_bytes()).as_deref(), name, "{text}");
+        }
+    }
+
+    #[test]
+    fn first_words() {
+        assert_eq!((first_word(" lock tables t read"), first_word("(select 1)"), first_word("")), ("lock", "", ""));
+    }
+}

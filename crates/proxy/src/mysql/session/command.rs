@@ -1,0 +1,147 @@
+//! Which command it is, and what becomes of it.
+
+use freshet_wire::mysql::command as code;
+use freshet_wire::mysql::packet::HEADER_BYTES;
+use freshet_wire::mysql::response::{Answer, Kind};
+
+use freshet_model::Reason;
+use freshet_sql::{Bracket, Effect};
+
+use crate::mysql::session::forward::To;
+use crate::mysql::session::idle::Command;
+use crate::mysql::session::transaction::Mark;
+use crate::mysql::session::{Session, SessionError};
+
+/// `COM_CREATE_DB`, `COM_DROP_DB`, `COM_SHUTDOWN`: obsolete, and still there.
+const CREATE_DB: u8 = 0x05;
+const DROP_DB: u8 = 0x06;
+const REFRESH: u8 = 0x07;
+const SHUTDOWN: u8 = 0x08;
+
+impl Session {
+    /// Handles the command at the start of the client's input; false if the session ends.
+    pub(crate) async fn command(&mut self, command: Command) -> Result<bool, SessionError> {
+        match command.code {
+            Some(code::QUERY) => self.query(command).await?,
+            Some(code::STMT_EXECUTE) => self.execute(command).await?,
+            Some(code::STMT_PREPARE) => self.prepare(command).await?,
+            Some(code::STMT_BULK_EXECUTE) => self.bulk_execute(command).await?,
+            Some(code::QUIT) => {
+                self.send_command(command).await?;
+                return Ok(false);
+            }
+            Some(code::STMT_CLOSE | code::STMT_SEND_LONG_DATA | code::STMT_RESET | code::STMT_FETCH) => {
+                self.about_statement(command).await?;
+            }
+            Some(code::INIT_DB) => self.init_db(command).await?,
+            Some(code::CHANGE_USER) if command.whole => return self.change_user(command).await,
+            Some(code::RESET_CONNECTION) => self.reset_connection(command).await?,
+            Some(
+                code::PING
+                | code::STATISTICS
+                | code::SET_OPTION
+                | code::PROCESS_KILL
+                | code::DEBUG
+                | code::FIELD_LIST
+                | code::PROCESS_INFO
+                | code::REGISTER_REPLICA
+                | REFRESH,
+            ) => self.simple(command, Mark::NOTHING).await?,
+            Some(CREATE_DB | DROP_DB | SHUTDOWN) => {
+                let definition =
+                    Mark { effect: Effect::Definition, bracket: Some(Bracket::End), writes: true, ..Mark::NOTHING };
+                self.simple(command, definition).await?;
+            }
+            // The binlog, and what is not known: who sends it knows what to make of the answer.
+            _ => {
+                self.shared.cache.fence_since(self.now());
+                self.raw().await?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A command that passes; what it means is in the mark.
+    pub(crate) async fn simple(&mut self, command: Command, mark: Mark) -> Result<(), SessionError> {
+        let Answer::Packets(kind) = Answer::to(command.code.unwrap_or_default()) else {
+            return self.send_command(command).await;
+        };
+        self.before_sending(mark);
+        let was = self.status;
+        self.send_command(command).await?;
+        let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;
+        self.after(&mark, None, &done, was).await
+    }
+
+    /// A command with a statement's number.
+    async fn about_statement(&mut self, command: Command) -> Result<(), SessionError> {
+        let number = self.number_at_hand().await?;
+        let prepared = number.and_then(|number| self.prepareds.get_mut(number));
+        match command.code {
+            Some(code::STMT_SEND_LONG_DATA) => {
+                if let Some(prepared) = prepared {
+                    prepared.involved = true;
+                }
+                self.send_command(command).await
+            }
+            Some(code::STMT_CLOSE) => {
+                if let Some(number) = number {
+                    self.prepareds.remove(number);
+                }
+                self.send_command(command).await
+            }
+            Some(code::STMT_RESET) => {
+                if let Some(prepared) = prepared {
+                    prepared.involved = false;
+                }
+                self.simple(command, Mark::NOTHING).await
+            }
+            _ => {
+                self.count_passed(&Reason::MessageShape);
+                self.simple(command, Mark { reads: true, ..Mark::NOTHING }).await
+            }
+        }
+    }
+
+    /// The number of the statement that the command at hand is about.
+    pub(crate) async fn number_at_hand(&mut self) -> Result<Option<u32>, SessionError> {
+        self.client.receive_at_least(HEADER_BYTES + 5).await?;
+        let bytes = self.client.input.bytes().get(HEADER_BYTES + 1..).unwrap_or_default();
+        Ok(bytes.first_chunk().map(|number| u32::from_le_bytes(*number)))
+    }
+
+    async fn init_db(&mut self, command: Command) -> Result<(), SessionError> {
+        let bytes = self.client.input.bytes().get(HEADER_BYTES + 1..command.header.packet_bytes());
+        let name = bytes.and_then(|name| std::str::from_utf8(name).ok()).map(str::to_owned);
+        let was = self.status;
+        self.replay_for_warnings().await?;
+        self.replay.overtaken(false);
+        self.send_command(command).await?;
+        let done = self.answer(Kind::Status, To::Client { fill: None, impure: false }).await?;
+        if done.error.is_none() {
+            self.settings.use_database(name.as_deref());
+        }
+        self.after(&Mark::NOTHING, None, &done, was).await
+    }
+
+    async fn reset_connection(&mut self, command: Command) -> Result<(), SessionError> {
+        let was = self.status;
+        self.send_command(command).await?;
+        let done = self.answer(Kind::Status, To::Client { fill: None, impure: false }).await?;
+        if done.error.is_none() {
+            self.begin_anew();
+            self.status = done.status.unwrap_or(self.status);
+            self.standing.reset(self.status, self.settings.era);
+        }
+        self.after(&Mark::NOTHING, None, &done, was).await
+    }
+
+    /// Nothing of what the session was holds any more.
+    pub(crate) fn begin_anew(&mut self) {
+        self.settings.reset();
+        self.track_anew();
+        self.prepareds.clear();
+        self.replay.forget();
+    }
+}

@@ -1,0 +1,404 @@
+//! From an execution to its key, its tags and the right to keep its answer.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use freshet_cache::{Entry, FillPermit, Filling, Lookup};
+use freshet_model::{Nanos, Reason, Tag, Visible};
+use freshet_sql::{Field, Lineage, Parameter, ParameterValue, Top};
+use freshet_wire::mysql::capabilities::{Capabilities, Status};
+use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
+use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
+use freshet_wire::mysql::response::{Done, patch_status};
+use freshet_wire::mysql::result::Form;
+use freshet_wire::mysql::rows::{self, last_row};
+use freshet_wire::mysql::statement::{Bound, Value, types};
+use freshet_wire::mysql::track::{Hidden, shown};
+
+use crate::body::{Body, Source};
+use crate::lineages::Complete;
+use crate::mysql::session::Session;
+use crate::mysql::session::settings::Known;
+use crate::mysql::session::transaction::Snapshot;
+use crate::registry::Statement;
+
+/// What is the session's own in a word of state. The rest tells of the statement.
+pub(crate) const OWN_STATUS: Status = Status(
+    Status::IN_TRANS.0
+        | Status::AUTOCOMMIT.0
+        | Status::DB_DROPPED.0
+        | Status::NO_BACKSLASH_ESCAPES.0
+        | Status::QUERY_WAS_SLOW.0
+        | Status::IN_TRANS_READONLY.0
+        | Status::ANSI_QUOTES.0,
+);
+/// With any of these an answer is not the whole of a plain result, or tells of the session.
+const STRANGE_STATUS: Status = Status(
+    Status::MORE_RESULTS_EXISTS.0
+        | Status::CURSOR_EXISTS.0
+        | Status::LAST_ROW_SENT.0
+        | Status::DB_DROPPED.0
+        | Status::METADATA_CHANGED.0
+        | Status::PS_OUT_PARAMS.0,
+);
+
+/// Capabilities that shape answers.
+const SHAPING: [Capabilities; 5] = [
+    Capabilities::DEPRECATE_EOF,
+    Capabilities::SESSION_TRACK,
+    Capabilities::OPTIONAL_RESULTSET_METADATA,
+    Capabilities::MARIADB_EXTENDED_METADATA,
+    Capabilities::MARIADB_CACHE_METADATA,
+];
+
+/// One bit for each of [`SHAPING`], for keys.
+pub(crate) fn key_capabilities(capabilities: Capabilities) -> u8 {
+    let bits = SHAPING.iter().enumerate();
+    bits.filter(|(_, one)| capabilities.has(**one)).fold(0, |key, (at, _)| key | 1 << at)
+}
+
+/// One execution: all that its key is made of besides the session.
+#[derive(Clone, Copy)]
+pub(crate) enum Execution<'a> {
+    /// A COM_QUERY with this text.
+    Text(&'a [u8]),
+    /// A COM_STMT_EXECUTE.
+    Bound {
+        /// [`Statement::id`]
+        statement: u64,
+        /// Types that came with an earlier message; empty if they are in this one.
+        types: &'a [u8],
+        /// The message behind the statement's number.
+        tail: &'a [u8],
+    },
+}
+
+/// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
+pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, shape: u8, execution: Execution<'_>) {
+    key.clear();
+    key.extend_from_slice(&context.to_le_bytes());
+    key.push(shape);
+    match execution {
+        Execution::Text(text) => {
+            key.push(b'Q');
+            key.extend_from_slice(text);
+        }
+        Execution::Bound { statement, types, tail } => {
+            key.push(b'E');
+            key.extend_from_slice(&statement.to_le_bytes());
+            key.extend_from_slice(&(types.len() as u32).to_le_bytes());
+            key.extend_from_slice(types);
+            key.extend_from_slice(tail);
+        }
+    }
+}
+
+/// What the session allows.
+#[derive(Debug)]
+pub(crate) enum Allowed {
+    /// The cache, under this context.
+    Cache(u32),
+    /// To be decided once the session's context has been asked for.
+    Ask,
+    /// Nothing.
+    Pass(Reason),
+}
+
+/// An answer that is being kept.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    /// None: the answer is larger than an entry may be.
+    permit: Option<FillPermit<Body>>,
+    lineage: Option<Box<Lineage>>,
+    /// What its last row tells, and how its rows are written.
+    top: Option<(Box<Top>, Form)>,
+    /// See [`crate::verify`].
+    expected: Option<Arc<Entry<Body>>>,
+    source: Source,
+    proof: Option<Arc<Visible>>,
+    frames: Vec<u8>,
+    bytes_max: usize,
+    started: Nanos,
+}
+
+impl Fill {
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        if self.frames.len() + bytes.len() > self.bytes_max {
+            // At once: who knows how long its client takes to read it.
+            (self.permit, self.frames) = (None, Vec::new());
+        } else if self.permit.is_some() {
+            self.frames.extend_from_slice(bytes);
+        }
+    }
+}
+
+impl Session {
+    /// Whether the session may use the cache at this moment.
+    pub(crate) fn allowed(&mut self) -> Allowed {
+        let shared = &self.shared;
+        if shared.switches.bypass() {
+            return Allowed::Pass(Reason::SwitchedOff);
+        }
+        if self.settings.may_have_temporary(shared) {
+            return Allowed::Pass(Reason::TemporaryTables);
+        }
+        if self.settings.locked || self.settings.one_shot || self.settings.tracks_transactions {
+            return Allowed::Pass(Reason::InTransaction);
+        }
+        if let Some(reason) = self.standing.obstacle(shared.settings.faults.hits_after_write) {
+            return Allowed::Pass(reason);
+        }
+        let Some(server) = self.settings.compare_server(shared.identity()) else { return Allowed::Ask };
+        if let Err(reason) = server {
+            return Allowed::Pass(reason);
+        }
+        match &self.settings.known {
+            Known::Unknowable(reason) => Allowed::Pass(reason.clone()),
+            // A right may have changed, at a moment that is not known.
+            Known::Context(_, catalog) if *catalog != shared.catalog_version() => Allowed::Ask,
+            Known::Context(context, _) => match &context.obstacle {
+                Some(reason) => Allowed::Pass(reason.clone()),
+                None => Allowed::Cache(context.id),
+            },
+            Known::Nothing => Allowed::Ask,
+        }
+    }
+
+    /// Looks an execution up.
+    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+        self.floor.snapshot = None;
+        self.floor.snapshot = match self.standing.snapshot(&self.settings) {
+            Err(reason) => return Lookup::Bypass(reason),
+            Ok(Snapshot::ToBeTaken) => return Lookup::Miss,
+            Ok(Snapshot::None) => None,
+            Ok(Snapshot::Of(bounds)) => Some(bounds),
+        };
+        write_key(&mut self.key, context, self.shape, execution);
+        let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
+        match &found {
+            Lookup::Bypass(Reason::Fence | Reason::Floor | Reason::NotYetApplied) => self.shared.want_reading(),
+            Lookup::Bypass(_) => {}
+            Lookup::Hit(entry) if entry.payload.source.shape.is_disabled() => return Lookup::Bypass(Reason::Disabled),
+            Lookup::Hit(_) => {
+                self.patience.gain();
+                if self.floor.snapshot.is_none() && self.shared.verifier.samples() {
+                    return Lookup::Miss; // see [`crate::verify`]
+                }
+            }
+            Lookup::Miss => self.patience.gain(),
+        }
+        found
+    }
+
+    /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
+    pub(crate) fn begin_fill(
+        &mut self,
+        statement: &Arc<Statement>,
+        execution: Execution<'_>,
+        bound: Option<&Bound<'_>>,
+    ) -> Result<Fill, Reason> {
+        let Known::Context(context, known_under) = &self.settings.known else { return Err(Reason::SettingsUnknown) };
+        if !context.utf8 && !statement.ascii {
+            return Err(Reason::SettingsUnknown);
+        }
+        if statement.shape.is_disabled() {
+            return Err(Reason::Disabled);
+        }
+        let catalog = self.shared.catalog.load_full();
+        if catalog.version != *known_under {
+            return Err(Reason::CatalogStale);
+        }
+        let footprint = statement.shape.resolve(&catalog, context).footprint?;
+        write_key(&mut self.key, context.id, self.shape, execution);
+        let expected = self.shared.expected(&self.key);
+        if expected.is_none() {
+            self.shared.admits(&statement.shape, &self.key)?;
+        }
+        let freshet_sql::Bound { tags, lineage, top } = footprint.bind(&parameters(statement, bound)?, context.utf8)?;
+        let lineage = lineage.map(Box::new);
+        let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
+        let top = top.map(|top| (Box::new(top), form));
+        // The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
+        let too_new = self.standing.may_have_snapshot() && !self.shared.settings.faults.proves_in_blocks;
+        let proof = self.shared.ends.proof().filter(|_| !too_new);
+        let started = self.now();
+        let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
+        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot };
+        let permit = self.shared.cache.begin_fill(filling)?;
+        if permit.needs_proof() {
+            return Err(Reason::TooBusy); // what waits for proof is proven to nobody yet
+        }
+        // The stream may have moved to another server since this session was compared with it; the epoch that the
+        // permit belongs to began after its identity was published.
+        if !matches!(self.settings.compare_server(self.shared.identity()), Some(Ok(()))) {
+            return Err(Reason::OtherServer);
+        }
+        statement.shape.figures.fill_begins();
+        if let Some(counters) = self.counters() {
+            counters.fills.fetch_add(1, Relaxed);
+        }
+        let source = Source {
+            shape: statement.shape.clone(),
+            statement: match execution {
+                Execution::Text(_) => Weak::new(),
+                Execution::Bound { .. } => Arc::downgrade(statement),
+            },
+        };
+        let bytes_max = usize::try_from(self.shared.cache.limits().entry_bytes_max).unwrap_or(usize::MAX);
+        let frames = Vec::new();
+        Ok(Fill { permit: Some(permit), lineage, top, expected, source, proof, frames, bytes_max, started })
+    }
+
+    /// The answer is complete: it waits for an end of the binlog, if it is one to be kept.
+    pub(crate) fn finish_fill(&mut self, mut fill: Fill, done: &Done) {
+        if !self.is_plain(done, &mut fill.frames) {
+            return;
+        }
+        let Fill { permit, lineage, top, expected, source, proof, mut frames, started, .. } = fill;
+        let Some(permit) = permit else { return };
+        let told = top.map(|(top, form)| told(&top, &frames, self.capabilities(), form));
+        let status_places = without_status(&mut frames, done);
+        let now = self.now();
+        let took = now.saturating_sub(started);
+        source.shape.figures.fill_took(took);
+        self.shared.waits.answered_in(took);
+        let mut body = Body::new(frames, source, started);
+        body.status_places = status_places;
+        body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
+        self.replay.found_rows.clone_from(&body.found_rows);
+        self.shared.ends.wait(Complete { permit, lineage, told, body, proof, expected, refreshed: false });
+        self.shared.want_reading();
+    }
+
+    /// Whether these are the whole of an answer to be kept. What the client did not agree to hear is taken out.
+    pub(crate) fn is_plain(&self, done: &Done, frames: &mut Vec<u8>) -> bool {
+        let plain = done.error.is_none()
+            && (done.results, done.result_sets, done.warnings) == (1, 1, 0)
+            && !done.cursor
+            && !done.sent_file
+            && (!done.without_definitions || self.capabilities().has(Capabilities::MARIADB_CACHE_METADATA))
+            && done.status.is_some_and(|status| status.0 & STRANGE_STATUS.0 == 0)
+            && done.status_places.len() <= 2;
+        if !plain || frames.len() as u64 != done.bytes {
+            return false;
+        }
+        let tells = done.status.is_some_and(|status| status.has(Status::SESSION_STATE_CHANGED));
+        !tells || self.tells_no_change(frames)
+    }
+
+    /// Whether all that an answer tells of the session's state is the database that it is in anyway, as MariaDB does for views
+    /// of another one. Clients that did not agree to hear of state are not to: it is taken out.
+    fn tells_no_change(&self, frames: &mut Vec<u8>) -> bool {
+        let at = last_packet(frames);
+        let Some((head, payload)) = frames.get(at..).and_then(|packet| packet.split_first_chunk::<HEADER_BYTES>())
+        else {
+            return false;
+        };
+        if Eof::parse(payload).is_ok() {
+            // It has no room for more than the flag. What is kept comes of a statement that changes nothing.
+            return self.about.version.is_mariadb;
+        }
+        let Ok(ok) = OkPacket::parse(payload, Capabilities::SESSION_TRACK) else { return false };
+        let same = |change: &StateChange<'_>| matches!(change, StateChange::Schema(name) if self.settings.is_in(name));
+        if !state_changes(ok.state).is_ok_and(|changes| changes.iter().all(same)) {
+            return false;
+        }
+        let hidden = Hidden { all: self.hidden().all, commits: false };
+        if let Some(payload) = shown(payload, hidden) {
+            let [.., mut sequence] = *head;
+            frames.truncate(at);
+            packet::put(frames, &mut sequence, &payload);
+        }
+        true
+    }
+
+    /// Answers from the cache.
+    pub(crate) fn answer_hit(&mut self, entry: &Entry<Body>) {
+        let frames = entry.payload.frames();
+        self.put_kept(frames, entry.payload.status_places);
+        entry.payload.note_hit();
+        self.count_hit(frames.len());
+    }
+}
+
+impl Session {
+    /// Writes an answer from memory, with this session's state in its places.
+    pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2]) {
+        let out = self.client.output.buffer();
+        let start = out.len();
+        out.extend_from_slice(frames);
+        // A read without autocommit opens a transaction, as far as the client can see.
+        let mut status = self.status;
+        if !status.has(Status::AUTOCOMMIT) {
+            status = status.with(Status::IN_TRANS);
+        }
+        let places = status_places.map(u64::from);
+        let used = if places[1] == 0 { &places[..1] } else { &places[..] };
+        patch_status(out.get_mut(start..).unwrap_or_default(), used, status, OWN_STATUS);
+    }
+}
+
+/// The late tags that the last row of an answer tells.
+fn told(top: &Top, frames: &[u8], capabilities: Capabilities, form: Form) -> Vec<Tag> {
+    let (rows, last) = last_row(frames, capabilities, form).unwrap_or_default();
+    let values = last.iter().map(|value| match value {
+        rows::Field::Null => Field::Null,
+        rows::Field::Text(text) => Field::Text(text),
+        rows::Field::Other => Field::Other,
+    });
+    top.late_tags(rows, &values.collect::<Vec<_>>())
+}
+
+/// Takes the session's own state out of an answer; where it stood.
+pub(crate) fn without_status(frames: &mut [u8], done: &Done) -> [u32; 2] {
+    patch_status(frames, &done.status_places, Status(0), OWN_STATUS);
+    let mut places = [0; 2];
+    for (to, from) in places.iter_mut().zip(&done.status_places) {
+        *to = u32::try_from(*from).unwrap_or_default();
+    }
+    places
+}
+
+/// Where the last of these packets begins; the end if they are not whole.
+fn last_packet(frames: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some(header) = frames.get(at..).and_then(Header::read) {
+        let next = at + header.packet_bytes();
+        if next == frames.len() {
+            return at;
+        }
+        at = next;
+    }
+    frames.len()
+}
+
+/// The statement's own parameters, then the literals of its text.
+pub(crate) fn parameters<'a>(
+    statement: &'a Statement,
+    bound: Option<&'a Bound<'a>>,
+) -> Result<Vec<Parameter<'a>>, Reason> {
+    let own_params = usize::from(statement.own_params);
+    let (values, kinds) = bound.map_or((&[][..], &[][..]), |bound| (&bound.values[..], &bound.types[..]));
+    if values.len() < own_params {
+        return Err(Reason::MessageShape); // the server will complain
+    }
+    let own =
+        values.iter().zip(kinds.chunks(2).chain(std::iter::repeat(&[][..]))).take(own_params).map(|(value, kind)| {
+            let value = match value {
+                Value::Null => ParameterValue::Null,
+                Value::Integer(number) => ParameterValue::Integer(*number),
+                Value::Text(text) => ParameterValue::Text(text),
+                Value::Opaque(_) => match kind.first() {
+                    Some(&(types::DATE | types::DATETIME | types::TIMESTAMP)) => ParameterValue::Moment,
+                    Some(&types::TIME) => ParameterValue::Time,
+                    _ => ParameterValue::Opaque,
+                },
+            };
+            Parameter { value, declared_type: 0 }
+        });
+    let literals = statement
+        .literals
+        .iter()
+        .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
+    Ok(own.chain(literals).collect())
+}

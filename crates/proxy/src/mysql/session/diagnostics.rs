@@ -1,0 +1,139 @@
+//! What a statement leaves behind for the next: FOUND_ROWS(), ROW_COUNT(), warnings.
+//!
+//! A hit leaves nothing behind on the server. So the last hit is remembered, and if a later statement may look for
+//! what it left, it is run on the server first, and its answer thrown away. Whatever the server runs meanwhile takes the place of
+//! what a hit would have left, but for the rows found, which only a SELECT sets.
+//!
+//! `SELECT SQL_CALC_FOUND_ROWS … LIMIT` is always followed by `SELECT FOUND_ROWS()`, and to run the first for the second would make the
+//! hit worthless. So the answer to the second is kept with the first: what the client is told that asked right after the
+//! fill, every later one is told that asks right after a hit, in the same words.
+
+use std::sync::{Arc, OnceLock};
+
+use freshet_wire::mysql::response::{Done, Kind};
+
+use crate::body::FoundRows;
+use crate::mysql::session::decide::{Allowed, without_status};
+use crate::mysql::session::forward::To;
+use crate::mysql::session::{Session, SessionError};
+
+/// The capacity that is kept.
+const KEEP_BYTES: usize = 4 << 10;
+
+/// The last hit.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    /// Its command, as a packet; empty if the server has run what came last.
+    command: Vec<u8>,
+    kind: Option<Kind>,
+    /// The server has run something since that was no SELECT.
+    rows_only: bool,
+    /// Of the last statement, hit or filled: where the number of rows is kept that it counted.
+    pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
+}
+
+/// An answer that tells the number of rows that the fill before it counted.
+#[derive(Debug)]
+pub(crate) struct Counting {
+    place: Arc<OnceLock<FoundRows>>,
+    text: Box<[u8]>,
+    frames: Vec<u8>,
+}
+
+impl Counting {
+    pub(crate) fn keep(&mut self, bytes: &[u8]) {
+        if self.frames.len() <= FoundRows::BYTES_MAX {
+            self.frames.extend_from_slice(bytes);
+        }
+    }
+}
+
+impl Replay {
+    /// A hit took the place of this command.
+    pub(crate) fn remember(&mut self, packet: &[u8], kind: Kind) {
+        self.command.clear();
+        self.command.shrink_to(KEEP_BYTES);
+        self.command.extend_from_slice(packet);
+        (self.kind, self.rows_only) = (Some(kind), false);
+        self.found_rows = None;
+    }
+
+    /// The server is about to run a statement; `selects`: it sets all that a SELECT does.
+    pub(crate) fn overtaken(&mut self, selects: bool) {
+        if selects {
+            self.forget();
+        } else {
+            self.rows_only = true;
+            self.found_rows = None;
+        }
+    }
+
+    pub(crate) fn forget(&mut self) {
+        self.kind = None;
+        self.command.clear();
+        self.found_rows = None;
+    }
+}
+
+impl Session {
+    /// A command is about to be sent whose OK may count the warnings that are there (COM_INIT_DB, USE and others of MySQL).
+    /// After a hit there would be none.
+    pub(crate) async fn replay_for_warnings(&mut self) -> Result<(), SessionError> {
+        if self.warned && !self.replay.rows_only {
+            self.replay_hit(&[]).await?;
+            self.warned = false;
+        }
+        Ok(())
+    }
+
+    /// Answers the question for the rows found as it was answered when the hit before it was filled, if this is that.
+    pub(crate) fn answer_found_rows(&mut self, text: &[u8], packet: &[u8]) -> bool {
+        let hit = self.replay.kind.is_some() && !self.replay.rows_only;
+        let Some(place) = self.replay.found_rows.clone().filter(|_| hit) else { return false };
+        let Some(found) = place.get().filter(|found| *found.text == *text) else { return false };
+        if !matches!(self.allowed(), Allowed::Cache(_)) {
+            return false;
+        }
+        self.put_kept(&found.frames, found.status_places);
+        self.count_hit(found.frames.len());
+        self.replay.remember(packet, Kind::Query);
+        true
+    }
+
+    /// A question is about to be sent: whether its answer is to be kept with the fill before it.
+    pub(crate) fn count_found_rows(&mut self, text: &[u8]) {
+        let filled = self.replay.kind.is_none();
+        let place = self.replay.found_rows.take().filter(|_| filled);
+        let place = place.filter(|_| text.len() <= FoundRows::BYTES_MAX && names_found_rows(text));
+        self.counting = place.map(|place| Counting { place, text: text.into(), frames: Vec::new() });
+    }
+
+    /// It was answered.
+    pub(crate) fn found_rows_counted(&mut self, done: &Done) {
+        let Some(Counting { place, text, mut frames }) = self.counting.take() else { return };
+        if frames.len() <= FoundRows::BYTES_MAX && self.is_plain(done, &mut frames) {
+            let status_places = without_status(&mut frames, done);
+            // Somebody else may have been faster, with the same answer.
+            let _ = place.set(FoundRows { text, frames: frames.into(), status_places });
+        }
+    }
+
+    /// A statement is about to be sent that may look for what the one before it left.
+    pub(crate) async fn replay_hit(&mut self, text: &[u8]) -> Result<(), SessionError> {
+        let Some(kind) = self.replay.kind else { return Ok(()) };
+        if self.replay.rows_only && !names_found_rows(text) {
+            return Ok(());
+        }
+        self.answer_from = 1;
+        self.upstream.output.put(&self.replay.command);
+        self.replay.forget();
+        self.raise_floor();
+        self.answer(kind, To::Nobody).await?;
+        Ok(())
+    }
+}
+
+fn names_found_rows(text: &[u8]) -> bool {
+    const NAME: &[u8] = b"found_rows";
+    text.windows(NAME.len()).any(|window| window.eq_ignore_ascii_case(NAME))
+}

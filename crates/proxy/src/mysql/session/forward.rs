@@ -1,0 +1,203 @@
+//! Commands and answers on their way, of any size in bounded memory.
+//!
+//! A server may answer before it has read the whole command (a packet that is too large for it), and then closes: so the
+//! answer is read as soon as it comes, and a write that fails is no reason not to read what the server said last.
+
+use std::io;
+use std::task::Poll;
+
+use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
+use freshet_wire::mysql::response::{Done, Kind, Response, Step};
+
+use crate::mysql::session::decide::Fill;
+use crate::mysql::session::idle::Command;
+use crate::mysql::session::{Session, SessionError};
+
+/// The largest answer to a statement of Freshet's own.
+const OWN_ANSWER_BYTES_MAX: usize = 256 << 10;
+
+/// What becomes of an answer.
+pub(crate) enum To<'a> {
+    /// It is the client's, and perhaps kept.
+    Client {
+        /// Where it is kept.
+        fill: Option<&'a mut Fill>,
+        /// The command may have committed something that was not there before.
+        impure: bool,
+    },
+    /// It is Freshet's.
+    Own(&'a mut Vec<u8>),
+    /// Nobody's.
+    Nobody,
+}
+
+impl Session {
+    /// Sends a command that is at the start of the client's input, and all packets that belong to it.
+    pub(crate) async fn send_command(&mut self, command: Command) -> Result<(), SessionError> {
+        if let Some(rewritten) = self.rewritten.take() {
+            self.upstream.output.put(&rewritten);
+            self.client.input.consume(command.header.packet_bytes());
+            return Ok(());
+        }
+        self.answer_from = command.header.sequence.wrapping_add(1);
+        if command.whole && !command.header.continues() {
+            let bytes = self.client.input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
+            self.upstream.output.put(bytes);
+            self.client.input.consume(command.header.packet_bytes());
+            return Ok(());
+        }
+        let last = self.send_packets(|header| !header.continues()).await?;
+        // A server numbers on from the command's last packet.
+        self.answer_from = last.sequence.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Sends the client's packets up to and with the first that is the last.
+    async fn send_packets(&mut self, mut is_last: impl FnMut(Header) -> bool) -> Result<Header, SessionError> {
+        loop {
+            if !self.client.receive_at_least(HEADER_BYTES).await? {
+                return Err(SessionError::ClientEnded);
+            }
+            let header = Header::read(self.client.input.bytes()).ok_or(SessionError::ClientEnded)?;
+            self.send_bytes(header.packet_bytes()).await?;
+            if is_last(header) {
+                return Ok(header);
+            }
+        }
+    }
+
+    /// Sends so many of the client's bytes.
+    pub(crate) async fn send_bytes(&mut self, count: usize) -> Result<(), SessionError> {
+        let mut rest = count;
+        while rest > 0 {
+            let bytes = self.client.input.bytes();
+            let bytes = bytes.get(..rest).unwrap_or(bytes);
+            let count = bytes.len();
+            if !self.deaf {
+                self.upstream.output.put(bytes);
+            }
+            self.client.input.consume(count);
+            rest -= count;
+            if rest > 0 || self.upstream.output.is_high() {
+                self.make_room(rest > 0).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends upstream until its output is low, and receives from the client if more is wanted of it.
+    async fn make_room(&mut self, more: bool) -> Result<(), SessionError> {
+        std::future::poll_fn(|cx| {
+            if self.upstream.has_output()
+                && let Poll::Ready(Err(_)) = self.upstream.poll_send(cx)
+            {
+                self.deaf = true; // its last words may be there all the same
+                self.upstream.output.buffer().clear();
+            }
+            let low = self.deaf || !self.upstream.output.is_high();
+            if !more && low {
+                return Poll::Ready(Ok(()));
+            }
+            if !low {
+                return Poll::Pending;
+            }
+            if self.client.ended {
+                return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
+            }
+            self.client.poll_receive(cx)
+        })
+        .await
+        .map_err(SessionError::Io)
+    }
+
+    /// Follows the answer to a command that was sent. Its last bytes are left in the client's output.
+    pub(crate) async fn answer(&mut self, kind: Kind, to: To<'_>) -> Result<Done, SessionError> {
+        let refusal = self.settle_owed().await?;
+        let done = self.follow(kind, to).await;
+        if matches!(done, Err(SessionError::UpstreamEnded)) {
+            self.client.output.put(&refusal); // why it ended, perhaps
+        }
+        done
+    }
+
+    /// The same, where nothing else is owed.
+    pub(crate) async fn follow(&mut self, kind: Kind, mut to: To<'_>) -> Result<Done, SessionError> {
+        let first = std::mem::replace(&mut self.answer_from, 1);
+        let mut response = Response::new(kind, self.capabilities()).starting_at(first);
+        loop {
+            let scanned = response.scan(self.upstream.input.bytes())?;
+            let bytes = self.upstream.input.bytes().get(..scanned.consumed).unwrap_or_default();
+            match &mut to {
+                To::Client { fill, .. } => {
+                    if let Some(fill) = fill {
+                        fill.keep(bytes);
+                    }
+                    if let Some(counting) = &mut self.counting {
+                        counting.keep(bytes);
+                    }
+                    self.put_shown(scanned.consumed, &scanned.changes);
+                }
+                To::Own(all) if all.len() + bytes.len() > OWN_ANSWER_BYTES_MAX => return Err(SessionError::OwnAnswer),
+                To::Own(all) => all.extend_from_slice(bytes),
+                To::Nobody => {}
+            }
+            match scanned.step {
+                Step::Done(done) => {
+                    let bytes = self.upstream.input.bytes();
+                    let last = bytes.get(done.last.clone()).unwrap_or_default();
+                    self.settings.told(last, &done, self.about.upstream());
+                    self.upstream.input.consume(scanned.consumed);
+                    return Ok(done);
+                }
+                Step::SendFile => {
+                    self.upstream.input.consume(scanned.consumed);
+                    self.client.flush().await?;
+                    let mut continues = false;
+                    let ends = |header: Header| {
+                        let part = std::mem::replace(&mut continues, header.continues());
+                        header.payload_bytes == 0 && !part
+                    };
+                    self.send_packets(ends).await?;
+                }
+                Step::Continue => {
+                    self.upstream.input.consume(scanned.consumed);
+                    if matches!(to, To::Client { impure: true, .. }) && response.results() > 0 {
+                        // The client may hear of a commit before the answer's end, which can be held.
+                        self.shared.cache.fence_since(self.now());
+                        self.shared.want_reading();
+                    }
+                    self.exchange().await?;
+                }
+            }
+        }
+    }
+
+    /// Writes what waits until more of the upstream has come.
+    async fn exchange(&mut self) -> Result<(), SessionError> {
+        if self.upstream.ended {
+            // A piece of a packet is the client's too: it is what the server said last.
+            let bytes = self.upstream.input.bytes();
+            self.client.output.put(bytes);
+            return Err(SessionError::UpstreamEnded);
+        }
+        std::future::poll_fn(|cx| {
+            if self.upstream.has_output()
+                && let Poll::Ready(Err(_)) = self.upstream.poll_send(cx)
+            {
+                self.deaf = true; // its end is read, with its last words
+                self.upstream.output.buffer().clear();
+            }
+            if self.client.has_output()
+                && let Poll::Ready(Err(error)) = self.client.poll_send(cx)
+            {
+                return Poll::Ready(Err(error));
+            }
+            if self.client.output.is_high() {
+                return Poll::Pending;
+            }
+            self.upstream.poll_receive(cx)
+        })
+        .await
+        .map_err(SessionError::Io)
+    }
+}

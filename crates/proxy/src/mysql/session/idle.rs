@@ -1,0 +1,164 @@
+//! Between two commands: both sides are watched.
+//!
+//! A server that ends an idle session says why before it closes (`wait_timeout`, KILL, shutdown), and that is forwarded.
+//! When the program ends, a session at rest is told so in the server's words. Servers send such an error with the number
+//! of an answer, so that a client which has just sent a command takes it for one.
+
+use std::io;
+use std::task::Poll;
+use std::time::Duration;
+
+use freshet_wire::mysql::capabilities::Status;
+use freshet_wire::mysql::error::put_error;
+use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
+use tokio::time::timeout;
+
+use crate::mysql::session::{Session, SessionError};
+use crate::peer::Peer;
+use crate::registry::TEXT_BYTES_MAX;
+
+/// Time for last words.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A command at the start of the client's input.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Command {
+    /// Of its first packet.
+    pub(crate) header: Header,
+    /// Its first byte; None if it is empty.
+    pub(crate) code: Option<u8>,
+    /// All of it is there.
+    pub(crate) whole: bool,
+}
+
+/// What ended the wait for a command.
+enum Came {
+    /// Bytes, or an end, of either side.
+    Something,
+    /// The program ends.
+    Drain,
+}
+
+impl Session {
+    /// The next command; None if the session ends.
+    pub(crate) async fn next_command(&mut self) -> Result<Option<Command>, SessionError> {
+        loop {
+            if self.client.output.is_high() {
+                self.client.flush().await?;
+            }
+            if self.forward_unasked() {
+                return Ok(None);
+            }
+            if let Some(command) = self.command_at_hand() {
+                return Ok(Some(command));
+            }
+            if self.client.ended {
+                return Ok(None);
+            }
+            if matches!(self.wait().await?, Came::Drain) {
+                // ER_SERVER_SHUTDOWN
+                put_error(self.client.output.buffer(), &mut 1, 1053, Some("08S01"), "Server shutdown in progress");
+                return Ok(None);
+            }
+        }
+    }
+
+    fn command_at_hand(&self) -> Option<Command> {
+        let bytes = self.client.input.bytes();
+        let header = Header::read(bytes)?;
+        let code = bytes.get(HEADER_BYTES).copied();
+        if header.payload_bytes > 0 && code.is_none() {
+            return None;
+        }
+        let whole = bytes.len() >= header.packet_bytes();
+        // Small ones are waited for as a whole.
+        (whole || header.payload_bytes > TEXT_BYTES_MAX || self.client.ended).then_some(Command { header, code, whole })
+    }
+
+    /// Forwards what the server says without being asked; true if it has ended the connection.
+    fn forward_unasked(&mut self) -> bool {
+        let bytes = self.upstream.input.bytes();
+        let count = bytes.len();
+        self.client.output.put(bytes);
+        self.upstream.input.consume(count);
+        self.upstream.ended
+    }
+
+    fn is_to_leave(&self) -> bool {
+        self.shared.switches.is_draining()
+            && !self.status.has(Status::IN_TRANS)
+            && !self.standing.is_within_block()
+            && self.client.input.bytes().is_empty()
+    }
+
+    /// Sends what waits, until anything comes.
+    async fn wait(&mut self) -> io::Result<Came> {
+        std::future::poll_fn(|cx| {
+            if self.is_to_leave() {
+                return Poll::Ready(Ok(Came::Drain));
+            }
+            for peer in [&mut self.upstream, &mut self.client] {
+                if peer.has_output()
+                    && let Poll::Ready(Err(error)) = peer.poll_send(cx)
+                {
+                    return Poll::Ready(Err(error));
+                }
+            }
+            if let Poll::Ready(received) = self.upstream.poll_receive(cx) {
+                return Poll::Ready(received.map(|()| Came::Something));
+            }
+            self.client.poll_receive(cx).map_ok(|()| Came::Something)
+        })
+        .await
+    }
+
+    /// Last words to both sides.
+    pub(crate) async fn farewell(&mut self) -> io::Result<()> {
+        let end = async {
+            let _ = self.upstream.flush().await;
+            self.client.flush().await?;
+            self.client.shut_down().await
+        };
+        timeout(FAREWELL_TIMEOUT, end).await.unwrap_or(Ok(()))
+    }
+
+    /// Both sides are heard and neither is understood any more: bytes go both ways until an end.
+    pub(crate) async fn raw(&mut self) -> Result<(), SessionError> {
+        loop {
+            move_bytes(&mut self.client, &mut self.upstream);
+            move_bytes(&mut self.upstream, &mut self.client);
+            if self.upstream.ended || (self.client.ended && !self.upstream.has_output()) {
+                return Ok(());
+            }
+            std::future::poll_fn(|cx| {
+                let mut progress = false;
+                for peer in [&mut self.upstream, &mut self.client] {
+                    if peer.has_output()
+                        && let Poll::Ready(sent) = peer.poll_send(cx)
+                    {
+                        sent?;
+                        progress = true;
+                    }
+                }
+                let (upstream_high, client_high) = (self.upstream.output.is_high(), self.client.output.is_high());
+                for (peer, high) in [(&mut self.upstream, client_high), (&mut self.client, upstream_high)] {
+                    if !high && let Poll::Ready(received) = peer.poll_receive(cx) {
+                        received?;
+                        progress = true;
+                    }
+                }
+                if progress { Poll::Ready(Ok::<(), io::Error>(())) } else { Poll::Pending }
+            })
+            .await?;
+        }
+    }
+}
+
+fn move_bytes(from: &mut Peer, to: &mut Peer) {
+    if !to.output.is_high() {
+        let bytes = from.input.bytes();
+        let count = bytes.len();
+        to.output.put(bytes);
+        from.input.consume(count);
+    }
+}

@@ -1,0 +1,200 @@
+//! One client connection and its upstream connection.
+//!
+//! A session is one task that owns both sockets, so a hit never leaves the thread. The protocol is half-duplex, one
+//! command and its answer, so the session is straight-line code:
+//!
+//! | step | where | does |
+//! |---|---|---|
+//! | log in | [`crate::mysql::login`] | connects upstream, relays the login |
+//! | next command | here | watches both sides; what the client sends ahead waits its turn |
+//! | command | `command`, `text`, `execute` | hit, fill, or pass |
+//! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit |
+//! | forward | `forward` | commands and answers of any size, in bounded memory |
+//! | after | `after`, `track`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream |
+//!
+//! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
+//! acknowledgement is held by not waiting for the client.
+
+mod after;
+mod command;
+mod decide;
+mod diagnostics;
+mod execute;
+mod forward;
+mod hold;
+mod idle;
+mod prepared;
+mod settings;
+mod text;
+pub(crate) mod track;
+mod transaction;
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_cache::{Floor, Proven};
+use freshet_model::{Nanos, Reason};
+use freshet_wire::mysql::capabilities::{Capabilities, Status};
+use freshet_wire::mysql::response::OutOfStep;
+use thiserror::Error;
+
+use crate::metrics::WorkerCounters;
+use crate::mysql::MySql;
+use crate::mysql::login::{About, Admitted, admit};
+use crate::mysql::session::decide::key_capabilities;
+use crate::mysql::session::diagnostics::{Counting, Replay};
+use crate::mysql::session::prepared::Prepareds;
+use crate::mysql::session::settings::Settings;
+use crate::mysql::session::track::Track;
+use crate::mysql::session::transaction::Standing;
+use crate::peer::Peer;
+use crate::pg::login::Incoming;
+use crate::waits::Patience;
+
+/// Why a session ended other than by its client's wish.
+#[derive(Debug, Error)]
+pub(crate) enum SessionError {
+    /// A socket failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The server's packets make no sense where they are.
+    #[error("server out of step: {0}")]
+    OutOfStep(#[from] OutOfStep),
+    /// The server ended the connection while it owed an answer; what it said before has been forwarded.
+    #[error("the server ended the connection within an answer")]
+    UpstreamEnded,
+    /// The client ended the connection within a command.
+    #[error("the client ended the connection within a command")]
+    ClientEnded,
+    /// A message that would have to be changed is too large for that.
+    #[error("a message without its parameters' types is too large")]
+    TooLarge,
+    /// An answer to a statement of Freshet's own is too large.
+    #[error("an own statement's answer is too large")]
+    OwnAnswer,
+}
+
+/// A session.
+struct Session {
+    shared: Arc<MySql>,
+    worker: usize,
+    client: Peer,
+    upstream: Peer,
+    /// What the login told; the user and the plugin change with COM_CHANGE_USER.
+    about: About,
+    /// Those of `about.capabilities` that shape answers.
+    shape: u8,
+    /// The session's state as the server told it last.
+    status: Status,
+    settings: Settings,
+    standing: Standing,
+    prepareds: Prepareds,
+    track: Track,
+    floor: Floor,
+    replay: Replay,
+    counting: Option<Counting>,
+    /// Waiting for a position did not help the last time.
+    patience: Patience,
+    /// The number of the first packet that answers the command at hand.
+    answer_from: u8,
+    /// The server's last answer was an error or had warnings.
+    warned: bool,
+    /// The upstream takes nothing more.
+    deaf: bool,
+    /// What goes upstream in the place of the command at hand.
+    rewritten: Option<Vec<u8>>,
+    /// What was proven visible before a statement was sent that takes a snapshot by itself.
+    before: Option<Proven>,
+    /// Scratch for keys.
+    key: Vec<u8>,
+}
+
+/// Serves one connection from its first byte to its end.
+pub(crate) async fn serve(socket: Incoming, shared: Arc<MySql>, worker: usize) {
+    // In a box of its own: the login's state is large, and gone before the session begins.
+    let Some(admitted) = Box::pin(admit(socket, &shared)).await else { return };
+    if let Some(counters) = shared.metrics.worker(worker) {
+        counters.sessions.fetch_add(1, Relaxed);
+    }
+    if let Err(error) = converse(admitted, &shared, worker).await {
+        tracing::debug!(%error, "session ended");
+    }
+    if let Some(counters) = shared.metrics.worker(worker) {
+        counters.sessions.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn converse(admitted: Admitted, shared: &Arc<MySql>, worker: usize) -> Result<(), SessionError> {
+    let _woken = shared.switches.enlist().await;
+    let mut session = Session::new(admitted, shared.clone(), worker);
+    let ended = session.run().await;
+    // What is in the output is the client's, whatever ended the session.
+    let _ = session.farewell().await;
+    ended
+}
+
+impl Session {
+    fn new(admitted: Admitted, shared: Arc<MySql>, worker: usize) -> Self {
+        let Admitted { client, upstream, about } = admitted;
+        let mut session = Self {
+            shared,
+            worker,
+            client,
+            upstream,
+            shape: key_capabilities(about.capabilities),
+            status: Status::AUTOCOMMIT,
+            settings: Settings::new(&about),
+            standing: Standing::default(),
+            prepareds: Prepareds::default(),
+            track: Track::default(),
+            floor: Floor::default(),
+            replay: Replay::default(),
+            counting: None,
+            patience: Patience::default(),
+            answer_from: 1,
+            warned: false,
+            deaf: false,
+            rewritten: None,
+            before: None,
+            key: Vec::with_capacity(256),
+            about,
+        };
+        session.logged_in();
+        session
+    }
+
+    async fn run(&mut self) -> Result<(), SessionError> {
+        while let Some(command) = self.next_command().await? {
+            if !self.command(command).await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Option<&WorkerCounters> {
+        self.shared.metrics.worker(self.worker)
+    }
+
+    fn now(&self) -> Nanos {
+        self.shared.clock.now()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.about.capabilities
+    }
+
+    fn count_passed(&self, reason: &Reason) {
+        if let Some(counters) = self.counters() {
+            counters.count_passed(reason);
+        }
+    }
+
+    fn count_hit(&self, bytes: usize) {
+        if let Some(counters) = self.counters() {
+            counters.hits.fetch_add(1, Relaxed);
+            counters.hit_bytes.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! What a session knows of its own settings, and how sure it is.
+//!
+//! Functions can change settings unseen, and most changes are not told. So Freshet asks: before a look-up, if a
+//! statement since the last question is not proven to leave all as it was. Each such statement begins a new *era*;
+//! within an era nothing changes. Until it may ask again, Freshet knows the default database from the statements that
+//! choose it, and whether a text can be read at all: under some character sets and modes a quote is not a quote.
+
+use std::sync::Arc;
+
+use freshet_model::{CatalogVersion, Reason};
+use freshet_net::mysql::identity;
+use freshet_wire::mysql::capabilities::{Capabilities, Status};
+use freshet_wire::mysql::ok::{Ok as OkPacket, StateChange, state_changes};
+use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
+use freshet_wire::mysql::response::{Done, Kind};
+use freshet_wire::mysql::{command, result};
+
+use crate::context::Context;
+use crate::mysql::login::About;
+use crate::mysql::question::{Answer, Level, is_multibyte, question};
+use crate::mysql::session::forward::To;
+use crate::mysql::session::{Session, SessionError};
+use crate::registry::Statement;
+use crate::shared::{ServerIdentity, Shared};
+
+/// Statements that are judged again.
+const SUSPECTS_MAX: usize = 16;
+
+/// What a session knows of its own context.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// It must be asked for.
+    Nothing,
+    /// This, under this catalogue: with a later one the user may have other rights.
+    Context(Arc<Context>, CatalogVersion),
+    /// It cannot be known in this era.
+    Unknowable(Reason),
+}
+
+/// A statement, and the schemas that it was sent under.
+type Suspect = (Arc<Statement>, Vec<Arc<str>>);
+
+/// A session's settings.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
+pub(crate) struct Settings {
+    pub(crate) known: Known,
+    /// Counts the times at which settings may have changed.
+    pub(crate) era: u64,
+    /// The default database; empty: none, or not known.
+    pub(crate) schemas: Vec<Arc<str>>,
+    /// Of transactions that begin, in the era of the last question.
+    level: Option<(Level, u64)>,
+    /// The session may have temporary tables.
+    temporary: bool,
+    /// Statements that may have made some, as far as the catalogue of this version knew.
+    suspects: (Vec<Suspect>, CatalogVersion),
+    /// LOCK TABLES, or FLUSH … WITH READ LOCK.
+    pub(crate) locked: bool,
+    /// The next transaction may have a level of its own.
+    pub(crate) one_shot: bool,
+    /// The server tells of all that happens in a transaction (`session_track_transaction_info`), Freshet's questions too.
+    pub(crate) tracks_transactions: bool,
+    /// A byte of a character may look like a quote.
+    multibyte: bool,
+    /// `"` may quote names, within which a backslash is nothing special.
+    ansi_quotes: bool,
+    /// The server this connection leads to.
+    server: Option<ServerIdentity>,
+    /// The stream's identity that `server` was compared with, and the verdict.
+    compared: Option<(Arc<ServerIdentity>, Result<(), Reason>)>,
+}
+
+impl Settings {
+    pub(crate) fn new(about: &About) -> Self {
+        // Numbers of collations (`information_schema.COLLATIONS`); of those beyond 255 only the low byte is known.
+        let multibyte = matches!(about.character_set, 1 | 13 | 28 | 84 | 87 | 88 | 95 | 96 | 248..=250);
+        Self {
+            known: Known::Nothing,
+            era: 0,
+            schemas: about.database.iter().map(|name| Arc::from(name.as_str())).collect(),
+            level: None,
+            temporary: false,
+            suspects: (Vec::new(), CatalogVersion::default()),
+            locked: false,
+            one_shot: false,
+            tracks_transactions: false,
+            multibyte,
+            ansi_quotes: true,
+            server: None,
+            compared: None,
+        }
+    }
+
+    /// Settings may have changed.
+    pub(crate) fn doubt(&mut self) {
+        self.era += 1;
+        self.known = Known::Nothing;
+    }
+
+    /// As after COM_RESET_CONNECTION.
+    pub(crate) fn reset(&mut self) {
+        self.doubt();
+        (self.temporary, self.locked, self.one_shot) = (false, false, false);
+        self.tracks_transactions = false;
+        self.suspects.0.clear();
+    }
+
+    /// A statement was run after which there may be temporary tables. A catalogue that knows more may say that it makes
+    /// none: the table was not known yet, or no catalogue was loaded.
+    pub(crate) fn suspect(&mut self, statement: Option<&Arc<Statement>>, catalog: CatalogVersion) {
+        match statement {
+            Some(statement) if self.suspects.0.len() < SUSPECTS_MAX => {
+                self.suspects.0.push((statement.clone(), self.schemas.clone()));
+                self.suspects.1 = catalog;
+            }
+            _ => self.temporary = true,
+        }
+    }
+
+    /// Whether the session may have temporary tables.
+    pub(crate) fn may_have_temporary(&mut self, shared: &Shared) -> bool {
+        let (suspects, judged_under) = &mut self.suspects;
+        if !suspects.is_empty() && *judged_under != shared.catalog_version() {
+            let catalog = shared.catalog.load();
+            *judged_under = catalog.version;
+            suspects.retain(|(statement, schemas)| statement.shape.template.makes_temporary(&catalog, schemas));
+        }
+        self.temporary || !suspects.is_empty()
+    }
+
+    /// Another default database.
+    pub(crate) fn use_database(&mut self, name: Option<&str>) {
+        self.doubt();
+        self.schemas = name.filter(|name| !name.is_empty()).map(Arc::from).into_iter().collect();
+    }
+
+    /// Whether this is the default database; empty: none.
+    pub(crate) fn is_in(&self, schema: &[u8]) -> bool {
+        match &*self.schemas {
+            [] => schema.is_empty(),
+            [current] => current.as_bytes() == schema,
+            _ => false,
+        }
+    }
+
+    /// The level of a transaction that begins now, or began in this era.
+    pub(crate) fn level_in(&self, era: u64) -> Option<Level> {
+        self.level.filter(|(_, known_in)| *known_in == era && era == self.era).map(|(level, _)| level)
+    }
+
+    /// Whether the server surely reads the text as Freshet does.
+    pub(crate) fn can_read(&self, text: &[u8], status: Status) -> bool {
+        let backslash = || text.contains(&b'\\');
+        (!self.multibyte || text.is_ascii())
+            && !(status.has(Status::NO_BACKSLASH_ESCAPES) && backslash())
+            && !(self.ansi_quotes && text.contains(&b'"') && backslash())
+    }
+
+    /// What the last packet of an answer tells of the session.
+    pub(crate) fn told(&mut self, last: &[u8], done: &Done, capabilities: Capabilities) {
+        let changed = done.status.is_some_and(|status| status.has(Status::SESSION_STATE_CHANGED));
+        // To prepare a statement changes nothing, whatever is said of views of another database.
+        if !changed || done.prepared.is_some() || !capabilities.has(Capabilities::SESSION_TRACK) {
+            return;
+        }
+        let changes = OkPacket::parse(last, capabilities).and_then(|ok| state_changes(ok.state));
+        let Ok(changes) = changes else { return self.doubt() };
+        for change in changes {
+            match change {
+                // MariaDB tells of it after reads of views of another one too.
+                StateChange::Schema(name) if self.is_in(name) => {}
+                StateChange::Schema(name) => self.use_database(std::str::from_utf8(name).ok()),
+                StateChange::SystemVariable { name, .. } if name != b"last_gtid" && name != b"autocommit" => {
+                    self.doubt();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// A statement that changes settings was answered: what it means for what is known without asking.
+    pub(crate) fn changed_by(&mut self, text: &[u8]) {
+        let text = String::from_utf8_lossy(text).to_ascii_lowercase();
+        let has = |word: &str| text.contains(word);
+        if has("names") || has("char") {
+            let sets = ["big5", "gbk", "sjis", "cp932", "gb18030"];
+            self.multibyte = sets.into_iter().any(|name| is_multibyte(name) && has(name))
+                || ["@", "(", "default"].into_iter().any(has);
+        }
+        // Of a mode that is put together from the one before, only what is added counts.
+        let bare = text.replace("@@session.", "").replace("@@sql_mode", "");
+        let quotes = ["ansi", "oracle", "mssql", "db2", "postgresql", "maxdb", "default", "@"];
+        self.ansi_quotes |= has("sql_mode") && quotes.into_iter().any(|word| bare.contains(word));
+        // `SET TRANSACTION …`, `SET @@transaction_isolation = …`; the word alone may be that of a value.
+        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let bare = words.windows(2).any(|pair| pair == ["set", "transaction"]);
+        let commented = ["/*", "--", "#"].into_iter().any(has) && has("transaction");
+        self.tracks_transactions |= has("session_track_transaction_info");
+        self.one_shot |= bare || commented || has("@@transaction_") || has("@@tx_");
+    }
+
+    /// Whether this connection leads to the server of the change stream; None: not known yet.
+    pub(crate) fn compare_server(&mut self, stream: Option<Arc<ServerIdentity>>) -> Option<Result<(), Reason>> {
+        let Some(stream) = stream else { return Some(Err(Reason::NoStream)) };
+        if let Some((compared, verdict)) = &self.compared
+            && Arc::ptr_eq(compared, &stream)
+        {
+            return Some(verdict.clone());
+        }
+        let own = self.server.as_ref()?;
+        let same = own.system_id == stream.system_id && own.postmaster_start == stream.postmaster_start;
+        let verdict = if same { Ok(()) } else { Err(Reason::OtherServer) };
+        self.compared = Some((stream, verdict.clone()));
+        Some(verdict)
+    }
+}
+
+impl Session {
+    /// Asks the server for the session's context.
+    pub(crate) async fn ask_context(&mut self) -> Result<(), SessionError> {
+        if self.settings.server.is_none() {
+            let row = self.ask(identity::question(self.about.version.is_mariadb)).await?;
+            let run = row.and_then(|row| identity::read(&row));
+            self.settings.server = run.map(|run| ServerIdentity {
+                system_id: run.server,
+                postmaster_start: run.start,
+                database: String::new(),
+            });
+        }
+        let under = self.shared.catalog_version();
+        let row = self.ask(&question(&self.about.version)).await?;
+        let row: Option<Vec<Option<&[u8]>>> =
+            row.as_ref().map(|row| row.iter().map(|value| value.as_ref().map(String::as_bytes)).collect());
+        let answer = row.and_then(|row| Answer::read(&row)).filter(|_| self.settings.server.is_some());
+        let Some(answer) = answer else {
+            self.settings.known = Known::Unknowable(Reason::SettingsUnknown);
+            return Ok(());
+        };
+        let settings = &mut self.settings;
+        settings.schemas.clone_from(&answer.described.schemas);
+        settings.level = Some((answer.level, settings.era));
+        settings.multibyte = answer.multibyte;
+        settings.ansi_quotes = answer.described.obstacle == Some(Reason::Setting("sql_mode ANSI_QUOTES"));
+        settings.known = match self.shared.contexts.intern(answer.described) {
+            Ok(context) => Known::Context(context, under),
+            Err(reason) => Known::Unknowable(reason),
+        };
+        Ok(())
+    }
+
+    /// The first row of the answer to a question of Freshet's own; None if it failed or is no text.
+    async fn ask(&mut self, sql: &str) -> Result<Option<Vec<Option<String>>>, SessionError> {
+        self.put_query(sql.as_bytes());
+        let mut answer = Vec::new();
+        let done = self.answer(Kind::Query, To::Own(&mut answer)).await?;
+        if done.error.is_some() || done.rows == 0 {
+            return Ok(None);
+        }
+        let definitions = if done.without_definitions { 0 } else { done.columns };
+        let eof = u64::from(!self.capabilities().has(Capabilities::DEPRECATE_EOF));
+        let Some(payload) = packets(&answer).nth((1 + definitions + eof) as usize) else { return Ok(None) };
+        let Ok(row) = result::text_row(payload, done.columns) else { return Ok(None) };
+        let text = |value: Option<&[u8]>| value.map(|value| String::from_utf8(value.to_vec())).transpose().ok();
+        Ok(row.into_iter().map(text).collect())
+    }
+
+    /// Appends a COM_QUERY of Freshet's own.
+    pub(crate) fn put_query(&mut self, sql: &[u8]) {
+        self.answer_from = 1;
+        let attributes = self.capabilities().has(Capabilities::QUERY_ATTRIBUTES);
+        packet::put_with(self.upstream.output.buffer(), &mut 0, |out| {
+            out.push(command::QUERY);
+            if attributes {
+                out.extend_from_slice(&[0, 1]); // none, in one set
+            }
+            out.extend_from_slice(sql);
+        });
+    }
+
+    /// What a text is, if the server surely reads it as Freshet does.
+    pub(crate) fn statement(&self, text: &[u8]) -> Result<Arc<Statement>, Reason> {
+        if !self.settings.can_read(text, self.status) {
+            return Err(Reason::NotParsed);
+        }
+        self.shared.registry.statement(text, &[])
+    }
+}
+
+/// The payloads of small packets.
+pub(crate) fn packets(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        let header = Header::read(rest)?;
+        let (packet, behind) = rest.split_at_checked(header.packet_bytes())?;
+        rest = behind;
+        packet.get(HEADER_BYTES..)
+    })
+}

@@ -1,0 +1,266 @@
+//! COM_QUERY: a statement as text.
+
+use std::sync::Arc;
+
+use freshet_cache::Lookup;
+use freshet_model::Reason;
+use freshet_sql::{Admin, Effect, Hint};
+use freshet_wire::mysql::error::put_error;
+use freshet_wire::mysql::packet::HEADER_BYTES;
+use freshet_wire::mysql::response::Kind;
+use freshet_wire::mysql::result::{Form, Shape, put_text_result};
+use freshet_wire::mysql::statement::{Bound, Query};
+
+use crate::admin::Asker;
+use crate::mysql::admin;
+use crate::mysql::session::after::first_word;
+use crate::mysql::session::decide::{Allowed, Execution, Fill};
+use crate::mysql::session::forward::To;
+use crate::mysql::session::idle::Command;
+use crate::mysql::session::settings::Known;
+use crate::mysql::session::transaction::Mark;
+use crate::mysql::session::{Session, SessionError};
+use crate::registry::Statement;
+
+/// What becomes of a statement.
+pub(crate) enum Decision {
+    /// It has been answered.
+    Answered,
+    /// It is sent, and its answer kept.
+    Fill(Arc<Statement>, Fill),
+    /// It is sent.
+    Pass(Option<Arc<Statement>>, Reason),
+}
+
+/// What a look-up came to.
+pub(crate) enum Found {
+    Answered,
+    /// A fill may be begun.
+    Miss,
+    Pass(Reason),
+}
+
+impl Session {
+    pub(crate) async fn query(&mut self, command: Command) -> Result<(), SessionError> {
+        if !command.whole {
+            self.count_passed(&Reason::TooLong);
+            self.replay_hit(&[]).await?;
+            self.replay.overtaken(false);
+            self.tune(None);
+            return self.simple(command, Mark::UNKNOWN).await;
+        }
+        let input = self.client.input.take();
+        let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
+        let decision = self.decide_query(packet).await;
+        self.client.input = input;
+        self.carry_out(decision?, command, Kind::Query).await
+    }
+
+    /// Does what was decided.
+    pub(crate) async fn carry_out(
+        &mut self,
+        decision: Decision,
+        command: Command,
+        kind: Kind,
+    ) -> Result<(), SessionError> {
+        match decision {
+            Decision::Answered => {
+                self.client.input.consume(command.header.packet_bytes());
+                Ok(())
+            }
+            Decision::Fill(statement, fill) => {
+                self.tune(Some(&statement));
+                self.send_command(command).await?;
+                self.take_answer(&statement, Some(fill), kind).await
+            }
+            Decision::Pass(statement, reason) => {
+                self.note_passed(statement.as_ref(), &reason);
+                self.tune(statement.as_ref());
+                self.send_command(command).await?;
+                match statement {
+                    Some(statement) => self.take_answer(&statement, None, kind).await,
+                    None => self.take_unknown(kind).await,
+                }
+            }
+        }
+    }
+
+    /// Forwards the answer to a statement that was sent.
+    async fn take_answer(
+        &mut self,
+        statement: &Arc<Statement>,
+        mut fill: Option<Fill>,
+        kind: Kind,
+    ) -> Result<(), SessionError> {
+        let mark = self.mark(Some(statement));
+        self.before_sending(mark); // nothing has been sent yet: it is in the output
+        if mark.takes_snapshot && mark.bracket.is_some() {
+            self.before = self.shared.cache.proven();
+        }
+        let selects = first_word(statement.shape.text.trim_start_matches('(')).eq_ignore_ascii_case("select");
+        self.replay.overtaken(selects);
+        let was = self.status;
+        let done = self.answer(kind, To::Client { fill: fill.as_mut(), impure: mark.writes }).await?;
+        self.found_rows_counted(&done);
+        if let Some(fill) = fill {
+            self.finish_fill(fill, &done);
+        }
+        self.after(&mark, Some(statement), &done, was).await
+    }
+
+    pub(crate) async fn take_unknown(&mut self, kind: Kind) -> Result<(), SessionError> {
+        self.before_sending(Mark::UNKNOWN);
+        self.replay.overtaken(false);
+        let was = self.status;
+        let done = self.answer(kind, To::Client { fill: None, impure: true }).await?;
+        self.after(&Mark::UNKNOWN, None, &done, was).await
+    }
+
+    async fn decide_query(&mut self, packet: &[u8]) -> Result<Decision, SessionError> {
+        let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
+        let Ok(query) = Query::parse(payload, self.capabilities()) else {
+            self.replay_hit(&[]).await?;
+            return Ok(Decision::Pass(None, Reason::NotParsed)); // the server says so in its own words
+        };
+        let text = query.text;
+        if !query.has_attributes && self.answer_found_rows(text, packet) {
+            return Ok(Decision::Answered);
+        }
+        let execution = Execution::Text(text);
+        // A hit needs nothing but its key.
+        let mut found = match self.allowed() {
+            Allowed::Cache(context) if !query.has_attributes => {
+                self.find(context, execution, packet, Kind::Query).await
+            }
+            Allowed::Cache(_) => Found::Pass(Reason::MessageShape),
+            Allowed::Pass(reason) => Found::Pass(reason),
+            Allowed::Ask => Found::Pass(Reason::SettingsUnknown),
+        };
+        if matches!(found, Found::Answered) {
+            return Ok(Decision::Answered);
+        }
+        let statement = match self.statement(text) {
+            Ok(statement) => statement,
+            Err(reason) => {
+                self.replay_hit(text).await?;
+                return Ok(Decision::Pass(None, reason));
+            }
+        };
+        if let Some(admin) = &statement.admin {
+            self.answer_admin(admin, Form::Text).await?;
+            return Ok(Decision::Answered);
+        }
+        if self.is_to_ask(&statement) && !query.has_attributes {
+            self.ask_context().await?;
+            found = match self.allowed() {
+                Allowed::Cache(context) => self.find(context, execution, packet, Kind::Query).await,
+                Allowed::Pass(reason) => Found::Pass(reason),
+                Allowed::Ask => Found::Pass(Reason::CatalogStale),
+            };
+        }
+        let decision = self.settle(statement, found, (execution, None), text).await?;
+        if matches!(decision, Decision::Pass(Some(_), _)) {
+            self.count_found_rows(text);
+        }
+        Ok(decision)
+    }
+
+    /// Whether the session's context is to be asked for before this statement.
+    pub(crate) fn is_to_ask(&mut self, statement: &Statement) -> bool {
+        let template = &statement.shape.template;
+        template.effect() == Effect::Pure
+            && template.refusal().is_none()
+            && template.names_relations()
+            && matches!(self.allowed(), Allowed::Ask)
+    }
+
+    /// Looks up, and waits for a position that is about to come.
+    pub(crate) async fn find(&mut self, context: u32, execution: Execution<'_>, packet: &[u8], kind: Kind) -> Found {
+        let mut due = None;
+        loop {
+            let generation = self.shared.waits.generation();
+            match self.look_up(context, execution) {
+                Lookup::Hit(entry) => {
+                    self.answer_hit(&entry);
+                    self.replay.remember(packet, kind);
+                    self.replay.found_rows.clone_from(&entry.payload.found_rows);
+                    return Found::Answered;
+                }
+                Lookup::Miss => return Found::Miss,
+                Lookup::Bypass(reason) => {
+                    due = self.worth_waiting_until(&reason, due);
+                    let Some(due) = due else { return Found::Pass(reason) };
+                    if !self.wait_for_position(generation, due).await {
+                        return Found::Pass(reason);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The statement goes upstream: whether its answer is kept.
+    pub(crate) async fn settle(
+        &mut self,
+        statement: Arc<Statement>,
+        found: Found,
+        execution: (Execution<'_>, Option<&Bound<'_>>),
+        text: &[u8],
+    ) -> Result<Decision, SessionError> {
+        if matches!(found, Found::Answered) {
+            return Ok(Decision::Answered);
+        }
+        let template = &statement.shape.template;
+        if template.reads_diagnostics() {
+            self.replay_hit(text).await?;
+        } else if template.effect() != Effect::Pure {
+            self.replay_for_warnings().await?;
+        }
+        let reason = match (template.refusal(), found) {
+            (Some(reason), _) => reason.clone(),
+            (None, _) if !template.names_relations() => Reason::NoTable,
+            (None, _) if template.hint() == Some(Hint::NoCache) => Reason::Construct("SQL_NO_CACHE"),
+            (None, Found::Pass(reason)) => reason,
+            (None, _) => match self.begin_fill(&statement, execution.0, execution.1) {
+                Ok(fill) => return Ok(Decision::Fill(statement, fill)),
+                Err(reason) => reason,
+            },
+        };
+        Ok(Decision::Pass(Some(statement), reason))
+    }
+
+    /// Counts a statement that passes.
+    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, reason: &Reason) {
+        self.count_passed(reason);
+        if let Some(statement) = statement {
+            statement.shape.note_passed(reason);
+        }
+    }
+
+    /// Answers a statement that is for Freshet itself.
+    async fn answer_admin(&mut self, admin: &Result<Admin, String>, form: Form) -> Result<(), SessionError> {
+        if matches!(admin, Ok(Admin::ExplainCache(_))) && matches!(self.allowed(), Allowed::Ask) {
+            self.ask_context().await?;
+        }
+        let obstacle = match self.allowed() {
+            Allowed::Pass(reason) => Some(reason),
+            _ => None,
+        };
+        let context = match &self.settings.known {
+            Known::Context(context, _) => Some(context.as_ref()),
+            _ => None,
+        };
+        let asker = Asker { user: &self.about.user, context, obstacle };
+        let answer = admin::answer(&self.shared, &asker, admin);
+        let shape = Shape { capabilities: self.about.capabilities, status: self.status, form };
+        let out = self.client.output.buffer();
+        match answer {
+            Ok(table) => {
+                let rows: Vec<Vec<Option<String>>> =
+                    table.rows.into_iter().map(|row| row.into_iter().map(Some).collect()).collect();
+                put_text_result(out, shape, table.columns, &rows);
+            }
+            Err((code, sqlstate, message)) => put_error(out, &mut 1, code, Some(sqlstate), &message),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! Which commit an OK packet acknowledges.
+//!
+//! A server that is asked to says so in the packet itself (`session_track_gtids`; in MariaDB the variable `last_gtid` among
+//! those that are tracked), and the acknowledgement waits for that commit alone: no end of the binlog has to be read. Only
+//! sessions that write are made to say it, by a statement that goes ahead of the first write in the same packet of the
+//! network, and whose answer the client does not hear; nor does it hear of the commits ([`freshet_wire::mysql::track`]).
+//!
+//! MySQL is not asked, but understood where it tells by the operator's or the client's wish: 8.0.15 crashes when
+//! a session has switched it on, off, been reset (COM_RESET_CONNECTION, COM_CHANGE_USER), switches it on again and writes.
+//!
+//! | tracking | means |
+//! |---|---|
+//! | `Off` | the server was not asked; it is before the next write |
+//! | `On` | it was, and is told otherwise before a statement that might show it, or run others that do |
+//! | `Theirs` | it tells already, or the client has named these settings: it is left alone |
+//!
+//! Whatever is not told so waits for an end of the log, as ever ([`super::hold`]): after an error, which carries no state;
+//! results that end in EOF packets, which do not either, so that the next OK may tell of older commits; DDL.
+
+use std::sync::Arc;
+
+use freshet_model::{End, Lsn};
+use freshet_sql::Effect;
+use freshet_wire::mysql::capabilities::{Capabilities, Status};
+use freshet_wire::mysql::ok::Ok as OkPacket;
+use freshet_wire::mysql::packet::{self, HEADER_BYTES};
+use freshet_wire::mysql::response::{Done, Kind};
+use freshet_wire::mysql::track::{Gtid, Hidden, commits, shown};
+
+use crate::mysql::session::after::first_word;
+use crate::mysql::session::forward::To;
+use crate::mysql::session::transaction::Mark;
+use crate::mysql::session::{Session, SessionError};
+use crate::registry::Statement;
+
+/// Has commits told. Where they are told already it fails: NULL is no value.
+const TELL: &str = "SET SESSION session_track_system_variables = IF(@@session_track_system_variables = '*' \
+     OR FIND_IN_SET('last_gtid', @@session_track_system_variables), NULL, \
+     CONCAT(@@session_track_system_variables, ',last_gtid'))";
+/// Has them told no more; all else is as it was, since the server keeps the list in order.
+const TELL_NO_MORE: &str = "SET SESSION session_track_system_variables = TRIM(BOTH ',' FROM \
+     REPLACE(CONCAT(',', @@session_track_system_variables, ','), ',last_gtid,', ','))";
+
+/// Whether the server tells of the session's commits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Tracking {
+    #[default]
+    Off,
+    On,
+    Theirs,
+}
+
+/// What a session knows of its own commits.
+#[derive(Debug, Default)]
+pub(crate) struct Track {
+    tracking: Tracking,
+    /// The answer to a statement of Freshet's own is owed, and this is so after it, if it is an OK.
+    owed: Option<Tracking>,
+    /// What the answer at hand has told.
+    told: Told,
+    /// The next OK may tell of commits that were made before.
+    stale: bool,
+}
+
+/// The commits of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    gtids: Vec<Gtid>,
+    /// There are more.
+    unclear: bool,
+}
+
+impl Session {
+    /// What of the session's state the client is not shown.
+    pub(crate) fn hidden(&self) -> Hidden {
+        let all = self.about.tracks && !self.about.capabilities.has(Capabilities::SESSION_TRACK);
+        Hidden { all, commits: self.track.tracking == Tracking::On }
+    }
+
+    /// The server has forgotten what it was asked.
+    pub(crate) fn track_anew(&mut self) {
+        self.track = Track::default();
+    }
+
+    /// A statement is about to be sent (None: it is not known which): the server may have to be asked before.
+    pub(crate) fn tune(&mut self, statement: Option<&Arc<Statement>>) {
+        if !self.about.tracks || !self.about.version.is_mariadb || self.track.tracking == Tracking::Theirs {
+            return;
+        }
+        let betrayal = statement.map_or(Some(Tracking::Off), |statement| {
+            betrayal(&statement.shape.text, statement.shape.template.effect())
+        });
+        let next = match (self.track.tracking, betrayal) {
+            (Tracking::On, Some(next)) => next,
+            (Tracking::Off, Some(Tracking::Theirs)) => {
+                self.track.tracking = Tracking::Theirs;
+                return;
+            }
+            (Tracking::Off, None) if statement.is_some_and(|statement| self.is_to_track(statement)) => Tracking::On,
+            _ => return,
+        };
+        self.track.owed = Some(next);
+        self.put_query(if next == Tracking::On { TELL } else { TELL_NO_MORE }.as_bytes());
+    }
+
+    /// Whether the server is to be asked before this statement, which may write. Not where that could be noticed: warnings
+    /// would be gone.
+    fn is_to_track(&self, statement: &Statement) -> bool {
+        let settings = &self.settings;
+        is_dml(first_word(&statement.shape.text))
+            && !(settings.locked || settings.one_shot || settings.tracks_transactions || self.warned)
+            && !statement.shape.template.reads_diagnostics()
+            && self.shared.cache.epoch().is_some()
+    }
+
+    /// Takes the answer that is owed. An error is returned, since it may be the server's last word.
+    pub(crate) async fn settle_owed(&mut self) -> Result<Vec<u8>, SessionError> {
+        let Some(next) = self.track.owed.take() else { return Ok(Vec::new()) };
+        let first = std::mem::replace(&mut self.answer_from, 1);
+        let mut answer = Vec::new();
+        let done = self.follow(Kind::Status, To::Own(&mut answer)).await?;
+        self.answer_from = first;
+        self.track.tracking = if done.error.is_none() { next } else { Tracking::Theirs };
+        Ok(if done.error.is_some() { answer } else { Vec::new() })
+    }
+
+    /// Puts a part of an answer into the client's output, of which these packets tell of changes in the session.
+    pub(crate) fn put_shown(&mut self, count: usize, changes: &[std::ops::Range<usize>]) {
+        let bytes = self.upstream.input.bytes().get(..count).unwrap_or_default();
+        let hidden = self.hidden();
+        let mut at = 0;
+        for change in changes {
+            let Some(packet) = bytes.get(change.clone()) else { continue };
+            let (Some(head), Some(payload)) = (packet.first_chunk::<HEADER_BYTES>(), packet.get(HEADER_BYTES..)) else {
+                continue;
+            };
+            match commits(payload) {
+                Some(gtids) if self.track.told.gtids.len() < 256 => self.track.told.gtids.extend(gtids),
+                _ => self.track.told.unclear = true,
+            }
+            let Some(payload) = shown(payload, hidden) else { continue };
+            self.client.output.put(bytes.get(at..change.start).unwrap_or_default());
+            let [.., mut sequence] = *head;
+            packet::put(self.client.output.buffer(), &mut sequence, &payload);
+            at = change.end;
+        }
+        self.client.output.put(bytes.get(at..).unwrap_or_default());
+    }
+
+    /// What the answer has told of commits; None if it may not be all, or not of this answer alone.
+    pub(crate) fn take_told(&mut self, mark: Mark, done: &Done) -> Option<Told> {
+        let told = std::mem::take(&mut self.track.told);
+        let (failed, was_stale) = (done.error.is_some(), self.track.stale);
+        let ends_in_eof = done.result_sets > 0 && !self.capabilities().has(Capabilities::DEPRECATE_EOF);
+        self.track.stale = failed || (ends_in_eof && (mark.writes || was_stale));
+        let all = !self.track.stale && !was_stale && !told.unclear;
+        (all && self.about.tracks && mark.effect != Effect::Definition).then_some(told)
+    }
+
+    /// Holds the acknowledgement of what may have committed.
+    pub(crate) async fn acknowledge(&mut self, told: Option<Told>, written: Written<'_>) {
+        let Written { mark, statement, done, was } = written;
+        let told = told.filter(|told| !told.gtids.is_empty() || self.wrote_nothing(mark, done, was));
+        let Some(told) = told else { return self.hold().await };
+        if told.gtids.is_empty() {
+            return;
+        }
+        let Some(end) = self.hold_for(&told.gtids).await else { return };
+        // All that the session has read by now was in the log before this commit was.
+        let word = statement.map_or("", |statement| first_word(&statement.shape.text));
+        let commits_last = is_dml(word) || word.eq_ignore_ascii_case("commit");
+        if commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write {
+            self.floor.end = Some(end);
+        }
+    }
+
+    /// A single statement that would have told of its commit, and has changed no row.
+    fn wrote_nothing(&self, mark: Mark, done: &Done, was: Status) -> bool {
+        self.track.tracking == Tracking::On
+            && mark.effect == Effect::Write
+            && (done.results, done.result_sets) == (1, 0)
+            && done.affected_rows == 0
+            && !was.has(Status::IN_TRANS)
+            && !self.status.has(Status::IN_TRANS)
+    }
+
+    /// Where the stream has passed all these commits, which it has applied; with its epoch.
+    pub(crate) fn applied_end(&self, gtids: &[Gtid]) -> Option<End> {
+        let epoch = self.shared.cache.epoch()?;
+        let lsn = self.shared.ends.end_of(gtids).filter(|lsn| *lsn > Lsn(0))?;
+        (self.shared.cache.epoch() == Some(epoch)).then_some(End { epoch, lsn })
+    }
+}
+
+/// What may have committed, and how it was answered.
+#[derive(Clone, Copy)]
+pub(crate) struct Written<'a> {
+    pub(crate) mark: Mark,
+    pub(crate) statement: Option<&'a Arc<Statement>>,
+    pub(crate) done: &'a Done,
+    pub(crate) was: Status,
+}
+
+/// A login's OK as the client is to see it.
+pub(crate) fn login_ok(payload: &[u8], tracks: bool, capabilities: Capabilities) -> Vec<u8> {
+    let hidden = Hidden { all: tracks && !capabilities.has(Capabilities::SESSION_TRACK), commits: false };
+    let plain = OkPacket::parse(payload, Capabilities::SESSION_TRACK);
+    let tells = plain.is_ok_and(|ok| ok.status.has(Status::SESSION_STATE_CHANGED));
+    let shown = if tells { shown(payload, hidden) } else { None };
+    shown.unwrap_or_else(|| payload.to_vec())
+}
+
+fn is_dml(word: &str) -> bool {
+    ["insert", "update", "delete", "replace"].into_iter().any(|dml| word.eq_ignore_ascii_case(dml))
+}
+
+/// Whether a statement might show that commits are told, or run others that do: what tracking is to be meanwhile.
+fn betrayal(shape: &str, effect: Effect) -> Option<Tracking> {
+    let starts = |word: &str, with: &str| word.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with));
+    // MariaDB tells of several variables in an order that depends on all that are on the list.
+    let sets_several = effect >= Effect::Settings && (shape.contains(',') || shape.contains(';'));
+    let mut found = sets_several.then_some(Tracking::Off);
+    for word in shape.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+        // With another domain or number, MariaDB's `last_gtid` may not count as changed.
+        if starts(word, "session_track") || starts(word, "gtid_") {
+            return Some(Tracking::Theirs);
+        }
+        let sets = effect >= Effect::Settings && (word.eq_ignore_ascii_case("names") || starts(word, "char"));
+        let runs = ["call", "execute", "prepare", "atomic"].into_iter().any(|runs| word.eq_ignore_ascii_case(runs));
+        let shows = word.len() >= 9 && word.to_ascii_lowercase().contains("variables");
+        if sets || runs || shows {
+            found = Some(Tracking::Off);
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_show_that_commits_are_told() {
+        for (text, effect, found) in [
+            ("UPDATE t SET a = ?, names = ? WHERE b = ?", Effect::Write, None),
+            ("SELECT recall, called FROM prepared", Effect::Pure, None),
+            ("SET autocommit = ?", Effect::Settings, None),
+            ("SET time_zone = ?, autocommit = ?", Effect::Settings, Some(Tracking::Off)),
+            ("SET NAMES utf8mb4", Effect::Settings, Some(Tracking::Off)),
+            ("set character set ?", Effect::Settings, Some(Tracking::Off)),
+            ("select @@session.SESSION_track_gtids", Effect::Pure, Some(Tracking::Theirs)),
+            ("SET GTID_next = ?", Effect::Settings, Some(Tracking::Theirs)),
+            ("SHOW VARIABLES LIKE ?", Effect::Pure, Some(Tracking::Off)),
+            ("SELECT * FROM performance_schema.session_variables", Effect::Pure, Some(Tracking::Off)),
+            ("CALL p()", Effect::Definition, Some(Tracking::Off)),
+            ("UPDATE t SET a = ?; call p(?)", Effect::Forgets, Some(Tracking::Off)),
+            ("BEGIN NOT ATOMIC SELECT ?; END", Effect::Forgets, Some(Tracking::Off)),
+        ] {
+            assert_eq!(betrayal(text, effect), found, "{text}");
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Transactions: which of their reads may come from memory.
+//!
+//! The server's status flags say whether a transaction is open and whether each statement is one of its own; what
+//! opened it, and what has been done in it, is known from the statements. A transaction of which nothing is known passes.
+//!
+//! | level | from memory |
+//! |---|---|
+//! | READ COMMITTED | until the first write, under the rules of every other read |
+//! | REPEATABLE READ | not the first read, which takes the snapshot. Later ones, until the first write, if the entry was read before a position that was proven visible before the snapshot was taken (lo), and the stream has passed an end of the binlog that was asked for after it surely had been (hi): the commits that matter to the entry are then exactly those of the snapshot |
+//! | READ UNCOMMITTED, SERIALIZABLE | nothing |
+//!
+//! A snapshot is taken by the first consistent read of InnoDB, not by the first statement: it is *possible* with any
+//! statement that reads, and *sure* once one that must have read a table has returned a row. lo is read before the first
+//! possible one, hi after the first sure one.
+
+use freshet_cache::{Proven, SnapshotBounds};
+use freshet_model::{Nanos, Reason};
+use freshet_sql::{Bracket, Effect};
+use freshet_wire::mysql::capabilities::Status;
+
+use crate::mysql::question::Level;
+use crate::mysql::session::Session;
+use crate::mysql::session::settings::Settings;
+
+/// A transaction, or the room for one if each statement is not one of its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Block {
+    /// None: it was not understood how it began.
+    began_in: Option<u64>,
+    /// Once it is known.
+    level: Option<Level>,
+    /// Something in it may have written.
+    pub(crate) wrote: bool,
+    /// Something in it may have taken the snapshot.
+    used: bool,
+    /// What was proven visible before that.
+    lo: Option<Proven>,
+    /// The snapshot was surely taken by then.
+    taken: Option<Nanos>,
+}
+
+/// Where a session stands.
+#[derive(Debug, Default)]
+pub(crate) struct Standing {
+    /// None: each statement is a transaction of its own.
+    block: Option<Block>,
+    /// Whether one is open is not known, since an error does not tell.
+    lost: bool,
+}
+
+/// What a statement does to data and to the transaction, as far as it says.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
+pub(crate) struct Mark {
+    pub(crate) effect: Effect,
+    pub(crate) bracket: Option<Bracket>,
+    /// It may write.
+    pub(crate) writes: bool,
+    /// It tells of the database's state, and so may take the snapshot.
+    pub(crate) reads: bool,
+    /// It surely takes it if it returns a row.
+    pub(crate) takes_snapshot: bool,
+    /// Settings are what they were.
+    pub(crate) keeps_settings: bool,
+    /// There may be temporary tables after it.
+    pub(crate) makes_temporary: bool,
+}
+
+impl Mark {
+    /// Nothing is known of it.
+    pub(crate) const UNKNOWN: Self = Self {
+        effect: Effect::Forgets,
+        bracket: Some(Bracket::Other),
+        writes: true,
+        reads: true,
+        takes_snapshot: false,
+        keeps_settings: false,
+        makes_temporary: true,
+    };
+
+    /// It does nothing and tells nothing of data.
+    pub(crate) const NOTHING: Self = Self {
+        effect: Effect::Pure,
+        bracket: None,
+        writes: false,
+        reads: false,
+        takes_snapshot: false,
+        keeps_settings: true,
+        makes_temporary: false,
+    };
+
+    /// It may have committed, whatever state it leaves.
+    fn may_commit(self) -> bool {
+        self.bracket.is_some_and(|bracket| bracket != Bracket::Savepoint) || self.effect >= Effect::Definition
+    }
+}
+
+impl Block {
+    fn begun_in(era: u64) -> Self {
+        Self { began_in: Some(era), level: None, wrote: false, used: false, lo: None, taken: None }
+    }
+
+    fn unknown() -> Self {
+        Self { began_in: None, wrote: true, used: true, ..Self::begun_in(0) }
+    }
+
+    /// Asks for the level as long as it is the session's.
+    fn learn_level(&mut self, settings: &Settings) {
+        if let (None, Some(era)) = (self.level, self.began_in) {
+            self.level = settings.level_in(era);
+        }
+    }
+}
+
+impl Standing {
+    pub(crate) fn is_within_block(&self) -> bool {
+        self.lost || self.block.as_ref().is_some_and(|block| block.began_in.is_none() || block.wrote || block.used)
+    }
+
+    /// Whether the next read may be of a snapshot that was taken before it.
+    pub(crate) fn may_have_snapshot(&self) -> bool {
+        self.lost || self.block.is_some()
+    }
+
+    /// Whether the open transaction has written.
+    pub(crate) fn wrote(&self) -> bool {
+        self.lost || self.block.as_ref().is_some_and(|block| block.wrote)
+    }
+
+    /// All is forgotten: the session begins anew.
+    pub(crate) fn reset(&mut self, status: Status, era: u64) {
+        self.lost = false;
+        self.block = (!status.has(Status::AUTOCOMMIT)).then(|| Block::begun_in(era));
+    }
+
+    /// Why reads pass, if they do, as far as it can be told without asking.
+    pub(crate) fn obstacle(&self, hits_after_write: bool) -> Option<Reason> {
+        if self.lost {
+            return Some(Reason::InTransaction);
+        }
+        let block = self.block.as_ref()?;
+        if block.began_in.is_none() {
+            return Some(Reason::InTransaction);
+        }
+        (block.wrote && !hits_after_write).then_some(Reason::WroteInTransaction)
+    }
+
+    /// Once the session's settings are known: why reads pass, or the snapshot that look-ups are bound to.
+    pub(crate) fn snapshot(&mut self, settings: &Settings) -> Result<Snapshot, Reason> {
+        let Some(block) = &mut self.block else { return Ok(Snapshot::None) };
+        block.learn_level(settings);
+        match block.level {
+            Some(Level::ReadCommitted) => Ok(Snapshot::None),
+            Some(Level::RepeatableRead) => Ok(match (block.lo, block.taken) {
+                (Some(lo), Some(since)) => Snapshot::Of(SnapshotBounds { lo, since }),
+                _ if block.used => return Err(Reason::Snapshot),
+                _ => Snapshot::ToBeTaken,
+            }),
+            Some(Level::Serializable) => Err(Reason::Serializable),
+            Some(Level::ReadUncommitted) | None => Err(Reason::InTransaction),
+        }
+    }
+}
+
+/// What reads see.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Snapshot {
+    /// What is committed.
+    None,
+    /// The next read takes a snapshot.
+    ToBeTaken,
+    /// This.
+    Of(SnapshotBounds),
+}
+
+impl Session {
+    /// A statement is about to be sent.
+    pub(crate) fn before_sending(&mut self, mark: Mark) {
+        let Some(block) = &mut self.standing.block else { return };
+        let begins = matches!(mark.bracket, Some(Bracket::Begin(_)));
+        if mark.reads && !begins && !block.used {
+            block.used = true;
+            block.lo = self.shared.cache.proven();
+        }
+    }
+
+    /// A statement was answered; `self.status` is the state it left if `status_known`. Whether a transaction that wrote may
+    /// have been committed with it.
+    pub(crate) fn follow_block(&mut self, mark: Mark, answered: Answered) -> bool {
+        let wrote = mark.writes || self.standing.wrote();
+        let in_transaction = self.status.has(Status::IN_TRANS);
+        let era = self.settings.era;
+        let commits = wrote && (mark.may_commit() || answered.failed || !in_transaction);
+        if answered.failed {
+            // Whether it ended a transaction is told by the next answer; outside of one, most statements open none.
+            let plain = self.standing.block.is_none()
+                && !self.standing.lost
+                && mark.effect <= Effect::Write
+                && !mark.may_commit();
+            self.standing.lost |= !plain;
+            return commits;
+        }
+        if std::mem::take(&mut self.standing.lost) {
+            self.standing.block = Some(Block::unknown());
+        }
+        if answered.was_in_transaction && !in_transaction {
+            self.settings.one_shot = false;
+        }
+        if !in_transaction {
+            // Without autocommit, the next statement opens one.
+            self.standing.reset(self.status, era);
+            return commits;
+        }
+        let one_shot = self.settings.one_shot;
+        let standing = &mut self.standing;
+        match mark.bracket {
+            Some(Bracket::Begin(_)) if mark.effect == Effect::TransactionControl && !one_shot => {
+                let mut block = Block::begun_in(era);
+                if mark.takes_snapshot {
+                    block.used = true;
+                    (block.lo, block.taken) = (answered.proven, Some(answered.now));
+                }
+                standing.block = Some(block);
+            }
+            Some(Bracket::Savepoint) | None if standing.block.is_some() => {}
+            _ => standing.block = Some(Block::unknown()),
+        }
+        if let Some(block) = &mut standing.block {
+            block.wrote |= mark.writes;
+            if mark.takes_snapshot && answered.rows > 0 && block.taken.is_none() {
+                block.taken = Some(answered.now);
+            }
+            if one_shot {
+                *block = Block::unknown();
+            }
+        }
+        commits
+    }
+}
+
+/// How a statement was answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answered {
+    pub(crate) failed: bool,
+    pub(crate) rows: u64,
+    pub(crate) was_in_transaction: bool,
+    /// What was proven visible before it was sent, of a statement that takes a snapshot by itself.
+    pub(crate) proven: Option<Proven>,
+    pub(crate) now: Nanos,
+}

@@ -1,0 +1,270 @@
+//! A socket with its two buffers, both bounded.
+//!
+//! On the hit path a request costs one `recv` and one `send`: the read buffer is larger than the request, so the
+//! partial read tells tokio that the socket is drained without a second, failing `recv`.
+//!
+//! A read buffer belongs to the worker and is lent to a session while it has something to read: most sessions of a pool
+//! are idle, and two empty buffers would be most of what they cost.
+
+use std::cell::RefCell;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use freshet_net::Socket;
+use freshet_wire::pg::frame;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// First size of the read buffer.
+const READ_BYTES_MIN: usize = 8 << 10;
+/// Most that is read ahead: enough for the largest statement that is looked at.
+pub(crate) const READ_BYTES_MAX: usize = 128 << 10;
+/// Bytes waiting to be written beyond which no more is produced.
+pub(crate) const WRITE_BYTES_HIGH: usize = 256 << 10;
+
+/// Unused read buffers that a worker keeps.
+const SPARE_BUFFERS_MAX: usize = 64;
+
+thread_local! {
+    /// Buffers of `READ_BYTES_MIN`, initialised. A session never leaves its thread.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Bytes received and not yet consumed.
+#[derive(Debug)]
+pub(crate) struct Input {
+    /// Empty while nothing is read, initialised throughout otherwise; `start..end` is what counts.
+    data: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Input {
+    fn holding(bytes: &[u8]) -> Self {
+        Self { data: bytes.to_vec(), start: 0, end: bytes.len() }
+    }
+
+    /// Gives the buffer back if nothing is in it.
+    fn lend_no_more(&mut self) {
+        if self.start == self.end && !self.data.is_empty() {
+            let data = std::mem::take(&mut self.data);
+            SPARE.with_borrow_mut(|spare| {
+                // One that has grown is not kept.
+                if data.len() == READ_BYTES_MIN && spare.len() < SPARE_BUFFERS_MAX {
+                    spare.push(data);
+                }
+            });
+        }
+    }
+
+    /// Takes the whole out while its messages are looked at; it must be put back.
+    pub(crate) fn take(&mut self) -> Self {
+        std::mem::replace(self, Self { data: Vec::new(), start: 0, end: 0 })
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.data.get(self.start..self.end).unwrap_or_default()
+    }
+
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start = (self.start + count).min(self.end);
+        if self.start == self.end {
+            self.start = 0;
+            self.end = 0;
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.end - self.start >= READ_BYTES_MAX
+    }
+
+    /// Room for a read: compacts first, then doubles up to the bound.
+    fn spare(&mut self) -> &mut [u8] {
+        if self.data.is_empty() {
+            let spare = SPARE.with_borrow_mut(Vec::pop);
+            self.data = spare.unwrap_or_else(|| vec![0; READ_BYTES_MIN]);
+        } else if self.end == self.data.len() {
+            if self.start > 0 {
+                self.data.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+            } else {
+                self.data.resize((self.data.len() * 2).clamp(READ_BYTES_MIN, READ_BYTES_MAX), 0);
+            }
+        }
+        self.data.get_mut(self.end..).unwrap_or_default()
+    }
+}
+
+/// Bytes to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Output {
+    data: Vec<u8>,
+    written: usize,
+}
+
+impl Output {
+    pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.data
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.data.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.data.len() - self.written >= WRITE_BYTES_HIGH
+    }
+
+    fn pending(&self) -> &[u8] {
+        self.data.get(self.written..).unwrap_or_default()
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.written += count;
+        if self.written >= self.data.len() {
+            // Room for twice as much as was needed now: what a large answer took is not kept for ever.
+            self.data.shrink_to(self.data.len() * 2);
+            self.data.clear();
+            self.written = 0;
+        }
+    }
+}
+
+/// One end of a session.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    socket: Socket,
+    pub(crate) input: Input,
+    pub(crate) output: Output,
+    /// TLS may hold back what was written.
+    unflushed: bool,
+    /// The peer sends nothing more.
+    pub(crate) ended: bool,
+}
+
+impl Peer {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self::with_input(socket, &[])
+    }
+
+    /// A socket of which some was read already.
+    pub(crate) fn with_input(socket: Socket, received: &[u8]) -> Self {
+        let input = Input::holding(received);
+        Self { socket, input, output: Output::default(), unflushed: false, ended: false }
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    pub(crate) fn into_socket(self) -> Socket {
+        self.socket
+    }
+
+    /// Receives once if there is room. Ready: something came, or the peer ended.
+    pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_receive_most(cx, usize::MAX)
+    }
+
+    /// The same, but of so many bytes at most: what is behind them may be for somebody else.
+    pub(crate) fn poll_receive_most(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<()>> {
+        if self.ended || self.input.is_full() {
+            return Poll::Pending;
+        }
+        let spare = self.input.spare();
+        let most = most.min(spare.len());
+        let mut buffer = ReadBuf::new(spare.get_mut(..most).unwrap_or_default());
+        match Pin::new(&mut self.socket).poll_read(cx, &mut buffer) {
+            Poll::Pending => {
+                self.input.lend_no_more();
+                return Poll::Pending;
+            }
+            // A peer that died says nothing more either; what it said before is still to be delivered.
+            Poll::Ready(Err(error))
+                if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {}
+            Poll::Ready(other) => other?,
+        }
+        let count = buffer.filled().len();
+        self.input.end += count;
+        self.ended = count == 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// Sends what waits. Ready: all is sent.
+    pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.output.is_empty() {
+            let count = ready!(Pin::new(&mut self.socket).poll_write(cx, self.output.pending()))?;
+            if count == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.output.advance(count);
+            self.unflushed = self.socket.is_encrypted();
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Waits until `count` bytes are there; false if the peer ended before.
+    pub(crate) async fn receive_at_least(&mut self, count: usize) -> io::Result<bool> {
+        while self.input.bytes().len() < count {
+            if self.ended || self.input.is_full() {
+                return Ok(false);
+            }
+            std::future::poll_fn(|cx| self.poll_receive(cx)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Ends when the peer has.
+    pub(crate) async fn gone(&mut self) {
+        while !self.ended && !self.input.is_full() {
+            if std::future::poll_fn(|cx| self.poll_receive(cx)).await.is_err() {
+                return;
+            }
+        }
+        if !self.ended {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// The next message, its tag and its body, of at most `body_max` bytes; None if the peer ended before.
+    pub(crate) async fn receive_message(&mut self, body_max: usize) -> io::Result<Option<(u8, Vec<u8>)>> {
+        if !self.receive_at_least(frame::HEADER_BYTES).await? {
+            return Ok(None);
+        }
+        let invalid = || io::Error::new(io::ErrorKind::InvalidData, "invalid message length");
+        let head = frame::header(self.input.bytes()).ok().flatten().ok_or_else(invalid)?;
+        if head.frame_bytes > body_max + frame::HEADER_BYTES {
+            return Err(invalid());
+        }
+        if !self.receive_at_least(head.frame_bytes).await? {
+            return Ok(None);
+        }
+        let body = self.input.bytes().get(frame::HEADER_BYTES..head.frame_bytes).unwrap_or_default().to_vec();
+        self.input.consume(head.frame_bytes);
+        Ok(Some((head.tag, body)))
+    }
+
+    /// Something waits to be sent.
+    pub(crate) fn has_output(&self) -> bool {
+        self.unflushed || !self.output.is_empty()
+    }
+
+    /// Tells the peer that nothing more will be sent.
+    pub(crate) async fn shut_down(&mut self) -> io::Result<()> {
+        tokio::io::AsyncWriteExt::shutdown(&mut self.socket).await
+    }
+
+    /// Sends all that waits.
+    pub(crate) async fn flush(&mut self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_send(cx)).await
+    }
+}

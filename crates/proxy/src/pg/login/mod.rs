@@ -1,0 +1,379 @@
+//! From a connection's first byte to AuthenticationOk: who is let in, and as whom the session runs upstream.
+//!
+//! A cached answer may be shown only to a role that could have read it, so a session is always the client's own role
+//! in the database. There are three ways to get there:
+//!
+//! | way | when | how |
+//! |---|---|---|
+//! | `verify` | verifiers are known (users file, `auth_query`) | Freshet is the server of a SCRAM or MD5 exchange; the proof yields the ClientKey, with which it logs in upstream |
+//! | `relay` | none are | the database asks the client itself; over TLS on both legs the password is handed on, since an exchange bound to one leg cannot pass to the other |
+//! | neither | `--auth trust`, `--auth cert` | the database trusts Freshet |
+//!
+//! With the first, nobody reaches the database who has not proved a password. Errors are the database's own or read
+//! like them; an unknown user goes through the same exchange as a known one.
+
+mod exchange;
+mod greet;
+mod lookup;
+mod relay;
+mod users;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use freshet_net::Upstream;
+use freshet_net::pg::scram::ScramError;
+use freshet_net::pg::secret::Credentials;
+use freshet_net::pg::{ConnectError, SessionLogin, login_session};
+use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
+use freshet_wire::pg::backend;
+use freshet_wire::pg::startup;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::attempts::Attempts;
+use crate::half_open::HalfOpen;
+use crate::peer::Peer;
+use crate::pg::Pg;
+use crate::pg::login::greet::{Greeted, Hello};
+use crate::pg::login::lookup::Sources;
+
+pub(crate) use greet::Incoming;
+pub(crate) use lookup::Question;
+pub use users::UsersError;
+pub(crate) use users::load_pairs;
+
+/// As PostgreSQL's `authentication_timeout`.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Connections that have not logged in; fewer if the process may not open many files.
+const HALF_OPEN_MAX: usize = 1000;
+/// Bytes of a role's name (`NAMEDATALEN - 1`).
+const NAME_BYTES_MAX: usize = 63;
+
+/// How clients prove who they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// By password: against the verifiers if a source of them is given, else the database asks.
+    #[default]
+    Auto,
+    /// Not at all.
+    Trust,
+    /// By a certificate whose common name is the user.
+    Cert,
+}
+
+/// What the operator chose.
+#[derive(Clone, Debug, Default)]
+pub struct AccessSettings {
+    /// How clients prove who they are.
+    pub method: Method,
+    /// The server certificate; None: no TLS.
+    pub tls: Option<ServerFiles>,
+    /// Clients over TCP must use TLS.
+    pub tls_required: bool,
+    /// File of verifiers.
+    pub users: Option<PathBuf>,
+    /// Query for verifiers.
+    pub auth_query: Option<String>,
+    /// Failed logins per address and minute; 0: no limit.
+    pub failures_max: u32,
+    /// Descriptors that the process may have open.
+    pub files_max: usize,
+}
+
+/// Why the settings cannot be used.
+#[derive(Debug, Error)]
+pub enum AccessError {
+    /// The certificate or its key.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// The operating system.
+    #[error("random numbers: {0}")]
+    Random(std::io::Error),
+    /// The users file.
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    /// Another family of databases has no such thing.
+    #[error("{0}")]
+    Unsupported(&'static str),
+}
+
+/// Who is let in.
+#[derive(Debug)]
+pub(crate) struct Access {
+    method: Method,
+    tls: Option<ServerTls>,
+    tls_required: bool,
+    sources: Sources,
+    attempts: Attempts,
+    half_open: HalfOpen,
+}
+
+impl Access {
+    /// Reads the files.
+    pub(crate) fn new(settings: &AccessSettings, upstream: &Upstream) -> Result<Self, AccessError> {
+        Ok(Self {
+            method: settings.method,
+            tls: settings.tls.clone().map(ServerTls::load).transpose()?,
+            tls_required: settings.tls_required,
+            sources: Sources::new(settings, upstream)?,
+            attempts: Attempts::new(settings.failures_max),
+            half_open: HalfOpen::new(HALF_OPEN_MAX.min(settings.files_max / 4)),
+        })
+    }
+
+    /// Reads the files again. A bad one is named, and what was read before stays in use.
+    pub(crate) fn reload(&self) -> Vec<AccessError> {
+        let tls = self.tls.as_ref().map_or(Ok(()), ServerTls::reload).map_err(AccessError::from);
+        let users = self.sources.reload().map_err(AccessError::from);
+        [tls, users].into_iter().filter_map(Result::err).collect()
+    }
+
+    /// The users to be looked up in the database.
+    pub(crate) fn take_questions(&self) -> Option<tokio::sync::mpsc::Receiver<Question>> {
+        self.sources.take_questions()
+    }
+}
+
+/// A client that is let in, and its session upstream: AuthenticationOk came and waits in the client's output.
+pub(crate) struct Admitted {
+    pub(crate) client: Peer,
+    pub(crate) upstream: Peer,
+    /// The connection is for replication.
+    pub(crate) replication: bool,
+    /// As whom it logged in; empty if that is no text.
+    pub(crate) user: String,
+}
+
+/// Why a client is not let in.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It is gone, or was answered already.
+    Gone,
+    /// In Freshet's words.
+    Say(&'static str, String),
+    /// Likewise, for a proof that failed: these are counted.
+    Failed(&'static str, String),
+    /// Likewise, for a message of the exchange that is out of order.
+    Scram(ScramError),
+    /// In the database's: the body of an ErrorResponse, and whether it is for a proof that failed.
+    Relay(Box<[u8]>, bool),
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        tracing::debug!(%error, "connection ended during login");
+        Self::Gone
+    }
+}
+
+impl Refusal {
+    /// The words of PostgreSQL (`auth_failed` in `auth.c`).
+    fn wrong_password(user: &str) -> Self {
+        Self::Failed("28P01", format!("password authentication failed for user \"{user}\""))
+    }
+
+    fn out_of_step(message: impl Into<String>) -> Self {
+        Self::Say("08P01", message.into())
+    }
+
+    /// Someone tried to be whom they are not.
+    fn is_failed_proof(&self) -> bool {
+        match self {
+            Self::Gone | Self::Say(..) | Self::Scram(_) => false,
+            Self::Failed(..) => true,
+            Self::Relay(_, failed) => *failed,
+        }
+    }
+}
+
+/// A SQLSTATE says that a password was wrong. Methods other than SCRAM and MD5 have none of their own for it.
+fn is_failed_proof(sqlstate: &str, asked: bool) -> bool {
+    sqlstate == "28P01" || (asked && sqlstate == "28000")
+}
+
+/// The upstream refused, or cannot be reached; `asked`: the client's password is what it was asked with.
+fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
+    match error {
+        ConnectError::Refused(error) => {
+            let failed = is_failed_proof(&error.code, asked);
+            Refusal::Relay(error.body, failed)
+        }
+        ConnectError::Method(_) | ConnectError::PasswordMissing | ConnectError::Scram(_) => {
+            shared.warn_rarely(|| format!("cannot log a client in to the database: {error}"));
+            Refusal::Say("28000", format!("Freshet cannot log in to the database for this user: {error}"))
+        }
+        error => {
+            shared.warn_rarely(|| format!("cannot open a session at {}: {error}", shared.own.upstream));
+            Refusal::Say(
+                "08006",
+                match error {
+                    // Who has proved nothing is not told where the database is.
+                    ConnectError::Tcp(_) | ConnectError::NotWanted(_) => "Freshet cannot reach the database".into(),
+                    error => format!("Freshet cannot reach the database: {error}"),
+                },
+            )
+        }
+    }
+}
+
+/// Takes a connection up to AuthenticationOk; None if it ends before, with its reason told.
+pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
+    let ticket = shared.access.half_open.enter();
+    tokio::select! {
+        admitted = admit_alone(socket, shared) => admitted,
+        () = ticket.evicted() => {
+            tracing::debug!("too many connections have not logged in: the oldest is closed");
+            None
+        }
+    }
+}
+
+async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
+    // PostgreSQL says nothing either to a client that did not even say who it is.
+    let hello = timeout(LOGIN_TIMEOUT, greet::greet(socket, shared)).await.ok()??;
+    let Greeted { mut client, packet, tls } = match hello {
+        Hello::Cancel(mut client, packet) => {
+            if let Err(error) = freshet_net::pg::cancel(&shared.own.upstream, &packet).await {
+                tracing::debug!(%error, "a cancel request was not delivered");
+            }
+            // The end of this connection tells the client that the request was handled.
+            let _ = timeout(LOGIN_TIMEOUT, client.shut_down()).await;
+            return None;
+        }
+        Hello::Session(greeted) => greeted,
+    };
+    let address = client.socket().peer_ip();
+    let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, shared)).await;
+    let timed_out = || Err(Refusal::Say("57014", "canceling authentication due to timeout".into()));
+    match login.unwrap_or_else(|_| timed_out()) {
+        Ok((login, replication, user)) => {
+            let upstream = Peer::with_input(login.socket, &login.received);
+            backend::put_authentication(client.output.buffer(), 0, &[]);
+            Some(Admitted { client, upstream, replication, user })
+        }
+        Err(refusal) => {
+            refuse(&mut client, address, &refusal, shared).await;
+            None
+        }
+    }
+}
+
+async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, shared: &Pg) {
+    if refusal.is_failed_proof() {
+        shared.metrics.login_failures.fetch_add(1, Relaxed);
+        shared.access.attempts.failed(address, shared.clock.now());
+    }
+    let out = client.output.buffer();
+    match refusal {
+        Refusal::Gone => return,
+        Refusal::Say(sqlstate, message) | Refusal::Failed(sqlstate, message) => {
+            backend::put_error(out, "FATAL", sqlstate, message);
+        }
+        Refusal::Scram(error) => {
+            backend::put_detailed_error(out, "FATAL", error.sqlstate(), &error.message(), error.detail());
+        }
+        Refusal::Relay(body, _) => backend::put_message(out, backend::ERROR, body),
+    }
+    let end = async {
+        client.flush().await?;
+        client.shut_down().await
+    };
+    let _ = timeout(LOGIN_TIMEOUT, end).await;
+}
+
+/// Lets the client prove who it is and opens its session upstream.
+async fn log_in(
+    client: &mut Peer,
+    mut packet: Vec<u8>,
+    tls: &greet::TlsFacts,
+    shared: &Arc<Pg>,
+) -> Result<(SessionLogin, bool, String), Refusal> {
+    let session = match startup::parse(&packet) {
+        Ok(startup::Startup::Session(session)) => session,
+        Ok(_) => return Err(Refusal::Gone),
+        Err(error) => return Err(Refusal::out_of_step(error.to_string())),
+    };
+    let replication = session.replication;
+    let relays = shared.access.method == Method::Auto && !shared.access.sources.exist();
+    // The server cuts the name in the packet; what is proven must be what it reads.
+    let name = session.user.get(..NAME_BYTES_MAX).unwrap_or(session.user);
+    let user = String::from_utf8_lossy(name).into_owned();
+    if user.as_bytes() != name && !relays {
+        // Only the database could tell whose name this is.
+        return Err(Refusal::wrong_password(&user));
+    }
+    if user.is_empty() {
+        return Err(Refusal::Say("28000", "no PostgreSQL user name specified in startup packet".into()));
+    }
+    check_leg(client, &session, shared)?;
+    let access = &shared.access;
+    if let Err(seconds) = access.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
+        let message = format!("too many failed logins from this address; try again in {seconds} s");
+        return Err(Refusal::Say("28000", message));
+    }
+    if relays {
+        let login = relay::relay(client, &packet, &user, shared).await?;
+        let user = if user.as_bytes() == name { user } else { String::new() };
+        return Ok((login, replication, user));
+    }
+    if access.method != Method::Trust && name != user.as_bytes() {
+        // Another name is read here than there.
+        return Err(Refusal::wrong_password(&user));
+    }
+    let minor = greet::negotiate(client, &session, shared);
+    startup::set_minor(&mut packet, minor);
+    let proven = match access.method {
+        Method::Trust => exchange::Proven::default(),
+        Method::Cert => {
+            check_certificate(&user, tls)?;
+            exchange::Proven::default()
+        }
+        Method::Auto => exchange::prove(client, &user, tls, shared).await?,
+    };
+    let login = log_in_upstream(shared, &packet, &user, &proven.credentials).await?;
+    client.output.put(&proven.last_words);
+    Ok((login, replication, user))
+}
+
+async fn log_in_upstream(
+    shared: &Pg,
+    packet: &[u8],
+    user: &str,
+    credentials: &Credentials,
+) -> Result<SessionLogin, Refusal> {
+    let upstream = &shared.own.upstream;
+    login_session(upstream, packet, user, credentials).await.map_err(|error| {
+        let other_verifier = matches!(error, ConnectError::OtherVerifier(_));
+        if other_verifier || matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
+            tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
+        }
+        if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(shared, error, false) }
+    })
+}
+
+/// Clients over TCP without TLS, where it is required.
+fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Result<(), Refusal> {
+    if !shared.access.tls_required || client.socket().is_private() {
+        return Ok(());
+    }
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let database = if session.database.is_empty() { session.user } else { session.database };
+    let (user, database) = (text(session.user), text(database));
+    Err(Refusal::Say(
+        "28000",
+        format!("Freshet accepts only TLS: user \"{user}\", database \"{database}\", no encryption"),
+    ))
+}
+
+/// The words are those of PostgreSQL's `cert` method.
+fn check_certificate(user: &str, tls: &greet::TlsFacts) -> Result<(), Refusal> {
+    match &tls.client_name {
+        None => Err(Refusal::Say("28000", "connection requires a valid client certificate".into())),
+        Some(name) if name == user => Ok(()),
+        Some(_) => Err(Refusal::Failed("28000", format!("certificate authentication failed for user \"{user}\""))),
+    }
+}

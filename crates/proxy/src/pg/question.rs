@@ -1,0 +1,248 @@
+//! The question for a session's context, and its answer: database, roles, search path and settings.
+
+use std::sync::Arc;
+
+use freshet_model::{Nanos, Reason};
+use freshet_sql::Isolation;
+
+use crate::context::{ContextKey, Described};
+
+/// Settings that can change a result (`docs/PROTOCOL.md`, section 9). One that a version lacks reads as NULL.
+const SETTINGS: &[&str] = &[
+    "search_path",
+    "TimeZone",
+    "DateStyle",
+    "IntervalStyle",
+    "client_encoding",
+    "extra_float_digits",
+    "bytea_output",
+    "xmlbinary",
+    "xmloption",
+    "lc_monetary",
+    "lc_numeric",
+    "lc_time",
+    "row_security",
+    "array_nulls",
+    "transform_null_equals",
+    "standard_conforming_strings",
+    "backslash_quote",
+    "default_text_search_config",
+    "gin_fuzzy_search_limit",
+    "quote_all_identifiers",
+    "timezone_abbreviations",
+    "client_min_messages",
+];
+
+/// Positions in the answer of [`question`] before the settings.
+const FIXED_COLUMNS: usize = 12;
+/// Where the settings begin in [`ContextKey`].
+const KEY_SETTINGS: usize = 5;
+
+/// When this server process last read its configuration file: settings may have changed with it, unseen.
+pub(crate) const CONFIGURATION: &str = "extract(epoch from pg_catalog.pg_conf_load_time())::pg_catalog.text";
+
+/// [`crate::ServerIdentity::system_id`]
+pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
+/// [`crate::ServerIdentity::postmaster_start`]
+pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
+
+/// Whether anything is in the session's temporary schema. The schema itself stays once it was made. What the server
+/// drops at the session's end it finds by these dependencies, too; 2615 is `pg_namespace`.
+const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 AND EXISTS (\
+     SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
+     AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))::pg_catalog.text";
+
+/// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
+pub(crate) fn question(with_system_id: bool) -> String {
+    use std::fmt::Write as _;
+    let system_id = if with_system_id { SYSTEM_ID } else { "NULL" };
+    let mut sql = format!(
+        "SELECT {system_id}, {POSTMASTER_START}, \
+         pg_catalog.current_database()::pg_catalog.text, session_user::pg_catalog.text, current_user::pg_catalog.text, \
+         pg_catalog.current_schemas(true)::pg_catalog.text, {TEMPORARY_OBJECTS}, \
+         pg_catalog.current_setting('transaction_isolation'), \
+         pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid \
+         OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \
+         pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid, {CONFIGURATION}, \
+         extract(epoch from coalesce(pg_catalog.current_setting('idle_session_timeout', true), '0')\
+         ::pg_catalog.interval)::pg_catalog.text, \
+         extract(epoch from pg_catalog.current_setting('idle_in_transaction_session_timeout')\
+         ::pg_catalog.interval)::pg_catalog.text"
+    );
+    for setting in SETTINGS {
+        let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
+    }
+    sql
+}
+
+/// How long the server lets a session be idle; None: for ever.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct IdleMax {
+    /// `idle_session_timeout`
+    pub(crate) outside: Option<Nanos>,
+    /// `idle_in_transaction_session_timeout`
+    pub(crate) in_block: Option<Nanos>,
+}
+
+/// The answer to [`question`].
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) system_id: Option<String>,
+    pub(crate) postmaster_start: String,
+    /// [`CONFIGURATION`]
+    pub(crate) configuration: String,
+    pub(crate) database: String,
+    pub(crate) session_user: String,
+    pub(crate) idle_max: IdleMax,
+    /// The level of transactions that name none.
+    pub(crate) isolation: Option<Isolation>,
+    /// Why its sessions bypass, if they do.
+    obstacle: Option<Reason>,
+    utf8: bool,
+    schemas: Vec<Arc<str>>,
+    /// Everything that goes into the key.
+    key: Vec<Option<String>>,
+}
+
+/// What a session must be like for its context to have this key, apart from what cannot be set.
+pub(crate) struct Recipe<'a> {
+    pub(crate) session_user: &'a str,
+    pub(crate) current_user: &'a str,
+    /// Settings with their values.
+    pub(crate) settings: Vec<(&'static str, &'a str)>,
+}
+
+impl<'a> Recipe<'a> {
+    pub(crate) fn of(key: &'a ContextKey) -> Option<Self> {
+        let values = key.get(KEY_SETTINGS..)?.iter();
+        let settings = SETTINGS.iter().zip(values).filter_map(|(name, value)| Some((*name, value.as_deref()?)));
+        Some(Self {
+            session_user: key.get(1)?.as_deref()?,
+            current_user: key.get(2)?.as_deref()?,
+            settings: settings.collect(),
+        })
+    }
+}
+
+impl Answer {
+    /// What the session's context is made of.
+    pub(crate) fn describe(self) -> Described {
+        Described { key: self.key, schemas: self.schemas, utf8: self.utf8, obstacle: self.obstacle }
+    }
+
+    /// The session's context is this one.
+    pub(crate) fn has_key(&self, key: &ContextKey) -> bool {
+        self.key == *key
+    }
+
+    pub(crate) fn has_temporary_objects(&self) -> bool {
+        self.obstacle == Some(Reason::TemporaryTables)
+    }
+
+    /// Reads the row; None if it has not the shape that was asked for.
+    pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
+        let column =
+            |at: usize| row.get(at).copied().flatten().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        if row.len() != FIXED_COLUMNS + SETTINGS.len() {
+            return None;
+        }
+        let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
+        let mut schemas = parse_name_array(&column(5)?)?;
+        // An empty one changes nothing, and each session has its own.
+        schemas.retain(|schema| !schema.starts_with("pg_temp_"));
+        // The user, the search path in force and all settings, but not what changes from moment to moment.
+        let mut key = vec![column(2), column(3), column(4), Some(format!("{schemas:?}")), Some(column(8)?)];
+        debug_assert_eq!(key.len(), KEY_SETTINGS);
+        key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
+        let obstacle = if column(6)? != "false" {
+            Some(Reason::TemporaryTables)
+        } else if column(7)? == "serializable" {
+            Some(Reason::Serializable)
+        } else if setting("standard_conforming_strings")? != "on" || hears_logs(&setting("client_min_messages")?) {
+            Some(Reason::SettingsUnknown)
+        } else {
+            None
+        };
+        key.push(obstacle.as_ref().map(|reason| reason.label().to_owned()));
+        Some(Self {
+            system_id: column(0),
+            postmaster_start: column(1)?,
+            configuration: column(9)?,
+            database: column(2)?,
+            session_user: column(3)?,
+            idle_max: IdleMax { outside: timeout(&column(10)?), in_block: timeout(&column(11)?) },
+            isolation: Isolation::named(&column(7)?),
+            obstacle,
+            utf8: setting("client_encoding")? == "UTF8",
+            schemas,
+            key,
+        })
+    }
+}
+
+/// Reads a time-out; None if it is off.
+fn timeout(seconds: &str) -> Option<Nanos> {
+    seconds.parse().ok().map(nanos).filter(|nanos| *nanos > 0)
+}
+
+#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a time-out of at most some weeks")]
+fn nanos(seconds: f64) -> Nanos {
+    (seconds * 1e9) as Nanos
+}
+
+/// Whether the client is sent what the server says of its own work: no answer from memory says it.
+fn hears_logs(client_min_messages: &str) -> bool {
+    client_min_messages.starts_with("debug") || client_min_messages == "log"
+}
+
+/// Reads the text form of a `name[]`: `{a,"b c","d\"e"}`.
+fn parse_name_array(text: &str) -> Option<Vec<Arc<str>>> {
+    let inner = text.strip_prefix('{')?.strip_suffix('}')?;
+    let mut names = Vec::new();
+    let mut chars = inner.chars().peekable();
+    while chars.peek().is_some() {
+        let mut name = String::new();
+        if chars.next_if_eq(&'"').is_some() {
+            loop {
+                match chars.next()? {
+                    '"' => break,
+                    '\\' => name.push(chars.next()?),
+                    other => name.push(other),
+                }
+            }
+        } else {
+            while let Some(other) = chars.next_if(|c| *c != ',') {
+                name.push(other);
+            }
+        }
+        names.push(name.into());
+        match chars.next() {
+            None | Some(',') => {}
+            Some(_) => return None,
+        }
+    }
+    Some(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn schema_lists_are_read() {
+        let parse = |text| parse_name_array(text).map(|names| names.join("|"));
+        assert_eq!(parse("{pg_catalog,public}").as_deref(), Some("pg_catalog|public"));
+        assert_eq!(parse(r#"{"a,b","c\"d",e}"#).as_deref(), Some("a,b|c\"d|e"));
+        assert_eq!(parse("{}").as_deref(), Some(""));
+        assert_eq!(parse("{\"a}"), None);
+        assert_eq!(parse("a"), None);
+    }
+
+    #[test]
+    fn the_question_names_each_setting_once() {
+        let sql = question(true);
+        for setting in SETTINGS {
+            assert_eq!(sql.matches(&format!("'{setting}'")).count(), 1, "{setting}");
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Reads the catalogue of one database: relations with their columns, identities, children and queries, and what could
+//! shadow built-ins.
+//!
+//! Everything is read in one transaction and snapshot, with an empty search path: so names in the statements here, and
+//! names without a schema in the text of a view, mean `pg_catalog` whatever the account's own settings say. To write a
+//! view's text the server locks the tables that it reads, so it waits for who redefines one of them. After a second the
+//! views over such tables are left without text: they stay uncached until the catalogue is loaded again, which the
+//! redefinition brings about once it commits.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, ValueType};
+use freshet_net::pg::Rows;
+
+use crate::pg::service::connection::{Connection, ServiceError};
+
+const SETTINGS: &str = "SET LOCAL search_path = ''; SET LOCAL lock_timeout = '1s'";
+
+const TABLES: &str = "
+SELECT c.oid::text, n.nspname::text, c.relname::text,
+  CASE WHEN n.nspname IN ('pg_catalog', 'information_schema') OR n.nspname ~ '^pg_toast' THEN 'system'
+       WHEN c.relkind = 'r' AND c.relpersistence <> 'p' THEN 'not_logged'
+       WHEN c.relkind = 'r' AND c.relhassubclass THEN 'parent'
+       WHEN c.relkind = 'r' THEN 'table' WHEN c.relkind = 'p' THEN 'partitioned'
+       WHEN c.relkind = 'v' THEN 'view' WHEN c.relkind = 'm' THEN 'matview'
+       WHEN c.relkind = 'f' THEN 'foreign' ELSE 'other' END,
+  (c.relreplident = 'f')::text, c.relrowsecurity::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c', 'i', 'I') AND n.nspname !~ '^pg_(toast_)?temp_'";
+
+const IDENTITIES: &str = "
+SELECT c.oid::text, a.attname::text FROM pg_class c
+JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+ AND ((c.relreplident = 'd' AND i.indisprimary) OR (c.relreplident = 'i' AND i.indisreplident))
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey::int2[])
+WHERE c.oid >= 16384 AND c.relkind = 'r'";
+
+/// Value types are those of [`ValueType`]; the OIDs are from PostgreSQL's `pg_type.dat` and never change. The built-in provider
+/// (`b`) orders by bytes whatever its locale; `datlocprovider` is of PostgreSQL 15 and later.
+const COLUMNS: &str = "
+WITH own AS (SELECT CASE to_jsonb(d) ->> 'datlocprovider' WHEN 'b' THEN true WHEN 'i' THEN false
+   ELSE d.datcollate IN ('C', 'POSIX', 'C.UTF-8', 'C.utf8') END AS by_bytes
+  FROM pg_database d WHERE d.datname = current_database())
+SELECT a.attrelid::text, a.attname::text,
+  CASE WHEN t.oid = 1082 THEN 'date' WHEN t.oid = 1114 THEN 'timestamp' WHEN t.oid = 1184 THEN 'timestamptz'
+       WHEN b.oid IN (1082, 1083, 1114, 1184, 1266, 1182, 1183, 1115, 1185, 1270, 3908, 3909, 3910, 3911, 3912, 3913)
+       THEN 'datetime'
+       WHEN t.typtype = 'd' THEN 'other'
+       WHEN t.oid IN (20, 21, 23) THEN 'int' WHEN t.oid = 1700 THEN 'numeric'
+       WHEN t.oid = 700 THEN 'float4' WHEN t.oid = 701 THEN 'float8'
+       WHEN t.oid IN (25, 1043) AND l.collisdeterministic AND getdatabaseencoding() = 'UTF8'
+        AND CASE l.collprovider WHEN 'd' THEN (SELECT by_bytes FROM own)
+            WHEN 'c' THEN l.collcollate IN ('C', 'POSIX', 'C.UTF-8', 'C.utf8') ELSE l.collprovider = 'b' END
+       THEN 'ordered'
+       WHEN t.oid IN (25, 1043) AND l.collisdeterministic THEN 'text'
+       WHEN t.oid = 1042 AND l.collisdeterministic THEN 'padded'
+       WHEN t.typtype = 'e' THEN 'enum' WHEN t.oid = 16 THEN 'bool' WHEN t.oid = 2950 THEN 'uuid'
+       ELSE 'other' END,
+  (a.attgenerated <> '')::text,
+  (b.typnamespace <> 'pg_catalog'::regnamespace AND b.typtype <> 'e')::text
+FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
+JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
+LEFT JOIN pg_collation l ON l.oid = a.attcollation
+WHERE c.oid >= 16384 AND c.relkind IN ('r', 'p', 'v', 'm') AND c.relpersistence <> 't'
+ AND a.attnum > 0 AND NOT a.attisdropped
+ORDER BY a.attrelid, a.attnum";
+
+/// The transaction that wrote each row of the catalogue last: in-place updates by VACUUM and ANALYZE leave it alone.
+const VERSIONS: &str = "
+WITH versions(relation, v) AS (
+  SELECT oid, 'c' || xmin FROM pg_class WHERE relpersistence <> 't'
+  UNION ALL SELECT attrelid, 'a' || attnum || ' ' || xmin FROM pg_attribute WHERE attnum > 0
+  UNION ALL SELECT indrelid, 'i' || indexrelid || ' ' || xmin FROM pg_index WHERE indisprimary OR indisreplident
+  UNION ALL SELECT ev_class, 'w' || oid || ' ' || xmin FROM pg_rewrite
+  UNION ALL SELECT polrelid, 'p' || oid || ' ' || xmin FROM pg_policy
+  UNION ALL SELECT inhparent, 'h' || inhrelid || ' ' || xmin FROM pg_inherits
+  UNION ALL SELECT inhrelid, 'u' || inhparent || ' ' || xmin FROM pg_inherits)
+SELECT relation::text, md5(string_agg(v, ',' ORDER BY v)) FROM versions WHERE relation >= 16384 GROUP BY relation";
+
+/// Temporary children are seen by their own session alone, which is not cached.
+const CHILDREN: &str = "
+SELECT i.inhparent::text, i.inhrelid::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE c.relkind NOT IN ('i', 'I') AND c.relpersistence <> 't' ORDER BY i.inhparent, i.inhrelid";
+
+/// The texts of all views that may be read; longer ones are beyond what is analysed.
+fn definitions(readable: &str) -> String {
+    format!(
+        "SELECT v.oid::text, v.text FROM (SELECT c.oid, pg_get_viewdef(c.oid) AS text FROM pg_class c \
+         WHERE c.oid >= 16384 AND c.relkind = 'v' AND c.relpersistence <> 't' AND {readable} OFFSET 0) v \
+         WHERE length(v.text) < 65536"
+    )
+}
+
+/// Nobody redefines, or waits to redefine, a relation that the view reads.
+const NOT_LOCKED: &str = "NOT EXISTS (SELECT FROM pg_rewrite r \
+    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass \
+    JOIN pg_locks l ON l.relation = d.refobjid AND l.mode = 'AccessExclusiveLock' \
+    JOIN pg_database b ON b.oid = l.database AND b.datname = current_database() WHERE r.ev_class = c.oid)";
+
+const SURROUNDINGS: &str = "
+WITH versions(v) AS (
+  SELECT 't' || oid || ' ' || xmin FROM pg_type
+   WHERE oid >= 16384 AND typtype IN ('b', 'd', 'e', 'r') AND typelem = 0
+  UNION ALL SELECT 'e' || oid || ' ' || xmin FROM pg_enum
+  UNION ALL SELECT 'p' || oid || ' ' || xmin FROM pg_proc WHERE oid >= 16384
+  UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
+  UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast WHERE oid >= 16384
+  UNION ALL SELECT 'l' || oid || ' ' || xmin FROM pg_collation WHERE oid >= 16384
+  UNION ALL SELECT 'n' || oid || ' ' || xmin FROM pg_namespace WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_')
+SELECT coalesce(md5(string_agg(v, ',' ORDER BY v)), '') FROM versions";
+
+const USER_FUNCTIONS: &str = "
+SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace <> 'pg_catalog'::regnamespace
+AND NOT EXISTS (SELECT FROM unnest(p.proargtypes::oid[]) AS g(oid) JOIN pg_type t ON t.oid = g.oid
+  WHERE t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e')";
+
+const USER_OPERATORS: &str = "
+SELECT DISTINCT o.oprname::text FROM pg_operator o WHERE o.oprnamespace <> 'pg_catalog'::regnamespace
+AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
+  AND t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e')";
+
+/// What is read of a relation beside its own row, by the relation's object id.
+#[derive(Default)]
+struct Parts {
+    identities: HashMap<String, Vec<Arc<str>>>,
+    columns: HashMap<String, Vec<(Column, bool)>>,
+    versions: HashMap<String, Arc<str>>,
+    children: HashMap<String, Vec<TableId>>,
+    definitions: HashMap<String, Arc<str>>,
+}
+
+/// Reads everything, on a connection whose transaction has one snapshot.
+pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -> Result<Catalog, ServiceError> {
+    connection.query(SETTINGS).await?;
+    let mut parts = read_parts(connection).await?;
+    let mut tables = Vec::new();
+    for row in connection.query(TABLES).await? {
+        tables.push(table(texts(row, "tables")?, &mut parts)?);
+    }
+    let functions = names(connection.query(USER_FUNCTIONS).await?);
+    let operators = names(connection.query(USER_OPERATORS).await?);
+    let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
+    let mut catalog = Catalog::new(version, tables, functions, operators);
+    catalog.surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
+    Ok(catalog)
+}
+
+async fn read_parts(connection: &mut Connection) -> Result<Parts, ServiceError> {
+    let mut parts = Parts::default();
+    for row in connection.query(IDENTITIES).await? {
+        let [table, column] = texts(row, "replica identities")?;
+        parts.identities.entry(table).or_default().push(column.into());
+    }
+    for row in connection.query(COLUMNS).await? {
+        let [table, name, value_type, generated, user_type] = texts(row, "columns")?;
+        let value_type = value_type_named(&value_type);
+        let column = Column { name: name.into(), value_type, generated: generated == "true" };
+        parts.columns.entry(table).or_default().push((column, user_type == "true"));
+    }
+    for row in connection.query(VERSIONS).await? {
+        let [table, version] = texts(row, "versions")?;
+        parts.versions.insert(table, version.into());
+    }
+    for row in connection.query(CHILDREN).await? {
+        let [table, child] = texts(row, "children")?;
+        parts.children.entry(table).or_default().push(table_id(&child)?);
+    }
+    for row in read_definitions(connection).await? {
+        let [view, text] = texts(row, "views")?;
+        parts.definitions.insert(view, text.into());
+    }
+    Ok(parts)
+}
+
+async fn read_definitions(connection: &mut Connection) -> Result<Rows, ServiceError> {
+    connection.query("SAVEPOINT definitions").await?;
+    match connection.query(&definitions("true")).await {
+        Err(error) if error.is_refusal() => {
+            connection.query("ROLLBACK TO SAVEPOINT definitions").await?;
+            connection.query(&definitions(NOT_LOCKED)).await
+        }
+        read => read,
+    }
+}
+
+fn table_id(text: &str) -> Result<TableId, ServiceError> {
+    text.parse().map(TableId).map_err(|_| ServiceError::Shape("tables"))
+}
+
+fn table(row: [String; 6], parts: &mut Parts) -> Result<Table, ServiceError> {
+    let [id, schema, name, kind, full, row_security] = row;
+    let columns = parts.columns.remove(&id).unwrap_or_default();
+    let user_types = columns.iter().any(|(_, user_type)| *user_type);
+    let columns: Vec<Column> = columns.into_iter().map(|(column, _)| column).collect();
+    Ok(Table {
+        id: table_id(&id)?,
+        schema: schema.into(),
+        name: name.into(),
+        kind: match kind.as_str() {
+            "table" => RelationKind::Table,
+            "parent" => RelationKind::Parent,
+            "partitioned" => RelationKind::Partitioned,
+            "not_logged" => RelationKind::NotLogged,
+            "view" => RelationKind::View,
+            "matview" => RelationKind::MaterializedView,
+            "foreign" => RelationKind::Foreign,
+            "system" => RelationKind::System,
+            _ => RelationKind::Other,
+        },
+        identity: match parts.identities.remove(&id) {
+            _ if full == "true" => ReplicaIdentity::Full,
+            Some(columns) => ReplicaIdentity::Columns(columns),
+            None => ReplicaIdentity::Missing,
+        },
+        row_security: row_security == "true",
+        user_types,
+        datetime: columns.iter().any(|column| column.value_type.is_date()),
+        columns,
+        version: parts.versions.remove(&id).unwrap_or_default(),
+        definition: parts.definitions.remove(&id),
+        children: parts.children.remove(&id).unwrap_or_default(),
+        triggers: false,
+    })
+}
+
+fn value_type_named(name: &str) -> ValueType {
+    match name {
+        "int" => ValueType::Int,
+        "numeric" => ValueType::Numeric,
+        "float4" => ValueType::Float4,
+        "float8" => ValueType::Float8,
+        "text" => ValueType::Text,
+        "ordered" => ValueType::OrderedText,
+        "padded" => ValueType::PaddedText,
+        "enum" => ValueType::Enum,
+        "bool" => ValueType::Bool,
+        "uuid" => ValueType::Uuid,
+        "date" => ValueType::Date,
+        "timestamp" => ValueType::Timestamp,
+        "timestamptz" => ValueType::TimestampTz,
+        "datetime" => ValueType::DateTime,
+        _ => ValueType::Other,
+    }
+}
+
+fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
+    let texts: Vec<String> = row.into_iter().flatten().collect();
+    texts.try_into().map_err(|_| ServiceError::Shape(what))
+}
+
+fn names(rows: Rows) -> HashSet<Box<str>> {
+    rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).map(String::into_boxed_str).collect()
+}

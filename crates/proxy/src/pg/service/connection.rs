@@ -1,0 +1,114 @@
+//! A service connection that comes back by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_net::pg::{Client, ConnectError, Error, Purpose, Rows};
+use thiserror::Error as ThisError;
+
+use crate::pg::Pg;
+use crate::pg::question::{POSTMASTER_START, SYSTEM_ID};
+use crate::shared::ServerIdentity;
+
+/// An answer later than this means that the connection is not alive.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Why a service statement has no answer.
+#[derive(Debug, ThisError)]
+pub(crate) enum ServiceError {
+    /// No connection.
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    /// The statement failed, or the connection did.
+    #[error("{0}")]
+    Query(#[from] Error),
+    /// The connection leads to another server than the change stream.
+    #[error("the connection leads to another server than the change stream")]
+    OtherServer,
+    /// The answer has not the expected shape.
+    #[error("unexpected answer to {0}")]
+    Shape(&'static str),
+}
+
+impl ServiceError {
+    /// Whether the server refused the statement, as opposed to being out of reach.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(_)))
+    }
+}
+
+pub(crate) struct Connection {
+    shared: Arc<Pg>,
+    client: Option<Client>,
+    identity: Option<ServerIdentity>,
+}
+
+impl Connection {
+    pub(crate) fn new(shared: Arc<Pg>) -> Self {
+        Self { shared, client: None, identity: None }
+    }
+
+    /// Runs a statement on the server that sends the change stream; connects first if need be.
+    pub(crate) async fn query(&mut self, sql: &str) -> Result<Rows, ServiceError> {
+        if self.client.as_ref().is_none_or(Client::is_dead) {
+            self.connect().await?;
+        }
+        let stream = self.shared.identity();
+        if stream.is_none_or(|stream| self.identity.as_ref() != Some(&stream)) {
+            self.client = None;
+            return Err(ServiceError::OtherServer);
+        }
+        let Some(client) = &mut self.client else { return Err(ServiceError::OtherServer) };
+        let answer = client.query_timeout(sql, ANSWER_TIMEOUT).await;
+        if client.is_dead() {
+            self.client = None;
+        }
+        Ok(answer?)
+    }
+
+    async fn connect(&mut self) -> Result<(), ServiceError> {
+        let (mut client, identity) = connect(&self.shared).await?;
+        self.identity = Some(identity);
+        // No name in what follows means an object of the application's, whatever the account's own search path is.
+        client.query_timeout("SELECT pg_catalog.set_config('search_path', '', false)", ANSWER_TIMEOUT).await?;
+        self.shared.saw_server_version(client.server_version());
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+/// A new connection by the upstream's name, and which server it leads to.
+pub(crate) async fn connect(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
+    let mut client = Client::connect(&shared.own.upstream, Purpose::Sql).await?;
+    let sql = format!("SELECT {SYSTEM_ID}, {POSTMASTER_START}, pg_catalog.current_database()::text");
+    let rows = client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
+    match rows.into_iter().next().as_deref() {
+        Some([Some(system_id), Some(start), Some(database)]) => {
+            let (system_id, postmaster_start) = (system_id.clone(), start.clone());
+            Ok((client, ServerIdentity { system_id, postmaster_start, database: database.clone() }))
+        }
+        _ => Err(ServiceError::Shape("the server's identity")),
+    }
+}
+
+/// Says a thing once until something else is to be said.
+#[derive(Default)]
+pub(crate) struct Once {
+    last: Option<String>,
+}
+
+impl Once {
+    /// Logs a failure unless it was the last thing logged.
+    pub(crate) fn warn(&mut self, what: &str, error: &ServiceError) {
+        let text = error.to_string();
+        if self.last.as_ref() != Some(&text) {
+            tracing::warn!("{what}: {text}");
+            self.last = Some(text);
+        }
+    }
+
+    /// It works again.
+    pub(crate) fn clear(&mut self) {
+        self.last = None;
+    }
+}

@@ -1,0 +1,338 @@
+//! Adds tables to the publication and decides when their changes are complete.
+//!
+//! Publishing a table is not enough: a transaction that wrote to it *before* `ALTER PUBLICATION` committed, and
+//! commits afterwards, never delivers that write. A result that was read in between would stay stale for ever. So a
+//! table is covered only once everybody who held a lock that allows writing, at a moment after the ALTER, has ended.
+//! Prepared transactions hold such locks too, and `pg_locks` shows them.
+//!
+//! Tables are added in batches, with a lock time-out, and by their object id: a table that was dropped and created
+//! again is another table.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshet_model::{Catalog, Epoch, ReplicaIdentity, TableId};
+
+use crate::pg::Pg;
+use crate::pg::service::connection::{Connection, Once, ServiceError};
+
+/// Tables that are asked for within this time go into one batch.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+/// Time between looks at the lock holders.
+const BARRIER_POLL: Duration = Duration::from_millis(20);
+/// Time between looks when nothing is asked for.
+const IDLE_POLL: Duration = Duration::from_millis(500);
+/// Tables in one ALTER.
+const BATCH_MAX: usize = 200;
+/// Time before a table that could not be published is tried again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// Time before it is looked whether an administrator has published a table.
+const UNPUBLISHED_PAUSE: Duration = Duration::from_secs(5);
+
+/// Releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may keep decoding a running transaction with the publication
+/// as it was (commit 4909b38af): there the stream is started again after the barrier.
+#[must_use]
+pub fn stream_must_restart(version_num: u32) -> bool {
+    let fixed_minor = match version_num / 10_000 {
+        13 => 21,
+        14 => 18,
+        15 => 13,
+        16 => 9,
+        17 => 5,
+        major => return major < 13,
+    };
+    version_num % 10_000 < fixed_minor
+}
+
+/// The publication's tables, each with the version of its row; without those under a row filter or a column list (the
+/// columns exist from version 15 on), whose changes would be missing.
+pub(crate) fn published_sql(shared: &Pg) -> String {
+    format!(
+        "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
+         JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {} \
+         AND (pg_catalog.to_jsonb(r) ->> 'prqual') IS NULL AND (pg_catalog.to_jsonb(r) ->> 'prattrs') IS NULL",
+        shared.publication_literal()
+    )
+}
+
+/// Covers what sessions ask for, for ever.
+pub async fn cover_tables(shared: Arc<Pg>) {
+    let mut task = Coverage {
+        connection: Connection::new(shared.clone()),
+        refused: HashMap::new(),
+        barriers: Vec::new(),
+        restarted_for: HashMap::new(),
+        version_num: 0,
+        shared: shared.clone(),
+    };
+    let mut once = Once::default();
+    loop {
+        let poll = if task.barriers.is_empty() { IDLE_POLL } else { BARRIER_POLL };
+        tokio::select! {
+            () = shared.coverage_wanted.notified() => tokio::time::sleep(BATCH_DELAY).await,
+            () = tokio::time::sleep(poll) => {}
+        }
+        match task.round().await {
+            Ok(()) => once.clear(),
+            Err(error) => once.warn("cannot publish tables", &error),
+        }
+    }
+}
+
+struct Coverage {
+    shared: Arc<Pg>,
+    connection: Connection,
+    /// Tables that the server refused to publish, and when they are tried again.
+    refused: HashMap<TableId, Instant>,
+    /// Published tables that wait for their writers to end.
+    barriers: Vec<Barrier>,
+    /// For releases where [`stream_must_restart`]: the tables that were published, under these versions of the
+    /// publication's rows, before the stream was last started again.
+    restarted_for: HashMap<TableId, String>,
+    version_num: u32,
+}
+
+/// Tables, and who must end before they are covered.
+struct Barrier {
+    epoch: Epoch,
+    /// With the versions of the publication's rows.
+    tables: HashMap<TableId, String>,
+    /// Lock holders, as [`Coverage::holders`] shows them; None: to be read at the next look.
+    waiting: Option<HashSet<Holder>>,
+}
+
+/// Relation and virtual transaction.
+type Holder = Vec<Option<String>>;
+
+impl Coverage {
+    async fn round(&mut self) -> Result<(), ServiceError> {
+        let Some(epoch) = self.shared.cache.epoch() else { return Ok(()) };
+        let catalog = self.shared.catalog.load_full();
+        self.withdraw(&catalog).await?;
+        self.barriers.retain(|barrier| barrier.epoch == epoch);
+        let batch = self.batch(&catalog);
+        if !batch.is_empty() {
+            self.publish(epoch, batch).await?;
+        }
+        self.look_at_barriers().await
+    }
+
+    /// The tables that are asked for and neither covered nor on the way.
+    fn batch(&mut self, catalog: &Catalog) -> Vec<TableId> {
+        let now = Instant::now();
+        let mut batch = Vec::new();
+        for table in self.shared.wanted() {
+            let on_the_way = self.barriers.iter().any(|barrier| barrier.tables.contains_key(&table));
+            let refused = self.refused.get(&table).is_some_and(|until| *until > now);
+            if on_the_way || refused || self.shared.cache.is_covered(table) || batch.len() >= BATCH_MAX {
+                continue;
+            }
+            match catalog.table(table) {
+                Some(known) if known.identity != ReplicaIdentity::Missing => batch.push(table),
+                _ => self.shared.unwant(table),
+            }
+        }
+        batch
+    }
+
+    /// Sees that the tables are in the publication, and has them wait for their writers.
+    async fn publish(&mut self, epoch: Epoch, batch: Vec<TableId>) -> Result<(), ServiceError> {
+        let published = self.published().await?;
+        let missing: Vec<TableId> = batch.iter().filter(|t| !published.contains_key(t)).copied().collect();
+        if self.shared.own.prepared {
+            self.leave_unpublished(missing);
+        } else if !missing.is_empty() {
+            self.add(missing).await?;
+        }
+        let mut tables = self.published().await?;
+        tables.retain(|table, _| batch.contains(table));
+        for table in tables.keys() {
+            self.shared.forget_refusal(*table);
+        }
+        if !tables.is_empty() {
+            self.barriers.push(Barrier { epoch, tables, waiting: None });
+        }
+        Ok(())
+    }
+
+    /// Covers the tables whose writers have all ended.
+    async fn look_at_barriers(&mut self) -> Result<(), ServiceError> {
+        let mut at = 0;
+        while let Some(tables) = self.barriers.get(at).map(|b| b.tables.keys().copied().collect::<Vec<_>>()) {
+            let holders = if self.shared.settings.faults.skip_coverage_barrier {
+                HashSet::new()
+            } else {
+                self.holders(&tables).await?
+            };
+            let Some(barrier) = self.barriers.get_mut(at) else { break };
+            let waiting = barrier.waiting.get_or_insert_with(|| holders.clone());
+            waiting.retain(|holder| holders.contains(holder));
+            if waiting.is_empty() {
+                let barrier = self.barriers.swap_remove(at);
+                self.writers_have_ended(barrier).await?;
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn writers_have_ended(&mut self, barrier: Barrier) -> Result<(), ServiceError> {
+        // Whoever published them, and whenever: the stream may be older than that.
+        let restarted = |(table, version)| self.restarted_for.get(table) == Some(version);
+        if !barrier.tables.iter().all(restarted) && stream_must_restart(self.version_num().await?) {
+            tracing::info!(
+                "starting the change stream again, since this server release needs it after a publication grew"
+            );
+            self.restarted_for.extend(barrier.tables);
+            self.shared.restart_stream.notify_one();
+            return Ok(());
+        }
+        let tables: Vec<TableId> = barrier.tables.keys().copied().collect();
+        self.shared.note_published(barrier.tables.into_iter());
+        self.shared.cache.cover(barrier.epoch, &tables);
+        tracing::info!(tables = tables.len(), "tables covered");
+        Ok(())
+    }
+
+    /// The publication's tables, each with the version of its row.
+    async fn published(&mut self) -> Result<HashMap<TableId, String>, ServiceError> {
+        Ok(read_published(self.connection.query(&published_sql(&self.shared)).await?))
+    }
+
+    /// Adds the tables in one statement; if that is refused, each by itself, so that one does not hold up the others.
+    async fn add(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
+        for table in &tables {
+            self.refused.remove(table);
+            self.shared.forget_refusal(*table);
+        }
+        self.connection.query("SET lock_timeout = '2s'").await?;
+        let all = self.alter("ADD", &tables).await;
+        if all.as_ref().is_err_and(ServiceError::is_refusal) && tables.len() > 1 {
+            for table in tables {
+                if let Err(error) = self.alter("ADD", &[table]).await {
+                    self.refuse(table, &error);
+                }
+            }
+            return Ok(());
+        }
+        match (all, tables.as_slice()) {
+            (Err(error), [table]) if error.is_refusal() => {
+                self.refuse(*table, &error);
+                Ok(())
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn refuse(&mut self, table: TableId, error: &ServiceError) {
+        tracing::warn!(table = table.0, "table cannot be published and stays uncached: {error}");
+        self.refused.insert(table, Instant::now() + REFUSED_PAUSE);
+        self.shared.note_refusal(table, error.to_string());
+    }
+
+    /// An administrator keeps the publication: tables that are not in it stay uncached, until they are.
+    fn leave_unpublished(&mut self, tables: Vec<TableId>) {
+        for table in tables {
+            let why = format!(
+                "it is not in publication {}, to which Freshet adds nothing (--prepared)",
+                self.shared.own.publication
+            );
+            if self.shared.refusal(table).is_none() {
+                tracing::info!(table = table.0, "table stays uncached: {why}");
+            }
+            self.refused.insert(table, Instant::now() + UNPUBLISHED_PAUSE);
+            self.shared.note_refusal(table, why);
+        }
+    }
+
+    async fn alter(&mut self, verb: &str, tables: &[TableId]) -> Result<(), ServiceError> {
+        let ids = id_list(tables);
+        let sql = format!(
+            "SELECT pg_catalog.format('ALTER PUBLICATION %I {verb} TABLE ONLY ', {}::text) || \
+             pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.relname), ', ONLY ') \
+             FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid IN ({ids})",
+            self.shared.publication_literal()
+        );
+        let rows = self.connection.query(&sql).await?;
+        if let Some([Some(statement)]) = rows.first().map(Vec::as_slice) {
+            let statement = statement.clone();
+            self.connection.query(&statement).await?;
+        }
+        Ok(())
+    }
+
+    /// Who holds, now, a lock on the tables that goes with writing.
+    async fn holders(&mut self, tables: &[TableId]) -> Result<HashSet<Holder>, ServiceError> {
+        let sql = format!(
+            "SELECT relation::text, virtualtransaction FROM pg_catalog.pg_locks WHERE locktype = 'relation' AND granted \
+             AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+             AND mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
+             AND relation IN ({})",
+            id_list(tables)
+        );
+        Ok(self.connection.query(&sql).await?.into_iter().collect())
+    }
+
+    async fn version_num(&mut self) -> Result<u32, ServiceError> {
+        if self.version_num == 0 {
+            let rows = self.connection.query("SHOW server_version_num").await?;
+            let text = rows.first().and_then(|row| row.first()).and_then(Option::as_deref);
+            self.version_num =
+                text.and_then(|text| text.parse().ok()).ok_or(ServiceError::Shape("server_version_num"))?;
+        }
+        Ok(self.version_num)
+    }
+
+    /// Takes tables out of the publication that have lost their replica identity: the application's own updates
+    /// of them fail while they are published.
+    async fn withdraw(&mut self, catalog: &Catalog) -> Result<(), ServiceError> {
+        let lost: Vec<TableId> = catalog
+            .tables()
+            .filter(|table| table.identity == ReplicaIdentity::Missing && self.shared.is_published(table.id))
+            .map(|table| table.id)
+            .collect();
+        if lost.is_empty() {
+            return Ok(());
+        }
+        self.shared.cache.uncover(&lost);
+        if self.shared.own.prepared {
+            tracing::warn!(
+                tables = lost.len(),
+                "published tables have lost their replica identity, so their updates fail: see freshet check"
+            );
+        } else {
+            self.alter("DROP", &lost).await?;
+            tracing::warn!(tables = lost.len(), "tables without replica identity taken out of the publication");
+        }
+        self.shared.forget_published(&lost);
+        Ok(())
+    }
+}
+
+pub(crate) fn read_published(rows: Vec<Vec<Option<String>>>) -> HashMap<TableId, String> {
+    let read = |row: Vec<Option<String>>| match <[_; 2]>::try_from(row) {
+        Ok([Some(id), Some(version)]) => Some((TableId(id.parse().ok()?), version)),
+        _ => None,
+    };
+    rows.into_iter().filter_map(read).collect()
+}
+
+fn id_list<'a>(tables: impl IntoIterator<Item = &'a TableId>) -> String {
+    tables.into_iter().map(|table| table.0.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_releases_without_the_fix_restart() {
+        for (version, expected) in
+            [(150_012, true), (150_013, false), (150_018, false), (180_000, false), (130_020, true)]
+        {
+            assert_eq!(stream_must_restart(version), expected, "{version}");
+        }
+    }
+}

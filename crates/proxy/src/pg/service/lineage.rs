@@ -1,0 +1,142 @@
+//! Reads the keys that results depend on: see [`crate::lineages`].
+//!
+//! Every row has to be seen that the sessions' own queries see, so row security must not hide any: where it would, the
+//! server is told to fail instead. And no more may be seen than is committed, lest a key be missed that a rollback brings
+//! back. What the account may not read is remembered until the catalogue changes, as it does with a GRANT.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_model::{CatalogVersion, Lsn, TableId};
+use freshet_net::pg::{Client, Error};
+use freshet_sql::Lineage;
+
+use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, keys_question, read_keys};
+use crate::pg::Pg;
+use crate::pg::service::connection::{Once, ServiceError, connect};
+use crate::shared::ServerIdentity;
+
+/// Connections that read, opened when they are first needed.
+const CONNECTIONS: usize = 2;
+/// Time for one conversation.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The server's own limit comes first. Without a search path no name means an object of the application's by accident.
+const MANNERS: &str = "SET statement_timeout = '3s'; SET default_transaction_read_only = on; \
+    SET default_transaction_isolation = 'read committed'; SET row_security = off; SET search_path = ''; \
+    SET standard_conforming_strings = on";
+const END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
+/// SQLSTATE for a missing right, and for rows that row security would hide.
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
+/// Tables that may not be read, remembered at once.
+const CLOSED_MAX: usize = 10_000;
+
+/// Reads, for ever.
+pub fn read_lineages(shared: &Arc<Pg>) {
+    for _ in 0..CONNECTIONS {
+        let closed = (CatalogVersion::default(), HashSet::new());
+        tokio::spawn(read(Reader { shared: shared.clone(), link: None, closed }));
+    }
+}
+
+async fn read(mut reader: Reader) {
+    let mut once = Once::default();
+    loop {
+        let jobs = reader.shared.next_lineages().await;
+        let (closed, jobs): (Vec<Job>, _) = jobs.into_iter().partition(|job| reader.may_not(&job.lineage));
+        for job in closed {
+            reader.shared.lineage_unknown(job);
+        }
+        if jobs.is_empty() {
+            continue;
+        }
+        match reader.read(&jobs).await {
+            Ok((keys, behind)) => {
+                once.clear();
+                for (job, keys) in jobs.into_iter().zip(&keys) {
+                    reader.shared.lineage_read(job, keys, behind);
+                }
+            }
+            Err(error) => {
+                once.warn("cannot read the keys that results depend on, so that they go with any row", &error);
+                reader.shared.lineages_failed(jobs, error.is_refusal());
+            }
+        }
+    }
+}
+
+struct Reader {
+    shared: Arc<Pg>,
+    link: Option<(Client, ServerIdentity)>,
+    /// Tables that may not be read under a catalogue.
+    closed: (CatalogVersion, HashSet<TableId>),
+}
+
+impl Reader {
+    /// Whether it is known that a table of these may not be read.
+    fn may_not(&mut self, lineage: &Lineage) -> bool {
+        let catalog = self.shared.catalog_version();
+        if self.closed.0 != catalog || self.closed.1.len() > CLOSED_MAX {
+            self.closed = (catalog, HashSet::new());
+        }
+        lineage.tables().iter().any(|table| self.closed.1.contains(table))
+    }
+
+    /// The keys, and the end of the log behind them.
+    async fn read(&mut self, jobs: &[Job]) -> Result<(Vec<Keys>, Lsn), ServiceError> {
+        let mut link = match self.link.take() {
+            Some(link) if !link.0.is_dead() && Some(&link.1) == self.shared.identity().as_deref() => link,
+            _ => open(&self.shared).await?,
+        };
+        let answer = link.0.query_timeout(&keys_question(jobs), ANSWER_TIMEOUT).await;
+        if let ([job], Err(error)) = (jobs, &answer)
+            && error.sqlstate() == Some(INSUFFICIENT_PRIVILEGE)
+        {
+            let tables = unreadable(&mut link.0, job.lineage.tables()).await?;
+            self.closed.1.extend(tables);
+        }
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.link = Some(link);
+                return Err(error.into());
+            }
+        };
+        let keys = read_keys(answer, jobs.len()).ok_or(ServiceError::Shape("a query for keys"))?;
+        let rows = link.0.query_timeout(END, ANSWER_TIMEOUT).await?;
+        self.link = Some(link);
+        let behind = rows.first().and_then(|row| Lsn::parse(row.first()?.as_deref()?));
+        let behind = behind.ok_or(ServiceError::Shape("a position"))?;
+        Ok((keys, behind.without_page_header(self.shared.wal_segment_bytes())))
+    }
+}
+
+/// A new connection to the server that sends the change stream.
+async fn open(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
+    // Without a stream every server is another one: none is bothered.
+    if shared.identity().is_none() {
+        return Err(ServiceError::OtherServer);
+    }
+    let (mut client, identity) = connect(shared).await?;
+    if Some(&identity) != shared.identity().as_deref() {
+        return Err(ServiceError::OtherServer);
+    }
+    client.query_timeout(MANNERS, ANSWER_TIMEOUT).await?;
+    client.limit_answers(ANSWER_BYTES_MAX);
+    Ok((client, identity))
+}
+
+/// Those of the tables that may not be read; all of them if that cannot be told.
+async fn unreadable(client: &mut Client, tables: &[TableId]) -> Result<Vec<TableId>, Error> {
+    let ids: Vec<String> = tables.iter().map(|table| table.0.to_string()).collect();
+    let sql = format!(
+        "SELECT c.oid FROM pg_catalog.pg_class c WHERE c.oid IN ({}) AND NOT (pg_catalog.has_table_privilege(c.oid, \
+         'SELECT') AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE') \
+         AND NOT pg_catalog.row_security_active(c.oid))",
+        ids.join(", ")
+    );
+    let rows = client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
+    let id = |row: &Vec<Option<String>>| row.first()?.as_deref()?.parse().ok().map(TableId);
+    let found: Vec<TableId> = rows.iter().filter_map(id).collect();
+    Ok(if found.is_empty() { tables.to_vec() } else { found })
+}

@@ -1,0 +1,309 @@
+//! The client's messages: each is answered from the cache, sent upstream, or waits.
+//!
+//! At a `Sync` boundary a `Query` or a batch of the extended protocol is looked at as a whole. What cannot be
+//! answered passes by frames; its statements are watched only as far as they can change what later look-ups mean.
+
+use std::sync::Arc;
+
+use freshet_model::Reason;
+use freshet_sql::{Bracket, Effect};
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
+use freshet_wire::pg::frontend;
+
+use crate::pg::session::plan::{self, Allowed, Standing, View};
+use crate::pg::session::unit::{ClientUnit, Kind, Unit};
+use crate::pg::session::{Ending, Known, Session};
+use crate::registry::Statement;
+
+/// Units in flight beyond which the client is not read: a bound on the queue.
+const UNITS_MAX: usize = 1024;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It dealt with the message.
+    Done,
+    /// More bytes, or an answer, must come first.
+    Wait,
+}
+
+impl Session {
+    /// Handles all that the client has sent, as far as both outputs take it.
+    pub(crate) fn read_client(&mut self) {
+        while !self.client.output.is_high() && !self.upstream.output.is_high() && self.units.len() < UNITS_MAX {
+            if self.client_rest > 0 {
+                if !self.pass_rest() {
+                    break;
+                }
+                continue;
+            }
+            if matches!(self.known, Known::Asked { .. }) || self.ending != Ending::Open {
+                break;
+            }
+            let Ok(head) = frame::header(self.client.input.bytes()) else {
+                self.pass_impossible();
+                break;
+            };
+            let Some(head) = head else {
+                if self.client.ended {
+                    let rest = self.client.input.bytes().len();
+                    self.client.input.consume(rest);
+                }
+                break;
+            };
+            if self.step(head) == Step::Wait {
+                break;
+            }
+            self.waiting.looked();
+        }
+    }
+
+    pub(crate) fn step(&mut self, head: Header) -> Step {
+        if self.is_raw() {
+            if head.tag == frontend::TERMINATE {
+                self.ending = Ending::Goodbye;
+            }
+            return self.pass(head);
+        }
+        if self.passing.is_some() {
+            return self.batch_message(head);
+        }
+        if self.is_strange_within_copy(head.tag) {
+            self.become_raw();
+            return self.pass(head);
+        }
+        match head.tag {
+            frontend::QUERY => self.query(head),
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
+            frontend::SYNC => {
+                if !std::mem::take(&mut self.absorb_sync) {
+                    self.open_unit(true, Kind::Sync);
+                    self.last_unit().synced = true;
+                }
+                self.pass(head)
+            }
+            frontend::FUNCTION_CALL => {
+                self.open_unit(false, Kind::Query);
+                self.last_unit().tells = true;
+                self.note_bracket(None);
+                self.effect(Effect::Forgets);
+                self.pass(head)
+            }
+            frontend::TERMINATE => {
+                self.ending = Ending::Goodbye;
+                self.pass(head)
+            }
+            frontend::COPY_DONE | frontend::COPY_FAIL => {
+                if let Some(Unit::Client(unit)) = self.units.back_mut() {
+                    unit.copy_ended = true;
+                }
+                self.pass(head)
+            }
+            frontend::COPY_DATA | frontend::FLUSH => self.pass(head),
+            _ => self.pass_unknown(head),
+        }
+    }
+
+    /// The server ends the session at a message that it does not know; nothing behind it is answered.
+    pub(crate) fn pass_unknown(&mut self, head: Header) -> Step {
+        self.ending = Ending::Goodbye;
+        self.pass(head)
+    }
+
+    /// It comes within COPY data, where the server ignores it, or ends the COPY, or the session: that depends on how
+    /// far it has read. Only the `Sync` of the extended protocol is usual (see [`Self::absorb_sync`]).
+    fn is_strange_within_copy(&self, tag: u8) -> bool {
+        let Some(Unit::Client(unit)) = self.units.back() else { return false };
+        let usual = matches!(tag, frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL | frontend::FLUSH)
+            || tag == frontend::TERMINATE
+            || (tag == frontend::SYNC && unit.kind == Kind::Batch);
+        unit.is_within_copy_data() && !usual
+    }
+
+    /// What is owed cannot be counted any more: everything is forwarded from here on.
+    pub(crate) fn become_raw(&mut self) {
+        self.units.truncate(1);
+        let unit = self.last_unit();
+        unit.kind = Kind::Raw;
+        unit.fills.clear();
+        self.passing = None;
+        self.absorb_sync = false;
+    }
+
+    /// Passes the message at the start of the input, as it comes.
+    pub(crate) fn pass(&mut self, head: Header) -> Step {
+        self.client_rest = head.frame_bytes;
+        self.pass_rest();
+        Step::Done
+    }
+
+    /// Passes a message of an impossible length: the server says what it thinks of it, which depends on its state, and
+    /// ends the session. What follows is no message any more.
+    fn pass_impossible(&mut self) {
+        self.client_rest = HEADER_BYTES;
+        self.pass_rest();
+        self.ending = Ending::Goodbye;
+    }
+
+    /// Moves what is there of the current message; false if nothing is.
+    fn pass_rest(&mut self) -> bool {
+        let input = self.client.input.bytes();
+        let bytes = input.get(..self.client_rest).unwrap_or(input);
+        let count = bytes.len();
+        self.upstream.output.put(bytes);
+        self.client.input.consume(count);
+        self.client_rest -= count;
+        count > 0
+    }
+
+    // --- bookkeeping ---------------------------------------------------------------------------------------
+
+    /// Expects one more `ReadyForQuery` for the client.
+    pub(crate) fn open_unit(&mut self, pure: bool, kind: Kind) {
+        self.impure += usize::from(!pure);
+        if let Some(block) = &mut self.block {
+            block.used = true;
+        }
+        self.units.push_back(Unit::Client(ClientUnit { kind, pure, ..ClientUnit::default() }));
+    }
+
+    /// The session only forwards from here on.
+    fn is_raw(&self) -> bool {
+        matches!(self.units.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
+    }
+
+    /// The unit opened last.
+    pub(crate) fn last_unit(&mut self) -> &mut ClientUnit {
+        if !matches!(self.units.back(), Some(Unit::Client(_))) {
+            self.open_unit(true, Kind::Batch);
+        }
+        match self.units.back_mut() {
+            Some(Unit::Client(unit)) => unit,
+            _ => unreachable!("a client's unit was just pushed"),
+        }
+    }
+
+    /// A statement passes that may be `DEALLOCATE name`.
+    pub(crate) fn deallocate(&mut self, statement: Option<&Arc<Statement>>) {
+        if let Some(name) = statement.and_then(|statement| statement.shape.template.deallocates()) {
+            self.last_unit().forgot = true;
+            self.statements.forget(name.as_bytes());
+            if name.starts_with("_freshet_") {
+                self.own = super::own::OwnStatements::default();
+            }
+        }
+    }
+
+    /// What the last unit does to the session.
+    pub(crate) fn effect(&mut self, effect: Effect) {
+        if effect == Effect::Pure {
+            return;
+        }
+        let unit = self.last_unit();
+        unit.mark.note(effect);
+        unit.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
+        if std::mem::replace(&mut unit.pure, false) {
+            self.impure += 1;
+        }
+        let overlooked = effect == Effect::Write && self.shared.settings.faults.hits_after_write;
+        if effect != Effect::TransactionControl && !overlooked {
+            self.settings_may_change();
+        }
+        if effect == Effect::Definition {
+            self.statements.doubt_all();
+        }
+        if effect == Effect::Forgets {
+            self.statements.forget_all();
+            self.own = super::own::OwnStatements::default();
+        }
+    }
+
+    /// The session's context must be asked for again.
+    pub(crate) fn settings_may_change(&mut self) {
+        let context = match &self.known {
+            Known::Context(context, _) => Some(context.id),
+            _ => None,
+        };
+        self.statements.settings_may_change(context);
+        self.known = Known::Nothing;
+    }
+
+    /// The settings may have changed some time ago: what was parsed since is not known either.
+    pub(crate) fn settings_changed(&mut self) {
+        self.statements.settings_may_change(None);
+        if matches!(self.known, Known::Context(..)) {
+            self.known = Known::Nothing;
+        }
+    }
+
+    /// What running the statement may do; a statement that is not known may do anything.
+    pub(crate) fn effect_of(&self, statement: Option<&Arc<Statement>>) -> Effect {
+        let Some(statement) = statement else { return Effect::Forgets };
+        match &self.known {
+            Known::Context(context, _) => statement.shape.resolve(&self.shared.catalog.load(), context).effect,
+            // Views and policies of these relations may call anything.
+            _ if statement.shape.template.names_relations() => statement.shape.template.effect().max(Effect::Write),
+            _ => statement.shape.template.effect(),
+        }
+    }
+
+    /// What the session allows now.
+    pub(crate) fn allowed(&mut self) -> Allowed {
+        if matches!(&self.known, Known::Context(_, catalog) if *catalog != self.shared.catalog_version()) {
+            // A schema, a role or the configuration may have changed, at a moment that is not known.
+            self.settings_changed();
+        }
+        let server = self.compare_server();
+        let view = View {
+            bypass: self.shared.switches.bypass(),
+            standing: match (self.status, &self.block) {
+                (backend::STATUS_IDLE, _) => Standing::Idle,
+                (backend::STATUS_BLOCK, Some(block)) => Standing::Block(block),
+                _ => Standing::Lost,
+            },
+            hits_after_write: self.shared.settings.faults.hits_after_write,
+            behind_impure: self.impure > 0,
+            server: server.as_ref().map(|verdict| verdict.as_ref().copied()),
+            context: match &self.known {
+                Known::Nothing | Known::Failed | Known::Asked { .. } => None,
+                Known::Context(context, _) => Some(Ok(context)),
+                Known::Unknowable(reason) => Some(Err(reason)),
+            },
+        };
+        plan::allowed(view)
+    }
+
+    /// Counts a statement that passes, under its own reason if it has one, else under `otherwise`.
+    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, otherwise: &Reason) {
+        let own = statement.and_then(|statement| self.own_reason(statement));
+        let reason = own.as_ref().unwrap_or(otherwise);
+        self.count_passed(reason);
+        if let Some(statement) = statement {
+            statement.shape.note_passed(reason);
+        }
+    }
+
+    /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send
+    /// such statements before each loan.
+    pub(crate) fn tells_nothing(&self, statement: Option<&Arc<Statement>>) -> bool {
+        statement.is_some_and(|statement| {
+            if matches!(statement.shape.template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint)) {
+                return true;
+            }
+            self.effect_of(Some(statement)) == Effect::Pure
+                && matches!(self.own_reason(statement), Some(Reason::NotSelect | Reason::NoTable))
+        })
+    }
+
+    /// Why the statement is never cached, whatever the moment.
+    fn own_reason(&self, statement: &Statement) -> Option<Reason> {
+        if let Some(reason) = statement.shape.template.refusal() {
+            return Some(reason.clone());
+        }
+        match &self.known {
+            Known::Context(context, _) => statement.shape.resolve(&self.shared.catalog.load(), context).footprint.err(),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! From an execution to its key, its tags and the right to keep its answer.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
+
+use freshet_cache::{Filling, Lookup};
+use freshet_model::Reason;
+use freshet_sql::{Admin, Bound, Parameter, ParameterValue};
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frontend::{Bind, Parse};
+
+use crate::admin;
+use crate::body::{Body, Source};
+use crate::pg::session::client::Step;
+use crate::pg::session::plan::Allowed;
+use crate::pg::session::shown::Shown;
+use crate::pg::session::unit::Fill;
+use crate::pg::session::{Known, Session};
+use crate::registry::Statement;
+
+/// One execution: all that its key and its parameters are made of.
+#[derive(Clone, Copy)]
+pub(crate) enum Execution<'a> {
+    /// A `Query` with this text.
+    Query(&'a [u8]),
+    /// A bound statement.
+    Bound {
+        /// The statement.
+        statement: &'a Statement,
+        /// `Bind` behind the names.
+        tail: &'a [u8],
+        /// `RowDescription` is wanted.
+        describe: bool,
+        /// The most rows; 0 for all.
+        rows_max: u32,
+    },
+}
+
+/// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
+pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_>) {
+    key.clear();
+    key.extend_from_slice(&context.to_le_bytes());
+    match execution {
+        Execution::Query(text) => {
+            key.push(b'Q');
+            key.extend_from_slice(text);
+        }
+        Execution::Bound { statement, tail, describe, rows_max } => {
+            key.push(if describe { b'D' } else { b'E' });
+            key.extend_from_slice(&statement.id.to_le_bytes());
+            key.extend_from_slice(&rows_max.to_le_bytes());
+            key.extend_from_slice(tail);
+        }
+    }
+}
+
+impl Session {
+    /// Looks an execution up.
+    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+        if let Some(block) = &self.block
+            && block.has_snapshot()
+            && self.floor.snapshot.is_none()
+        {
+            // The first read takes the snapshot. Behind anything else it may have been taken already.
+            return if block.used { Lookup::Bypass(Reason::Snapshot) } else { Lookup::Miss };
+        }
+        write_key(&mut self.key, context, execution);
+        self.waiting.generation = self.shared.waits.generation();
+        let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
+        match found {
+            Lookup::Bypass(Reason::Fence) => self.shared.want_reading(),
+            Lookup::Bypass(Reason::Floor | Reason::NotYetApplied) => {
+                self.shared.want_reading();
+                self.looked_up = true;
+            }
+            Lookup::Bypass(_) => {}
+            Lookup::Hit(ref entry) if entry.payload.source.shape.is_disabled() => {
+                return Lookup::Bypass(Reason::Disabled);
+            }
+            Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
+            Lookup::Hit(_) => {
+                self.looked_up = true;
+                self.waiting.found();
+            }
+            Lookup::Miss => self.waiting.found(),
+        }
+        found
+    }
+
+    /// Whether this hit is to be asked of the database too.
+    fn is_sampled(&self) -> bool {
+        self.is_between_transactions() && self.shared.verifier.samples()
+    }
+
+    /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
+    pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
+        let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
+        if !context.utf8 && !statement.ascii {
+            return Err(Reason::SettingsUnknown);
+        }
+        if statement.shape.is_disabled() {
+            return Err(Reason::Disabled);
+        }
+        let catalog = self.shared.catalog.load_full();
+        if catalog.version != *known_under {
+            return Err(Reason::CatalogStale);
+        }
+        let footprint = statement.shape.resolve(&catalog, context).footprint?;
+        write_key(&mut self.key, context.id, execution);
+        let expected = self.shared.expected(&self.key);
+        if expected.is_none() {
+            self.shared.admits(&statement.shape, &self.key)?;
+        }
+        let Bound { tags, lineage, top } = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
+        self.looked_up = true;
+        let started = self.now();
+        let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
+        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot };
+        let begun = self.shared.cache.begin_fill(filling);
+        if begun.as_ref().is_err_and(|reason| *reason == Reason::NotCovered) {
+            self.shared.want(&footprint.tables);
+        }
+        let permit = begun?;
+        if permit.needs_proof() && self.block.is_some() {
+            return Err(Reason::TooBusy); // nothing is asked within a block
+        }
+        // The stream may have moved to another server since this session was compared with it; the epoch that the
+        // permit belongs to began after its identity was published.
+        if !matches!(self.compare_server(), Some(Ok(()))) {
+            return Err(Reason::OtherServer);
+        }
+        statement.shape.figures.fill_begins();
+        if let Some(counters) = self.counters() {
+            counters.fills.fetch_add(1, Relaxed);
+        }
+        let source = Source {
+            shape: statement.shape.clone(),
+            statement: match execution {
+                Execution::Query(_) => Weak::new(),
+                Execution::Bound { .. } => Arc::downgrade(statement),
+            },
+        };
+        let lineage = lineage.map(Box::new);
+        let shown = Shown::of(top, execution);
+        Ok(Fill { permit, lineage, shown, expected, source, frames: Vec::new(), started, complete: false })
+    }
+
+    /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.
+    pub(crate) fn reads_settings_at_parse(&self, statement: &Statement) -> bool {
+        let Known::Context(context, _) = &self.known else { return true };
+        match statement.shape.resolve(&self.shared.catalog.load(), context).footprint {
+            Ok(footprint) => footprint.reads_settings_at_parse(
+                statement.own_params,
+                &statement.literals,
+                has_quotes(&statement.shape.text),
+            ),
+            Err(_) => true,
+        }
+    }
+
+    /// Appends the answer to an admin statement, without `ReadyForQuery`.
+    pub(crate) fn answer_admin(&mut self, admin: &Result<Admin, String>, describe: bool) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        if matches!(self.known, Known::Nothing | Known::Failed) && self.status == backend::STATUS_IDLE {
+            self.ask_context();
+            return Step::Wait;
+        }
+        let allowed = self.allowed();
+        let context = match &self.known {
+            Known::Context(context, _) => Some(context.as_ref()),
+            _ => None,
+        };
+        let asker = admin::Asker {
+            user: &self.user,
+            context,
+            obstacle: match allowed {
+                Allowed::Pass(reason) => Some(reason),
+                _ => None,
+            },
+        };
+        match admin::answer(&self.shared, &asker, admin) {
+            Ok(table) => backend::put_text_result(self.client.output.buffer(), table.columns, &table.rows, describe),
+            Err(error) => backend::put_error(self.client.output.buffer(), "ERROR", error.sqlstate, &error.message),
+        }
+        Step::Done
+    }
+}
+
+/// Whether the shape still holds quoted text: a quote, or a dollar sign that begins no placeholder.
+fn has_quotes(shape: &str) -> bool {
+    let mut bytes = shape.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte == b'\'' || (byte == b'$' && !bytes.peek().is_some_and(u8::is_ascii_digit)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The statement's own parameters, then the literals of its text.
+pub(crate) fn parameters<'a>(statement: &'a Statement, execution: Execution<'a>) -> Result<Vec<Parameter<'a>>, Reason> {
+    let bound = match execution {
+        Execution::Query(_) => Vec::new(),
+        Execution::Bound { tail, .. } => Bind::parameters(tail).map_err(|_| Reason::MessageShape)?,
+    };
+    let own_params = usize::from(statement.own_params);
+    if bound.len() < own_params {
+        return Err(Reason::MessageShape); // the server will complain
+    }
+    let own = bound.into_iter().take(own_params).enumerate().map(|(at, value)| Parameter {
+        value: match value {
+            None => ParameterValue::Null,
+            Some(bound) if bound.binary => ParameterValue::Binary(bound.bytes),
+            Some(bound) => ParameterValue::Text(bound.bytes),
+        },
+        declared_type: Parse::type_oid(&statement.types, at),
+    });
+    let literals = statement
+        .literals
+        .iter()
+        .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
+    Ok(own.chain(literals).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_text_is_told_from_placeholders() {
+        assert!(!has_quotes("select v from t where id = $1 and w = $12"));
+        assert!(has_quotes("select E'a'"));
+        assert!(has_quotes("select $$a$$"));
+        assert!(has_quotes("select $tag$a$tag$ = $1"));
+    }
+}

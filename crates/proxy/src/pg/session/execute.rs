@@ -1,0 +1,266 @@
+//! The extended protocol: batches of executions up to `Sync`, answered whole or sent whole.
+
+use std::sync::Arc;
+
+use freshet_cache::{Entry, Lookup};
+use freshet_model::Reason;
+use freshet_sql::{Admin, Effect};
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frontend::Parse;
+
+use crate::body::Body;
+use crate::pg::session::Session;
+use crate::pg::session::batch::{self, Batch, Group};
+use crate::pg::session::client::Step;
+use crate::pg::session::decide::Execution;
+use crate::pg::session::plan::Allowed;
+use crate::pg::session::statements::ParsedUnder;
+use crate::pg::session::unit::{Ask, Fill, Kind};
+use crate::registry::Statement;
+
+/// Bytes of several answers in one batch beyond which it passes.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+impl Session {
+    /// Messages of the extended protocol at the start of the input, at a `Sync` boundary.
+    pub(crate) fn batch(&mut self) -> Step {
+        let input = self.client.input.take();
+        let (outcome, bytes) = match batch::scan(input.bytes()) {
+            Batch::Incomplete if !self.client.ended => (Ok(Step::Wait), 0),
+            Batch::Incomplete | Batch::Other => (Err(Reason::MessageShape), 0),
+            Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
+            Batch::Candidate { groups, bytes } => {
+                (self.candidate(&groups, input.bytes().get(..bytes).unwrap_or_default()), bytes)
+            }
+        };
+        self.client.input = input;
+        match outcome {
+            Ok(Step::Wait) => Step::Wait,
+            Ok(Step::Done) => {
+                self.client.input.consume(bytes);
+                Step::Done
+            }
+            Err(reason) => {
+                self.begin_passing_batch(reason);
+                Step::Done
+            }
+        }
+    }
+
+    /// A statement is prepared. Only Freshet's own statements are answered here.
+    fn prepare(&mut self, parse: &Parse<'_>, describe: bool) -> Result<Step, Reason> {
+        let statement = self.shared.registry.statement(parse.query, parse.types)?;
+        let Some(admin) = &statement.admin else { return Err(Reason::MessageShape) };
+        if !self.is_idle() {
+            return Ok(Step::Wait);
+        }
+        let out = self.client.output.buffer();
+        match admin {
+            Ok(admin) => {
+                out.extend_from_slice(backend::PARSE_COMPLETE_FRAME);
+                if describe {
+                    backend::put_text_description(out, crate::admin::columns(admin));
+                }
+                let prepared = self.prepared(&statement);
+                self.statements.kept_admin(parse.name, prepared);
+            }
+            Err(message) => backend::put_error(out, "ERROR", "42601", message),
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
+        Ok(Step::Done)
+    }
+
+    /// A batch that could be answered from the cache. Err: it passes.
+    fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8]) -> Result<Step, Reason> {
+        let allowed = self.allowed();
+        let context = match allowed {
+            Allowed::Cache { context } => Some(context),
+            _ => None,
+        };
+        let statements: Vec<Arc<Statement>> =
+            groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
+        if let ([group], [statement]) = (groups, statements.as_slice())
+            && let Some(admin) = &statement.admin
+        {
+            return Ok(self.answer_admin_batch(group, statement, admin));
+        }
+        let changes_session =
+            |s: &Statement| s.shape.template.effect() != Effect::Pure || s.shape.template.deallocates().is_some();
+        if statements.iter().any(|statement| changes_session(statement)) {
+            for statement in &statements {
+                self.prepare_block(statement);
+            }
+            return Err(Reason::NotSelect);
+        }
+        let context = match allowed {
+            Allowed::Cache { context } => context,
+            Allowed::Pass(reason) => return Err(reason),
+            Allowed::Ask => {
+                self.ask_context();
+                return Ok(Step::Wait);
+            }
+        };
+        let executions = || {
+            groups.iter().zip(&statements).map(|(group, statement)| Execution::Bound {
+                statement,
+                tail: group.bind.tail,
+                describe: group.describe,
+                rows_max: group.rows_max,
+            })
+        };
+        let mut hits = Vec::with_capacity(groups.len());
+        for execution in executions() {
+            hits.push(match self.look_up(context, execution) {
+                Lookup::Hit(entry) => Some(entry),
+                Lookup::Miss => None,
+                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Ok(Step::Wait),
+                Lookup::Bypass(reason) => return Err(reason),
+            });
+        }
+        if let Some(entries) = hits.iter().map(Option::as_ref).collect::<Option<Vec<_>>>() {
+            return self.answer_batch(groups, &statements, &entries);
+        }
+        let mut fills = Vec::with_capacity(groups.len());
+        let mut reason = None;
+        for ((execution, statement), hit) in executions().zip(&statements).zip(&hits) {
+            fills.push(if hit.is_some() {
+                None
+            } else {
+                self.begin_fill(statement, execution).map_err(|why| reason = Some(why)).ok()
+            });
+        }
+        if fills.iter().all(Option::is_none) {
+            return Err(reason.unwrap_or(Reason::MessageShape));
+        }
+        self.fill_batch(groups, &statements, fills, messages);
+        Ok(Step::Done)
+    }
+
+    fn statement_of(&mut self, group: &Group<'_>, context: Option<u32>) -> Result<Arc<Statement>, Reason> {
+        match &group.parse {
+            Some((parse, _)) => self.shared.registry.statement(parse.query, parse.types),
+            None => self.prepared_statement(group.bind.statement, context),
+        }
+    }
+
+    /// A statement prepared earlier, if its text means now what it meant then.
+    fn prepared_statement(&mut self, name: &[u8], context: Option<u32>) -> Result<Arc<Statement>, Reason> {
+        let era = self.statements.era();
+        let catalog = self.shared.catalog_version();
+        let Some(prepared) = self.statements.get(name) else { return Err(Reason::UnknownStatement) };
+        let statement = prepared.statement.clone();
+        let Some(context) = context else { return Ok(statement) };
+        if prepared.catalog != catalog {
+            return Err(Reason::CatalogStale); // it passes once, so that the server can refuse it
+        }
+        let same = match prepared.under {
+            ParsedUnder::Context(then) => then == context,
+            ParsedUnder::Era(then) => then == era,
+            ParsedUnder::Unknown => false,
+        };
+        if !same {
+            if self.reads_settings_at_parse(&statement) {
+                return Err(Reason::SettingsUnknown);
+            }
+            if let Some(prepared) = self.statements.get_mut(name) {
+                prepared.under = ParsedUnder::Context(context);
+            }
+        }
+        Ok(statement)
+    }
+
+    /// Answers all executions from the cache, unless answers are still owed before them.
+    fn answer_batch(
+        &mut self,
+        groups: &[Group<'_>],
+        statements: &[Arc<Statement>],
+        entries: &[&Arc<Entry<Body>>],
+    ) -> Result<Step, Reason> {
+        // A named statement must exist upstream (and must not exist already): its Parse is the server's.
+        if groups.iter().any(|group| group.parse.is_some_and(|(parse, _)| !parse.name.is_empty())) {
+            return Err(Reason::MessageShape);
+        }
+        // Many large answers at once would not fit the output's bound.
+        if groups.len() > 1 && entries.iter().map(|e| e.payload.frames().len()).sum::<usize>() > BATCH_BYTES_MAX {
+            return Err(Reason::MessageShape);
+        }
+        if !self.is_idle() {
+            return Ok(Step::Wait);
+        }
+        let mut bytes = 0;
+        for ((group, statement), entry) in groups.iter().zip(statements).zip(entries) {
+            if let Some((_, message)) = group.parse {
+                self.client.output.put(backend::PARSE_COMPLETE_FRAME);
+                let prepared = self.prepared(statement);
+                self.statements.kept_unnamed(prepared, message);
+            }
+            self.client.output.put(backend::BIND_COMPLETE_FRAME);
+            self.client.output.put(entry.payload.frames());
+            entry.payload.note_hit();
+            bytes += entry.payload.frames().len();
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
+        self.count_hits(groups.len(), bytes);
+        self.keep_awake();
+        Ok(Step::Done)
+    }
+
+    fn fill_batch(
+        &mut self,
+        groups: &[Group<'_>],
+        statements: &[Arc<Statement>],
+        fills: Vec<Option<Fill>>,
+        messages: &[u8],
+    ) {
+        let between = self.is_between_transactions();
+        if groups.first().and_then(|group| group.parse).is_some_and(|(parse, _)| parse.name.is_empty()) {
+            self.statements.unnamed_is_replaced();
+        }
+        self.catch_up_unnamed();
+        if fills.iter().flatten().any(|fill| fill.permit.may_need_proof()) {
+            self.ask(Ask::Proof);
+        }
+        self.open_unit(true, Kind::Batch);
+        let unit = self.last_unit();
+        unit.synced = true;
+        unit.tells = true;
+        unit.mark.reads = true;
+        unit.fills = fills;
+        for (group, statement) in groups.iter().zip(statements) {
+            if let Some((parse, _)) = &group.parse {
+                self.parse_sent(parse.name, Some(statement));
+            }
+        }
+        self.upstream.output.put(messages);
+        if between {
+            self.ask(Ask::End);
+        }
+    }
+
+    fn answer_admin_batch(
+        &mut self,
+        group: &Group<'_>,
+        statement: &Arc<Statement>,
+        admin: &Result<Admin, String>,
+    ) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        let before = self.client.output.buffer().len();
+        if group.parse.is_some() {
+            self.client.output.put(backend::PARSE_COMPLETE_FRAME);
+        }
+        self.client.output.put(backend::BIND_COMPLETE_FRAME);
+        let step = self.answer_admin(admin, group.describe);
+        if step == Step::Wait {
+            self.client.output.buffer().truncate(before);
+            return step;
+        }
+        if let Some((parse, _)) = group.parse {
+            let prepared = self.prepared(statement);
+            self.statements.kept_admin(parse.name, prepared);
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
+        step
+    }
+}

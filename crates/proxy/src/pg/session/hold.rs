@@ -1,0 +1,249 @@
+//! Waiting for the change stream: held acknowledgements, and look-ups just ahead of it.
+//!
+//! **Acknowledgements.** Once the client has read `ReadyForQuery` after a write, no reader anywhere may be served an
+//! older state. So `ReadyForQuery` is held until the stream has passed an end of the log that was asked for behind the
+//! write: usually within a fraction of a millisecond, since the stream hears of a commit before the client does. If that takes
+//! too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the stream then
+//! does not move at all, it is set at once.
+//!
+//! The fence is set at once behind `COPY … TO STDOUT`, which hardly ever writes. The server sends its `ReadyForQuery`
+//! together with the end of the data, and there are clients that rely on it: `postgres` for Node reads no more once its
+//! stream is full and has ended, so that it would never see a `ReadyForQuery` that comes later.
+//!
+//! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
+//! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not
+//! for longer than the database takes, and ever less often as long as waiting does not help ([`Patience`]).
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Context;
+use std::time::Duration;
+
+use freshet_model::{End, Lsn, Nanos, Reason};
+use freshet_wire::pg::backend;
+use tokio::time::{Instant, Sleep};
+
+use crate::pg::session::unit::{Ask, Unit};
+use crate::pg::session::{Ending, Session};
+use crate::waits::{Patience, Wait};
+
+/// What an acknowledgement waits for.
+#[derive(Clone, Copy, Debug)]
+enum Until {
+    /// The end of the log has been asked for on the same connection.
+    Asked,
+    /// The stream is to pass this.
+    Passed(End),
+    /// The stream is to pass an end of the log that is asked for later than this.
+    ReadAfter(Nanos),
+}
+
+/// A `ReadyForQuery` that is held.
+#[derive(Debug)]
+struct Held {
+    until: Until,
+    since: Nanos,
+}
+
+/// A look-up that waits.
+#[derive(Debug)]
+struct Look {
+    due: Nanos,
+    /// See [`Waiting::generation`].
+    generation: u64,
+}
+
+/// What the session waits for.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    held: Option<Held>,
+    look: Option<Look>,
+    /// [`crate::waits::Waits::generation`] before the last look-up.
+    pub(crate) generation: u64,
+    patience: Patience,
+    wait: Option<Wait>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Waiting {
+    /// The client has not been told that its write is done.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// A message of the client's waits to be looked up again.
+    pub(crate) fn is_looking(&self) -> bool {
+        self.look.is_some()
+    }
+
+    /// A look-up was spared the way to the database, or none would have helped.
+    pub(crate) fn found(&mut self) {
+        self.patience.gain();
+    }
+
+    /// The client's message has been dealt with.
+    pub(crate) fn looked(&mut self) {
+        self.look = None;
+        if self.held.is_none() {
+            self.wait = None;
+        }
+    }
+}
+
+impl Session {
+    /// Nothing is under way on the upstream's connection, and no message is half sent: it can be asked something.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let sending = self.client_rest > 0 || self.passing.is_some();
+        self.is_between_transactions() && self.units.is_empty() && !sending && self.ending == Ending::Open
+    }
+
+    /// A transaction that wrote has ended, and its `ReadyForQuery` is here: whether to hold it.
+    ///
+    /// `copied_out`: it comes behind COPY data.
+    pub(crate) fn hold(&mut self, copied_out: bool) -> bool {
+        let settings = &self.shared.settings;
+        // What is read after the start of an epoch sees the write, and nothing older is served.
+        if settings.faults.skip_hold || self.shared.cache.epoch().is_none() {
+            return false;
+        }
+        let server = self.compare_server();
+        if matches!(server, Some(Err(Reason::OtherDatabase))) {
+            return false;
+        }
+        let now = self.now();
+        if copied_out {
+            self.fence(Until::ReadAfter(now), now);
+            return false;
+        }
+        let at_rest = self.is_at_rest();
+        let until = if matches!(self.units.front(), Some(Unit::Own { ask: Ask::End, .. })) {
+            Until::Asked
+        } else if at_rest && matches!(server, Some(Ok(()))) {
+            self.ask(Ask::End);
+            Until::Asked
+        } else {
+            if at_rest && server.is_none() {
+                self.ask_context(); // the next write can then ask for its own end of the log
+            }
+            self.shared.want_reading();
+            Until::ReadAfter(now)
+        };
+        self.waiting.wait = None;
+        self.waiting.held = Some(Held { until, since: now });
+        true
+    }
+
+    /// The end of the log that was asked for behind a held acknowledgement; None if it could not be read.
+    ///
+    /// `asynchronous`: the session does not wait for its log to be flushed, and what is not flushed is not delivered. Holding
+    /// it would cost what it set out to save.
+    pub(crate) fn held_end_known(&mut self, lsn: Option<Lsn>, asynchronous: bool) {
+        let now = self.now();
+        let end = lsn.zip(self.shared.cache.epoch()).map(|(lsn, epoch)| End { epoch, lsn });
+        if let Some(Held { until: until @ Until::Asked, since }) = &mut self.waiting.held {
+            if asynchronous {
+                *since = 0;
+            }
+            *until = end.map_or(Until::ReadAfter(now), Until::Passed);
+            if end.is_none() {
+                self.shared.want_reading();
+            }
+        }
+    }
+
+    /// Tells the client that its write is done, if the stream has delivered it, or must not be waited for any longer.
+    pub(crate) fn release_held(&mut self) -> bool {
+        let Some(Held { until, since }) = &self.waiting.held else { return false };
+        let (until, since, now) = (*until, *since, self.shared.clock.now());
+        if !self.is_delivered(until) {
+            let applied = self.shared.cache.applied();
+            let over = now.saturating_sub(since) >= self.shared.settings.hold_max;
+            if !over && !self.upstream.ended && !self.shared.waits.is_stalled(applied) {
+                return false;
+            }
+            if over && since > 0 {
+                self.shared.waits.held_in_vain(applied);
+            }
+            self.fence(until, now);
+        }
+        self.waiting.held = None;
+        self.waiting.wait = None;
+        self.shared.waits.held_for(if since == 0 { 0 } else { now.saturating_sub(since) });
+        backend::put_ready(self.client.output.buffer(), self.status);
+        true
+    }
+
+    fn is_delivered(&self, until: Until) -> bool {
+        match until {
+            Until::Asked => false,
+            Until::Passed(end) => self.shared.cache.has_passed(end),
+            Until::ReadAfter(since) => self.shared.cache.is_current_as_of(since),
+        }
+    }
+
+    /// Hits wait instead of the writer.
+    fn fence(&self, until: Until, now: Nanos) {
+        match until {
+            Until::Passed(end) => self.shared.cache.fence(None, end),
+            Until::Asked | Until::ReadAfter(_) => self.shared.cache.fence_since(now),
+        }
+        self.shared.waits.fences.fetch_add(1, Relaxed);
+        self.shared.want_reading();
+    }
+
+    /// A look-up must bypass for this reason: whether it is a position that is worth waiting for first.
+    pub(crate) fn is_worth_waiting(&mut self, reason: &Reason) -> bool {
+        let comes = matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::Fence);
+        if !comes || !self.is_idle() {
+            return false;
+        }
+        let due = match &self.waiting.look {
+            Some(look) => look.due,
+            None if self.waiting.patience.is_there() => self.now() + self.shared.waits.look_wait(),
+            None => return false,
+        };
+        self.waiting.look = Some(Look { due, generation: self.waiting.generation });
+        true
+    }
+
+    /// When something has to happen although nothing comes.
+    fn due(&self) -> Option<Nanos> {
+        let held = self.waiting.held.as_ref().map(|held| held.since + self.shared.settings.hold_max);
+        let look = self.waiting.look.as_ref().map(|look| look.due);
+        let fills = (!self.block_fills.is_empty()).then_some(self.block_fills_due);
+        [held, look, fills].into_iter().flatten().min()
+    }
+
+    /// Whether what is waited for has come, or has become due.
+    pub(crate) fn poll_waits(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(due) = self.due() else {
+            self.waiting.sleep = None;
+            return false;
+        };
+        let left = Duration::from_nanos(due.saturating_sub(self.now()));
+        let deadline = Instant::now() + left;
+        let sleep = self.waiting.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
+        sleep.as_mut().reset(deadline);
+        if left.is_zero() || sleep.as_mut().poll(cx).is_ready() {
+            if self.waiting.look.as_ref().is_some_and(|look| look.due <= due) {
+                self.waiting.look = None;
+                self.waiting.patience.lose();
+            }
+            return true;
+        }
+        let lsn = match (&self.waiting.held, &self.waiting.look) {
+            (Some(Held { until: Until::Passed(end), .. }), _) => end.lsn,
+            (None, None) => return false,
+            // It is not known which position will do: the next one is looked at.
+            _ => Lsn(0),
+        };
+        let hold = self.waiting.held.is_some();
+        let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
+        wait.register(lsn, cx.waker());
+        // What came before the registration has woken nobody.
+        let moved = |look: &Look| self.shared.waits.generation() != look.generation;
+        self.waiting.held.as_ref().is_some_and(|held| self.is_delivered(held.until))
+            || self.waiting.look.as_ref().is_some_and(moved)
+    }
+}

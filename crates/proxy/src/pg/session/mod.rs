@@ -1,0 +1,284 @@
+//! One client connection and its upstream connection.
+//!
+//! A session is one task that owns both sockets, so a hit never leaves the thread. Its steps:
+//!
+//! | step | where | does |
+//! |---|---|---|
+//! | start up | `startup` | the client is let in ([`crate::pg::login`]) and connected with its session upstream |
+//! | read client | `client`, `query`, `execute` | takes messages at `Sync` boundaries: hit, fill, pass, or wait |
+//! | decide | `plan`, `decide` | what the session allows; look-up, footprint, tags, permit |
+//! | read upstream | `upstream` | forwards answers in order, keeps what is to be kept, swallows what Freshet asked |
+//! | write | `peer` | sends what both steps produced |
+//!
+//! Order is kept by a queue of [`unit::Unit`]s, one per `ReadyForQuery` that the upstream owes: a hit is answered
+//! only when the queue is empty. Back-pressure is kept by never reading one side while the other's output is high.
+
+mod batch;
+mod client;
+pub(crate) mod decide;
+mod drain;
+mod execute;
+mod hold;
+mod own;
+mod passing;
+mod plan;
+mod query;
+pub(crate) mod shown;
+mod startup;
+mod statements;
+mod transaction;
+mod unit;
+mod upstream;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::Poll;
+use std::time::Duration;
+
+use freshet_cache::Floor;
+use freshet_model::{CatalogVersion, Nanos, Reason, Visible};
+use freshet_sql::Isolation;
+use thiserror::Error;
+use tokio::time::timeout;
+
+use crate::context::Context;
+use crate::metrics::WorkerCounters;
+use crate::peer::Peer;
+use crate::pg::Pg;
+use crate::pg::question::IdleMax;
+use crate::pg::session::hold::Waiting;
+use crate::pg::session::own::OwnStatements;
+use crate::pg::session::statements::Statements;
+use crate::pg::session::transaction::Block;
+use crate::pg::session::unit::{Fill, Unit};
+use crate::shared::ServerIdentity;
+
+pub(crate) use startup::serve;
+
+/// Time for a last word over TLS.
+const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Why a session ended other than by its client's wish.
+#[derive(Debug, Error)]
+pub(crate) enum SessionError {
+    /// A socket failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The server sent what cannot be a message, or an answer nobody asked for.
+    #[error("server out of step: {0}")]
+    ServerMisbehaved(&'static str),
+}
+
+/// What a session knows of its own context.
+#[derive(Debug)]
+enum Known {
+    /// It must be asked for.
+    Nothing,
+    /// The question failed once, perhaps by accident; it must be asked again.
+    Failed,
+    /// It is being asked for, perhaps again; the client waits.
+    Asked {
+        /// The question failed before.
+        again: bool,
+    },
+    /// This, under this catalogue: a later one may give the same settings another meaning.
+    Context(Arc<Context>, CatalogVersion),
+    /// It cannot be known.
+    Unknowable(Reason),
+}
+
+/// How far the client's side has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// Not by a message.
+    Open,
+    /// It said goodbye: nothing after that is read.
+    Goodbye,
+    /// The upstream has been told that nothing more comes.
+    Told,
+}
+
+/// A session.
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
+struct Session {
+    shared: Arc<Pg>,
+    worker: usize,
+    client: Peer,
+    upstream: Peer,
+    /// What the upstream owes.
+    units: VecDeque<Unit>,
+    /// Client units in the queue that are not pure.
+    impure: usize,
+    /// The transaction status of the last `ReadyForQuery`.
+    status: u8,
+    known: Known,
+    /// The catalogue in use when the context was asked for.
+    asked_under: CatalogVersion,
+    /// The server this connection leads to.
+    server: Option<ServerIdentity>,
+    /// The server ends the session when it has been idle for this long.
+    idle_max: IdleMax,
+    /// When the server last said that it waits.
+    ready_at: Nanos,
+    /// The stream's identity that `server` was compared with, and the verdict.
+    compared: Option<(Arc<ServerIdentity>, Result<(), Reason>)>,
+    user: String,
+    statements: Statements,
+    floor: Floor,
+    /// Something that the cache can hold was asked for since the end of the log was last asked for on its own.
+    looked_up: bool,
+    own: OwnStatements,
+    /// A notification came since the last `ReadyForQuery`.
+    notified: bool,
+    /// The session had temporary objects when its context was last asked for.
+    had_temporary: bool,
+    /// A batch that passes is open (its `Sync` has not been seen), for this reason.
+    passing: Option<Reason>,
+    /// The next `Sync` is swallowed by the server's COPY mode.
+    absorb_sync: bool,
+    /// A statement of the open transaction may have changed the catalogue.
+    catalog_dirty: bool,
+    /// When the server's process last read its configuration, as of the last context.
+    configuration: Option<String>,
+    /// Bytes of the client's current message that pass unseen.
+    client_rest: usize,
+    /// Bytes of the server's current message still to come, and what becomes of them.
+    upstream_rest: usize,
+    upstream_way: upstream::Way,
+    /// The last proof read, for the fills of the unit behind it.
+    proof: Option<Visible>,
+    /// Complete fills that wait for the end of the log.
+    complete: Vec<Fill>,
+    /// What is known of the open transaction block.
+    block: Option<Block>,
+    /// Complete fills that wait for the block's end, and until when they do.
+    block_fills: Vec<Fill>,
+    block_fills_due: Nanos,
+    /// The isolation level of blocks that name none.
+    default_isolation: Option<Isolation>,
+    waiting: Waiting,
+    /// Scratch for keys.
+    key: Vec<u8>,
+    /// How far the client's side has ended.
+    ending: Ending,
+}
+
+impl Session {
+    fn counters(&self) -> Option<&WorkerCounters> {
+        self.shared.metrics.worker(self.worker)
+    }
+
+    fn now(&self) -> Nanos {
+        self.shared.clock.now()
+    }
+
+    /// Serves until either side ends.
+    async fn run(&mut self) -> Result<(), SessionError> {
+        loop {
+            self.read_upstream()?;
+            while self.release_held() {
+                self.read_upstream()?;
+            }
+            self.give_up_block_fills();
+            self.read_client();
+            self.leave_if_drained();
+            if self.is_over() {
+                let _ = self.upstream.flush().await;
+                self.client.flush().await?;
+                // Over TLS an end that is not said looks like an attack. A client that does not read is not waited for.
+                let _ = timeout(FAREWELL_TIMEOUT, self.client.shut_down()).await;
+                return Ok(());
+            }
+            if self.client_is_drained() && !self.upstream.has_output() {
+                self.ending = Ending::Told;
+                self.upstream.shut_down().await?;
+            }
+            self.exchange().await?;
+        }
+    }
+
+    /// The server has ended the connection, as it does once it has answered everything and the client sends no more.
+    fn is_over(&self) -> bool {
+        self.upstream.ended && !self.client.output.is_high() && !self.waiting.is_holding()
+    }
+
+    /// The client has ended and nothing of what it sent is left to be handled.
+    fn client_is_drained(&self) -> bool {
+        let waits = !self.is_idle() || self.waiting.is_looking() || matches!(self.known, Known::Asked { .. });
+        let high = self.client.output.is_high() || self.upstream.output.is_high();
+        // What is left while nothing is waited for is a piece of a message.
+        let handled = self.client.input.bytes().is_empty() || (self.client_rest == 0 && !(waits || high));
+        self.ending == Ending::Goodbye || (self.ending == Ending::Open && self.client.ended && handled)
+    }
+
+    /// Writes what waits and reads what comes: at least one of it.
+    async fn exchange(&mut self) -> io::Result<()> {
+        // Once the client has ended, an emptied output is what the next step waits for.
+        let ended = self.client.ended || self.ending == Ending::Goodbye;
+        std::future::poll_fn(|cx| {
+            let mut progress = self.is_to_leave() || self.poll_waits(cx);
+            for peer in [&mut self.upstream, &mut self.client] {
+                if peer.has_output() {
+                    let high = peer.output.is_high();
+                    if let Poll::Ready(sent) = peer.poll_send(cx) {
+                        sent?;
+                    }
+                    progress |= (high && !peer.output.is_high()) || (ended && !peer.has_output());
+                }
+            }
+            if !self.client.output.is_high()
+                && let Poll::Ready(received) = self.upstream.poll_receive(cx)
+            {
+                received?;
+                progress = true;
+            }
+            let hold = self.upstream.output.is_high() || self.client.output.is_high();
+            if !hold && let Poll::Ready(received) = self.client.poll_receive(cx) {
+                received?;
+                progress = true;
+            }
+            if progress { Poll::Ready(Ok(())) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// Whether this connection leads to the server and database of the change stream; None: not known yet.
+    fn compare_server(&mut self) -> Option<Result<(), Reason>> {
+        let Some(stream) = self.shared.identity() else { return Some(Err(Reason::NoStream)) };
+        if let Some((compared, verdict)) = &self.compared
+            && Arc::ptr_eq(compared, &stream)
+        {
+            return Some(verdict.clone());
+        }
+        let own = self.server.as_ref()?;
+        let verdict = if own.database != stream.database {
+            Err(Reason::OtherDatabase)
+        } else if *own == *stream {
+            Ok(())
+        } else {
+            Err(Reason::OtherServer)
+        };
+        self.compared = Some((stream, verdict.clone()));
+        Some(verdict)
+    }
+
+    /// Nothing is owed to the client and no message is half forwarded: an answer of Freshet's own may follow.
+    fn is_idle(&self) -> bool {
+        self.units.is_empty() && self.upstream_rest == 0 && !self.waiting.is_holding()
+    }
+
+    fn count_passed(&self, reason: &Reason) {
+        if let Some(counters) = self.counters() {
+            counters.count_passed(reason);
+        }
+    }
+
+    fn count_hits(&self, count: usize, bytes: usize) {
+        if let Some(counters) = self.counters() {
+            counters.hits.fetch_add(count as u64, Relaxed);
+            counters.hit_bytes.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! The statements that Freshet runs on a client's connection, each under its own `Sync`, never inside an open
+//! transaction block.
+//!
+//! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
+//! unnamed statement. Every name in them is qualified, so that no search path changes their meaning.
+
+use freshet_wire::pg::frontend;
+
+use crate::pg::question as context;
+use crate::pg::session::unit::{Ask, Unit};
+use crate::pg::session::{Known, Session};
+
+/// Which of them the upstream knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OwnStatements {
+    proof: bool,
+    end: bool,
+    context: bool,
+}
+
+impl Session {
+    /// Asks, behind everything sent so far.
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        let (name, prepared): (&[u8], &mut bool) = match ask {
+            Ask::Proof => (b"_freshet_proof", &mut self.own.proof),
+            Ask::End => (b"_freshet_end", &mut self.own.end),
+            Ask::Context => (b"_freshet_context", &mut self.own.context),
+            Ask::UnnamedStatement => return,
+        };
+        let out = self.upstream.output.buffer();
+        if !*prepared {
+            let sql = match ask {
+                Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
+                Ask::End => format!(
+                    "SELECT pg_catalog.{}()::pg_catalog.text, {}, pg_catalog.current_setting('synchronous_commit')",
+                    if self.shared.settings.faults.flushed_end {
+                        "pg_current_wal_flush_lsn"
+                    } else {
+                        "pg_current_wal_insert_lsn"
+                    },
+                    context::CONFIGURATION
+                ),
+                _ => context::question(self.server.is_none()),
+            };
+            // Close first: the name may exist after all, and closing what does not exist is no error.
+            frontend::put_close_statement(out, name);
+            frontend::put_parse(out, name, sql.as_bytes());
+            // The first question about the context is asked in its long form only once.
+            *prepared = ask != Ask::Context || self.server.is_some();
+        }
+        frontend::put_bind_execute(out, name, &[]);
+        frontend::put_sync(out);
+        self.units.push_back(Unit::own(ask));
+    }
+
+    /// Asks for the session's context; the client waits for the answer.
+    pub(crate) fn ask_context(&mut self) {
+        self.waiting.looked();
+        self.known = Known::Asked { again: matches!(self.known, Known::Failed) };
+        self.asked_under = self.shared.catalog_version();
+        self.ask(Ask::Context);
+    }
+
+    /// An answer came from memory: if the server counts how long the session is idle, it must learn that it is not. Not
+    /// every time: a session may end an eighth of the time-out early.
+    pub(crate) fn keep_awake(&mut self) {
+        let idle_max = if self.block.is_some() { self.idle_max.in_block } else { self.idle_max.outside };
+        let Some(idle_max) = idle_max else { return };
+        if self.is_idle() && self.now().saturating_sub(self.ready_at) > idle_max / 8 {
+            frontend::put_sync(self.upstream.output.buffer());
+            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        }
+    }
+
+    /// Brings the upstream's unnamed statement in step before messages that may use it.
+    pub(crate) fn catch_up_unnamed(&mut self) {
+        use crate::pg::session::statements::Unnamed;
+        let out = self.upstream.output.buffer();
+        match self.statements.catch_up() {
+            None | Some((Unnamed::InStep, _)) => return,
+            Some((Unnamed::Unsent, parse)) => out.extend_from_slice(parse),
+            Some((Unnamed::Dropped, _)) => frontend::put_close_statement(out, b""),
+        }
+        frontend::put_sync(out);
+        self.units.push_back(Unit::own(Ask::UnnamedStatement));
+    }
+}

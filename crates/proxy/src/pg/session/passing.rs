@@ -1,0 +1,211 @@
+//! Batches of the extended protocol that pass: forwarded message by message, and watched only as far as their
+//! statements can change what later look-ups mean.
+
+use std::sync::Arc;
+
+use freshet_model::Reason;
+use freshet_sql::Effect;
+use freshet_wire::pg::frame::{self, Header};
+use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
+
+use crate::pg::session::client::Step;
+use crate::pg::session::plan;
+use crate::pg::session::statements::{ParsedUnder, Prepared};
+use crate::pg::session::transaction::Block;
+use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Unit};
+use crate::pg::session::{Ending, Session};
+use crate::registry::{Statement, TEXT_BYTES_MAX};
+
+/// The server answers the message by one of those that [`super::upstream`] counts, unless it skips it.
+fn is_answered_once(tag: u8) -> bool {
+    matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE)
+}
+
+impl Session {
+    /// Lets the extended protocol's messages pass up to the next `Sync`.
+    pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
+        if self.client.input.bytes().starts_with(&[frontend::PARSE])
+            && self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0)
+        {
+            self.statements.unnamed_is_replaced();
+        }
+        self.catch_up_unnamed();
+        self.open_unit(true, Kind::Batch);
+        self.passing = Some(reason);
+    }
+
+    /// A message of a batch that passes.
+    pub(crate) fn batch_message(&mut self, head: Header) -> Step {
+        let wanted = head.frame_bytes.min(TEXT_BYTES_MAX);
+        let watched = matches!(head.tag, frontend::PARSE | frontend::BIND | frontend::CLOSE);
+        if watched && self.client.input.bytes().len() < wanted && !self.client.ended {
+            return Step::Wait;
+        }
+        match head.tag {
+            frontend::PARSE | frontend::BIND | frontend::CLOSE => {
+                let input = self.client.input.take();
+                self.watch(head, input.bytes().get(..wanted).unwrap_or_default());
+                self.client.input = input;
+            }
+            frontend::SYNC => {
+                self.last_unit().synced = true;
+                let reason = self.passing.take();
+                let step = self.pass(head);
+                if reason.is_some_and(|reason| plan::wants_end(&reason)) && self.is_between_transactions() {
+                    self.ask(Ask::End);
+                } else {
+                    self.close_unit();
+                }
+                return step;
+            }
+            frontend::QUERY | frontend::FUNCTION_CALL => return self.query_in_batch(head),
+            frontend::TERMINATE => self.ending = Ending::Goodbye,
+            frontend::EXECUTE => {
+                // A portal bound before, perhaps, and perhaps by other means.
+                let unnamed = self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0);
+                let unknown = self.block.as_ref().is_some_and(Block::is_unknown);
+                let unit = self.last_unit();
+                unit.tells |= !(unnamed && unit.silent_portal);
+                if unnamed {
+                    unit.mark.execute_unnamed();
+                }
+                if unknown {
+                    unit.mark.may_end_unseen();
+                }
+            }
+            frontend::DESCRIBE => self.last_unit().mark.others = true,
+            frontend::FLUSH | frontend::COPY_DATA => {}
+            frontend::COPY_DONE | frontend::COPY_FAIL => self.last_unit().copy_ended = true,
+            _ => return self.pass_unknown(head),
+        }
+        let unit = self.last_unit();
+        unit.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
+        unit.owed += usize::from(is_answered_once(head.tag));
+        self.pass(head)
+    }
+
+    /// A `Query` or `FunctionCall` in a batch that has no `Sync` yet. The server skips it if the batch has failed; else it
+    /// belongs to the batch's implicit transaction, ends it, and is answered by the one `ReadyForQuery` of both.
+    fn query_in_batch(&mut self, head: Header) -> Step {
+        let unit = self.last_unit();
+        if unit.failed {
+            return self.pass(head);
+        }
+        if unit.owed > 0 && !unit.copying {
+            if !std::mem::replace(&mut unit.flushed, true) {
+                frontend::put_flush(self.upstream.output.buffer());
+            }
+            return Step::Wait;
+        }
+        if !unit.bound_or_executed {
+            // Drivers prepare so, and wait. Nothing has begun: the transaction can end before as well.
+            return self.end_prepared_batch(head);
+        }
+        // What the server makes of it during COPY depends on how the COPY goes.
+        unit.kind = if unit.copying { Kind::Raw } else { Kind::Query };
+        self.last_unit().tells = true;
+        self.passing = None;
+        self.note_bracket(None);
+        self.effect(Effect::Forgets);
+        self.pass(head)
+    }
+
+    /// The open batch has only prepared statements, and has been answered: a `Sync` of Freshet's own ends it.
+    fn end_prepared_batch(&mut self, head: Header) -> Step {
+        self.passing = None;
+        if let Some(Unit::Client(unit)) = self.units.pop_back() {
+            self.client_unit_done(unit);
+        }
+        frontend::put_sync(self.upstream.output.buffer());
+        self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        self.step(head)
+    }
+
+    /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.
+    fn watch(&mut self, head: Header, bytes: &[u8]) {
+        match head.tag {
+            frontend::PARSE => {
+                if let Ok(parse) = Parse::read(bytes) {
+                    let statement = self.shared.registry.statement(parse.query, parse.types).ok();
+                    self.last_unit().mark.note_other(statement.as_ref());
+                    self.parse_sent(parse.name, statement.as_ref());
+                } else {
+                    // Too long to look at, or malformed: only the name is known, if that.
+                    let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
+                    self.parse_sent(name.unwrap_or_default(), None);
+                    self.last_unit().mark.note_other(None);
+                }
+            }
+            frontend::BIND => {
+                let bind = Bind::read(bytes);
+                let portal = bind.as_ref().map(|bind| bind.portal);
+                let name = bind.as_ref().map(|bind| bind.statement).unwrap_or_default();
+                let statement = self.statements.get(name).map(|prepared| prepared.statement.clone());
+                let effect = match (&statement, self.statements.remembered(name)) {
+                    (Some(statement), _) => self.effect_of(Some(statement)),
+                    (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
+                    // It was to be gone, and is not: it may be one that takes all others with it.
+                    (None, None) if self.statements.may_outlive() => Effect::Forgets,
+                    // PREPARE takes only queries and changes of rows.
+                    (None, None) => Effect::Write,
+                };
+                let fallback = match &statement {
+                    None => Reason::UnknownStatement,
+                    Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
+                };
+                self.deallocate(statement.as_ref());
+                self.note_passed(statement.as_ref(), &fallback);
+                let catalog = self.shared.catalog_version();
+                let silent = self.tells_nothing(statement.as_ref());
+                // Within a transaction the statement may mean what is rolled back, or gone, with it.
+                let settled = self.is_settled();
+                let unit = self.last_unit();
+                unit.mark.reads |= effect == Effect::Pure && !silent;
+                match portal {
+                    Ok(b"") => {
+                        unit.silent_portal = silent;
+                        unit.mark.bind_unnamed(statement.as_ref());
+                    }
+                    Ok(_) => {}
+                    Err(_) => unit.silent_portal = false,
+                }
+                if settled && unit.bound.len() < NAMES_MAX {
+                    unit.bound.push((name.into(), catalog));
+                }
+                self.note_bracket(statement.as_ref());
+                self.last_unit().mark.note_other(statement.as_ref());
+                self.effect(effect);
+            }
+            _ => {
+                if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
+                    self.last_unit().forgot = true;
+                    self.statements.forget(name);
+                }
+            }
+        }
+    }
+
+    /// `Parse` goes upstream.
+    pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
+        let prepared = statement.map(|statement| self.prepared(statement));
+        let unit = self.last_unit();
+        if unit.parsed.len() < NAMES_MAX {
+            unit.parsed.push(name.into());
+            self.statements.sent(name, prepared);
+        } else {
+            self.statements.sent(name, None);
+        }
+    }
+
+    /// A statement that is parsed now.
+    pub(crate) fn prepared(&self, statement: &Arc<Statement>) -> Prepared {
+        // Within a transaction, settings and definitions may be rolled back.
+        let settled = self.is_settled();
+        let (under, catalog) = if settled {
+            (ParsedUnder::Era(self.statements.era()), self.shared.catalog_version())
+        } else {
+            (ParsedUnder::Unknown, Prepared::NOT_TAKEN)
+        };
+        Prepared { statement: statement.clone(), under, catalog, lost: false }
+    }
+}

@@ -1,0 +1,147 @@
+//! The simple protocol: one `Query`, answered whole.
+
+use std::sync::Arc;
+
+use freshet_cache::{Entry, Lookup};
+use freshet_model::Reason;
+use freshet_sql::Effect;
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frame::Header;
+use freshet_wire::pg::frontend;
+
+use crate::body::Body;
+use crate::pg::session::Session;
+use crate::pg::session::client::Step;
+use crate::pg::session::decide::Execution;
+use crate::pg::session::plan::{self, Allowed};
+use crate::pg::session::unit::{Ask, Fill, Kind};
+use crate::registry::{Statement, TEXT_BYTES_MAX};
+
+impl Session {
+    /// A `Query` at the start of the input.
+    pub(crate) fn query(&mut self, head: Header) -> Step {
+        if head.frame_bytes > TEXT_BYTES_MAX {
+            self.begin_passing_query(None, &Reason::TooLong);
+            return self.pass(head);
+        }
+        let input = self.client.input.take();
+        let step = match input.bytes().get(..head.frame_bytes) {
+            None => Step::Wait,
+            Some(message) => {
+                if let Ok(text) = frontend::query_text(message) {
+                    self.query_text(text, message)
+                } else {
+                    // Malformed: the server says so in its own words.
+                    self.pass_query(message, None, &Reason::NotParsed)
+                }
+            }
+        };
+        self.client.input = input;
+        if step == Step::Done {
+            self.client.input.consume(head.frame_bytes);
+        }
+        step
+    }
+
+    fn query_text(&mut self, text: &[u8], message: &[u8]) -> Step {
+        let execution = Execution::Query(text);
+        let allowed = self.allowed();
+        let mut bypass = None;
+        if let Allowed::Cache { context } = allowed {
+            match self.look_up(context, execution) {
+                Lookup::Hit(entry) => return self.answer_query(&entry),
+                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Step::Wait,
+                Lookup::Bypass(reason) => bypass = Some(reason),
+                Lookup::Miss => {}
+            }
+        }
+        let statement = match self.shared.registry.statement(text, &[]) {
+            Ok(statement) => statement,
+            Err(reason) => return self.pass_query(message, None, &reason),
+        };
+        if let Some(admin) = &statement.admin {
+            let step = self.answer_admin(admin, true);
+            if step == Step::Done {
+                backend::put_ready(self.client.output.buffer(), self.status);
+            }
+            return step;
+        }
+        let reason = match (allowed, bypass) {
+            (_, Some(reason)) | (Allowed::Pass(reason), None) => reason,
+            (Allowed::Ask, None) if statement.shape.template.effect() == Effect::Pure => {
+                self.ask_context();
+                return Step::Wait;
+            }
+            (Allowed::Ask, None) => Reason::NotSelect,
+            (Allowed::Cache { .. }, None) => match self.begin_fill(&statement, execution) {
+                Ok(fill) => {
+                    self.fill_query(message, fill);
+                    return Step::Done;
+                }
+                Err(reason) => reason,
+            },
+        };
+        self.pass_query(message, Some(&statement), &reason)
+    }
+
+    /// Answers from the cache, unless answers are still owed before it.
+    fn answer_query(&mut self, entry: &Entry<Body>) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        let frames = entry.payload.frames();
+        self.client.output.put(frames);
+        backend::put_ready(self.client.output.buffer(), self.status);
+        self.statements.query_answered();
+        entry.payload.note_hit();
+        self.count_hits(1, frames.len());
+        self.keep_awake();
+        Step::Done
+    }
+
+    fn fill_query(&mut self, message: &[u8], fill: Fill) {
+        let between = self.is_between_transactions();
+        if fill.permit.may_need_proof() {
+            self.ask(Ask::Proof);
+        }
+        self.open_unit(true, Kind::Query);
+        let unit = self.last_unit();
+        unit.tells = true;
+        unit.mark.reads = true;
+        unit.fills.push(Some(fill));
+        self.statements.query_sent();
+        self.upstream.output.put(message);
+        if between {
+            self.ask(Ask::End);
+        }
+    }
+
+    fn pass_query(&mut self, message: &[u8], statement: Option<&Arc<Statement>>, reason: &Reason) -> Step {
+        if let Some(statement) = statement {
+            self.prepare_block(statement);
+        }
+        self.begin_passing_query(statement, reason);
+        self.upstream.output.put(message);
+        if plan::wants_end(reason) && self.is_between_transactions() {
+            self.ask(Ask::End);
+        } else {
+            self.close_unit();
+        }
+        Step::Done
+    }
+
+    /// Everything but the bytes.
+    fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
+        self.note_passed(statement, reason);
+        let effect = self.effect_of(statement);
+        let tells = !self.tells_nothing(statement);
+        self.open_unit(true, Kind::Query);
+        let unit = self.last_unit();
+        unit.tells = tells;
+        unit.mark.reads = tells && effect == Effect::Pure;
+        self.statements.query_sent();
+        self.deallocate(statement);
+        self.note_bracket(statement);
+        self.effect(effect);
+    }
+}

@@ -1,0 +1,84 @@
+//! A session begins: its client is let in, and both sides speak in frames from here on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_cache::Floor;
+use freshet_wire::pg::{backend, frame};
+
+use crate::peer::Peer;
+use crate::pg::Pg;
+use crate::pg::login::{Admitted, Incoming, admit};
+use crate::pg::session::unit::{ClientUnit, Kind, Unit};
+use crate::pg::session::{Known, Session, SessionError};
+
+/// Serves one connection from its first byte to its end.
+pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {
+    // In a box of its own: the login's state is large, and gone before the session begins.
+    let Some(admitted) = Box::pin(admit(socket, &shared)).await else { return };
+    if let Some(counters) = shared.metrics.worker(worker) {
+        counters.sessions.fetch_add(1, Relaxed);
+    }
+    if let Err(error) = converse(admitted, &shared, worker).await {
+        tracing::debug!(%error, "session ended");
+    }
+    if let Some(counters) = shared.metrics.worker(worker) {
+        counters.sessions.fetch_sub(1, Relaxed);
+    }
+}
+
+async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result<(), SessionError> {
+    let Admitted { client, upstream, replication, user } = admitted;
+    let _woken = shared.switches.enlist().await;
+    // What a replication connection is owed cannot be counted; it may run SQL all the same.
+    let kind = if replication { Kind::Raw } else { Kind::Startup };
+    let session = Session::new(client, upstream, shared.clone(), kind);
+    // The server's own word replaces the user as soon as it can be asked.
+    Session { worker, user, ..session }.run().await
+}
+
+impl Session {
+    fn new(client: Peer, upstream: Peer, shared: Arc<Pg>, kind: Kind) -> Self {
+        // The start-up is a unit of the client's: it ends with the first ReadyForQuery.
+        let units = VecDeque::from([Unit::Client(ClientUnit { kind, ..ClientUnit::default() })]);
+        Self {
+            shared,
+            worker: 0,
+            client,
+            upstream,
+            units,
+            impure: 1,
+            status: backend::STATUS_IDLE,
+            known: Known::Nothing,
+            asked_under: freshet_model::CatalogVersion::default(),
+            server: None,
+            idle_max: crate::pg::question::IdleMax::default(),
+            ready_at: 0,
+            compared: None,
+            user: String::new(),
+            statements: crate::pg::session::statements::Statements::default(),
+            floor: Floor::default(),
+            looked_up: false,
+            own: crate::pg::session::own::OwnStatements::default(),
+            passing: None,
+            absorb_sync: false,
+            notified: false,
+            had_temporary: false,
+            catalog_dirty: false,
+            configuration: None,
+            client_rest: 0,
+            upstream_rest: 0,
+            upstream_way: crate::pg::session::upstream::Way::default(),
+            proof: None,
+            complete: Vec::new(),
+            block: None,
+            block_fills: Vec::new(),
+            block_fills_due: 0,
+            default_isolation: None,
+            waiting: crate::pg::session::hold::Waiting::default(),
+            key: Vec::with_capacity(frame::HEADER_BYTES * 64),
+            ending: crate::pg::session::Ending::Open,
+        }
+    }
+}

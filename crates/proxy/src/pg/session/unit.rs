@@ -1,0 +1,163 @@
+//! What the upstream owes: one unit for each `ReadyForQuery` to come, in order.
+
+use std::sync::Arc;
+
+use freshet_cache::{Entry, FillPermit};
+use freshet_model::{CatalogVersion, Nanos};
+use freshet_sql::Lineage;
+
+use crate::body::{Body, Source};
+use crate::pg::session::shown::Shown;
+use crate::pg::session::transaction::Mark;
+
+/// Statement names remembered per unit: a bound on a batch that never ends.
+pub(crate) const NAMES_MAX: usize = 1024;
+
+/// A stretch of the upstream's answers that ends with `ReadyForQuery`.
+#[derive(Debug)]
+pub(crate) enum Unit {
+    /// The client's: forwarded.
+    Client(ClientUnit),
+    /// Freshet's own: swallowed.
+    Own {
+        /// What was asked.
+        ask: Ask,
+        /// The row that came, as a whole frame.
+        row: Option<Box<[u8]>>,
+    },
+}
+
+impl Unit {
+    pub(crate) fn as_client(&mut self) -> Option<&mut ClientUnit> {
+        match self {
+            Self::Client(unit) => Some(unit),
+            Self::Own { .. } => None,
+        }
+    }
+
+    pub(crate) fn own(ask: Ask) -> Self {
+        Self::Own { ask, row: None }
+    }
+}
+
+/// What Freshet asks on a session's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// What is visible: before the fills of the next unit.
+    Proof,
+    /// The end of the log: after the fills of the last unit, or for the floor alone.
+    End,
+    /// The session's context.
+    Context,
+    /// Brings the upstream's unnamed statement in step with the client's view; answers nothing.
+    UnnamedStatement,
+}
+
+/// What the client sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The start-up: the session has read nothing yet.
+    Startup,
+    /// `Query` or `FunctionCall`.
+    #[default]
+    Query,
+    /// Messages of the extended protocol.
+    Batch,
+    /// A `Sync` alone.
+    Sync,
+    /// Messages whose `ReadyForQuery` cannot be counted: everything is forwarded from here on.
+    Raw,
+}
+
+/// The client's messages up to a `Sync` or `Query`.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
+pub(crate) struct ClientUnit {
+    /// What they are.
+    pub(crate) kind: Kind,
+    /// Nothing in it can write or change the session.
+    pub(crate) pure: bool,
+    /// What else is to be known of that.
+    pub(crate) mark: Mark,
+    /// Something in it may have changed the catalogue.
+    pub(crate) forgets: bool,
+    /// An error came.
+    pub(crate) failed: bool,
+    /// Something in it may tell of data.
+    pub(crate) tells: bool,
+    /// The unnamed portal was bound in it to a statement that tells nothing of data.
+    pub(crate) silent_portal: bool,
+    /// Answers that its messages are still owed, unless it has failed.
+    pub(crate) owed: usize,
+    /// Something was bound or executed.
+    pub(crate) bound_or_executed: bool,
+    /// The server has asked for COPY data.
+    pub(crate) copying: bool,
+    /// The server has sent COPY data.
+    pub(crate) copied_out: bool,
+    /// The client has ended its COPY data.
+    pub(crate) copy_ended: bool,
+    /// A `Sync` counts as ignored by the server, which is true only if the COPY got as far as reading it.
+    pub(crate) swallowed_sync: bool,
+    /// `ParseComplete`s that have come.
+    pub(crate) parses_done: usize,
+    /// A statement was deallocated or closed in it.
+    pub(crate) forgot: bool,
+    /// The answers owed were asked for by `Flush`.
+    pub(crate) flushed: bool,
+    /// Its `Sync` has been sent.
+    pub(crate) synced: bool,
+    /// Statements whose `Parse` is in it: unknown again if the unit fails.
+    pub(crate) parsed: Vec<Box<[u8]>>,
+    /// Statements whose `Bind` is in it, and the catalogue then: good under it if the unit succeeds.
+    pub(crate) bound: Vec<(Box<[u8]>, CatalogVersion)>,
+    /// One per execution, None for those not to be kept.
+    pub(crate) fills: Vec<Option<Fill>>,
+    /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
+    pub(crate) execution: usize,
+}
+
+impl ClientUnit {
+    /// Its answers may say something of the database's state: not so a login, a `Sync` alone or statements that are
+    /// only prepared.
+    pub(crate) fn tells_of_data(&self) -> bool {
+        match self.kind {
+            Kind::Startup | Kind::Sync => false,
+            Kind::Raw => true,
+            Kind::Query | Kind::Batch => self.tells,
+        }
+    }
+
+    /// The names whose `Parse` was not answered by `ParseComplete`: those behind it were skipped.
+    pub(crate) fn unparsed(&self) -> &[Box<[u8]>] {
+        // Of more than are remembered it is not known which.
+        let done = if self.parsed.len() < NAMES_MAX { self.parses_done } else { 0 };
+        self.parsed.get(done..).unwrap_or_default()
+    }
+
+    /// The client is sending COPY data.
+    pub(crate) fn is_within_copy_data(&self) -> bool {
+        self.copying && !self.copy_ended && !self.failed
+    }
+
+    /// The fill whose answer comes now.
+    pub(crate) fn current_fill(&mut self) -> Option<&mut Option<Fill>> {
+        let at = if self.kind == Kind::Batch { self.execution.checked_sub(1)? } else { 0 };
+        self.fills.get_mut(at)
+    }
+}
+
+/// An answer that is being kept.
+#[derive(Debug)]
+pub(crate) struct Fill {
+    pub(crate) permit: FillPermit<Body>,
+    pub(crate) lineage: Option<Box<Lineage>>,
+    pub(crate) shown: Option<Box<Shown>>,
+    /// What the cache held for the key.
+    pub(crate) expected: Option<Arc<Entry<Body>>>,
+    pub(crate) source: Source,
+    pub(crate) frames: Vec<u8>,
+    pub(crate) started: Nanos,
+    /// `CommandComplete` has come.
+    pub(crate) complete: bool,
+}

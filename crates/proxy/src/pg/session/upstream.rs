@@ -1,0 +1,415 @@
+//! The upstream's answers: forwarded in order, kept on the way, or swallowed.
+
+use std::sync::Arc;
+
+use freshet_model::{End, Lsn, Reason, Visible};
+use freshet_wire::pg::backend;
+use freshet_wire::pg::frame::{self, Header};
+
+use crate::body::Body;
+use crate::lineages::Complete;
+use crate::pg::question::Answer;
+use crate::pg::session::own::OwnStatements;
+use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
+use crate::pg::session::{Known, Session, SessionError};
+use crate::shared::ServerIdentity;
+
+/// The largest row that Freshet's own statements may answer.
+const OWN_ROW_BYTES_MAX: usize = 64 << 10;
+
+/// What becomes of a message's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the client.
+    #[default]
+    Forward,
+    /// To the client, and into the fill in progress.
+    Keep,
+    /// Nowhere.
+    Swallow,
+}
+
+impl Session {
+    /// Handles all that the upstream has sent, as far as the client takes it.
+    pub(crate) fn read_upstream(&mut self) -> Result<(), SessionError> {
+        while !self.client.output.is_high() {
+            if self.upstream_rest > 0 {
+                if !self.move_upstream_bytes() {
+                    break;
+                }
+                continue;
+            }
+            if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
+                break;
+            }
+            let input = self.upstream.input.bytes();
+            let head = frame::header(input).map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
+            let Some(head) = head else { break };
+            if head.tag == backend::READY || self.is_own_answer(head) {
+                let Some(message) = input.get(..head.frame_bytes) else {
+                    if head.frame_bytes > OWN_ROW_BYTES_MAX {
+                        return Err(SessionError::ServerMisbehaved("an own statement's row is too long"));
+                    }
+                    break;
+                };
+                if head.tag == backend::READY {
+                    let status = message.last().copied().unwrap_or(backend::STATUS_IDLE);
+                    self.upstream_way = if self.ready(status) { Way::Forward } else { Way::Swallow };
+                } else if head.tag == backend::ERROR {
+                    // The last words of a server that ends the connection are for the client.
+                    self.upstream_way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
+                } else if let Some(Unit::Own { row, .. }) = self.units.front_mut() {
+                    *row = Some(message.into());
+                    self.upstream_way = Way::Swallow;
+                }
+            } else {
+                self.upstream_way = self.message_begins(head)?;
+            }
+            self.upstream_rest = head.frame_bytes;
+        }
+        Ok(())
+    }
+
+    /// Moves what is there of the current message; false if nothing is.
+    fn move_upstream_bytes(&mut self) -> bool {
+        let input = self.upstream.input.bytes();
+        let bytes = input.get(..self.upstream_rest).unwrap_or(input);
+        let count = bytes.len();
+        if self.upstream_way != Way::Swallow {
+            self.client.output.put(bytes);
+        }
+        if self.upstream_way == Way::Keep
+            && let Some(Unit::Client(unit)) = self.units.front_mut()
+            && let Some(slot) = unit.current_fill()
+            && let Some(fill) = slot
+        {
+            if fill.frames.len() + count > self.shared.cache.limits().entry_bytes_max as usize {
+                *slot = None; // too large to keep: the permit ends here
+            } else {
+                fill.frames.extend_from_slice(bytes);
+            }
+        }
+        self.upstream.input.consume(count);
+        self.upstream_rest -= count;
+        count > 0
+    }
+
+    /// It is needed whole: a row, or an error that may be fatal, of a statement of Freshet's own.
+    fn is_own_answer(&self, head: Header) -> bool {
+        matches!(head.tag, backend::DATA_ROW | backend::ERROR) && matches!(self.units.front(), Some(Unit::Own { .. }))
+    }
+
+    /// Decides what becomes of a message other than `ReadyForQuery`.
+    fn message_begins(&mut self, head: Header) -> Result<Way, SessionError> {
+        let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
+        if head.tag == backend::NOTIFICATION {
+            // It tells of a commit that the client may look for at once.
+            self.raise_floor();
+            self.notified = true;
+        }
+        if head.tag == backend::PARAMETER_STATUS {
+            self.settings_changed();
+        }
+        Ok(match self.units.front_mut() {
+            _ if asynchronous => Way::Forward,
+            // Nothing is owed: a fatal error such as the server's shutdown.
+            None => Way::Forward,
+            // What cannot be an answer to this shows that answers were miscounted: better no session than shifted ones.
+            Some(unit) if !may_answer(unit, head.tag) => {
+                return Err(SessionError::ServerMisbehaved("an answer nobody asked for"));
+            }
+            Some(Unit::Own { .. }) => Way::Swallow,
+            Some(Unit::Client(unit)) => {
+                let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
+                if head.tag == backend::COMMAND_COMPLETE && wrote && unit.mark.may_be_told_early(unit.kind, unit.synced)
+                {
+                    // The client may hear of the commit before its `ReadyForQuery`, which can be held.
+                    self.shared.cache.fence_since(self.shared.clock.now());
+                    self.shared.want_reading();
+                }
+                let way = client_message(unit, head.tag);
+                if head.tag == backend::ERROR && unit.swallowed_sync {
+                    // It failed before it read that far, perhaps: then the `Sync` is answered after all.
+                    self.become_raw();
+                } else if head.tag == backend::COPY_IN {
+                    self.copy_begins();
+                }
+                way
+            }
+        })
+    }
+
+    /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data ends
+    /// the unit. That one may have been sent already. What else may have been sent behind a COPY cannot be counted.
+    fn copy_begins(&mut self) {
+        let more = self.units.len() > 1;
+        let sync_next = matches!(self.units.get(1), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
+        let Some(Unit::Client(unit)) = self.units.front_mut() else { return };
+        unit.copying = true;
+        // Of another COPY of the same Query, perhaps: then its data is still to end.
+        unit.copy_ended = false;
+        let extended = unit.kind == Kind::Batch && unit.synced;
+        unit.swallowed_sync = extended;
+        if more && !(extended && sync_next) {
+            self.become_raw();
+        } else if extended && sync_next {
+            self.units.remove(1);
+        } else if extended {
+            self.absorb_sync = true;
+        }
+    }
+
+    /// The front unit's `ReadyForQuery`; true if it is the client's.
+    fn ready(&mut self, status: u8) -> bool {
+        self.status = status;
+        let notified = std::mem::take(&mut self.notified);
+        if self.idle_max.outside.or(self.idle_max.in_block).is_some() {
+            self.ready_at = self.now();
+        }
+        if matches!(self.units.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
+            // Whatever it was: hits wait instead of the client.
+            self.shared.cache.fence_since(self.now());
+            self.shared.want_reading();
+            return true;
+        }
+        match self.units.pop_front() {
+            None => true,
+            Some(Unit::Client(unit)) => {
+                let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
+                let ended = status == backend::STATUS_IDLE || unit.mark.may_commit();
+                let copied_out = unit.copied_out;
+                self.client_unit_done(unit);
+                !(wrote && ended && self.hold(copied_out))
+            }
+            Some(Unit::Own { ask, row }) => {
+                self.own_unit_done(ask, row.as_deref(), notified);
+                false
+            }
+        }
+    }
+
+    pub(super) fn client_unit_done(&mut self, unit: ClientUnit) {
+        self.absorb_sync = false;
+        let tells = unit.tells_of_data();
+        if tells {
+            self.raise_floor();
+        }
+        // What a transaction does to the catalogue shows when it commits.
+        self.catalog_dirty |= unit.forgets;
+        if self.catalog_dirty {
+            self.floor.catalog_since = self.now();
+            self.catalog_dirty = self.status != backend::STATUS_IDLE;
+        }
+        if unit.failed {
+            self.unit_failed(&unit);
+        } else {
+            for (name, catalog) in &unit.bound {
+                self.statements.confirm(name, *catalog);
+            }
+        }
+        if !unit.pure {
+            self.impure = self.impure.saturating_sub(1);
+        }
+        self.follow_block(&unit);
+        self.complete.clear();
+        let now = self.now();
+        for fill in unit.fills.iter().flatten().filter(|fill| fill.complete) {
+            let took = now.saturating_sub(fill.started);
+            fill.source.shape.figures.fill_took(took);
+            self.shared.waits.answered_in(took);
+        }
+        if self.block.is_some() {
+            self.proof = None;
+            self.keep_for_later(unit.fills);
+        } else {
+            self.complete.append(&mut self.block_fills);
+            self.complete.extend(unit.fills.into_iter().flatten().filter(|fill| fill.complete));
+        }
+        if tells && self.block.is_some() {
+            self.shared.want_reading(); // a position for the next look-up, since none is asked for here
+        }
+        // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
+        let at_rest = self.is_at_rest();
+        if tells && at_rest && std::mem::take(&mut self.looked_up) {
+            self.ask(Ask::End);
+        }
+    }
+
+    /// Its statements may not exist, and what later units bind may be other statements than they were taken for. What
+    /// was to be gone may be there still.
+    fn unit_failed(&mut self, unit: &ClientUnit) {
+        let unparsed = unit.unparsed();
+        for name in unparsed {
+            self.statements.forget(name);
+        }
+        if unit.forgot || !unparsed.is_empty() {
+            self.statements.something_outlives();
+        }
+        if unparsed.is_empty() {
+            return;
+        }
+        let mut misread = 0;
+        for later in self.units.iter_mut().filter_map(Unit::as_client).filter(|unit| unit.kind == Kind::Batch) {
+            later.fills.clear();
+            later.tells = true;
+            later.forgets = true;
+            misread += 1;
+            self.impure += usize::from(std::mem::replace(&mut later.pure, false));
+        }
+        if misread > 0 {
+            self.settings_changed();
+            self.statements.forget_all();
+            self.own = OwnStatements::default();
+        }
+    }
+
+    /// The client has learned something of unknown newness.
+    fn raise_floor(&mut self) {
+        self.floor.end = None;
+        self.floor.since = self.now();
+    }
+
+    /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.
+    fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
+        let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
+        let first = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+        if row.is_none() && ask != Ask::UnnamedStatement {
+            // It failed: perhaps the client's statement dropped all prepared statements unseen.
+            self.own = OwnStatements::default();
+        }
+        match ask {
+            Ask::UnnamedStatement => {}
+            Ask::Proof => self.proof = first.and_then(Visible::of_snapshot),
+            Ask::End => {
+                let end =
+                    first.and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
+                if self.waiting.is_holding() {
+                    let asynchronous = columns.get(2) == Some(&Some(b"off".as_slice()));
+                    self.held_end_known(end, asynchronous);
+                }
+                self.end_known(end, columns.get(1).copied().flatten(), notified);
+            }
+            Ask::Context => self.context_known(Answer::read(&columns)),
+        }
+    }
+
+    /// Installs what is complete and sets the floor.
+    fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>, notified: bool) {
+        let epoch = self.shared.cache.epoch();
+        let proof = self.proof.take().map(Arc::new);
+        let Some(lsn) = end else {
+            self.complete.clear();
+            return;
+        };
+        // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
+        if !notified {
+            self.floor.end = epoch.map(|epoch| End { epoch, lsn });
+        }
+        if self.complete.is_empty() {
+            return;
+        }
+        if configuration.is_none() || configuration != self.configuration.as_deref().map(str::as_bytes) {
+            // Read under another configuration than the context was: the answer belongs to no known key.
+            self.complete.clear();
+            self.settings_changed();
+            return;
+        }
+        for fill in self.complete.drain(..) {
+            let Fill { permit, lineage, shown, expected, source, frames, started, .. } = fill;
+            let told = shown.map(|shown| shown.tags(&frames));
+            let (body, proof) = (Body::new(frames, source, started), proof.clone());
+            let complete = Complete { permit, lineage, told, body, proof, expected, refreshed: false };
+            // Without an epoch there is no stream, and nothing is kept.
+            if let Some(epoch) = epoch {
+                self.shared.install(complete, End { epoch, lsn });
+            }
+        }
+    }
+
+    fn context_known(&mut self, answer: Option<Answer>) {
+        let Some(mut answer) = answer else {
+            // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
+            self.known = match self.known {
+                Known::Asked { again: false } => Known::Failed,
+                _ => Known::Unknowable(Reason::SettingsUnknown),
+            };
+            return;
+        };
+        self.configuration = Some(std::mem::take(&mut answer.configuration));
+        if let Some(system_id) = answer.system_id.take() {
+            self.server = Some(ServerIdentity {
+                system_id,
+                postmaster_start: answer.postmaster_start.clone(),
+                database: answer.database.clone(),
+            });
+        }
+        let temporary = answer.has_temporary_objects();
+        if std::mem::replace(&mut self.had_temporary, temporary) || temporary {
+            // A statement may have been taken while a temporary table stood for another.
+            self.statements.doubt_all();
+        }
+        self.user.clone_from(&answer.session_user);
+        self.idle_max = answer.idle_max;
+        self.default_isolation = answer.isolation;
+        self.known = match self.shared.contexts.intern(answer.describe()) {
+            Ok(context) => Known::Context(context, self.asked_under),
+            Err(reason) => Known::Unknowable(reason),
+        };
+    }
+}
+
+/// Whether a message other than `ReadyForQuery` can belong to the unit, where that is known.
+fn may_answer(unit: &Unit, tag: u8) -> bool {
+    use backend::{BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, DATA_ROW, ERROR, NOTICE, PARSE_COMPLETE};
+    match unit {
+        Unit::Own { .. } => matches!(
+            tag,
+            PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE | DATA_ROW | COMMAND_COMPLETE | ERROR | NOTICE
+        ),
+        Unit::Client(unit) => unit.kind != Kind::Sync || matches!(tag, ERROR | NOTICE),
+    }
+}
+
+/// It is the answer to one message of the extended protocol, or the last of its answers.
+fn answers_once(tag: u8) -> bool {
+    use backend::{
+        BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, EMPTY_QUERY, NO_DATA, PARSE_COMPLETE, PORTAL_SUSPENDED,
+        ROW_DESCRIPTION,
+    };
+    matches!(
+        tag,
+        PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE // of Parse, Bind, Close
+            | ROW_DESCRIPTION | NO_DATA // of Describe
+            | COMMAND_COMPLETE | EMPTY_QUERY | PORTAL_SUSPENDED // of Execute
+    )
+}
+
+/// A message of a client's unit: what becomes of it, and what it says of the fills.
+fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
+    if answers_once(tag) {
+        unit.owed = unit.owed.saturating_sub(1);
+    }
+    unit.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
+    match tag {
+        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
+            let Some(Some(fill)) = unit.current_fill() else { return Way::Forward };
+            fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
+            Way::Keep
+        }
+        backend::BIND_COMPLETE => {
+            unit.execution += 1;
+            Way::Forward
+        }
+        backend::COPY_OUT => {
+            unit.copied_out = true;
+            Way::Forward
+        }
+        // An answer with a notice is not repeatable; one with an error is none.
+        backend::NOTICE | backend::ERROR => {
+            unit.fills.clear();
+            unit.failed |= tag == backend::ERROR;
+            Way::Forward
+        }
+        _ => Way::Forward,
+    }
+}

@@ -1,0 +1,247 @@
+//! What waits to be refreshed, and how much of the database's time that may take.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use freshet_cache::Keyed;
+use freshet_model::Nanos;
+use tokio::sync::Notify;
+
+use crate::body::{Body, Source};
+use crate::shared::Shared;
+
+/// Results that may wait; the coldest beyond it are dropped.
+const WAITING_MAX: usize = 1000;
+/// Time that may be saved up while nothing is to be refreshed.
+const SAVED_MAX: Nanos = 200_000_000;
+
+/// What became of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The statement ran, and its answer is kept if it may be.
+    Read,
+    /// Nothing was asked: there is no need, or no way.
+    NotAsked,
+    /// New snapshots do not show yet what evicted the entry, or the stream is late.
+    TooSoon,
+}
+
+/// A result to be read again.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) source: Source,
+}
+
+/// Results that wait, by heat: hits per time since they were last read.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The number tells apart what is equally hot: of two the older is first.
+    by_heat: BTreeMap<(u64, std::cmp::Reverse<u64>), Job>,
+    next: u64,
+}
+
+impl Waiting {
+    fn add(&mut self, heat: u64, job: Job) {
+        self.next += 1;
+        self.by_heat.insert((heat, std::cmp::Reverse(self.next)), job);
+        if self.by_heat.len() > WAITING_MAX {
+            self.by_heat.pop_first();
+        }
+    }
+
+    fn hottest(&mut self) -> Option<Job> {
+        self.by_heat.pop_last().map(|(_, job)| job)
+    }
+}
+
+/// Hits in a thousand seconds.
+fn heat(hits: u64, over: Nanos) -> u64 {
+    let per_time = u128::from(hits) * 1_000_000_000_000 / u128::from(over.max(1));
+    u64::try_from(per_time).unwrap_or(u64::MAX)
+}
+
+/// The results that wait, and what became of the others.
+#[derive(Debug, Default)]
+pub struct Refreshes {
+    /// Refreshing is on.
+    on: bool,
+    waiting: Mutex<Waiting>,
+    added: Notify,
+    read: AtomicU64,
+    installed: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl Refreshes {
+    pub(crate) fn new(on: bool) -> Self {
+        Self { on, ..Self::default() }
+    }
+
+    pub(crate) fn add(&self, key: Arc<[u8]>, body: &Body, now: Nanos) {
+        if self.on {
+            let heat = heat(body.hits(), now.saturating_sub(body.since));
+            self.waiting().add(heat, Job { key, source: body.source.clone() });
+            self.added.notify_one();
+        }
+    }
+
+    fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The hottest, once there is one and there is time for it: hotter ones may come while it waits.
+    pub(crate) async fn wait_for_one(&self, pause: impl Fn() -> Duration) -> Job {
+        loop {
+            if self.waiting().by_heat.is_empty() {
+                self.added.notified().await;
+            }
+            let pause = pause();
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            if let Some(job) = self.waiting().hottest() {
+                return job;
+            }
+        }
+    }
+
+    /// A result was read, which took so long.
+    pub(crate) fn count_read(&self, nanos: Nanos) {
+        self.read.fetch_add(1, Relaxed);
+        self.nanos.fetch_add(nanos, Relaxed);
+    }
+
+    /// A result that was read is kept.
+    pub(crate) fn count_installed(&self) {
+        self.installed.fetch_add(1, Relaxed);
+    }
+
+    /// Results read again.
+    pub fn read(&self) -> u64 {
+        self.read.load(Relaxed)
+    }
+
+    /// Those of them that were kept.
+    pub fn installed(&self) -> u64 {
+        self.installed.load(Relaxed)
+    }
+
+    /// The time that it took.
+    pub fn nanos(&self) -> Nanos {
+        self.nanos.load(Relaxed)
+    }
+
+    /// Results that wait.
+    pub fn waiting_count(&self) -> usize {
+        self.waiting().by_heat.len()
+    }
+}
+
+impl Shared {
+    /// Entries that a change evicted while they were in use.
+    pub fn refresh(&self, evicted: Vec<Keyed<Body>>) {
+        if !self.switches.bypass() {
+            let now = self.clock.now();
+            for (key, entry) in evicted {
+                self.refreshes.add(key, &entry.payload, now);
+            }
+        }
+    }
+}
+
+/// A share of all time. What is spent beyond it is waited for before anything more is.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    share: f64,
+    /// May be negative.
+    saved: f64,
+    as_of: Nanos,
+}
+
+impl Budget {
+    /// None if there is none.
+    pub(crate) fn new(share: f64, now: Nanos) -> Option<Self> {
+        (share > 0.0).then_some(Self { share: share.min(1.0), saved: SAVED_MAX as f64, as_of: now })
+    }
+
+    fn saved_at(&self, now: Nanos) -> f64 {
+        (self.saved + now.saturating_sub(self.as_of) as f64 * self.share).min(SAVED_MAX as f64)
+    }
+
+    pub(crate) fn spend(&mut self, nanos: Nanos, now: Nanos) {
+        self.saved = self.saved_at(now) - nanos as f64;
+        self.as_of = now;
+    }
+
+    /// Until there is time to spend.
+    pub(crate) fn wait(&self, now: Nanos) -> Duration {
+        Duration::from_secs_f64((-self.saved_at(now)).max(0.0) / self.share / 1e9)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Weak;
+
+    use super::*;
+    use crate::registry::Registry;
+
+    fn job(key: u64) -> Job {
+        let statement = Registry::new(1 << 20, freshet_model::Dialect::Postgres).statement(b"select 1", &[]).unwrap();
+        let source = Source { shape: statement.shape.clone(), statement: Weak::new() };
+        Job { key: key.to_be_bytes().as_slice().into(), source }
+    }
+
+    fn keys(waiting: &mut Waiting) -> Vec<u64> {
+        std::iter::from_fn(|| waiting.hottest())
+            .map(|job| u64::from_be_bytes(job.key[..].try_into().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn the_hottest_come_first_and_the_coldest_are_dropped() {
+        let mut waiting = Waiting::default();
+        for (key, (hits, over)) in [(1, 1000), (5, 1000), (5, 100), (0, 1), (5, 1000)].into_iter().enumerate() {
+            waiting.add(heat(hits, over), job(key as u64));
+        }
+        assert_eq!(keys(&mut waiting), [2, 1, 4, 0, 3]);
+        for key in 0..2 * WAITING_MAX as u64 {
+            waiting.add(heat(key % 1500, 1_000_000), job(key));
+        }
+        let left = keys(&mut waiting);
+        assert_eq!(left.len(), WAITING_MAX);
+        assert!(left.iter().all(|key| key % 1500 >= 250), "{left:?}");
+    }
+
+    #[test]
+    fn heat_has_no_limit() {
+        assert!(heat(1, 1_000_000_000) > 0);
+        assert!(heat(u64::MAX, 0) == u64::MAX);
+        assert!(heat(2, u64::MAX) <= heat(u64::MAX, u64::MAX));
+    }
+
+    #[test]
+    fn the_share_of_time_is_kept() {
+        const SECOND: Nanos = 1_000_000_000;
+        let mut budget = Budget::new(0.1, SECOND).unwrap();
+        assert!(Budget::new(0.0, SECOND).is_none());
+        let (mut now, mut spent) = (SECOND, 0);
+        for turn in 0..1000 {
+            now += Nanos::try_from(budget.wait(now).as_nanos()).unwrap() + turn % 7;
+            assert!(budget.wait(now) <= Duration::from_nanos(100), "waiting is enough");
+            let nanos = 1_000_000 * (1 + turn % 90);
+            now += nanos;
+            spent += nanos;
+            budget.spend(nanos, now);
+        }
+        let allowed = (now - SECOND) / 10 + SAVED_MAX + 90_000_000;
+        assert!(spent <= allowed && spent > allowed / 2, "{spent} of {allowed}");
+        // Nothing is saved up beyond the bound.
+        now += 1000 * SECOND;
+        budget.spend(2 * SAVED_MAX, now);
+        assert!(budget.wait(now) >= Duration::from_nanos(9 * SAVED_MAX));
+    }
+}

@@ -1,0 +1,162 @@
+//! `--verify`: a sample of hits is asked of the database as well, and compared.
+//!
+//! The naive comparison finds differences that are none: the database may have gone on. So a sampled hit becomes an
+//! ordinary fill of the same key, which is to take the entry's place. If it may be installed, and is still installed once
+//! the stream has passed the position it was read at, then no commit that matters lies between the two readings, and
+//! both must hold the same rows. Else nothing is known. Rows are compared in any order.
+//!
+//! A difference means that a rule was broken, here or by the statement (an answer that its own text does not determine,
+//! such as LIMIT over ties). Either way the statement is not cached any more, until Freshet is started again.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use freshet_cache::{Cache, Entry};
+use freshet_model::{Dialect, End};
+use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
+use freshet_wire::pg::frame;
+
+use crate::body::Body;
+
+/// Comparisons that may wait; further ones are left out.
+const WAITING_MAX: usize = 1000;
+
+/// Two readings of one key.
+#[derive(Debug)]
+struct Comparison {
+    before: Arc<Entry<Body>>,
+    after: Arc<Entry<Body>>,
+    /// The end of the log after the second.
+    read_end: End,
+}
+
+/// What is sampled, and what came of it.
+#[derive(Debug)]
+pub struct Verifier {
+    /// One hit in so many; 0: none.
+    every: u64,
+    dialect: Dialect,
+    /// Counts the hits, if any are sampled.
+    hits: AtomicU64,
+    waiting: Mutex<VecDeque<Comparison>>,
+    /// Answers found equal.
+    pub equal: AtomicU64,
+    /// Sampled answers of which nothing can be said, since the database went on.
+    pub undecided: AtomicU64,
+    /// Answers found different.
+    pub different: AtomicU64,
+}
+
+impl Verifier {
+    /// `rate`: the share of hits, between 0 and 1.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a positive number of sane size")]
+    pub(crate) fn new(rate: f64, dialect: Dialect) -> Self {
+        let every = if rate > 0.0 { (1.0 / rate).round().max(1.0) as u64 } else { 0 };
+        let (hits, waiting) = (AtomicU64::new(0), Mutex::default());
+        let (equal, undecided, different) = Default::default();
+        Self { every, dialect, hits, waiting, equal, undecided, different }
+    }
+
+    /// Whether the next hit is to be asked of the database.
+    pub(crate) fn samples(&self) -> bool {
+        // Multiplied, lest a period of the application's own meet the sample's.
+        let next = || self.hits.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        self.every > 0 && next().is_multiple_of(self.every)
+    }
+
+    /// The second reading has taken the first one's place.
+    pub(crate) fn compare(&self, before: Arc<Entry<Body>>, after: Arc<Entry<Body>>, read_end: End) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.len() < WAITING_MAX {
+            waiting.push_back(Comparison { before, after, read_end });
+        }
+    }
+
+    /// Looks at the comparisons that can be decided by now.
+    pub(crate) fn decide(&self, cache: &Cache<Body>) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.is_empty() {
+            return;
+        }
+        let (decided, rest) = waiting.drain(..).partition(|comparison| cache.has_passed(comparison.read_end));
+        *waiting = rest;
+        drop(waiting);
+        let decided: VecDeque<Comparison> = decided;
+        for Comparison { before, after, .. } in decided {
+            let (before, shape) = (&before.payload, &after.payload.source.shape);
+            if !cache.is_kept(&after) {
+                self.undecided.fetch_add(1, Relaxed);
+            } else if same_rows(self.dialect, before.frames(), after.payload.frames()) {
+                self.equal.fetch_add(1, Relaxed);
+            } else {
+                self.different.fetch_add(1, Relaxed);
+                shape.disable();
+                tracing::error!(
+                    fingerprint = format!("{:016x}", shape.fingerprint),
+                    statement = &*shape.text,
+                    "ALARM: an answer from the cache differs from the database's; the statement is not cached any more"
+                );
+            }
+        }
+    }
+}
+
+/// Whether two answers hold the same messages, in any order.
+fn same_rows(dialect: Dialect, a: &[u8], b: &[u8]) -> bool {
+    let sorted = if dialect.is_mysql_family() { sorted_packets } else { sorted_frames };
+    a == b || (a.len() == b.len() && sorted(a) == sorted(b))
+}
+
+/// Packets are numbered, and rows that change places have each other's numbers.
+fn sorted_packets(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut payloads = Vec::new();
+    while let Some(head) = Header::read(bytes)
+        && let Some((packet, rest)) = bytes.split_at_checked(head.packet_bytes())
+    {
+        payloads.push(packet.get(HEADER_BYTES..).unwrap_or_default());
+        bytes = rest;
+    }
+    payloads.push(bytes);
+    payloads.sort_unstable();
+    payloads
+}
+
+fn sorted_frames(mut bytes: &[u8]) -> Vec<&[u8]> {
+    let mut frames = Vec::new();
+    while let Ok(Some(head)) = frame::header(bytes)
+        && let Some((frame, rest)) = bytes.split_at_checked(head.frame_bytes)
+    {
+        frames.push(frame);
+        bytes = rest;
+    }
+    frames.push(bytes);
+    frames.sort_unstable();
+    frames
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_compared_in_any_order() {
+        let (a, b, c) = (b"D\0\0\0\x05a".as_slice(), b"D\0\0\0\x05b".as_slice(), b"D\0\0\0\x05c".as_slice());
+        assert!(same_rows(Dialect::Postgres, &[a, b].concat(), &[b, a].concat()));
+        assert!(!same_rows(Dialect::Postgres, &[a, b].concat(), &[a, c].concat()));
+        assert!(!same_rows(Dialect::Postgres, &[a, a].concat(), a));
+        assert!(same_rows(Dialect::Postgres, b"", b""));
+        let (first, second) = (b"\x01\0\0\x01a\x01\0\0\x02b".as_slice(), b"\x01\0\0\x01b\x01\0\0\x02a".as_slice());
+        assert!(same_rows(Dialect::MySql, first, second) && !same_rows(Dialect::Postgres, first, second));
+        assert!(!same_rows(Dialect::MySql, first, b"\x01\0\0\x01a\x01\0\0\x02c"));
+    }
+
+    #[test]
+    fn the_rate_is_met() {
+        for (rate, expected) in [(0.0, 0..=0), (1.0, 100_000..=100_000), (0.01, 800..=1200), (0.5, 45_000..=55_000)] {
+            let verifier = Verifier::new(rate, Dialect::Postgres);
+            let sampled = (0..100_000).filter(|_| verifier.samples()).count();
+            assert!(expected.contains(&sampled), "{rate}: {sampled}");
+        }
+    }
+}

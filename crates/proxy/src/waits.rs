@@ -1,0 +1,218 @@
+//! Sessions that wait for the change stream to pass a position: acknowledgements that are held, and look-ups that
+//! would have to bypass for a position that is about to come.
+//!
+//! A wait is woken by the stream's task. Its order matters: register, then look whether the position has passed, then
+//! sleep. Waits are few and short, so one lock will do; the stream takes it only while somebody waits.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{
+    AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use freshet_model::{Lsn, Nanos};
+
+/// All waits on one stream.
+#[derive(Debug, Default)]
+pub struct Waits {
+    wakers: Mutex<Wakers>,
+    waiting: AtomicUsize,
+    /// Of these, acknowledgements.
+    holds: AtomicUsize,
+    /// Counts the positions.
+    generation: AtomicU64,
+    /// Acknowledgements that were held, for how long in all, and those that a fence took the place of.
+    pub held: AtomicU64,
+    /// See [`Self::held`].
+    pub held_nanos: AtomicU64,
+    /// See [`Self::held`].
+    pub fences: AtomicU64,
+    /// Behind where the stream was when an acknowledgement was last held in vain; 0: none was.
+    stalled_at: AtomicU64,
+    /// What the database has lately taken for an answer: a moving average, in nanoseconds.
+    answer_nanos: AtomicU64,
+}
+
+/// The least and the most that a look-up waits, in nanoseconds.
+const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=50_000_000;
+
+/// A session's look-ups wait for their position no longer than asking the database would take, and after a wait that did
+/// not help the next ones do not wait: one, then three, then seven of them, as long as none helps.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    left_out: u8,
+    to_leave_out: u8,
+}
+
+impl Patience {
+    /// Whether a look-up that begins now may wait.
+    pub(crate) fn is_there(&mut self) -> bool {
+        let is_there = self.left_out >= self.to_leave_out;
+        if !is_there {
+            self.left_out += 1;
+        }
+        is_there
+    }
+
+    /// Waiting did not help.
+    pub(crate) fn lose(&mut self) {
+        self.left_out = 0;
+        self.to_leave_out = (self.to_leave_out.saturating_mul(2) | 1).min(127);
+    }
+
+    /// A look-up needed no waiting, or waiting helped.
+    pub(crate) fn gain(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[derive(Debug, Default)]
+struct Wakers {
+    by_position: BTreeMap<(Lsn, u64), Waker>,
+    next: u64,
+}
+
+impl Waits {
+    /// The stream has passed `lsn`.
+    pub fn passed(&self, lsn: Lsn) {
+        self.generation.fetch_add(1, SeqCst);
+        if self.waiting.load(SeqCst) == 0 {
+            return;
+        }
+        let mut wakers = self.wakers();
+        let later = wakers.by_position.split_off(&(Lsn(lsn.0.saturating_add(1)), 0));
+        let woken = std::mem::replace(&mut wakers.by_position, later);
+        drop(wakers);
+        woken.into_values().for_each(Waker::wake);
+    }
+
+    /// What is waited for may never come: a new stream, or none.
+    pub fn interrupt(&self) {
+        self.passed(Lsn(u64::MAX - 1));
+    }
+
+    /// Changes whenever the stream has passed something.
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(SeqCst)
+    }
+
+    /// An acknowledgement was held for this long.
+    pub(crate) fn held_for(&self, nanos: Nanos) {
+        self.held.fetch_add(1, Relaxed);
+        self.held_nanos.fetch_add(nanos, Relaxed);
+    }
+
+    /// An acknowledgement was held as long as it may be, and the stream has come no further than this.
+    pub(crate) fn held_in_vain(&self, applied: Lsn) {
+        self.stalled_at.store(applied.0 + 1, Relaxed);
+    }
+
+    /// An acknowledgement was held in vain and the stream has not moved since: the next one need not be held.
+    pub(crate) fn is_stalled(&self, applied: Lsn) -> bool {
+        self.stalled_at.load(Relaxed) == applied.0 + 1
+    }
+
+    /// The database has answered a query in this time.
+    pub(crate) fn answered_in(&self, nanos: Nanos) {
+        let average = self.answer_nanos.load(Relaxed);
+        // Losing the other of two at once is no harm.
+        self.answer_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+    }
+
+    /// How long a look-up may wait: no longer than asking the database would take.
+    pub(crate) fn look_wait(&self) -> Nanos {
+        self.answer_nanos.load(Relaxed).clamp(*LOOK_WAIT.start(), *LOOK_WAIT.end())
+    }
+
+    /// Whether an acknowledgement is held.
+    pub(crate) fn any_holds(&self) -> bool {
+        self.holds.load(SeqCst) > 0
+    }
+
+    fn wakers(&self) -> MutexGuard<'_, Wakers> {
+        self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One session's wait. It ends when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    waits: Arc<Waits>,
+    hold: bool,
+    key: Option<(Lsn, u64)>,
+}
+
+impl Wait {
+    /// `hold`: for an acknowledgement.
+    pub(crate) fn new(waits: &Arc<Waits>, hold: bool) -> Self {
+        waits.waiting.fetch_add(1, SeqCst);
+        if hold {
+            waits.holds.fetch_add(1, SeqCst);
+        }
+        Self { waits: waits.clone(), hold, key: None }
+    }
+
+    /// Wakes the task once the stream passes `lsn`. The caller looks again whether it has.
+    pub(crate) fn register(&mut self, lsn: Lsn, waker: &Waker) {
+        let mut wakers = self.waits.wakers();
+        if let Some(key) = self.key.take() {
+            wakers.by_position.remove(&key);
+        }
+        wakers.next += 1;
+        let key = (lsn, wakers.next);
+        wakers.by_position.insert(key, waker.clone());
+        self.key = Some(key);
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if let Some(key) = self.key.take() {
+            self.waits.wakers().by_position.remove(&key);
+        }
+        if self.hold {
+            self.waits.holds.fetch_sub(1, SeqCst);
+        }
+        self.waits.waiting.fetch_sub(1, SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn look_ups_wait_as_long_as_the_database_takes() {
+        let waits = Waits::default();
+        assert_eq!(waits.look_wait(), 2_000_000);
+        (0..100).for_each(|_| waits.answered_in(10_000_000));
+        assert!((9_900_000..=10_000_000).contains(&waits.look_wait()), "{}", waits.look_wait());
+        (0..100).for_each(|_| waits.answered_in(Nanos::MAX / 16));
+        assert_eq!(waits.look_wait(), 50_000_000);
+    }
+
+    #[test]
+    fn a_stream_is_stalled_once_something_was_held_in_vain_until_it_moves() {
+        let waits = Waits::default();
+        assert!(!waits.is_stalled(Lsn(0)));
+        waits.held_in_vain(Lsn(7));
+        assert!(waits.is_stalled(Lsn(7)) && !waits.is_stalled(Lsn(8)));
+    }
+
+    #[test]
+    fn what_does_not_help_is_tried_ever_less_often() {
+        let mut patience = Patience::default();
+        let without = |patience: &mut Patience| (0..1000).find(|_| patience.is_there()).unwrap_or(1000);
+        let mut seen = Vec::new();
+        for _ in 0..10 {
+            seen.push(without(&mut patience));
+            patience.lose();
+        }
+        assert_eq!(seen, [0, 1, 3, 7, 15, 31, 63, 127, 127, 127]);
+        patience.gain();
+        assert_eq!(without(&mut patience), 0);
+    }
+}

@@ -1,0 +1,189 @@
+//! What conditions add to the references that they bound: predicates, and equality with columns of other references.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use freshet_model::{Column, ComparedColumn, ValueType};
+use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
+
+use crate::block::Block;
+use crate::derived::{Origin, Outer, Reached, ShownColumn};
+use crate::lineage::{Edge, compare_alike, compare_by_keys};
+use crate::predicate::{Atom, Predicate, Question, Said, conjuncts, unwrapped};
+use crate::walk::Walk;
+
+/// Edges of one statement; without the others more rows matter.
+const EDGES_MAX: usize = 256;
+
+/// What a column name means.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    /// The block, counted from the outermost, and the place in it.
+    pub(crate) block: usize,
+    pub(crate) place: usize,
+    /// The columns of which a condition on it is a condition, each bounding its own reference.
+    pub(crate) rows: Vec<Reached>,
+    /// Where its values come from, if that is one column.
+    pub(crate) origin: Option<Origin>,
+}
+
+impl Walk<'_> {
+    /// Adds what a condition says to the references that it bounds; returns what it says of rows of outer blocks.
+    pub(crate) fn bound(&mut self, condition: &Expr, bounded: &Range<usize>) -> Vec<Outer> {
+        let (mysql, innermost) = (self.is_mysql(), self.blocks.len().saturating_sub(1));
+        let resolve = |idents: &[Ident], question: &Question| {
+            let Some(named) = self.named_by(idents) else { return Vec::new() };
+            let here = named.block == innermost && bounded.contains(&named.place);
+            let tells = |Reached { nullable, origin }: &Reached| {
+                let Origin { place, column, through } = origin;
+                // Rows that a sub-select merges are equal, and not the same.
+                let mut column = compared(column);
+                let told =
+                    tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
+                column.value_type = question.compares(column.value_type);
+                told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
+            };
+            named.rows.iter().filter(|_| here).filter_map(tells).collect()
+        };
+        let said = Said::by(condition, &resolve);
+        let mut places = BTreeSet::new();
+        said.note_places(&mut places);
+        for place in places {
+            let Some(reference) = self.references.get_mut(place) else { continue };
+            let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
+            reference.predicate = before.and(said.of(place));
+        }
+        let (edges, outer) = self.equal_columns(condition, bounded);
+        self.add_edges(edges);
+        outer
+    }
+
+    fn add_edges(&mut self, edges: Vec<Edge>) {
+        self.edges.extend(edges);
+        self.edges.truncate(EDGES_MAX);
+    }
+
+    /// Adds the equality that USING states of the columns of that name on both sides, if it is sure which they are.
+    pub(crate) fn connect_merged(&mut self, name: &str, sides: [Range<usize>; 2], bounded: &Range<usize>) {
+        let [Some(left), Some(right)] = sides.map(|side| self.named_on_side(name, side)) else { return };
+        let mut edges = Vec::new();
+        for (to, from) in [(&left, &right), (&right, &left)] {
+            if let Some(from) = from.origin.as_ref().filter(|_| bounded.contains(&to.place)) {
+                self.connect(&to.rows, from, &mut edges);
+            }
+        }
+        self.add_edges(edges);
+    }
+
+    /// The equalities between columns at the top of a condition: for references that it bounds, and for those of outer blocks.
+    fn equal_columns(&self, condition: &Expr, bounded: &Range<usize>) -> (Vec<Edge>, Vec<Outer>) {
+        let (mut edges, mut outer) = (Vec::new(), Vec::new());
+        for conjunct in conjuncts(condition) {
+            for Outer { to, from } in self.equalities(conjunct) {
+                if to.block + 1 < self.blocks.len() {
+                    outer.push(Outer { to, from });
+                } else if bounded.contains(&to.place) {
+                    self.connect(&to.rows, &from, &mut edges);
+                }
+            }
+            if let Expr::InSubquery { expr, subquery, negated: false } = conjunct {
+                // Other values inside make it true for no row.
+                for (value, shown) in self.compared_with(expr, subquery) {
+                    if let Some(from) = self.origin(value) {
+                        self.connect(&shown.reached, &from, &mut edges);
+                    }
+                }
+            }
+        }
+        (edges, outer)
+    }
+
+    /// The columns that have a value of another one where a conjunct is true.
+    fn equalities(&self, conjunct: &Expr) -> Vec<Outer> {
+        let inside = |subquery: &Query| self.told_by(subquery).map_or_else(Vec::new, |shown| shown.outer.clone());
+        let pair = |to: &Expr, from: &Expr| Some(Outer { to: self.named(to)?, from: self.origin(from)? });
+        match conjunct {
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match (unwrapped(left), unwrapped(right)) {
+                (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
+                    left.iter().zip(right).flat_map(|(one, two)| [pair(one, two), pair(two, one)]).flatten().collect()
+                }
+                (left, right) => [pair(left, right), pair(right, left)].into_iter().flatten().collect(),
+            },
+            Expr::InSubquery { expr, subquery, negated: false } => {
+                let pair = |(value, shown): (&Expr, &ShownColumn)| {
+                    Some(Outer { to: self.named(value)?, from: shown.origin.clone()? })
+                };
+                self.compared_with(expr, subquery).into_iter().filter_map(pair).chain(inside(subquery)).collect()
+            }
+            Expr::Exists { subquery, negated: false } => inside(subquery),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What stands before `IN (SELECT …)`, each value with the column that it is compared with.
+    fn compared_with<'e>(&'e self, values: &'e Expr, subquery: &Query) -> Vec<(&'e Expr, &'e ShownColumn)> {
+        let columns = self.told_by(subquery).map_or(&[][..], |shown| &shown.columns);
+        let values = match unwrapped(values) {
+            Expr::Tuple(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
+        };
+        if values.len() == columns.len() { values.iter().zip(columns).collect() } else { Vec::new() }
+    }
+
+    /// Rows of these columns matter only with a row that has the same value in that one.
+    fn connect(&self, to: &[Reached], from: &Origin, edges: &mut Vec<Edge>) {
+        // Of one reference it is nothing: its rows would lead to themselves.
+        if to.iter().any(|to| to.origin.place == from.place) {
+            return;
+        }
+        for Reached { origin, .. } in to {
+            let (one, two) = (origin.column.value_type, from.column.value_type);
+            let by_keys = compare_by_keys(one, two);
+            let rounds = self.is_mysql() && (origin.through || from.through) && (one != two || !is_whole(one));
+            if !rounds && (by_keys || compare_alike(one, two)) {
+                edges.push(Edge {
+                    to: origin.place,
+                    to_column: compared(&origin.column),
+                    from: from.place,
+                    from_column: compared(&from.column),
+                    by_keys,
+                });
+            }
+        }
+    }
+}
+
+/// Whether the qualifier may be an alias of the block in another case: servers of MySQL may fold them.
+pub(crate) fn has_similar(block: &Block, idents: &[Ident]) -> bool {
+    let [.., qualifier, _] = idents else { return true };
+    block.references.iter().any(|reference| reference.alias.eq_ignore_ascii_case(&qualifier.value))
+}
+
+/// Whether nothing is rounded that becomes a key of this type: see `derived.rs`.
+pub(crate) fn is_whole(value_type: ValueType) -> bool {
+    use ValueType::{Bool, Date, ExactText, FoldedText, Int, Unsigned, Uuid};
+    matches!(value_type, Int | Unsigned | Bool | Date | Uuid | FoldedText | ExactText)
+}
+
+fn compared(column: &Column) -> ComparedColumn {
+    ComparedColumn { name: column.name.clone(), value_type: column.value_type }
+}
+
+/// Whether the answer tells something of the rows of a reference: see `walk.rs`.
+fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) -> bool {
+    use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
+    use ValueType::{DateTime, ExactText, OrderedText, Other, Time};
+    match question {
+        Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time),
+        // In MySQL a zero date in a column that is NOT NULL is called NULL; a composite value of NULLs is, elsewhere.
+        Question::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
+        Question::Range { .. } => {
+            let number = matches!(column, Int | Unsigned | Numeric | Float4 | Float8);
+            number || matches!(column, Date | Timestamp | TimestampTz | OrderedText | ExactText)
+        }
+        Question::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
+        Question::Is(_) => column == ValueType::Bool,
+        // NULL satisfies none of them, but the last, which is made of two that were told.
+        Question::NotNull | Question::Not(_) | Question::Like(_) | Question::Folded(_) | Question::OrNull(_) => true,
+    }
+}

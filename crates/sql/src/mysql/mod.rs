@@ -1,0 +1,14 @@
+//! What MySQL and MariaDB have of their own: tokens, statements, functions, comparisons of values.
+//!
+//! Everything else is shared: lexer, survey, walk and footprint take the dialect as a parameter.
+
+mod expressions;
+mod facts;
+pub(crate) mod functions;
+pub(crate) mod parse;
+pub(crate) mod scanner;
+pub(crate) mod statement;
+pub(crate) mod values;
+pub(crate) mod words;
+
+pub(crate) use facts::{Facts, Snapshot, resolve};

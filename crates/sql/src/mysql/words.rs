@@ -1,0 +1,43 @@
+//! Words with a meaning of their own.
+
+/// Words that both servers reserve in all versions, and that statements use most: unquoted and not behind a point they
+/// are never names. In lower case.
+#[rustfmt::skip]
+const RESERVED: &[&str] = &[
+    "add", "all", "alter", "and", "as", "asc", "between", "by", "call", "case", "change", "collate", "column",
+    "convert", "create", "cross", "database", "default", "delete", "desc", "describe", "distinct", "distinctrow", "div",
+    "drop", "else", "exists", "explain", "false", "for", "force", "from", "grant", "group", "having", "high_priority",
+    "ignore", "in", "index", "inner", "insert", "interval", "into", "is", "join", "key", "keys", "kill", "left",
+    "like", "limit", "load", "lock", "low_priority", "match", "mod", "natural", "not", "null", "on", "or", "order",
+    "outer", "procedure", "regexp", "rename", "replace", "revoke", "right", "rlike", "select", "set", "show",
+    "sql_big_result", "sql_calc_found_rows", "sql_small_result", "straight_join", "table", "then", "to", "true",
+    "union", "unlock", "update", "use", "using", "values", "when", "where", "with", "write", "xor",
+];
+
+/// Words that are not reserved, or not everywhere, and that brackets may follow without a call.
+#[rustfmt::skip]
+const BRACKETED: &[&str] = &[
+    "against", "any", "binary", "blob", "bool", "boolean", "btree", "character", "date", "datetime", "decimal", "double",
+    "filter", "fixed", "float", "hash", "int", "integer", "lateral", "nchar", "numeric", "offset", "over", "partition",
+    "row", "rows", "signed", "some", "time", "timestamp", "unsigned", "value", "varbinary", "varchar", "within", "work",
+];
+
+/// Whether brackets behind a word, in lower case, need not be a call.
+pub(crate) fn takes_brackets(word: &str) -> bool {
+    BRACKETED.binary_search(&word).is_ok()
+}
+
+/// Whether both servers reserve a word, in lower case.
+pub(crate) fn is_reserved(word: &str) -> bool {
+    RESERVED.binary_search(&word).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted() {
+        assert!(RESERVED.is_sorted() && BRACKETED.is_sorted());
+    }
+}

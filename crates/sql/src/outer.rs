@@ -1,0 +1,158 @@
+//! Outer joins that are inner ones in effect.
+//!
+//! `l LEFT JOIN r ON l.k = r.k WHERE r.c = 1`: where l meets no row of r, r.c is NULL and WHERE is not true. So the statement is what
+//! it is with an inner join in every state of the database, and its ON bounds both sides. The same with any other condition that a
+//! row must satisfy and that no row with NULLs for all of r satisfies: the ON of a join around this one, for the sides that
+//! it bounds. In this way WHERE reaches through chains of outer joins: `l LEFT JOIN r ON … LEFT JOIN s ON s.k = r.k WHERE s.c = 1`.
+//! A FULL JOIN loses the one side, the other or both.
+//!
+//! Of RIGHT and FULL JOIN only WHERE is asked, since the parser may see another left side than the servers of MySQL do (`joins.rs`).
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, UnaryOperator};
+
+use crate::predicate::unwrapped;
+use crate::walk::Walk;
+
+/// What must hold of joined rows.
+pub(crate) enum Clause<'q> {
+    On(&'q Expr),
+    /// Columns of these names are equal on both sides.
+    Using(Vec<String>),
+}
+
+/// A condition and the references (places in the block) that it bounds.
+pub(crate) struct Condition<'q> {
+    pub(crate) clause: Clause<'q>,
+    pub(crate) bounded: Range<usize>,
+    /// None: WHERE.
+    pub(crate) join: Option<Joined>,
+}
+
+/// A join's items (places in the block).
+pub(crate) struct Joined {
+    pub(crate) left: Range<usize>,
+    pub(crate) right: Range<usize>,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Inner,
+    Left,
+    Right,
+    Full,
+}
+
+impl Kind {
+    pub(crate) fn of(operator: &JoinOperator) -> Self {
+        match operator {
+            JoinOperator::Left(_) | JoinOperator::LeftOuter(_) => Self::Left,
+            JoinOperator::Right(_) | JoinOperator::RightOuter(_) => Self::Right,
+            JoinOperator::FullOuter(_) => Self::Full,
+            _ => Self::Inner,
+        }
+    }
+
+    /// Whether the left and the right side may be missing.
+    fn may_miss(self) -> [bool; 2] {
+        [matches!(self, Self::Right | Self::Full), matches!(self, Self::Left | Self::Full)]
+    }
+}
+
+impl Joined {
+    /// The references that its condition bounds.
+    pub(crate) fn bounded(&self) -> Range<usize> {
+        match self.kind {
+            Kind::Inner => self.left.start..self.right.end,
+            Kind::Left => self.right.clone(),
+            Kind::Right => self.left.clone(),
+            Kind::Full => 0..0,
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Makes inner joins of the outer joins that other conditions make so.
+    pub(crate) fn reduce(&self, conditions: &mut [Condition<'_>]) {
+        let rejected: Vec<BTreeSet<usize>> = conditions.iter().map(|condition| self.rejected_by(condition)).collect();
+        loop {
+            let reduced = conditions.iter().enumerate().find_map(|(at, Condition { join, .. })| {
+                let join = join.as_ref()?;
+                let needs = |side: &Range<usize>, whole: bool| {
+                    let needed = |(other, condition): (usize, &Condition<'_>)| {
+                        let Range { start, end } = condition.bounded;
+                        let around = start <= join.left.start && join.right.end <= end && other != at;
+                        let asked = condition.join.is_none() || (around && !whole);
+                        asked && rejected.get(other).is_some_and(|places| places.range(side.clone()).next().is_some())
+                    };
+                    conditions.iter().enumerate().any(needed)
+                };
+                let whole = join.kind != Kind::Left;
+                let [left, right] = join.kind.may_miss();
+                let kind = match (left && !needs(&join.left, whole), right && !needs(&join.right, whole)) {
+                    (true, true) => Kind::Full,
+                    (true, false) => Kind::Right,
+                    (false, true) => Kind::Left,
+                    (false, false) => Kind::Inner,
+                };
+                (kind != join.kind).then_some((at, kind))
+            });
+            let Some((at, kind)) = reduced else { break };
+            let Some(condition) = conditions.get_mut(at) else { break };
+            if let Some(join) = &mut condition.join {
+                join.kind = kind;
+                condition.bounded = join.bounded();
+            }
+        }
+    }
+
+    /// The items of the block of which a condition is true with no row of NULLs.
+    fn rejected_by(&self, condition: &Condition<'_>) -> BTreeSet<usize> {
+        match (&condition.clause, &condition.join) {
+            (Clause::On(expr), _) => self.needed(expr),
+            (Clause::Using(names), Some(Joined { left, right, .. })) => {
+                let sides = |name| [left, right].map(|side| self.named_on_side(name, side.clone()));
+                names.iter().flat_map(|name| sides(name)).flatten().map(|named| named.place).collect()
+            }
+            (Clause::Using(_), None) => BTreeSet::new(),
+        }
+    }
+
+    /// The items of the block whose row is not one of NULLs where an expression is true.
+    fn needed(&self, expr: &Expr) -> BTreeSet<usize> {
+        match unwrapped(expr) {
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => &self.needed(left) | &self.needed(right),
+            Expr::BinaryOp { left, op: BinaryOperator::Or, right } => &self.needed(left) & &self.needed(right),
+            Expr::IsTrue(inner) => self.needed(inner),
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } | Expr::IsFalse(expr) => self.of_null(expr),
+            Expr::IsNotNull(column) => self.of_null(column),
+            // Of an empty list or sub-select it is false.
+            Expr::InSubquery { expr: column, negated: false, .. }
+            | Expr::AnyOp { left: column, compare_op: BinaryOperator::Eq, .. } => self.column_of_null(column),
+            other => self.of_null(other),
+        }
+    }
+
+    /// The items of the block for which a row of NULLs makes an expression NULL.
+    fn of_null(&self, expr: &Expr) -> BTreeSet<usize> {
+        use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+        match unwrapped(expr) {
+            Expr::BinaryOp { left, op: Eq | NotEq | Lt | LtEq | Gt | GtEq, right } => {
+                &self.column_of_null(left) | &self.column_of_null(right)
+            }
+            Expr::InList { expr: column, .. }
+            | Expr::Between { expr: column, .. }
+            | Expr::Like { any: false, expr: column, .. }
+            | Expr::ILike { any: false, expr: column, .. } => self.column_of_null(column),
+            column => self.column_of_null(column),
+        }
+    }
+
+    fn column_of_null(&self, expr: &Expr) -> BTreeSet<usize> {
+        let named = self.named(expr).filter(|named| named.block + 1 == self.blocks.len());
+        named.into_iter().map(|named| named.place).collect()
+    }
+}

@@ -1,0 +1,361 @@
+//! Rows behind the last one that `ORDER BY … LIMIT` shows do not matter, and the answer itself says where that is.
+//!
+//! # Why this is sound
+//!
+//! Let R be a table reference of the outermost block, `R.b` the first sort key, LIMIT k with or without OFFSET o, and let the
+//! answer have k rows. Let B be the key of the last of them, and T any sound predicate of R. Then `T AND R.b` *no further than
+//! B* is a sound predicate of R:
+//!
+//! * What is sorted are joined rows, each with the key of the row of R in it, whatever else is joined. At least o + k of them
+//!   have a key no further than B, and the answer is made of the first o + k.
+//! * A joined row with such a key holds a row of R with such a key, for which T is true if WHERE is. As long as none of those
+//!   changes, comes or goes, these joined rows are the same: the first o + k of them, too. What a row of R further behind adds
+//!   or takes away is sorted behind them.
+//!
+//! So T need not be all that WHERE says: a row that comes to satisfy what T leaves out has a new image, and that is what counts.
+//! T may be any row. Nor does it matter where LIMIT comes from, or how large OFFSET is: the answer's last row is the bound. If
+//! there are fewer rows than k, what is further behind would be shown: then T alone is the predicate.
+//!
+//! The answer is of one snapshot, and the fill began before it: a commit that the answer does not reflect and that touches rows
+//! up to B is found among those that raced the fill, as with all late tags.
+//!
+//! * **Ties** are within: the bound is included.
+//! * **NULLs** come first or last. Where they come first a row of NULL matters always; if the last row's key is NULL itself, those
+//!   alone do, or, where they come last, all rows.
+//! * **Outer joins.** A row of R behind B must not be the reason why a joined row with NULLs in its place does not exist: R is
+//!   on no nullable side.
+//! * **Keys that lead from R to others** (`lineage.rs`) are read from all of σ_T(R), so those of the rows up to B are among them.
+//! * **GROUP BY**, if the key is one of its columns: a group is made of rows that have its key. So are the rows that DISTINCT makes
+//!   one, since the key is shown, and those that a function makes of one.
+//! * **Not with** window functions, which look at rows behind; nor aggregates without GROUP BY, which PostgreSQL refuses beside a
+//!   plain column, and MySQL need not; nor set operations. Nor if FOUND_ROWS() is to tell how many rows there are.
+//! * **Types** whose order is that of their order keys, and whose values the answer shows exactly: no floats, which servers
+//!   round where they show them; no texts of MySQL, of which `max_sort_length` decides how much is compared.
+
+use std::ops::ControlFlow;
+
+use freshet_model::{Column, Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use sqlparser::ast::{
+    Distinct, Expr, Function, GroupByExpr, Ident, LimitClause, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Visit, Visitor,
+};
+
+use crate::block::{Block, Meaning, Source};
+use crate::footprint::{Footprint, ParameterValue};
+use crate::functions::oid;
+use crate::mysql::functions::is_aggregate;
+use crate::predicate::{column_name, parameter, unwrapped};
+use crate::survey::built_in_name;
+use crate::terms::{self, Params, Rows};
+use crate::walk::Walk;
+use crate::{Literal, LiteralKind};
+
+/// Where a statement sorts and cuts its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    /// The reference of the first sort key, among those of the whole statement.
+    pub(crate) place: usize,
+    column: ComparedColumn,
+    /// Which column of the answer shows it, and how many there are.
+    at: usize,
+    width: usize,
+    descending: bool,
+    nulls_first: bool,
+    /// The parameter that holds the number of rows; None: one row.
+    limit: Option<u16>,
+}
+
+/// The rows of one table that matter, once the last row of the answer is known.
+#[derive(Clone, Debug)]
+pub struct Top {
+    table: TableId,
+    columns: Columns,
+    rows: Rows,
+    cut: Cut,
+    limit: u64,
+    /// Texts of the answer are in UTF-8.
+    utf8: bool,
+}
+
+/// A value of an answer's row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field<'a> {
+    /// NULL
+    Null,
+    /// In the server's text form.
+    Text(&'a [u8]),
+    /// In PostgreSQL's binary form.
+    Binary(&'a [u8]),
+    /// One that is not read.
+    Other,
+}
+
+impl Top {
+    /// The column of the answer that tells it.
+    pub fn column(&self) -> usize {
+        self.cut.at
+    }
+
+    /// The reference whose rows it tells of.
+    pub(crate) fn place(&self) -> usize {
+        self.cut.place
+    }
+
+    /// The tags of an answer of so many rows, the last of which holds these values.
+    pub fn late_tags(&self, rows: u64, last: &[Field<'_>]) -> Vec<Tag> {
+        let is_full = rows >= self.limit && last.len() == self.cut.width;
+        let tests = last.get(self.cut.at).filter(|_| is_full).and_then(|field| self.tests(*field));
+        let any = [Vec::new()];
+        let conjunctions = self.rows.as_deref().unwrap_or(&any);
+        let Some(tests) = tests else {
+            return conjunctions.iter().map(|terms| self.tag(terms.clone())).collect();
+        };
+        let both = tests.iter().flat_map(|test| conjunctions.iter().filter_map(|terms| self.with(terms, test)));
+        both.map(|terms| self.tag(terms)).collect()
+    }
+
+    /// Where the rows are that matter if this is the last one's key; None: anywhere.
+    fn tests(&self, last: Field<'_>) -> Option<Vec<Test>> {
+        let Cut { column, descending, nulls_first, .. } = &self.cut;
+        let value = match last {
+            Field::Null => return nulls_first.then(|| vec![Test::Null]),
+            Field::Text(text) => column.value_type.normalise_text(text),
+            Field::Binary(bytes) => column.value_type.normalise_binary(bytes),
+            Field::Other => None,
+        };
+        let readable = |value: &Value| self.utf8 || !matches!(value, Value::Text(text) if !text.is_ascii());
+        let key = value.filter(readable)?.order_key();
+        let (low, high) = if *descending { (key, u64::MAX) } else { (0, key) };
+        Some(std::iter::once(Test::Within { low, high }).chain(nulls_first.then_some(Test::Null)).collect())
+    }
+
+    /// The conjunction with the test; None if no row passes both.
+    fn with(&self, terms: &[Term], test: &Test) -> Option<Vec<Term>> {
+        let column = &self.cut.column;
+        let mut terms = terms.to_vec();
+        let mut known = terms.iter().filter(|term| term.column == *column).map(|term| &term.test);
+        let passes_none = match test {
+            Test::Null => known.any(|known| !matches!(known, Test::Null | Test::OrNull(_))),
+            _ => known.any(|known| *known == Test::Null),
+        };
+        if passes_none {
+            return None;
+        }
+        match terms.iter_mut().find(|term| term.column == *column && terms::finds(&term.test)) {
+            Some(known) => known.test = terms::both(known.test.clone(), test.clone()),
+            None => terms.push(Term { column: column.clone(), test: test.clone() }),
+        }
+        terms.sort_unstable_by(|a, b| a.column.cmp(&b.column));
+        Some(terms)
+    }
+
+    fn tag(&self, terms: Vec<Term>) -> Tag {
+        let rows = if terms.is_empty() { RowSet::Any } else { RowSet::Where(terms.into()) };
+        Tag { table: self.table, rows, columns: self.columns.clone() }
+    }
+}
+
+impl Footprint {
+    /// What the answer's last row will tell, if this execution has a limit.
+    pub(crate) fn top(&self, rows: &[Rows], params: Params<'_>) -> Option<Top> {
+        let cut = self.cut.clone()?;
+        let reference = self.references.get(cut.place)?;
+        let limit = self.rows_max(&cut, params).filter(|limit| *limit > 0)?;
+        let (table, columns) = (reference.table.id, reference.columns.clone());
+        Some(Top { table, columns, rows: rows.get(cut.place)?.clone(), cut, limit, utf8: params.utf8 })
+    }
+
+    /// The number of rows; None: none is given, or not as a plain number.
+    fn rows_max(&self, cut: &Cut, params: Params<'_>) -> Option<u64> {
+        let Some(number) = cut.limit else { return Some(1) };
+        let param = params.values.get(usize::from(number).checked_sub(1)?)?;
+        let digits = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+        match param.value {
+            ParameterValue::Text(text) => digits(text),
+            ParameterValue::Literal(Literal { kind: LiteralKind::Number, text }) => digits(text),
+            ParameterValue::Integer(number) => number.try_into().ok(),
+            ParameterValue::Binary(bytes) => {
+                // Another use of it may have made it a float.
+                let integer = match param.declared_type {
+                    0 | oid::UNKNOWN => self.usages.get(&number)?.count == 1,
+                    declared => matches!(declared, oid::INT2 | oid::INT4 | oid::INT8),
+                };
+                match ValueType::Int.normalise_binary(bytes).filter(|_| integer)? {
+                    Value::Int(number) => number.try_into().ok(),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// For people: which rows of the reference matter, if the answer's last row says so. The first `unknown` parameters are not
+    /// known yet.
+    pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<String> {
+        let cut = self.cut.as_ref().filter(|cut| cut.place == place)?;
+        let is_open = params.values.is_empty() || cut.limit.is_some_and(|number| number <= unknown);
+        let has_limit = is_open || self.rows_max(cut, params).is_some_and(|limit| limit > 0);
+        has_limit.then(|| format!("{} up to the last row's", cut.column.name))
+    }
+}
+
+/// A column of the answer.
+struct Item<'b> {
+    /// Its name; None: the server makes one up.
+    name: Option<&'b str>,
+    /// The reference of the block and its column that it shows, if it is a plain one.
+    column: Option<(usize, &'b Column)>,
+}
+
+impl Walk<'_> {
+    /// Where the outermost query cuts its rows, the innermost block being its own.
+    pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
+        let SetExpr::Select(select) = &*query.body else { return None };
+        let limit = match (&query.limit_clause, &query.fetch) {
+            (
+                Some(LimitClause::LimitOffset { limit: Some(limit), .. } | LimitClause::OffsetCommaLimit { limit, .. }),
+                None,
+            ) => Some(parameter(unwrapped(limit))?),
+            // An OFFSET stands by itself. WITH TIES shows rows that the bound includes.
+            (None | Some(LimitClause::LimitOffset { limit: None, .. }), Some(fetch)) => match &fetch.quantity {
+                Some(quantity) => Some(parameter(unwrapped(quantity))?),
+                None => None,
+            },
+            _ => return None,
+        };
+        let OrderByKind::Expressions(order) = &query.order_by.as_ref()?.kind else { return None };
+        let first = order.first()?;
+        let block = self.blocks.last()?;
+        let items = items(block, select)?;
+        let key = sorted_by(block, &items, column_name(&first.expr)?)?;
+        let is_grouped = has_key(block, select, key)?;
+        let looks_further = |function: &Function| {
+            let name = built_in_name(self.dialect, &function.name);
+            let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
+            function.over.is_some() || (aggregate && !is_grouped)
+        };
+        if calls(&select.projection, looks_further) || calls(order, looks_further) {
+            return None;
+        }
+        let (in_block, column) = key;
+        let is_it = |item: &Item<'_>| item.column.is_some_and(|(of, shown)| of == in_block && shown == column);
+        let at = items.iter().position(is_it)?;
+        let reference = block.references.get(in_block).filter(|reference| !reference.nullable)?;
+        let Source::Table { places, .. } = &reference.source else { return None };
+        let place = Some(places.start).filter(|_| places.len() == 1)?;
+        let same = self.references.get(place)?.table.column(&column.name) == Some(column);
+        if !same || column.generated || !is_exact(self.dialect, column.value_type) {
+            return None;
+        }
+        let OrderByExpr { options, .. } = first;
+        let descending = matches!(options.sort, Some(OrderBySort::Desc));
+        // NULL is larger than all to PostgreSQL, and smaller to MySQL.
+        let nulls_first = options.nulls_first.unwrap_or(descending != self.is_mysql());
+        let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
+        Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit })
+    }
+}
+
+/// Whether rows are grouped, and then by the key, too; None: by something else, or into one.
+fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> Option<bool> {
+    let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else { return None };
+    let is_key = |expr: &Expr| column_name(expr).and_then(|name| named(block, name)) == Some(key);
+    let grouped = !exprs.is_empty();
+    let plain = modifiers.is_empty() && matches!(select.distinct, None | Some(Distinct::Distinct));
+    let has_key = if grouped { exprs.iter().any(is_key) } else { select.having.is_none() };
+    (plain && has_key).then_some(grouped)
+}
+
+/// Whether a function is called of which this is true.
+fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
+    struct Calls<F>(F);
+    impl<F: Fn(&Function) -> bool> Visitor for Calls<F> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Function(function) if self.0(function) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    of.visit(&mut Calls(is)).is_break()
+}
+
+/// The columns of the answer; None if they are not known.
+fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item<'b>>> {
+    let mut items = Vec::new();
+    for item in &select.projection {
+        match item {
+            SelectItem::ExprWithAlias { expr, alias } => {
+                items.push(Item { name: Some(&alias.value), column: shown(block, expr) });
+            }
+            SelectItem::UnnamedExpr(expr) => {
+                let name = match expr {
+                    // PostgreSQL calls it so; to MySQL its name is its text, with brackets.
+                    Expr::Function(function) => function.name.0.last().and_then(|part| part.as_ident()),
+                    _ => column_name(expr).and_then(<[Ident]>::last),
+                };
+                items.push(Item { name: name.map(|name| &*name.value), column: shown(block, expr) });
+            }
+            SelectItem::Wildcard(_) => {
+                for place in 0..block.references.len() {
+                    items.extend(columns(block, place)?);
+                }
+            }
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                let [alias] = name.0.as_slice() else { return None };
+                let alias = alias.as_ident()?;
+                let mut named =
+                    block.references.iter().enumerate().filter(|(_, reference)| reference.alias == alias.value);
+                let (Some((place, _)), None) = (named.next(), named.next()) else { return None };
+                items.extend(columns(block, place)?);
+            }
+            _ => return None,
+        }
+    }
+    Some(items)
+}
+
+/// The columns that `*` shows of a reference. Where it shows fewer (those that USING merges, invisible ones) the answer's rows
+/// are of another width.
+fn columns(block: &Block, place: usize) -> Option<impl Iterator<Item = Item<'_>>> {
+    let Source::Table { table, .. } = &block.references.get(place)?.source else { return None };
+    Some(table.columns.iter().map(move |column| Item { name: Some(&column.name), column: Some((place, column)) }))
+}
+
+fn shown<'b>(block: &'b Block, expr: &Expr) -> Option<(usize, &'b Column)> {
+    named(block, column_name(expr)?)
+}
+
+fn named<'b>(block: &'b Block, idents: &[Ident]) -> Option<(usize, &'b Column)> {
+    match block.meaning(idents) {
+        Meaning::Column(place, column) => Some((place, column)),
+        _ => None,
+    }
+}
+
+/// The column of the block that a name in ORDER BY means. Both families take a name alone for that of a column of the answer
+/// first.
+fn sorted_by<'b>(block: &'b Block, items: &[Item<'b>], idents: &[Ident]) -> Option<(usize, &'b Column)> {
+    let [name] = idents else { return named(block, idents) };
+    if !name.value.is_ascii() || items.iter().any(|item| item.name.is_none()) {
+        return None;
+    }
+    let mut of_name = items.iter().filter(|item| item.name.is_some_and(|other| block.same(other, &name.value)));
+    match of_name.next() {
+        Some(Item { column, .. }) => column.filter(|column| of_name.all(|other| other.column == Some(*column))),
+        None => named(block, idents),
+    }
+}
+
+/// Whether the answer shows values of the type as they are, and they are sorted as their order keys are.
+fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
+    use ValueType::{Bool, Date, Int, Numeric, OrderedText, Timestamp, TimestampTz, Unsigned, Uuid};
+    match value_type {
+        Int | Unsigned | Numeric | Date | Timestamp => true,
+        // MySQL shows a TIMESTAMP without its offset.
+        TimestampTz | OrderedText | Bool | Uuid => !dialect.is_mysql_family(),
+        _ => false,
+    }
+}

@@ -1,0 +1,347 @@
+//! The queries that read the keys by which rows of other tables matter, and the tags that their answers tell.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use freshet_model::{
+    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Test, Value,
+    ValueType,
+};
+use freshet_sql::{Bound, Footprint, Lineage, Parameter, ParameterValue, Template, lex};
+
+use ValueType::{FoldedText, Int, Text};
+
+/// A table's name and columns.
+type Described<'d> = (&'d str, &'d [(&'d str, ValueType)]);
+
+fn catalog(dialect: Dialect) -> Catalog {
+    let text = if dialect.is_mysql_family() { FoldedText } else { Text };
+    let tables: &[Described<'_>] = &[
+        ("title", &[("title_id", Int), ("title", text), ("type", text)]),
+        ("title_genre", &[("title_id", Int), ("genre", text)]),
+        ("title_rating", &[("title_id", Int), ("average_rating", ValueType::Numeric)]),
+        ("name", &[("name_id", Int), ("name", text)]),
+        ("title_name_character", &[("title_id", Int), ("name_id", Int), ("character_name", text)]),
+    ];
+    let table = |(id, (name, columns)): (u32, &Described<'_>)| Table {
+        id: TableId(id),
+        schema: "s".into(),
+        name: (*name).into(),
+        kind: RelationKind::Table,
+        identity: ReplicaIdentity::Full,
+        row_security: false,
+        user_types: false,
+        datetime: false,
+        columns: columns
+            .iter()
+            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
+            .collect(),
+        version: "1".into(),
+        definition: None,
+        children: Vec::new(),
+        triggers: false,
+    };
+    Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
+}
+
+fn footprint(dialect: Dialect, sql: &str) -> (Footprint, Bound) {
+    let catalog = catalog(dialect);
+    let schemas: Vec<Arc<str>> =
+        if dialect.is_mysql_family() { vec!["s".into()] } else { vec!["pg_catalog".into(), "s".into()] };
+    let lexed = lex(dialect, sql);
+    let footprint = Template::parse(dialect, &lexed.shape).resolve(&catalog, &schemas).expect(sql);
+    let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
+    let params: Vec<Parameter<'_>> = literals.collect();
+    let bound = footprint.bind(&params, true).expect(sql);
+    (footprint, bound)
+}
+
+const CHARACTERS: &str = "select name.name, c.character_name from name join title_name_character c on \
+    c.name_id = name.name_id join title t on t.title_id = c.title_id where t.title = 'It''s \\\\ a Wonder' and t.type = 'movie'";
+
+#[test]
+fn keys_are_read_from_the_constants_on() {
+    let (footprint, bound) = footprint(Dialect::MySql, CHARACTERS);
+    let lineage = bound.lineage.expect("a lineage");
+    assert_eq!(
+        Lineage::sql([&lineage]),
+        "(SELECT DISTINCT '0.0', CAST(t0.`title_id` AS BINARY) FROM `s`.`title` t0 \
+         WHERE t0.`title` IN ('It''s \\\\ a Wonder') AND t0.`type` IN ('movie') LIMIT 1001) UNION ALL \
+         (SELECT DISTINCT '0.1', CAST(t1.`name_id` AS BINARY) FROM `s`.`title` t0 \
+         JOIN `s`.`title_name_character` t1 ON t1.`title_id` = t0.`title_id` \
+         WHERE t0.`title` IN ('It''s \\\\ a Wonder') AND t0.`type` IN ('movie') LIMIT 1001)"
+    );
+    assert_eq!(lineage.tables(), [TableId(1), TableId(5)]);
+    assert_eq!(
+        footprint.describe(),
+        [
+            "s.name: name_id among the values of title_name_character.name_id",
+            "s.title_name_character: title_id among the values of title.title_id",
+            "s.title: title = … and type = …",
+        ]
+    );
+    let later: Vec<TableId> = bound.tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect();
+    assert_eq!(later, [TableId(5), TableId(4)]);
+}
+
+/// What a text without a normal form equals is for the server to say.
+#[test]
+fn texts_beyond_ascii_are_asked_for_as_they_are() {
+    let (footprint, bound) = footprint(Dialect::MySql, &CHARACTERS.replace("It''s \\\\ a Wonder", "The Café"));
+    let lineage = bound.lineage.expect("a lineage");
+    let sql = Lineage::sql([&lineage]);
+    assert!(sql.contains("WHERE t0.`title` IN ('The Café') AND t0.`type` IN ('movie') LIMIT"), "{sql}");
+    assert_eq!(footprint.describe()[2], "s.title: title = … and type = …");
+    let title = bound.tags.iter().find(|tag| tag.table == TableId(1)).expect("a tag");
+    let RowSet::Where(terms) = &title.rows else { panic!("{title:?}") };
+    assert_eq!(terms[0].test, Test::Begins(b"the ca"[..].into()));
+}
+
+#[test]
+fn postgresql_reads_the_same() {
+    let (_, bound) = footprint(Dialect::Postgres, &CHARACTERS.replace("\\\\", "\\"));
+    let lineage = bound.lineage.expect("a lineage");
+    assert!(
+        Lineage::sql([&lineage]).starts_with(
+            "(SELECT DISTINCT '0.0', t0.\"title_id\"::pg_catalog.text FROM \"s\".\"title\" t0 \
+             WHERE t0.\"title\" IN ('It''s \\ a Wonder') AND t0.\"type\" IN ('movie') LIMIT 1001) UNION ALL "
+        ),
+        "{}",
+        Lineage::sql([&lineage])
+    );
+}
+
+#[test]
+fn answers_become_tags() {
+    let (_, bound) = footprint(Dialect::MySql, CHARACTERS);
+    let lineage = bound.lineage.expect("a lineage");
+    let key = |part, key: &str| (part, Some(key.as_bytes().to_vec()));
+    let keys = |tag: &Tag| match &tag.rows {
+        RowSet::Where(terms) => match &terms[0].test {
+            Test::In(values) => values.len(),
+            other => panic!("{other:?}"),
+        },
+        other => panic!("{other:?}"),
+    };
+    let tags = lineage.late_tags(Some(&[key(0, "7"), key(1, "70"), key(1, "70"), (1, None), key(1, "71")]));
+    assert_eq!(tags.iter().map(|tag| (tag.table.0, keys(tag))).collect::<Vec<_>>(), [(5, 1), (4, 2)]);
+    assert_eq!(lineage.late_tags(Some(&[])), [], "no such title: nothing else matters");
+    let any = |tags: &[Tag]| tags.iter().filter(|tag| tag.rows == RowSet::Any).count();
+    assert_eq!(any(&lineage.late_tags(None)), 2);
+    let many: Vec<_> = (0..=1000).map(|number| key(1, &number.to_string())).chain([key(0, "7")]).collect();
+    let tags = lineage.late_tags(Some(&many));
+    assert_eq!((any(&tags), keys(&tags[0])), (1, 1), "too many of one part");
+    assert_eq!(any(&lineage.late_tags(Some(&[key(0, "seven")]))), 1, "no number");
+}
+
+#[test]
+fn keys_of_some_tables_alone() {
+    let (_, bound) = footprint(Dialect::MySql, CHARACTERS);
+    let whole = bound.lineage.expect("a lineage");
+    let mut lineage = whole.clone();
+    assert!(lineage.ask_only_of(|table| table == TableId(4)));
+    let sql = Lineage::sql([&whole, &lineage]);
+    let numbers: Vec<&str> = sql.split("DISTINCT '").skip(1).filter_map(|part| part.split('\'').next()).collect();
+    assert_eq!(numbers, ["0.0", "0.1", "1.1"]);
+    let tags = lineage.late_tags(Some(&[(1, Some(b"70".to_vec()))]));
+    assert_eq!(
+        tags.iter().map(|tag| (tag.table.0, tag.rows == RowSet::Any)).collect::<Vec<_>>(),
+        [(5, true), (4, false)]
+    );
+    assert!(!lineage.ask_only_of(|_| false));
+    assert_eq!(Lineage::sql([&lineage]), "");
+}
+
+/// Ranges lead on where no equality does, by limits that leave no row out.
+#[test]
+fn keys_are_read_from_ranges_on() {
+    let rated = "select * from title t join title_rating r on r.title_id = t.title_id where r.average_rating >= -1.5";
+    for (more, expected) in [
+        ("", "\"title_rating\" t0 WHERE t0.\"average_rating\" >= -2 LIMIT"),
+        (
+            " and r.average_rating < 7",
+            "\"title_rating\" t0 WHERE t0.\"average_rating\" >= -2 AND t0.\"average_rating\" <= 8 LIMIT",
+        ),
+        (" and t.title = 'x'", "\"title\" t0 WHERE t0.\"title\" IN ('x') LIMIT"),
+    ] {
+        let (footprint, bound) = footprint(Dialect::Postgres, &format!("{rated}{more}"));
+        let lineage = bound.lineage.expect(more);
+        let sql = Lineage::sql([&lineage]);
+        assert!(sql.contains(expected) && !sql.contains("UNION"), "{sql}");
+        let (place, line) = if more.contains("title =") {
+            (1, "s.title_rating: average_rating within a range and title_id among the values of title.title_id")
+        } else {
+            (0, "s.title: title_id among the values of title_rating.title_id")
+        };
+        assert_eq!(footprint.describe()[place], line);
+    }
+}
+
+/// What the statements say of each table, beside what is read for it.
+fn described(dialect: Dialect, sql: &str) -> Vec<String> {
+    footprint(dialect, sql).0.describe().iter().map(|line| line.replacen("s.", "", 1)).collect()
+}
+
+#[test]
+fn beginnings_and_disjunctions_lead_on() {
+    for (condition, expected) in [
+        ("g.genre LIKE 'dra%'", "t0.\"genre\" LIKE 'dra%' LIMIT"),
+        ("g.genre IS NULL", "t0.\"genre\" IS NULL LIMIT"),
+        ("(g.genre = 'x' OR g.title_id > 7)", "(t0.\"genre\" IN ('x') OR t0.\"title_id\" >= 8) LIMIT"),
+    ] {
+        let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
+        let (_, bound) = footprint(Dialect::Postgres, &sql);
+        let sql = Lineage::sql([&bound.lineage.expect(condition)]);
+        assert!(sql.contains(expected), "{sql}");
+    }
+    for condition in ["g.genre LIKE '%x'", "g.genre LIKE 'x\\_%'", "(g.genre LIKE '%x' OR g.title_id = 1)"] {
+        let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
+        assert!(footprint(Dialect::Postgres, &sql).1.lineage.is_none(), "{sql}");
+    }
+}
+
+/// Texts of MySQL that are equal in another case: keys that were read lead on, constants do not.
+#[test]
+fn folded_texts_lead_on_by_keys() {
+    let sql = "select * from name n join title t on t.title = n.name where n.name_id = 1";
+    let (footprint, bound) = footprint(Dialect::MySql, sql);
+    let lineage = bound.lineage.expect("a lineage");
+    assert_eq!(footprint.describe()[1], "s.title: title among the values of name.name");
+    let tags = |key: &str| lineage.late_tags(Some(&[(0, Some(key.as_bytes().to_vec()))]));
+    assert!(
+        matches!(&tags("It")[0].rows, RowSet::Where(terms) if terms[0].test == Test::In([Value::Text(b"it"[..].into())].into()))
+    );
+    assert_eq!(tags("Caf\u{e9}")[0].rows, RowSet::Any);
+    let sql = "select * from name n join title t on t.title = n.name where n.name = 'ss'";
+    assert_eq!(described(Dialect::MySql, sql)[1], "title: title among the values of name.name");
+}
+
+/// A condition on a column of a block bounds the table behind it, where the block makes its rows one by one.
+#[test]
+fn conditions_reach_into_blocks() {
+    let bounded = [
+        "select * from (select g.title_id as n from title_genre g join title t using (title_id)) x where x.n = 1",
+        "select * from (select distinct title_id from title_genre) x where title_id = 1",
+        "select * from (select g.* from title_genre g left join title t on t.title_id = g.title_id) x where x.title_id = 1",
+        "select * from (select g.title_id from title t left join title_genre g on g.title_id = t.title_id) x where x.title_id = 1",
+        "select * from (select title_id, count(*) from title_genre group by title_id) x where x.title_id = 1",
+        "select * from (select * from (select * from title_genre) y) x where x.title_id = 1",
+        "with x as (select title_id as n from title_genre) select * from x where n = 1",
+        "with x (n) as (select title_id from title_genre) select * from x where n = 1",
+        "select * from (select title_id from title_genre union all select title_id from title_rating) x where x.title_id = 1",
+        "select * from (select title_id from title_genre except select title_id from title_rating) x where x.title_id = 1",
+        "select * from title_genre g where g.title_id in (select r.title_id from title_rating r) and g.title_id = 1",
+    ];
+    for sql in bounded {
+        let lines = described(Dialect::Postgres, sql);
+        let all = lines.iter().filter(|line| !line.starts_with("title:"));
+        assert!(all.clone().count() > 0 && all.clone().all(|line| line.ends_with("title_id = …")), "{sql}: {lines:?}");
+    }
+    let unbounded = [
+        "select * from (select title_id as n from title_genre limit 5) x where x.n = 1",
+        "select * from (select title_id as n from title_genre offset 5) x where x.n = 1",
+        "select * from (select title_id + 1 as n from title_genre) x where x.n = 1",
+        "select * from (select distinct on (genre) title_id as n from title_genre) x where x.n = 1",
+        "select * from (select title_id as n, rank() over (order by genre) from title_genre) x where x.n = 1",
+        "select * from (select max(title_id) as n from title_genre) x where x.n = 1",
+        "select * from (select genre, max(title_id) as n from title_genre group by genre) x where x.n = 1",
+        "select * from (select title_id as n from title_genre group by rollup (title_id)) x where x.n = 1",
+        "with recursive x as (select title_id as n from title_genre) select * from x where n = 1",
+        "with x as (select title_id as n from title_genre) select * from x join x y on x.n < y.n where x.n = 1",
+        "select * from (select title_id as n from title_genre union all select 1) x where x.n = 1",
+        "select * from (select title_id as n from title_genre union all select title_id from title_rating limit 1) x where x.n = 1",
+        "select * from title_genre g where g.title_id not in (select r.title_id from title_rating r) and g.genre = 'x'",
+    ];
+    for sql in unbounded {
+        let lines = described(Dialect::Postgres, sql);
+        assert!(lines.iter().any(|line| line.ends_with("any row")), "{sql}: {lines:?}");
+    }
+    let folded = "select * from (select title_id as n, count(*) from title_genre) x where x.n = 1";
+    assert_eq!(described(Dialect::MariaDb, folded), ["title_genre: any row"]);
+}
+
+/// WHERE that no row of NULLs satisfies makes an inner join of an outer one.
+#[test]
+fn outer_joins_that_are_inner_ones() {
+    let chain = "select * from title t left join title_genre g on g.title_id = t.title_id \
+        left join title_rating r on r.title_id = g.title_id where ";
+    let on = "on g.title_id = t.title_id";
+    for (sql, reached) in [
+        (format!("select * from title t left join title_genre g {on} where g.genre = 'x'"), true),
+        (format!("select * from title_genre g right join title t {on} where g.genre = 'x'"), true),
+        (format!("select * from title t full join title_genre g {on} where g.genre = 'x'"), true),
+        (format!("select * from title_genre g full join title t {on} where g.genre = 'x'"), true),
+        (format!("select * from title t full join title_genre g {on} where g.genre = 'x' or t.type = 'y'"), false),
+        (format!("select * from title t full join title_genre g {on} where g.genre = 'x' and t.type <> 'y'"), true),
+        (format!("select * from title t left join title_genre g {on} where g.genre = 'x' or g.genre is null"), false),
+        (
+            format!(
+                "select * from title t left join title_genre g {on} where not (g.genre <> 'x') and g.title_id in (1)"
+            ),
+            true,
+        ),
+        (format!("{chain} r.average_rating = 7"), true),
+        (format!("{chain} r.average_rating <=> 7"), false),
+        (format!("{chain} coalesce(r.average_rating, 7) = 7"), false),
+    ] {
+        let dialect = if sql.contains("<=>") { Dialect::MySql } else { Dialect::Postgres };
+        let lines = described(dialect, &sql);
+        let title = lines.iter().find(|line| line.starts_with("title:")).expect("a table");
+        assert_eq!(!title.ends_with("any row"), reached, "{sql}: {lines:?}");
+    }
+}
+
+/// Where a sub-select has a row for an outer one, an equality inside bounds the outer one.
+#[test]
+fn sub_selects_bound_outer_rows() {
+    for (condition, reached) in [
+        ("exists (select 1 from title_genre g where g.title_id = t.title_id and g.genre = 'x')", true),
+        ("exists (select 1 from title_genre g where title_id = t.title_id and genre = 'x' limit 1)", true),
+        ("exists (select genre from title_genre g where g.title_id = t.title_id and genre = 'x' group by genre)", true),
+        (
+            "exists (select 1 from name n where exists (select 1 from title_name_character c where c.name_id = n.name_id \
+             and c.title_id = t.title_id) and n.name = 'x')",
+            true,
+        ),
+        ("t.title_id in (select g.title_id from title_genre g where g.genre = 'x')", true),
+        ("(t.title_id, t.type) in (select g.title_id, g.genre from title_genre g where g.genre = 'x')", true),
+        ("t.title_id = (select max(g.title_id) from title_genre g where g.genre = 'x')", true),
+        ("not exists (select 1 from title_genre g where g.title_id = t.title_id and g.genre = 'x')", false),
+        ("exists (select count(*) from title_genre g where g.title_id = t.title_id and g.genre = 'x')", false),
+        ("exists (select 1 from title_genre g where g.title_id = t.title_id or g.genre = 'x')", false),
+        ("t.title_id not in (select g.title_id from title_genre g where g.genre = 'x')", false),
+        ("t.title_id = (select count(g.title_id) from title_genre g where g.genre = 'x')", false),
+    ] {
+        let lines = described(Dialect::Postgres, &format!("select * from title t where {condition}"));
+        assert_eq!(!lines[0].ends_with("any row"), reached, "{condition}: {lines:?}");
+    }
+}
+
+#[test]
+fn without_a_way_from_constants_any_row_matters() {
+    for sql in [
+        "select * from title t join title_genre g on g.title_id = t.title_id",
+        "select * from title t join title_genre g on g.title_id = t.title_id + 1 where t.title = 'x'",
+        "select * from title t left join title_genre g on g.title_id = t.title_id where g.genre is null",
+        "select * from title t full join title_genre g on g.title_id = t.title_id where t.title = 'x' or g.genre = 'y'",
+        "select * from title_genre g left join title t using (title_id) where t.title is null",
+        "select * from title t join (select title_id from title_genre limit 5) g using (title_id) where t.title = 'x'",
+    ] {
+        let dialect = Dialect::Postgres;
+        let (_, bound) = footprint(dialect, sql);
+        assert!(bound.lineage.is_none(), "{sql}: {:?}", bound.lineage);
+    }
+    for sql in [
+        "select * from title t join title_genre g using (title_id) where t.title = 'x'",
+        "select * from title_genre g left join title t using (title_id) where t.title = 'x'",
+        "select * from title t join (select title_id from title_genre) g using (title_id) where t.title = 'x'",
+        "select * from title t left join title_genre g using (title_id) where t.title = 'x'",
+        "select * from title_genre g right join title t using (title_id) where t.title = 'x'",
+        "select * from title t left join title_genre g on g.title_id = t.title_id where t.title = 'x'",
+        "select * from title t where t.title = 'x' and not exists (select 1 from title_genre g where g.title_id = t.title_id)",
+        "select * from title_genre where title_id = (select max(t.title_id) from title t, title_rating r \
+         where t.title = 'x' and r.title_id = t.title_id)",
+    ] {
+        assert!(footprint(Dialect::Postgres, sql).1.lineage.is_some(), "{sql}");
+    }
+}

@@ -1,0 +1,313 @@
+//! After a commit every result that is another one now must have been hit, by the tags that it had before.
+//!
+//! Queries of all shapes are asked of random tables, then again within transactions that change some rows and are rolled back,
+//! so that each meets the same tables and the same tags. What is hit although its answer is the same counts, too: a table
+//! of these needless hits, the worst shapes first, is printed at the end.
+//!
+//! `FRESHET_TAG_CHANGES` sets how many changes are made to each server (`make soak-tags`).
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use anyhow::{Context, Result, ensure};
+use freshet_model::{Catalog, Change, Dialect, Row, RowSet, Tag, ValueType};
+use freshet_sql::{Bound, Field};
+use freshet_testbed::{Mysql, MysqlSettings, Postgres, Settings};
+
+use crate::conditions::{ROWS, Stored, cell, create, mariadb, tell_late, types, values, zone};
+use crate::queries::{COLUMNS, Cut, Queries, TABLES};
+use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog};
+
+/// Changes to each server, if nothing else is asked for.
+const CHANGES: usize = 500;
+/// Queries that are asked around each change.
+const TOGETHER: usize = 8;
+/// Changes around which the same are asked.
+const CHANGES_OF_GROUP: usize = 25;
+/// Groups between which the tables stay the same.
+const GROUPS: usize = 20;
+
+/// A query with what it depends on.
+struct Asked {
+    shape: [&'static str; 2],
+    text: String,
+    tags: Vec<Tag>,
+}
+
+/// A transaction: its statements, and its changes as the stream tells them.
+struct Commit {
+    script: String,
+    changes: Vec<Change>,
+}
+
+/// How often results of one shape were hit.
+#[derive(Default)]
+struct Precision {
+    /// Results, each once for each commit.
+    asked: usize,
+    /// Commits after which they were others.
+    changed: usize,
+    needless: usize,
+    /// Those of them by a tag for any row.
+    by_any_row: usize,
+}
+
+/// Makes commits. Rows are as they were before the first.
+struct Writer<'r> {
+    random: &'r mut Random,
+    postgres: bool,
+    stored: &'r [Stored],
+}
+
+impl Writer<'_> {
+    fn commit(&mut self) -> Commit {
+        let mut commit = Commit { script: String::new(), changes: Vec::new() };
+        // Each row once.
+        let mut ids: Vec<usize> = Vec::new();
+        for number in 0..[1, 1, 1, 2, 3][self.random.below(5)] {
+            let id = self.random.below(ROWS);
+            if ids.contains(&id) {
+                continue;
+            }
+            ids.push(id);
+            let (statement, change) = self.change(id, 1_000 + number);
+            let is_undone = self.random.below(8) == 0;
+            let lines = if is_undone {
+                format!("SAVEPOINT s;\n{statement}\nROLLBACK TO SAVEPOINT s;\n")
+            } else {
+                commit.changes.push(change);
+                format!("{statement}\n")
+            };
+            commit.script += &lines;
+        }
+        commit
+    }
+
+    /// A change of the row with this number, or one that adds another.
+    fn change(&mut self, id: usize, free: usize) -> (String, Change) {
+        let Stored { name, relation, rows } = &self.stored[self.random.below(self.stored.len())];
+        let relation = relation.clone();
+        let fresh = values(self.random, self.postgres);
+        let others: Row = types(self.postgres).into_iter().zip(std::iter::once("").chain(fresh)).map(cell).collect();
+        let numbered = |id: usize, mut row: Row| {
+            row[0] = cell((ValueType::Int, &id.to_string()));
+            row
+        };
+        let old = rows[id].clone();
+        match self.random.below(8) {
+            0 => (
+                format!("INSERT INTO {name} VALUES ({free}, {});", fresh.join(", ")),
+                Change::Insert { relation, new: numbered(free, others) },
+            ),
+            1 => (format!("DELETE FROM {name} WHERE id = {id};"), Change::Delete { relation, old }),
+            kind => {
+                let mut new = old.clone();
+                let mut assignments = Vec::new();
+                for _ in 0..kind.div_ceil(3) {
+                    let column = 1 + self.random.below(COLUMNS.len() - 1);
+                    assignments.push((column, format!("{} = {}", COLUMNS[column], fresh[column - 1])));
+                    new[column] = others[column].clone();
+                }
+                if self.random.below(20) == 0 {
+                    assignments.push((0, format!("id = {free}")));
+                    new = numbered(free, new);
+                }
+                assignments.sort();
+                assignments.dedup();
+                let assignments: Vec<String> = assignments.into_iter().map(|(_, assignment)| assignment).collect();
+                let statement = format!("UPDATE {name} SET {} WHERE id = {id};", assignments.join(", "));
+                (statement, Change::Update { relation, old, new })
+            }
+        }
+    }
+}
+
+/// Queries, their tags told by the server.
+fn analysed(upstream: Upstream<'_>, catalog: &Catalog, random: &mut Random, dialect: Dialect) -> Result<Vec<Asked>> {
+    let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2] };
+    let (mut bounds, mut shapes): (Vec<(String, Bound)>, Vec<[&str; 2]>) = (Vec::new(), Vec::new());
+    let mut cuts = Vec::new();
+    let plain =
+        |query: &str| TABLES.iter().fold(query.to_owned(), |text, name| text.replace(&format!("{{{name}}}"), name));
+    while bounds.len() < TOGETHER * GROUPS {
+        let cut = (queries.random.below(4) == 0).then(|| queries.cut());
+        let query = cut.as_ref().map_or_else(|| queries.query(), |cut| cut.statement.clone());
+        if let Ok(bound) = bound(dialect, catalog, &format!("SELECT {}", plain(&query)), &[]) {
+            let text = cut.as_ref().map_or(query, |cut| cut.all.clone());
+            if let Some(Cut { keys, width, .. }) = cut.filter(|_| bound.top.is_some()) {
+                cuts.push((bounds.len(), plain(&keys), width));
+            }
+            bounds.push((plain(&text), bound));
+            shapes.push(queries.shape);
+        }
+    }
+    tell_late(upstream, &mut bounds)?;
+    tell_last(upstream, random, &cuts, &mut bounds)?;
+    let asked = bounds.into_iter().zip(shapes);
+    Ok(asked.map(|((text, Bound { tags, .. }), shape)| Asked { shape, text, tags }).collect())
+}
+
+/// Adds the tags that the last rows tell, of those at these places, with the questions for their rows and their width.
+fn tell_last(
+    upstream: Upstream<'_>,
+    random: &mut Random,
+    cuts: &[(usize, String, usize)],
+    bounds: &mut [(String, Bound)],
+) -> Result<()> {
+    let postgres = matches!(upstream, Upstream::Postgres(_));
+    let mut asker = Server::new(upstream);
+    asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
+    asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });
+    asker.connection("utf8mb4", 0);
+    asker.say(if postgres { "" } else { "SET sql_mode = '';" });
+    let mut numbers = Vec::new();
+    for (_, keys, _) in cuts {
+        asker.say(zone(random, postgres));
+        numbers.push(asker.ask("ask_0", keys));
+    }
+    let answers = asker.answers()?;
+    for ((place, _, width), number) in cuts.iter().zip(numbers) {
+        let Bound { top: Some(top), tags, .. } = &mut bounds[*place].1 else { continue };
+        let mut fields = answers.get(&number).map_or("0", |answer| answer).split(';');
+        // Without rows MySQL says NULL.
+        let rows = fields.next().and_then(|rows| rows.parse().ok()).unwrap_or(0);
+        let last = fields.rev().nth(1).map_or(Field::Other, |key| match key {
+            "NULL" => Field::Null,
+            key => Field::Text(key.as_bytes()),
+        });
+        let mut row = vec![Field::Other; *width];
+        row[top.column()] = last;
+        tags.extend(top.late_tags(rows, &row));
+    }
+    Ok(())
+}
+
+/// The number of the question before all changes, then those behind each of them.
+type Numbers = (usize, Vec<usize>);
+
+/// As many changes as fit between two makings of the tables; how many these are.
+fn batch(
+    upstream: Upstream<'_>,
+    random: &mut Random,
+    dialect: Dialect,
+    found: &mut BTreeMap<[&'static str; 2], Precision>,
+) -> Result<usize> {
+    let postgres = dialect == Dialect::Postgres;
+    for table in TABLES {
+        upstream.sql(&format!("DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS other_{table};"))?;
+    }
+    let stored = create(upstream, random)?;
+    let columns: Vec<(&str, ValueType)> = COLUMNS.into_iter().zip(types(postgres)).collect();
+    let catalog = catalog(if postgres { PUBLIC } else { DATABASE }, &TABLES.map(|table| (table, columns.as_slice())));
+    let all = analysed(upstream, &catalog, random, dialect)?;
+    let mut asker = Server::new(upstream);
+    asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
+    asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });
+    asker.connection("utf8mb4", 0);
+    asker.say(if postgres { "" } else { "SET sql_mode = '';" });
+    let utc = if postgres { "SET TimeZone = 'UTC';" } else { "SET time_zone = '+00:00';" };
+    let (mut commits, mut numbers): (Vec<Vec<Commit>>, Vec<Numbers>) = (Vec::new(), Vec::new());
+    for group in all.chunks(TOGETHER) {
+        let zone = zone(random, postgres);
+        asker.say(zone);
+        let before = group.iter().map(|asked| (asker.ask("ask_0", &asked.text), Vec::new()));
+        let first = numbers.len();
+        numbers.extend(before.collect::<Vec<_>>());
+        let mut writer = Writer { random, postgres, stored: &stored };
+        let of_group: Vec<Commit> = (0..CHANGES_OF_GROUP).map(|_| writer.commit()).collect();
+        for commit in &of_group {
+            // What is written says no zone.
+            asker.say(&format!("START TRANSACTION;\n{utc}\n{}{zone}", commit.script));
+            for (asked, (_, behind)) in group.iter().zip(&mut numbers[first..]) {
+                behind.push(asker.ask("ask_0", &asked.text));
+            }
+            asker.say("ROLLBACK;");
+        }
+        commits.push(of_group);
+    }
+    let answers = asker.answers()?;
+    for (group, (asked, commits)) in all.chunks(TOGETHER).zip(&commits).enumerate() {
+        for (asked, numbers) in asked.iter().zip(&numbers[group * TOGETHER..]) {
+            judge(asked, numbers, commits, &answers, found.entry(asked.shape).or_default())?;
+        }
+    }
+    Ok(commits.iter().flatten().map(|commit| commit.changes.len()).sum())
+}
+
+/// Whether one result was hit where it had to be.
+fn judge(
+    asked: &Asked,
+    (before, behind): &Numbers,
+    commits: &[Commit],
+    answers: &HashMap<usize, String>,
+    precision: &mut Precision,
+) -> Result<()> {
+    let Some(before) = answers.get(before) else { return Ok(()) };
+    for (commit, number) in commits.iter().zip(behind) {
+        // An error is no answer: a row on which the result does not depend may raise it (see `walk.rs`).
+        let Some(after) = answers.get(number) else { continue };
+        let hits = |tag: &&Tag| tag.rows != RowSet::Later && commit.changes.iter().any(|change| tag.may_be_hit(change));
+        let hit = asked.tags.iter().find(hits);
+        let changed = after != before;
+        let Asked { text, tags, .. } = asked;
+        ensure!(
+            hit.is_some() || !changed,
+            "{text}\n  {before}\nbehind {}  {after:?}\nby {:?}\nwith {tags:?}",
+            commit.script,
+            commit.changes
+        );
+        precision.asked += 1;
+        precision.changed += usize::from(changed);
+        precision.needless += usize::from(hit.is_some() && !changed);
+        precision.by_any_row += usize::from(hit.is_some_and(|tag| tag.rows == RowSet::Any) && !changed);
+    }
+    Ok(())
+}
+
+/// The worst shapes first.
+fn report(changes: usize, found: &BTreeMap<[&'static str; 2], Precision>) -> String {
+    let mut lines: Vec<_> = found.iter().collect();
+    lines.sort_by_key(|(_, precision)| std::cmp::Reverse(precision.needless * 1_000 / precision.asked.max(1)));
+    let mut text = format!("{changes} changes\n");
+    let _ = writeln!(text, "{:<44} {:>8} {:>8} {:>8} {:>6} {:>8}", "", "asked", "changed", "needless", "%", "any row");
+    for ([select, from], Precision { asked, changed, needless, by_any_row }) in lines {
+        let (shape, percent) = (format!("{select} of {from}"), needless * 100 / (*asked).max(1));
+        let _ = writeln!(text, "{shape:<44} {asked:>8} {changed:>8} {needless:>8} {percent:>6} {by_any_row:>8}");
+    }
+    text
+}
+
+fn what_changes_is_hit(upstream: Upstream<'_>, dialect: Dialect) -> Result<()> {
+    let wanted = match std::env::var("FRESHET_TAG_CHANGES") {
+        Ok(number) => number.parse().context("FRESHET_TAG_CHANGES")?,
+        Err(_) => CHANGES,
+    };
+    let mut random = Random(0x5EED_0005);
+    let mut found = BTreeMap::new();
+    let mut changes = 0;
+    while changes < wanted {
+        changes += batch(upstream, &mut random, dialect, &mut found)?;
+    }
+    eprintln!("{dialect:?}: {}", report(changes, &found));
+    let changed: usize = found.values().map(|precision| precision.changed).sum();
+    ensure!(changed * 50 > changes, "the test does not test");
+    Ok(())
+}
+
+#[test]
+fn mariadb_hits_what_changes() -> Result<()> {
+    let server = mariadb()?;
+    what_changes_is_hit(Upstream::Mysql(&server), Dialect::MariaDb)
+}
+
+#[test]
+fn mysql_hits_what_changes() -> Result<()> {
+    let server = Mysql::start(&MysqlSettings::default())?;
+    what_changes_is_hit(Upstream::Mysql(&server), Dialect::MySql)
+}
+
+#[test]
+fn postgresql_hits_what_changes() -> Result<()> {
+    let server = Postgres::find(None)?.start(&Settings::default())?;
+    what_changes_is_hit(Upstream::Postgres(&server), Dialect::Postgres)
+}

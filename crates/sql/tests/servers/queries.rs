@@ -1,0 +1,612 @@
+//! Random queries: conditions whose brackets are left out where the grammar allows it, so that the precedence of operators is
+//! the server's, joins of all kinds, sub-queries, and what may stand around them.
+
+use crate::Random;
+
+/// Tables of the columns [`COLUMNS`]; names of tables in queries stand in braces.
+pub(crate) const TABLES: [&str; 4] = ["ta", "tb", "tc", "td"];
+/// In the order of the tables' rows.
+pub(crate) const COLUMNS: [&str; 12] = ["id", "a", "b", "n", "k", "s", "e", "d", "t", "z", "f", "g"];
+pub(crate) const NUMBERS: &[&str] = &["a", "b", "n", "k"];
+const FLOATS: &[&str] = &["f", "g"];
+const DATES: &[&str] = &["d", "t", "z"];
+
+/// What stands behind SELECT where rows are sorted and cut.
+pub(crate) struct Cut {
+    pub(crate) statement: String,
+    /// Question for its rows as one text.
+    pub(crate) all: String,
+    /// Question for how many there are and what they hold in the first sort key, in order.
+    pub(crate) keys: String,
+    /// Columns of its rows.
+    pub(crate) width: usize,
+}
+
+/// How rows are made and sorted that are then cut.
+struct Sorted {
+    list: String,
+    group: String,
+    order: String,
+    /// The name of the first sort key in the answer.
+    key: String,
+    /// Further sort keys, where there are ties without them.
+    others: Option<String>,
+    /// Names of columns of the answer.
+    shown: Vec<String>,
+    width: usize,
+}
+
+/// Makes queries for one dialect.
+pub(crate) struct Queries<'r> {
+    pub(crate) random: &'r mut Random,
+    pub(crate) postgres: bool,
+    /// What the last query is made of: its SELECT and its FROM.
+    pub(crate) shape: [&'static str; 2],
+}
+
+impl Queries<'_> {
+    pub(crate) fn of(&mut self, everywhere: &[&str], postgres: &[&str], mysql: &[&str]) -> String {
+        let own = if self.postgres { postgres } else { mysql };
+        let items: Vec<&str> = everywhere.iter().chain(own).copied().collect();
+        self.random.one_of(&items).to_owned()
+    }
+
+    /// A condition over the aliases.
+    pub(crate) fn condition(&mut self, aliases: &[&str], depth: usize) -> String {
+        if depth == 0 || self.random.below(5) == 0 {
+            return self.atom(aliases);
+        }
+        let left = self.condition(aliases, depth - 1);
+        let right = self.condition(aliases, depth - 1);
+        let connector = self.of(&["AND", "AND", "AND", "OR", "OR"], &[], &["&&", "XOR"]);
+        match self.random.below(8) {
+            0 | 1 => format!("({left} {connector} {right})"),
+            2 => format!("NOT {left} {connector} {right}"),
+            3 => format!("NOT ({left} {connector} {right})"),
+            _ => format!("{left} {connector} {right}"),
+        }
+    }
+
+    fn number(&mut self) -> String {
+        let mysql = &["'1abc'", "'-1'", "'05'", "18446744073709551615", "1e0"];
+        let both = &["0", "1", "2", "-1", "1.0", "'1'", "'0'", "3", "9007199254740992"];
+        // MySQL 8.0 rounds a fraction to look an integer of a derived table up, so its answer depends on how it runs a query.
+        self.of(both, &["'2'", "9007199254740993", "1.5", "-0.5", "0.5"], mysql)
+    }
+
+    fn text(&mut self) -> String {
+        self.of(&["'x'", "'X'", "'y '", "'1'", "'xy'", "'x y'", "''", "'é'", "'abcdefghij'", "'ss'"], &[], &["\"x\""])
+    }
+
+    fn pattern(&mut self) -> String {
+        let both = [
+            "'x%'",
+            "'X%'",
+            "'x %'",
+            "'x  %'",
+            "'x'",
+            "'%x'",
+            "'x_%'",
+            "'abcdefgh%'",
+            "'abcdefghi_'",
+            "' %'",
+            "'é%'",
+            "'%x%'",
+            "'%X%'",
+            "'%é%'",
+            "'_'",
+            "'_y%'",
+            "'%y'",
+            "'%_ '",
+            "''",
+            "'%'",
+            "'%!_%'",
+            "'%!%%'",
+            "'%k%'",
+            "'%cdefghi_'",
+        ];
+        self.of(&both, &["'x\\_y'", "'x\\%'", "'%\\_%'"], &["'x\\_y'", "'x %y'", "'%\\%%'"])
+    }
+
+    fn date(&mut self) -> String {
+        let both = &[
+            "'2026-01-01'",
+            "'2026-01-02'",
+            "'2026-01-01 00:00:00'",
+            "'2026-01-01 10:00:00'",
+            "'2026-01-01 10:00:00.5'",
+            "'2026-01-01 10:00:00.500001'",
+            "'2025-12-31 23:59:59.999999'",
+            "'2026-03-29 02:30:00'",
+            "'2026-03-29'",
+            "'2026-1-2'",
+            "'0001-01-01'",
+            "date '2026-01-01'",
+            "timestamp '2026-01-01 10:00:00'",
+            "date '2026-01-31' - interval '1' month",
+            "date '2025-11-30' + interval '1' month + interval '2' day",
+            "(date '2027-01-01' - interval '1' year)",
+        ];
+        let postgres = &[
+            "'2026-01-01'::date",
+            "date '2026-02-01' - interval '1 month'",
+            "'2026-01-02 10:00:00'::date",
+            "'2026-01-01 10:00:00'::timestamp",
+            "'2026-01-01 00:30:00+02'::timestamptz",
+            "'2026-01-01'::timestamptz",
+            "'2026-01-01 10:00:00+05'::timestamp",
+            "'2026-01-01T23:30:00Z'",
+            "'2026-01-01 00:00:00+00'",
+            "'2026-01-02 05:00:00+05:30'",
+            "'infinity'",
+            "'-infinity'",
+            "'01/02/2026'",
+            "'10000-01-01'",
+            "'0044-03-15 BC'",
+        ];
+        let mysql = &[
+            "20260101",
+            "20260101100000",
+            "'20260101'",
+            "'0000-00-00'",
+            "'2026-02-00'",
+            "'2026-02-30'",
+            "'2026-01-01T10:00:00'",
+            "'2026-01-01 10:00:00.4999999'",
+            "'2026-01-01 10:00:00.4996'",
+            "'2026-01-01 23:59:59.9999'",
+            "'2026-01-01abc'",
+            "DATE'2026-01-01'",
+            "TIMESTAMP'2026-01-01 10:00:00'",
+        ];
+        self.of(both, postgres, mysql)
+    }
+
+    fn date_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
+        let column = format!("{alias}.{}", self.random.one_of(DATES));
+        let (x, y) = (self.date(), self.date());
+        let other = format!("{}.{}", self.random.one_of(aliases), self.random.one_of(DATES));
+        let compares = self.random.one_of(&["<", "<=", ">", ">="]).to_owned();
+        match self.random.below(16) {
+            0..=2 => format!("{column} = {x}"),
+            3 => format!("{x} = {column}"),
+            4 | 5 => format!("{column} IN ({x}, {y})"),
+            6 | 7 => format!("{column} BETWEEN {x} AND {y}"),
+            8..=10 => format!("{column} {compares} {x}"),
+            11 => format!("{x} {compares} {column}"),
+            12 => format!("{column} = {other}"),
+            13 => format!("{column} NOT BETWEEN {x} AND {y}"),
+            14 => format!("{column} <> {x}"),
+            _ if self.postgres => format!("{column} = ANY('{{2026-01-01,\"2026-01-02 00:00:00\", NULL}}')"),
+            _ => format!("{column} <=> {x}"),
+        }
+    }
+
+    fn float(&mut self) -> String {
+        let both =
+            &["0", "0.1", "'0.1'", "-0.1", "1.5", "'1.5'", "16777217", "'16777217'", "1e0", "'-0'", "3", "1e300"];
+        let postgres = &["'NaN'", "'Infinity'", "'-Infinity'", "0.1000000000000000055511151231257827"];
+        self.of(both, postgres, &["0.10000000149011612", "'0.1abc'", "'x'"])
+    }
+
+    fn float_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
+        let column = format!("{alias}.{}", self.random.one_of(FLOATS));
+        let (x, y) = (self.float(), self.float());
+        let other = format!("{}.{}", self.random.one_of(aliases), self.random.one_of(&["f", "g", "n", "a"]));
+        let compares = self.random.one_of(&["<", "<=", ">", ">="]);
+        match self.random.below(12) {
+            0..=2 => format!("{column} = {x}"),
+            3 => format!("{column} IN ({x}, {y})"),
+            4 => format!("{column} BETWEEN {x} AND {y}"),
+            5..=7 => format!("{column} {compares} {x}"),
+            8 => format!("{x} {compares} {column}"),
+            9 => format!("{column} = {other}"),
+            10 => format!("{column} <> {x}"),
+            _ if self.postgres => format!("{column} = ANY('{{0.1, 2}}')"),
+            _ => format!("{column} <=> {x}"),
+        }
+    }
+
+    pub(crate) fn atom(&mut self, aliases: &[&str]) -> String {
+        let alias = self.random.one_of(aliases);
+        match self.random.below(8) {
+            6 => self.nested_atom(alias),
+            7 => self.negative_atom(alias, aliases),
+            3 => self.float_atom(alias, aliases),
+            0 => self.special_atom(alias, aliases),
+            1 => self.text_atom(alias),
+            2 => self.date_atom(alias, aliases),
+            _ => self.number_atom(alias, aliases),
+        }
+    }
+
+    pub(crate) fn number_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
+        let column = format!("{alias}.{}", self.of(&["a", "a", "b", "b", "n", "k"], &[], &["A"]));
+        let (x, y, z) = (self.number(), self.number(), self.number());
+        let other = format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS));
+        let compares = self.random.one_of(&["<", "<=", ">", ">="]).to_owned();
+        match self.random.below(22) {
+            0..=4 => format!("{column} = {x}"),
+            5 => format!("{x} = {column}"),
+            6 | 7 => format!("{column} IN ({x}, {y})"),
+            8 => format!("{column} IN ({x}, {y}, {z})"),
+            9 => format!("{column} BETWEEN {x} AND {y}"),
+            10 | 11 => format!("{column} {compares} {x}"),
+            12 => format!("{x} {compares} {column}"),
+            13 => format!("{column} = {x} OR {column} = {y}"),
+            14..=17 => format!("{column} = {other}"),
+            18 => format!("{column} NOT BETWEEN {x} AND {y}"),
+            19 => format!("{column} NOT IN ({x}, {y})"),
+            20 => format!("{column} {} {x}", self.random.one_of(&["<>", "!="])),
+            _ => format!("{column} BETWEEN {y} AND {other}"),
+        }
+    }
+
+    fn text_atom(&mut self, alias: &str) -> String {
+        let column = format!("{alias}.{}", self.random.one_of(&["s", "e"]));
+        let (x, y, pattern) = (self.text(), self.text(), self.pattern());
+        let compares = self.random.one_of(&["<", "<=", ">", ">="]);
+        if self.random.below(3) == 0 {
+            return self.folded_atom(&column);
+        }
+        match self.random.below(15) {
+            12 | 13 => format!("{column} {compares} {x}"),
+            14 => format!("{x} {compares} {column}"),
+            0 | 1 => format!("{column} = {x}"),
+            2 => format!("{column} IN ({x}, {y})"),
+            3..=6 => format!("{column} LIKE {pattern}"),
+            7 => format!("{column} NOT LIKE {pattern}"),
+            8 => format!("{column} {} {pattern} ESCAPE '!'", self.random.one_of(&["LIKE", "NOT LIKE"])),
+            9 => format!("{column} BETWEEN {x} AND {y}"),
+            10 => format!("{column} = {x} COLLATE {}", if self.postgres { "\"C\"" } else { "utf8mb4_bin" }),
+            _ => format!("{column} = {alias}.{}", self.random.one_of(&["s", "e"])),
+        }
+    }
+
+    /// Of a text: in one case, or not a value.
+    fn folded_atom(&mut self, column: &str) -> String {
+        let (x, y, pattern) = (self.text(), self.text(), self.pattern());
+        let (case, other) = (self.random.one_of(&["UPPER", "LOWER"]), self.random.one_of(&["UPPER", "LOWER"]));
+        let cast = if self.postgres { self.random.one_of(&["", "::text", "::varchar"]) } else { "" };
+        let like = self.random.one_of(&["LIKE", "LIKE", "NOT LIKE"]);
+        match self.random.below(14) {
+            0 => format!("{case}({column}{cast}) = {case}({x})"),
+            1 => format!("{x} = {case}({column})"),
+            2 => format!("{case}({column}) IN ({case}({x}), {other}({y}))"),
+            3 | 4 => format!("{case}({column}{cast}) {like} {case}({pattern})"),
+            5 => format!("{case}({column}) {like} {pattern}"),
+            6 => format!("{case}({column}) {like} {other}({pattern})"),
+            7 => format!("{column}{cast} {like} {pattern}"),
+            8 => format!("{column} <> {x}"),
+            9 => format!("{column} NOT IN ({x}, {y})"),
+            10 => format!("NOT ({case}({column}) = {x})"),
+            11 if self.postgres => format!("{column} IS DISTINCT FROM {x}"),
+            12 if self.postgres => format!("{column} NOT ILIKE {pattern}"),
+            _ if self.postgres => format!("{column} ILIKE {pattern}"),
+            11 => format!("NOT ({column} <=> {x})"),
+            _ => format!("{column} {like} BINARY {pattern}"),
+        }
+    }
+
+    /// What is left of a test that is made the opposite.
+    fn negative_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
+        let column = format!("{alias}.{}", self.random.one_of(&COLUMNS));
+        let (one, two) = (self.atom(aliases), self.atom(aliases));
+        let (x, y) = (self.number(), self.number());
+        let number = format!("{alias}.{}", self.random.one_of(NUMBERS));
+        match self.random.below(11) {
+            0 => format!("NOT ({one})"),
+            1 => format!("NOT ({one} AND {column} IS NOT NULL)"),
+            2 | 3 => format!("NOT ({number} = {x} AND {number} IS NOT NULL)"),
+            10 => format!("NOT ({one} OR {two})"),
+            4 => format!("(NOT ({one}) OR {column} IS NULL)"),
+            5 => format!("NOT {column} IS NULL"),
+            6 => format!("NOT (({alias}.a, {alias}.n) = ({x}, {y}))"),
+            7 if self.postgres => format!("{number} <> ALL(ARRAY[{}, 1])", self.random.one_of(&["0", "2", "NULL"])),
+            8 if self.postgres => format!("{number} IS DISTINCT FROM {x}"),
+            9 if self.postgres => {
+                format!("{number}::text LIKE {}", self.random.one_of(&["'1%'", "'%1'", "'_'", "'%.%'", "'1'"]))
+            }
+            _ if self.postgres => {
+                format!("({one}) IS {}", self.random.one_of(&["TRUE", "FALSE", "NOT TRUE", "NOT FALSE"]))
+            }
+            7 => format!("NOT ({number} <=> {x})"),
+            8 => format!("NOT {number} = {x} IS {}", self.random.one_of(&["TRUE", "FALSE", "UNKNOWN"])),
+            _ => format!("({one}) IS {}", self.random.one_of(&["TRUE", "FALSE"])),
+        }
+    }
+
+    fn special_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
+        let column = format!("{alias}.{}", self.random.one_of(&["a", "b"]));
+        let (x, y) = (self.random.one_of(&["0", "1", "2"]), self.random.one_of(&["0", "1", "2"]));
+        let any = format!("{alias}.{}", self.random.one_of(&COLUMNS));
+        let correlated = format!("w.{} = {alias}.{}", self.random.one_of(NUMBERS), self.random.one_of(NUMBERS));
+        let inner = if self.random.below(2) == 0 { self.number_atom("w", &["w"]) } else { "w.s IS NULL".to_owned() };
+        match self.random.below(18) {
+            15..=17 => self.negative_atom(alias, aliases),
+            0..=3 => format!("{any} IS NULL"),
+            14 => format!("({column}, {alias}.n) = ({x}, {y})"),
+            4 => format!("{any} IS NOT NULL"),
+            5 => format!("EXISTS (SELECT 1 FROM {{td}} w WHERE {correlated} AND {inner})"),
+            6 => format!("NOT EXISTS (SELECT 1 FROM {{td}} w WHERE {correlated} AND {inner})"),
+            7 => format!("{column} IN (SELECT w.a FROM {{td}} w WHERE {inner})"),
+            8 => format!("CASE WHEN {column} = {x} THEN {alias}.b ELSE {y} END = {y}"),
+            _ if self.postgres => self.postgres_atom(alias, aliases),
+            _ => self.mysql_atom(alias, &column, x, y),
+        }
+    }
+
+    fn postgres_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
+        let column = format!("{alias}.{}", self.random.one_of(NUMBERS));
+        let other = self.random.one_of(aliases);
+        match self.random.below(9) {
+            0 => format!("{column} = ANY('{{1, NULL}}')"),
+            1 => format!("{column} = ANY('{{ 0 ,\"2\"}}')"),
+            2 => format!("{column} = ANY(ARRAY[1, 2])"),
+            3 => format!("{alias}.a = ANY('{{1,5}}'::int[])"),
+            4 => format!("{alias}.s = ANY('{{x,\"x y\",\"\"}}')"),
+            5 => format!("{alias}.s = ANY(ARRAY['x', 'y'])"),
+            6 => format!("{other} IS NULL"),
+            7 => format!("{column} = 1 IS NOT TRUE"),
+            _ => format!("{column} IS NOT DISTINCT FROM 1"),
+        }
+    }
+
+    fn mysql_atom(&mut self, alias: &str, column: &str, x: &str, y: &str) -> String {
+        match self.random.below(9) {
+            0 => format!("{column} <=> {x}"),
+            1 => format!("{alias}.s = BINARY 'x'"),
+            2 => format!("BINARY {alias}.s = 'x'"),
+            3 => format!("{alias}.s LIKE 'x%' = {y}"),
+            4 => format!("{column} = {x} = {y}"),
+            5 => format!("{column} < {x} {} 1", self.random.one_of(&["DIV", "MOD", "^", "|", "-", "<<"])),
+            6 => format!("{column} = {x} IS {}", self.random.one_of(&["TRUE", "NOT TRUE", "NULL", "UNKNOWN"])),
+            7 => format!("{column} IN ({x}) = {y}"),
+            _ => format!("{column} BETWEEN {x} AND {y} IS NULL"),
+        }
+    }
+
+    fn join(&mut self) -> String {
+        let both = &["JOIN", "INNER JOIN", "LEFT JOIN", "RIGHT JOIN", "LEFT OUTER JOIN"];
+        self.of(both, &["FULL JOIN"], &["CROSS JOIN", "STRAIGHT_JOIN"])
+    }
+
+    /// The condition of a join: mostly an equality of columns, with more.
+    pub(crate) fn on(&mut self, left: &str, right: &str, all: &[&str]) -> String {
+        let columns = (self.random.one_of(NUMBERS), self.random.one_of(NUMBERS));
+        let equal = match self.random.below(10) {
+            0 => return self.condition(all, 1),
+            8 => format!("{left}.d = {right}.d"),
+            9 => format!("{left}.t = {right}.{}", self.random.one_of(DATES)),
+            1 => format!("{left}.e = {right}.e"),
+            2 | 7 => format!("{left}.s = {right}.s"),
+            _ => format!("{left}.{} = {right}.{}", columns.0, columns.1),
+        };
+        match self.random.below(4) {
+            0 | 1 => equal,
+            // A constant of one side alone.
+            2 => format!("{equal} AND {right}.{} = {}", columns.1, self.number()),
+            _ => format!("{equal} AND {}", self.atom(all)),
+        }
+    }
+
+    /// A table joined with a sub-select, on a plain column of that mostly.
+    fn derived(&mut self, join: &str) -> String {
+        let (column, other) = (self.random.one_of(NUMBERS), self.random.one_of(NUMBERS));
+        let inner = self.number_atom("w", &["w"]);
+        let shown = self.random.one_of(&["w.", "w.", "w.", "v.", "0 + w.", "1.5 * w."]);
+        let from = self.random.one_of(&["", " JOIN {tb} v ON v.a = w.b", " LEFT JOIN {tb} v ON v.a = w.b"]);
+        let from = if shown == "v." && from.is_empty() { " JOIN {tb} v ON v.b = w.a" } else { from };
+        // In an order without ties.
+        let limit = if from.is_empty() { " ORDER BY w.id LIMIT 2" } else { " ORDER BY w.id, v.id LIMIT 2" };
+        let end = self.random.one_of(&["", "", limit, " UNION SELECT u.a FROM {tc} u WHERE u.b = 1"]);
+        let distinct = if end.is_empty() { self.random.one_of(&["", "DISTINCT "]) } else { "" };
+        let more = if self.random.below(3) == 0 { " AND x.b = 1" } else { "" };
+        format!(
+            "{{ta}} x {join} (SELECT {distinct}{shown}{column} AS p FROM {{td}} w{from} WHERE {inner}{end}) d ON x.{other} = d.p{more}"
+        )
+    }
+
+    /// A FROM clause and its aliases.
+    fn from(&mut self) -> (String, &'static [&'static str]) {
+        const X: &[&str] = &["x"];
+        const XY: &[&str] = &["x", "y"];
+        const XYZ: &[&str] = &["x", "y", "z"];
+        let (one, two) = (self.join(), self.join());
+        let plain = |join: &str| join.replace("STRAIGHT_JOIN", "JOIN").replace("CROSS JOIN", "JOIN");
+        let from = self.random.below(18);
+        self.shape[1] = match from {
+            0 | 1 => "one table",
+            4 => "a cross join",
+            5..=7 => "three tables",
+            8 if !self.postgres => "three tables",
+            11 | 12 => "a derived table",
+            13..=17 => "blocks in blocks",
+            _ if one.contains("LEFT") || one.contains("RIGHT") || one.contains("FULL") => "an outer join",
+            _ => "a join",
+        };
+        match from {
+            0 | 1 => ("{ta} x".to_owned(), X),
+            11 | 12 => (self.derived(&plain(&one)), X),
+            13..=17 => self.nested_from(&plain(&one)),
+            2 | 3 => (format!("{{ta}} x {one} {{tb}} y ON {}", self.on("x", "y", XY)), XY),
+            4 => ("{ta} x, {tb} y".to_owned(), XY),
+            5 | 6 => {
+                let (on_one, on_two) = (self.on("x", "y", XY), self.on("y", "z", XYZ));
+                (format!("{{ta}} x {one} {{tb}} y ON {on_one} {two} {{tc}} z ON {on_two}"), XYZ)
+            }
+            7 => {
+                let (on_two, on_one) = (self.on("y", "z", &["y", "z"]), self.on("x", "y", XYZ));
+                (format!("{{ta}} x {} {{tb}} y {} {{tc}} z ON {on_two} ON {on_one}", plain(&one), plain(&two)), XYZ)
+            }
+            8 if !self.postgres => {
+                let on = self.on("y", "z", &["y", "z"]);
+                (format!("{{ta}} x JOIN {{tb}} y {two} {{tc}} z ON {on}"), XYZ)
+            }
+            9 if self.random.below(6) == 0 => ("{ta} x NATURAL JOIN {tb} y".to_owned(), XY),
+            _ => (format!("{{ta}} x {} {{tb}} y USING (b)", plain(&one)), XY),
+        }
+    }
+
+    /// One value of all rows; the columns are of numbers.
+    fn group(&self, columns: &[String]) -> String {
+        if self.postgres {
+            let shown: Vec<String> = columns.iter().map(|column| format!("COALESCE({column}::text, '-')")).collect();
+            let shown = format!("concat_ws(':', {})", shown.join(", "));
+            return format!("COALESCE(string_agg({shown}, ',' ORDER BY {shown}), 'none')");
+        }
+        let shown: Vec<String> = columns.iter().map(|column| format!("IFNULL({column}, '-')")).collect();
+        let shown = shown.join(", ");
+        format!("IFNULL(GROUP_CONCAT(CONCAT_WS(':', {shown}) ORDER BY {shown}), 'none')")
+    }
+
+    /// A query whose rows are sorted, without ties, and cut. Its tables are in braces.
+    pub(crate) fn cut(&mut self) -> Cut {
+        let (from, aliases) = if self.random.below(3) == 0 { self.from() } else { ("{ta} x".to_owned(), &["x"][..]) };
+        let Sorted { list, group, order, key, others, shown, width } = match self.random.below(4) {
+            0 => self.grouped(aliases),
+            _ => self.listed(aliases, aliases.len() == 1 && !from.contains("JOIN")),
+        };
+        let kind = if group.is_empty() && others.is_some() { "a LIMIT" } else { "a LIMIT of groups" };
+        self.shape = [kind, if aliases.len() == 1 { "one table" } else { "several tables" }];
+        let direction = self.of(&["", "", " DESC"], &[" NULLS FIRST", " DESC NULLS LAST"], &[" ASC"]);
+        let rows = 1 + self.random.below(6) + 10 * self.random.below(2);
+        let offset = self.random.below(4);
+        let ties = self.random.one_of(&["ONLY", "WITH TIES"]);
+        let limit = match self.random.below(4) {
+            0 => format!("LIMIT {rows} OFFSET {offset}"),
+            1 if self.postgres => format!("OFFSET {offset} ROWS FETCH FIRST {rows} ROWS {ties}"),
+            1 => format!("LIMIT {offset}, {rows}"),
+            _ => format!("LIMIT {rows}"),
+        };
+        let condition = match self.random.below(3) {
+            0 => String::new(),
+            depth => format!(" WHERE {}", self.condition(aliases, depth - 1)),
+        };
+        let others = others.unwrap_or_default();
+        let statement = format!("{list} FROM {from}{condition}{group} ORDER BY {order}{direction}{others} {limit}");
+        let all = format!("{} FROM (SELECT {statement}) q", self.group(&shown));
+        let keys = if self.postgres {
+            format!("count(*) || ';' || string_agg(coalesce(q.{key}::text, 'NULL'), ';') || ';.'")
+        } else {
+            format!("CONCAT(COUNT(*), ';', GROUP_CONCAT(COALESCE(q.{key}, 'NULL') SEPARATOR ';'), ';.')")
+        };
+        let keys = format!("{keys} FROM (SELECT {statement}) q");
+        Cut { statement, all, keys, width }
+    }
+
+    /// Rows as they are.
+    fn listed(&mut self, aliases: &[&str], is_alone: bool) -> Sorted {
+        let alias = self.random.one_of(aliases);
+        let column = self.random.one_of(&COLUMNS);
+        let qualified = format!("{alias}.{column}");
+        let bare = if is_alone { column.to_owned() } else { qualified.clone() };
+        let ids: Vec<String> = aliases.iter().map(|alias| format!("{alias}.id AS i{alias}")).collect();
+        let (ids, count) = (ids.join(", "), aliases.len());
+        let other = format!("{alias}.{}", self.random.one_of(NUMBERS));
+        let (list, order, key, width) = match self.random.below(6) {
+            0 if is_alone => ("*".to_owned(), bare, column, COLUMNS.len()),
+            1 => (format!("{ids}, {qualified}"), bare, column, count + 1),
+            2 => (format!("{qualified} AS c, {ids}"), "c".to_owned(), "c", count + 1),
+            // A name alone is that of a column of the answer, which is another column of the table.
+            3 if is_alone => (format!("{ids}, {other} AS {column}, {qualified} AS c"), bare, column, count + 2),
+            4 => (format!("{ids}, ABS({other}) AS d, {qualified} AS c"), qualified, "c", count + 2),
+            _ => (format!("{ids}, {qualified} AS c, {other} + 1 AS d"), qualified, "c", count + 2),
+        };
+        let shown = match list.as_str() {
+            "*" => COLUMNS.iter().map(|column| format!("q.{column}")).collect(),
+            _ => aliases.iter().map(|alias| format!("q.i{alias}")).chain([format!("q.{key}")]).collect(),
+        };
+        let others = aliases.iter().fold(String::new(), |text, alias| format!("{text}, {alias}.id"));
+        Sorted { list, group: String::new(), order, key: key.to_owned(), others: Some(others), shown, width }
+    }
+
+    /// One row for each value.
+    fn grouped(&mut self, aliases: &[&str]) -> Sorted {
+        let alias = self.random.one_of(aliases);
+        let exact: Vec<&str> = NUMBERS.iter().chain(DATES).copied().collect();
+        let column = format!("{alias}.{}", self.random.one_of(&exact));
+        let other = format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS));
+        let shown = |columns: &[&str]| columns.iter().map(|column| format!("q.{column}")).collect();
+        let (key, others) = ("c".to_owned(), None);
+        if self.random.below(2) == 0 {
+            let (list, group) = (format!("DISTINCT {column} AS c"), String::new());
+            return Sorted { list, group, order: "c".to_owned(), key, others, shown: shown(&["c"]), width: 1 };
+        }
+        let having = self.random.one_of(&["", " HAVING COUNT(*) > 1"]);
+        let list = format!("COUNT(*) AS m, {column} AS c, MAX({other}) AS p");
+        let group = format!(" GROUP BY {column}{having}");
+        Sorted { list, group, order: column, key, others, shown: shown(&["c", "m", "p"]), width: 3 }
+    }
+
+    /// What stands behind SELECT, its tables in braces. The answer `none` or `0` is of no rows, mostly.
+    pub(crate) fn query(&mut self) -> String {
+        let (from, aliases) = self.from();
+        let depth = self.random.below(4);
+        let rows = format!("FROM {from} WHERE {}", self.condition(aliases, depth));
+        let mut column = || format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS));
+        let (one, two, three) = (column(), column(), column());
+        let ids: Vec<String> = aliases.iter().map(|alias| format!("{alias}.id")).collect();
+        // Numbers that are equal are shown alike.
+        let of_q = self.group(&[if self.postgres { "q.p::float8" } else { "q.p" }.to_owned(), "q.c".to_owned()]);
+        let kind = self.random.below(18);
+        self.shape[0] = match kind {
+            0..=4 | 11 => "rows",
+            5 | 13 => "COUNT",
+            6 => "GROUP BY, HAVING, LIMIT",
+            7 => "ORDER BY, LIMIT",
+            14 => "ORDER BY, OFFSET",
+            15 => "MIN, MAX",
+            16 => "WITH",
+            17 => "DISTINCT",
+            8 => "a window",
+            9 => "UNION",
+            10 => "a scalar sub-query",
+            _ if self.postgres => "whole rows",
+            _ => "COUNT(DISTINCT)",
+        };
+        match kind {
+            0..=4 => format!("{} {rows}", self.group(&ids)),
+            5 => format!("COUNT(*) {rows}"),
+            6 => format!(
+                "{of_q} FROM (SELECT {one} AS p, COUNT(*) AS c {rows} GROUP BY {one} HAVING MAX({two}) > 0 \
+                 ORDER BY 1 LIMIT 3) q"
+            ),
+            7 => format!(
+                "{of_q} FROM (SELECT {one} AS p, 1 AS c {rows} ORDER BY {two}, {}, {one} LIMIT 2) q",
+                ids.join(", ")
+            ),
+            8 => format!(
+                "{of_q} FROM (SELECT {one} AS p, RANK() OVER (PARTITION BY {two} ORDER BY {three}) AS c {rows}) q"
+            ),
+            9 => {
+                let more = self.atom(&["w"]);
+                format!(
+                    "{of_q} FROM (SELECT {one} AS p, 1 AS c {rows} UNION SELECT w.a, 1 FROM {{td}} w WHERE {more}) q"
+                )
+            }
+            10 => {
+                let more = self.atom(&["v"]);
+                let count = format!(
+                    "(SELECT COUNT(*) FROM {{tc}} v WHERE v.{} = {two} AND {more})",
+                    self.random.one_of(NUMBERS)
+                );
+                format!("{of_q} FROM (SELECT {one} AS p, {count} AS c {rows}) q")
+            }
+            11 => format!("{} {rows}", self.group(&[one])),
+            14 => {
+                let (order, offset) = (self.random.one_of(&["", "DESC"]), self.random.below(3));
+                format!(
+                    "{of_q} FROM (SELECT {one} AS p, 1 AS c {rows} ORDER BY {two} {order}, {}, {one} LIMIT 2 OFFSET {offset}) q",
+                    ids.join(", ")
+                )
+            }
+            15 => format!("{of_q} FROM (SELECT MIN({one}) AS p, MAX({two}) AS c {rows}) q"),
+            16 => format!("{of_q} FROM (WITH r AS (SELECT {one} AS p, 1 AS c {rows}) SELECT * FROM r WHERE p > 0) q"),
+            17 => format!("{of_q} FROM (SELECT DISTINCT {one} AS p, 1 AS c {rows}) q"),
+            12 if self.postgres => format!("{} {rows}", self.group(&["x".to_owned()])),
+            12 => format!("COUNT(DISTINCT {one}, {two}) {rows}"),
+            _ => format!("COUNT({one}) {rows}"),
+        }
+    }
+}

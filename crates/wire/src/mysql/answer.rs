@@ -1,0 +1,119 @@
+//! Which form the answer to a command has, the patching of one that is given again, and what clients send in between.
+
+use super::capabilities::Status;
+use super::command;
+use super::packet::{HEADER_BYTES, Header};
+
+/// How a command is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Not at all.
+    None,
+    /// By packets that [`Response`](super::response::Response) follows.
+    Packets(Kind),
+}
+
+/// The forms of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// OK, ERR, or EOF: one packet.
+    Status,
+    /// A string, or ERR: one packet.
+    Text,
+    /// Results in text form.
+    Query,
+    /// Results in binary form, or a cursor.
+    Execute,
+    /// The statement's number and definitions.
+    Prepare,
+    /// Rows of a cursor.
+    Fetch,
+    /// Column definitions alone.
+    Fields,
+    /// A login: packets in both directions until OK or ERR. The client's are not this machine's concern. Each of the
+    /// server's is waited for as a whole.
+    Login,
+    /// Packets without end, until ERR or EOF.
+    Stream,
+}
+
+impl Answer {
+    /// How the command that begins with this byte is answered. Commands that are not known are refused by ERR.
+    pub fn to(first_byte: u8) -> Self {
+        Self::Packets(match first_byte {
+            command::QUIT | command::STMT_CLOSE | command::STMT_SEND_LONG_DATA => return Self::None,
+            command::QUERY | command::PROCESS_INFO => Kind::Query,
+            command::STMT_EXECUTE | command::STMT_BULK_EXECUTE => Kind::Execute,
+            command::STMT_PREPARE => Kind::Prepare,
+            command::STMT_FETCH => Kind::Fetch,
+            command::FIELD_LIST => Kind::Fields,
+            command::STATISTICS => Kind::Text,
+            command::CHANGE_USER => Kind::Login,
+            command::BINLOG_DUMP
+            | command::BINLOG_DUMP_GTID
+            | command::TABLE_DUMP
+            | command::CLONE
+            | command::SUBSCRIBE_GROUP_REPLICATION_STREAM => Kind::Stream,
+            _ => Kind::Status,
+        })
+    }
+}
+
+impl Kind {
+    /// Whether packets are numbered from 1. Logins go on from the client's numbers, and streams have no end.
+    pub(super) fn counts(self) -> bool {
+        !matches!(self, Self::Login | Self::Stream)
+    }
+
+    /// Whether several results may follow each other.
+    pub(super) fn has_results(self) -> bool {
+        matches!(self, Self::Query | Self::Execute)
+    }
+}
+
+/// Puts a session's own flags into an answer at the places of [`Done::status_places`](super::response::Done::status_places): those of `mask` from `status`.
+pub fn patch_status(answer: &mut [u8], places: &[u64], status: Status, mask: Status) {
+    for place in places {
+        let at = usize::try_from(*place).unwrap_or(usize::MAX);
+        if let Some(word) = answer.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<2>()) {
+            let patched = u16::from_le_bytes(*word) & !mask.0 | status.0 & mask.0;
+            *word = patched.to_le_bytes();
+        }
+    }
+}
+
+/// Bytes that come on and are not looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Skip {
+    /// Of the packet at hand.
+    pub(super) bytes: usize,
+    /// The next packet goes on with the payload.
+    pub(super) continues: bool,
+}
+
+/// Follows what a client sends after [`Step::SendFile`](super::response::Step::SendFile): packets, of which an empty
+/// payload is the last.
+#[derive(Clone, Debug, Default)]
+pub struct Upload {
+    skip: Skip,
+}
+
+impl Upload {
+    /// How many bytes at the front belong to the file, and whether it ends with them.
+    pub fn scan(&mut self, bytes: &[u8]) -> (usize, bool) {
+        let mut at = 0;
+        loop {
+            let taken = self.skip.bytes.min(bytes.len() - at);
+            self.skip.bytes -= taken;
+            at += taken;
+            let Some(header) = Header::read(bytes.get(at..).unwrap_or_default()) else { return (at, false) };
+            if self.skip.bytes > 0 {
+                return (at, false);
+            }
+            if header.payload_bytes == 0 && !self.skip.continues {
+                return (at + HEADER_BYTES, true);
+            }
+            self.skip = Skip { bytes: header.packet_bytes(), continues: header.continues() };
+        }
+    }
+}

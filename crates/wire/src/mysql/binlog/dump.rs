@@ -1,0 +1,70 @@
+//! What asks for the binlog, and the packets that bring it.
+
+use freshet_model::GtidSet;
+
+use crate::reader::{Malformed, Reader};
+
+const COM_BINLOG_DUMP: u8 = 0x12;
+const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
+
+/// Asks for the events from a position on. `server_id` must be that of no server or replica.
+pub fn dump(file: &str, offset: u32, server_id: u32) -> Vec<u8> {
+    let mut out = vec![COM_BINLOG_DUMP];
+    out.extend(offset.to_le_bytes());
+    out.extend([0, 0]);
+    out.extend(server_id.to_le_bytes());
+    out.extend(file.as_bytes());
+    out
+}
+
+/// Asks MySQL for all transactions but these.
+pub fn dump_gtid(known: &GtidSet, server_id: u32) -> Vec<u8> {
+    /// Where the first event of a file is; the file is the server's choice.
+    const OFFSET: u64 = 4;
+    let mut sources: Vec<(u128, Vec<(u64, u64)>)> = Vec::new();
+    for (source, first, last) in known.iter() {
+        match sources.last_mut() {
+            Some((same, ranges)) if *same == source => ranges.push((first, last)),
+            _ => sources.push((source, vec![(first, last)])),
+        }
+    }
+    let mut set = (sources.len() as u64).to_le_bytes().to_vec();
+    for (source, ranges) in sources {
+        set.extend(source.to_be_bytes());
+        set.extend((ranges.len() as u64).to_le_bytes());
+        for (first, last) in ranges {
+            set.extend(first.to_le_bytes());
+            // The end is the first number that is not in the range.
+            set.extend(last.saturating_add(1).to_le_bytes());
+        }
+    }
+    let mut out = vec![COM_BINLOG_DUMP_GTID, 0, 0];
+    out.extend(server_id.to_le_bytes());
+    // No file name.
+    out.extend([0; 4]);
+    out.extend(OFFSET.to_le_bytes());
+    out.extend((set.len() as u32).to_le_bytes());
+    out.extend(set);
+    out
+}
+
+/// A packet of a dump that is no error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packet<'a> {
+    /// An event: header, body, checksum.
+    Event(&'a [u8]),
+    /// There will be no more.
+    End,
+}
+
+impl<'a> Packet<'a> {
+    /// Decodes one packet.
+    pub fn decode(payload: &'a [u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(payload);
+        match reader.u8("packet of a dump")? {
+            0 => Ok(Self::Event(reader.rest())),
+            0xfe if payload.len() < 9 => Ok(Self::End),
+            tag => Err(Malformed::UnknownTag { what: "packet of a dump", tag }),
+        }
+    }
+}

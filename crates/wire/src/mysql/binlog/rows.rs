@@ -1,0 +1,166 @@
+//! Row events: which columns they carry, and the rows.
+
+use std::borrow::Cow;
+
+use freshet_model::{Cell, Row};
+
+use crate::mysql::binlog::column::Column;
+use crate::mysql::binlog::unpack;
+use crate::reader::{Malformed, Reader};
+
+/// What happened to the rows of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowsKind {
+    /// They came.
+    Write,
+    /// They changed.
+    Update,
+    /// They went.
+    Delete,
+}
+
+/// How a row event is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// WRITE_ROWS_EVENT_V1 and so on, all that MariaDB writes.
+    One,
+    /// With a header of its own, as MySQL writes.
+    Two,
+    /// The rows packed.
+    OneCompressed,
+    /// The rows packed.
+    TwoCompressed,
+}
+
+/// Changed rows of one table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rows<'a> {
+    /// What happened to them.
+    pub kind: RowsKind,
+    /// The table's number.
+    pub table: u64,
+    /// Columns of the table.
+    columns: usize,
+    /// A bit for each column that the images have: those before if there are two.
+    first: &'a [u8],
+    /// For those after, in an update.
+    second: &'a [u8],
+    /// The images; None if there are too many to unpack.
+    data: Option<Cow<'a, [u8]>>,
+}
+
+/// What is known of one row. Columns that the log does not carry are [`Cell::Absent`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// It came.
+    Write(Row),
+    /// It changed: before, after.
+    Update(Row, Row),
+    /// It went.
+    Delete(Row),
+}
+
+impl<'a> Rows<'a> {
+    pub(super) fn decode(mut reader: Reader<'a>, kind: RowsKind, version: Version) -> Result<Self, Malformed> {
+        let table = reader.le_u48("table number")?;
+        let _flags = reader.le_u16("row flags")?;
+        if matches!(version, Version::Two | Version::TwoCompressed) {
+            // The length counts itself.
+            let extra = reader.le_u16("extra row data")?.checked_sub(2).ok_or(Malformed::Invalid("extra row data"))?;
+            reader.bytes(usize::from(extra), "extra row data")?;
+        }
+        let columns = usize::try_from(reader.lenenc("column count")?).unwrap_or(usize::MAX);
+        let first = reader.bytes(columns.div_ceil(8), "columns present")?;
+        let updated = kind == RowsKind::Update;
+        let second = if updated { reader.bytes(columns.div_ceil(8), "columns present")? } else { &[] };
+        let rest = reader.rest();
+        let packed = matches!(version, Version::OneCompressed | Version::TwoCompressed);
+        let data = if packed { unpack::zlib(rest)?.map(Cow::Owned) } else { Some(rest.into()) };
+        Ok(Self { kind, table, columns, first, second, data })
+    }
+
+    /// Ends the statement and holds no row: `~0` in as many bytes as a table's number has, or had.
+    pub fn is_dummy(&self) -> bool {
+        matches!(self.table, 0xff_ffff | 0xffff_ffff | 0xffff_ffff_ffff) && self.has_no_data()
+    }
+
+    fn has_no_data(&self) -> bool {
+        self.data.as_ref().is_some_and(|data| data.is_empty())
+    }
+
+    /// The rows, of a table with these columns. None if they cannot be told: there are too many of them, or they carry no
+    /// column at all (an INSERT of nothing but defaults under `binlog_row_image = MINIMAL`).
+    pub fn images<'r>(&'r self, table: &'r [Column]) -> Result<Option<Images<'r>>, Malformed> {
+        if table.len() != self.columns {
+            return Err(Malformed::Invalid("column count"));
+        }
+        let Some(data) = self.data.as_ref().filter(|data| !data.is_empty()) else { return Ok(None) };
+        Ok(Some(Images { rows: self, table, reader: Reader::new(data) }))
+    }
+}
+
+/// The rows of an event, one after the other.
+#[derive(Clone, Debug)]
+pub struct Images<'r> {
+    rows: &'r Rows<'r>,
+    table: &'r [Column],
+    reader: Reader<'r>,
+}
+
+impl Iterator for Images<'_> {
+    type Item = Result<Image, Malformed>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let before = self.reader.remaining();
+        if before == 0 {
+            return None;
+        }
+        let image = self.image();
+        if image.is_err() || self.reader.remaining() == before {
+            // The rest makes no sense then.
+            self.reader.rest();
+        }
+        Some(image)
+    }
+}
+
+impl Images<'_> {
+    fn image(&mut self) -> Result<Image, Malformed> {
+        let first = self.row(self.rows.first)?;
+        Ok(match self.rows.kind {
+            RowsKind::Write => Image::Write(first),
+            RowsKind::Delete => Image::Delete(first),
+            RowsKind::Update => {
+                let mut second = self.row(self.rows.second)?;
+                // What an image after leaves out did not change.
+                for (at, (after, before)) in second.iter_mut().zip(&first).enumerate() {
+                    if !bit(self.rows.second, at) {
+                        after.clone_from(before);
+                    }
+                }
+                Image::Update(first, second)
+            }
+        })
+    }
+
+    fn row(&mut self, present: &[u8]) -> Result<Row, Malformed> {
+        let carried = (0..self.table.len()).filter(|at| bit(present, *at)).count();
+        let nulls = self.reader.bytes(carried.div_ceil(8), "nulls")?;
+        let mut nth = 0;
+        let mut row = Vec::with_capacity(self.table.len());
+        for (at, column) in self.table.iter().enumerate() {
+            if !bit(present, at) {
+                row.push(Cell::Absent);
+                continue;
+            }
+            row.push(if bit(nulls, nth) { Cell::Null } else { column.cell(&mut self.reader)? });
+            nth += 1;
+        }
+        Ok(row.into())
+    }
+}
+
+/// A bit of a bitmap, the lowest bit of the first byte first.
+fn bit(bitmap: &[u8], at: usize) -> bool {
+    bitmap.get(at / 8).is_some_and(|byte| byte & (1 << (at % 8)) != 0)
+}
