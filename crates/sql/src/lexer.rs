@@ -118,6 +118,8 @@ struct Shaper {
     before: Before,
     /// Inside the brackets of a type such as `numeric(10,2)`.
     in_modifier: bool,
+    /// The last token but for semicolons was a minus sign.
+    behind_minus: bool,
     /// Where the shape ends if nothing but semicolons follows.
     end: Option<usize>,
 }
@@ -132,6 +134,7 @@ impl Shaper {
             own_params: 0,
             before: Before::Start,
             in_modifier: false,
+            behind_minus: false,
             end: None,
         }
     }
@@ -154,11 +157,13 @@ impl Shaper {
         } else {
             self.end = None;
         }
+        let behind_minus = token.kind == Kind::Symbol(b'-') || (token.kind == Kind::Symbol(b';') && self.behind_minus);
         if token.spaced && self.begins_comment() {
             self.lexed.shape.push_str("/**/");
         } else if token.spaced && !self.lexed.shape.is_empty() {
             self.lexed.shape.push(' ');
         }
+        self.behind_minus = behind_minus;
         if let Some(kind) = self.literal_kind(token) {
             self.push_literal(kind, token.text);
             return;
@@ -177,7 +182,7 @@ impl Shaper {
 
     /// MySQL: a blank or the end behind it would make a comment of two minus signs (`1--/**/1` in the text).
     fn begins_comment(&self) -> bool {
-        self.dialect.is_mysql_family() && self.lexed.shape.ends_with("--")
+        self.dialect.is_mysql_family() && self.behind_minus && self.lexed.shape.ends_with("--")
     }
 
     fn push_word(&mut self, word: &str) {
