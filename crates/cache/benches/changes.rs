@@ -78,6 +78,7 @@ fn filled(shape: Shape) -> Arc<Cache<Nothing>> {
             catalog: CATALOG,
             now: 1,
             snapshot: None,
+            join_until: 0,
         };
         let permit = cache.begin_fill(filling).expect("a permit");
         assert!(matches!(permit.commit(Nothing, Some(&proof), Lsn(10)), Installed::Stored { .. }));

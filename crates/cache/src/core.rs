@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::task::Waker;
 
 use freshet_model::{
     CatalogVersion, Change, ChangeSet, Commit, CommitId, Epoch, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible,
@@ -36,8 +37,21 @@ enum State {
         fence: Lsn,
         /// Its query, and that for its late tags, see all commits up to here.
         since: Lsn,
+        /// Who waits for its end, and until when others may.
+        joiners: Joiners,
+        join_until: Nanos,
     },
     Entry,
+}
+
+/// Tasks that wait for the end of a flight: they are woken when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Joiners(Vec<Waker>);
+
+impl Drop for Joiners {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
 }
 
 /// A flight that was registered.
@@ -61,6 +75,8 @@ pub(crate) struct Flight {
     /// How many tags it has, and their bytes beyond the ordinary.
     pub(crate) tags: (usize, usize),
     pub(crate) fence: Lsn,
+    /// To be dropped once the entry can be found.
+    _joiners: Joiners,
 }
 
 /// A commit that was delivered and is not yet proven visible.
@@ -118,6 +134,8 @@ pub struct Filling<'a> {
     pub now: Nanos,
     /// The query reads a snapshot that was taken after this was proven visible, instead of the state of now.
     pub snapshot: Option<Proven>,
+    /// Others may wait for its end until then (0: nobody may): see [`crate::Cache::join`].
+    pub join_until: Nanos,
 }
 
 impl Core {
@@ -276,7 +294,7 @@ impl Core {
 
     pub(crate) fn begin_flight(
         &mut self,
-        Filling { key, tags, catalog, now: _, snapshot }: Filling<'_>,
+        Filling { key, tags, catalog, now: _, snapshot, join_until }: Filling<'_>,
         applied: Lsn,
         carry: bool,
     ) -> Result<Begun, Reason> {
@@ -311,7 +329,8 @@ impl Core {
         let key: Arc<[u8]> = key.into();
         self.index.register(id, 0, &tags);
         self.flights.insert(key.clone(), id);
-        let state = State::Flight { candidates, failed: false, fence: Lsn(0), since };
+        let joiners = Joiners::default();
+        let state = State::Flight { candidates, failed: false, fence: Lsn(0), since, joiners, join_until };
         self.nodes.insert(id, Node { key, tags: tags.into(), state });
         let wants_late = !later.is_empty();
         Ok(Begun { id, epoch, needs_proof, may_need_proof, wants_late, coverings: self.coverings })
@@ -320,7 +339,7 @@ impl Core {
     /// Ends a flight. It becomes an entry's node if the proof shows all its candidates; otherwise it is gone.
     pub(crate) fn end_flight(&mut self, id: Id, ending: Ending<'_>) -> Option<Flight> {
         let node = self.nodes.get(&id)?;
-        let State::Flight { candidates, failed, fence, since } = &node.state else { return None };
+        let State::Flight { candidates, failed, fence, since, .. } = &node.state else { return None };
         let wants_late = node.tags.iter().any(|tag| tag.rows == RowSet::Later);
         let is_proven = |id: &CommitId| ending.proof.is_some_and(|proof| proof.proves(*id));
         let untold = wants_late && ending.late.is_none();
@@ -339,12 +358,20 @@ impl Core {
         }
         self.index.register(id, early, &late);
         let node = self.nodes.get_mut(&id)?;
-        node.state = State::Entry;
+        let State::Flight { joiners, .. } = std::mem::replace(&mut node.state, State::Entry) else { return None };
         if !late.is_empty() {
             node.tags = std::mem::take(&mut node.tags).into_iter().chain(late).collect();
         }
         let extra = node.tags.iter().map(Tag::extra_bytes).sum();
-        Some(Flight { key, tags: (node.tags.len(), extra), fence })
+        Some(Flight { key, tags: (node.tags.len(), extra), fence, _joiners: joiners })
+    }
+
+    /// Who waits for the flight of this key, if one is under way, and until when others may.
+    pub(crate) fn joiners(&mut self, key: &[u8]) -> Option<(&mut Vec<Waker>, Nanos)> {
+        match &mut self.nodes.get_mut(self.flights.get(key)?)?.state {
+            State::Flight { joiners, join_until, .. } => Some((&mut joiners.0, *join_until)),
+            State::Entry => None,
+        }
     }
 
     /// The commits behind `since` that hit these tags, which nobody could hold against them while they were not known.

@@ -45,6 +45,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
+use std::task::Waker;
 
 use freshet_model::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Visible};
 
@@ -167,6 +168,22 @@ impl<P: Payload> Cache<P> {
         let started = if filling.snapshot.is_none() { filling.now } else { 0 };
         let begun = core.begin_flight(filling, self.freshness.applied(), !self.faults.ignore_pending)?;
         Ok(FillPermit::new(self.clone(), begun, started))
+    }
+
+    /// Until when whoever misses may wait for the fill of this key that is in flight, and look up again then; another fill
+    /// could not be installed meanwhile. None: it is not worth waiting for, or there is none.
+    pub fn joinable_until(&self, key: &[u8], now: Nanos) -> Option<Nanos> {
+        self.core().joiners(key).map(|(_, until)| until).filter(|until| *until > now)
+    }
+
+    /// Wakes the task once that fill has ended; false if there is none.
+    pub fn join(&self, key: &[u8], waker: &Waker) -> bool {
+        let mut core = self.core();
+        let Some((joiners, _)) = core.joiners(key) else { return false };
+        if !joiners.iter().any(|joiner| joiner.will_wake(waker)) {
+            joiners.push(waker.clone());
+        }
+        true
     }
 
     // --- the stream's side, in stream order, one caller ----------------------------------------------------

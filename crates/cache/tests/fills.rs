@@ -37,7 +37,7 @@ fn cache() -> Arc<Cache<Number>> {
 
 fn filling() -> Filling<'static> {
     let tags = vec![Tag { table: TABLE, rows: RowSet::Any, columns: Columns::All }];
-    Filling { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None }
+    Filling { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }
 }
 
 /// Two sessions miss; the second begins its fill when the first has ended its own.

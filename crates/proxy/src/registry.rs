@@ -57,6 +57,17 @@ impl ShapeFigures {
         self.worth.fill();
     }
 
+    /// How long others that miss wait for a fill: some four times of what one takes, and what follows it.
+    pub(crate) fn join_wait(&self) -> Nanos {
+        const LEAST: Nanos = 5_000_000;
+        const MOST: Nanos = 1_000_000_000;
+        const UNKNOWN: Nanos = 250_000_000;
+        match self.fill_nanos.load(Relaxed) {
+            0 => UNKNOWN,
+            nanos => (nanos.saturating_mul(4) / self.fills.load(Relaxed).max(1)).clamp(LEAST, MOST),
+        }
+    }
+
     /// The database took so long for it.
     pub(crate) fn fill_took(&self, nanos: Nanos) {
         self.fill_nanos.fetch_add(nanos, Relaxed);

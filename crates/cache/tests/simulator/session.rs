@@ -184,7 +184,10 @@ impl Session {
                     let (key, tags, now) = (query.key(), query.tags(&known.views), world.now);
                     let snapshot =
                         self.floor.snapshot.map(|snapshot| snapshot.lo).filter(|_| !world.rules.keeps_old_snapshots);
-                    world.cache.begin_fill(Filling { key: &key, tags, catalog: version, now, snapshot }).ok()
+                    world
+                        .cache
+                        .begin_fill(Filling { key: &key, tags, catalog: version, now, snapshot, join_until: 0 })
+                        .ok()
                 };
                 let permit = world.catalog.and_then(begin);
                 let provable = |permit: &FillPermit<Answered>| self.block.is_none() || !permit.needs_proof();

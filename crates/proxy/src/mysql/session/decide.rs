@@ -166,6 +166,7 @@ impl Session {
 
     /// Looks an execution up.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+        self.key.clear();
         self.floor.snapshot = None;
         self.floor.snapshot = match self.standing.snapshot(&self.settings) {
             Err(reason) => return Lookup::Bypass(reason),
@@ -223,7 +224,8 @@ impl Session {
         let proof = self.shared.ends.proof().filter(|_| !too_new);
         let started = self.now();
         let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
-        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot };
+        let join_until = started + statement.shape.figures.join_wait();
+        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot, join_until };
         let permit = self.shared.cache.begin_fill(filling)?;
         if permit.needs_proof() {
             return Err(Reason::TooBusy); // what waits for proof is proven to nobody yet

@@ -8,7 +8,8 @@
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not for
-//! longer than the database takes, and ever less often as long as waiting does not help ([`crate::waits::Patience`]).
+//! longer than the database takes, and ever less often as long as waiting does not help ([`crate::waits::Patience`]). A
+//! look-up that misses while another session fills the same key waits for that fill likewise, and begins anew.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
@@ -90,6 +91,16 @@ impl Session {
             return None;
         }
         Some(due.unwrap_or_else(|| self.now() + self.shared.waits.look_wait()))
+    }
+
+    /// The look-up has missed: waits for the fill of its key that another session has under way. False if there is none, or
+    /// if it has not ended in time.
+    pub(crate) async fn join(&self) -> bool {
+        let (cache, now) = (&self.shared.cache, self.now());
+        let Some(until) = cache.joinable_until(&self.key, now) else { return false };
+        let ended =
+            std::future::poll_fn(|cx| if cache.join(&self.key, cx.waker()) { Poll::Pending } else { Poll::Ready(()) });
+        timeout(Duration::from_nanos(until - now), ended).await.is_ok()
     }
 
     /// Waits until the stream has passed something since `generation`; false if it has not by `due`.

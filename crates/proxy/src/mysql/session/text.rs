@@ -174,9 +174,9 @@ impl Session {
             && matches!(self.allowed(), Allowed::Ask)
     }
 
-    /// Looks up, and waits for a position that is about to come.
+    /// Looks up, and waits for a position that is about to come, or for another session's fill of the same key.
     pub(crate) async fn find(&mut self, context: u32, execution: Execution<'_>, packet: &[u8], kind: Kind) -> Found {
-        let mut due = None;
+        let (mut due, mut joined) = (None, false);
         loop {
             let generation = self.shared.waits.generation();
             match self.look_up(context, execution) {
@@ -186,7 +186,12 @@ impl Session {
                     self.replay.found_rows.clone_from(&entry.payload.found_rows);
                     return Found::Answered;
                 }
-                Lookup::Miss => return Found::Miss,
+                Lookup::Miss => {
+                    // One fill is waited for, not one after the other.
+                    if std::mem::replace(&mut joined, true) || !self.join().await {
+                        return Found::Miss;
+                    }
+                }
                 Lookup::Bypass(reason) => {
                     due = self.worth_waiting_until(&reason, due);
                     let Some(due) = due else { return Found::Pass(reason) };

@@ -14,6 +14,7 @@ use crate::body::{Body, Source};
 use crate::pg::session::client::Step;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::shown::Shown;
+use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::Fill;
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
@@ -57,12 +58,10 @@ pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_
 impl Session {
     /// Looks an execution up.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
-        if let Some(block) = &self.block
-            && block.has_snapshot()
-            && self.floor.snapshot.is_none()
-        {
+        if self.takes_snapshot() {
             // The first read takes the snapshot. Behind anything else it may have been taken already.
-            return if block.used { Lookup::Bypass(Reason::Snapshot) } else { Lookup::Miss };
+            let used = self.block.as_ref().is_some_and(|block| block.used);
+            return if used { Lookup::Bypass(Reason::Snapshot) } else { Lookup::Miss };
         }
         write_key(&mut self.key, context, execution);
         self.waiting.generation = self.shared.waits.generation();
@@ -87,6 +86,11 @@ impl Session {
         found
     }
 
+    /// In a block that reads one snapshot and has none yet.
+    pub(crate) fn takes_snapshot(&self) -> bool {
+        self.floor.snapshot.is_none() && self.block.as_ref().is_some_and(Block::has_snapshot)
+    }
+
     /// Whether this hit is to be asked of the database too.
     fn is_sampled(&self) -> bool {
         self.is_between_transactions() && self.shared.verifier.samples()
@@ -107,6 +111,9 @@ impl Session {
         }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
         write_key(&mut self.key, context.id, execution);
+        if self.shared.cache.joinable_until(&self.key, self.now()).is_some() {
+            return Err(Reason::FillInFlight);
+        }
         let expected = self.shared.expected(&self.key);
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key)?;
@@ -115,7 +122,9 @@ impl Session {
         self.looked_up = true;
         let started = self.now();
         let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
-        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot };
+        // What is read in a block waits for the block's end.
+        let join_until = if self.block.is_some() { 0 } else { started + statement.shape.figures.join_wait() };
+        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot, join_until };
         let begun = self.shared.cache.begin_fill(filling);
         if begun.as_ref().is_err_and(|reason| *reason == Reason::NotCovered) {
             self.shared.want(&footprint.tables);

@@ -130,7 +130,8 @@ impl Session {
             });
         }
         if fills.iter().all(Option::is_none) {
-            return Err(reason.unwrap_or(Reason::MessageShape));
+            let reason = reason.unwrap_or(Reason::MessageShape);
+            return if groups.len() == 1 && self.is_worth_waiting(&reason) { Ok(Step::Wait) } else { Err(reason) };
         }
         self.fill_batch(groups, &statements, fills, messages);
         Ok(Step::Done)

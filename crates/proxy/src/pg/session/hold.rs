@@ -12,7 +12,8 @@
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not
-//! for longer than the database takes, and ever less often as long as waiting does not help ([`Patience`]).
+//! for longer than the database takes, and ever less often as long as waiting does not help ([`Patience`]). A look-up
+//! that misses while another session fills the same key waits for that fill likewise, and begins anew.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -52,6 +53,8 @@ struct Look {
     due: Nanos,
     /// See [`Waiting::generation`].
     generation: u64,
+    /// It waits for another session's fill of the same key.
+    joined: bool,
 }
 
 /// What the session waits for.
@@ -192,18 +195,25 @@ impl Session {
         self.shared.want_reading();
     }
 
-    /// A look-up must bypass for this reason: whether it is a position that is worth waiting for first.
+    /// A look-up must bypass for this reason: whether it is worth waiting first, for a position or for the fill under way.
     pub(crate) fn is_worth_waiting(&mut self, reason: &Reason) -> bool {
-        let comes = matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::Fence);
+        let joined = *reason == Reason::FillInFlight && !self.takes_snapshot();
+        let comes = joined || matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::Fence);
         if !comes || !self.is_idle() {
             return false;
         }
+        let now = self.now();
         let due = match &self.waiting.look {
-            Some(look) => look.due,
-            None if self.waiting.patience.is_there() => self.now() + self.shared.waits.look_wait(),
-            None => return false,
+            look if joined => match self.shared.cache.joinable_until(&self.key, now) {
+                // One fill is waited for, not one after the other.
+                Some(due) if look.as_ref().is_none_or(|look| !look.joined || look.due == due) => due,
+                _ => return false,
+            },
+            Some(look) if !look.joined => look.due,
+            _ if self.waiting.patience.is_there() => now + self.shared.waits.look_wait(),
+            _ => return false,
         };
-        self.waiting.look = Some(Look { due, generation: self.waiting.generation });
+        self.waiting.look = Some(Look { due, generation: self.waiting.generation, joined });
         true
     }
 
@@ -226,11 +236,13 @@ impl Session {
         let sleep = self.waiting.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
         sleep.as_mut().reset(deadline);
         if left.is_zero() || sleep.as_mut().poll(cx).is_ready() {
-            if self.waiting.look.as_ref().is_some_and(|look| look.due <= due) {
-                self.waiting.look = None;
+            if self.waiting.look.take_if(|look| look.due <= due).is_some_and(|look| !look.joined) {
                 self.waiting.patience.lose();
             }
             return true;
+        }
+        if self.waiting.look.as_ref().is_some_and(|look| look.joined) {
+            return !self.shared.cache.join(&self.key, cx.waker());
         }
         let lsn = match (&self.waiting.held, &self.waiting.look) {
             (Some(Held { until: Until::Passed(end), .. }), _) => end.lsn,

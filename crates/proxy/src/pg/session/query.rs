@@ -78,6 +78,7 @@ impl Session {
                     self.fill_query(message, fill);
                     return Step::Done;
                 }
+                Err(reason) if self.is_worth_waiting(&reason) => return Step::Wait,
                 Err(reason) => reason,
             },
         };

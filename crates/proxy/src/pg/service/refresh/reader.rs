@@ -163,7 +163,9 @@ impl Reader {
         };
         let Ok(Bound { tags, lineage, top }) = bound() else { return Ok(Outcome::NotAsked) };
         let started = shared.clock.now();
-        let filling = Filling { key: &job.key, tags, catalog: catalog.version, now: started, snapshot: None };
+        let (catalog, snapshot) = (catalog.version, None);
+        let join_until = started + statement.shape.figures.join_wait();
+        let filling = Filling { key: &job.key, tags, catalog, now: started, snapshot, join_until };
         let permit = match shared.cache.begin_fill(filling) {
             Ok(permit) if permit.needs_proof() || (quiet && permit.may_need_proof()) => return Ok(Outcome::TooSoon),
             Ok(permit) => permit,
