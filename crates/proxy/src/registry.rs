@@ -60,8 +60,8 @@ impl ShapeFigures {
     /// How long others that miss wait for a fill: some four times of what one takes, and what follows it.
     pub(crate) fn join_wait(&self) -> Nanos {
         const LEAST: Nanos = 5_000_000;
-        const MOST: Nanos = 1_000_000_000;
-        const UNKNOWN: Nanos = 250_000_000;
+        const MOST: Nanos = 10_000_000_000;
+        const UNKNOWN: Nanos = 1_000_000_000;
         match self.fill_nanos.load(Relaxed) {
             0 => UNKNOWN,
             nanos => (nanos.saturating_mul(4) / self.fills.load(Relaxed).max(1)).clamp(LEAST, MOST),

@@ -77,7 +77,8 @@ fn a_page_with_writes(version: Version) -> Result<()> {
 }
 
 fn oltp(version: Version) -> Result<()> {
-    let more = ["--connections", "2", "--questions", "50", "--rounds", "2"];
+    // A transaction is 20 statements: time for some of them on a busy machine too.
+    let more = ["--connections", "2", "--questions", "50", "--rounds", "2", "--time", "3s"];
     let Some(run) = measured(version, &["oltp-read-write", "--rows", "2000"], &more)? else { return Ok(()) };
     let cell = run.cells.first().context("a cell")?;
     for round in rounds(cell, "freshet") {

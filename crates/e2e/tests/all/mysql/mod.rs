@@ -12,6 +12,7 @@
 mod cached_reads;
 mod checking;
 mod clients;
+mod joining;
 mod limits;
 mod races;
 mod schema;

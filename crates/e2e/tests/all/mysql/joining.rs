@@ -1,0 +1,87 @@
+//! Sessions that miss while another one fills the same key wait for that fill, and are shown no older state for it.
+
+use std::thread;
+use std::time::Duration;
+
+use super::support::{Database, Kind, Pair, RawClient, on_both};
+use crate::support::{PATIENCE, eventually, rest};
+use anyhow::{Context, Result, ensure};
+
+on_both!(one_runs_for_all, nobody_misses_their_own_write);
+
+const SCHEMA: &str = "CREATE TABLE number (id INT PRIMARY KEY, v INT NOT NULL); \
+     INSERT INTO number WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 900) \
+     SELECT i, i * 7919 % 1000 FROM n";
+
+const SESSIONS: usize = 6;
+
+/// It takes the database long enough for others to come meanwhile.
+fn slow(number: usize) -> String {
+    format!("SELECT COUNT(*) FROM number a, number b WHERE (a.v + b.v) % 97 < {number}")
+}
+
+fn sessions(pair: &Pair) -> Result<Vec<RawClient>> {
+    let connect = || {
+        let mut client = pair.connect()?;
+        eventually(PATIENCE, || {
+            let before = pair.freshet.metrics()?.hits();
+            client.query("SELECT v FROM number WHERE id = 1")?;
+            ensure!(pair.freshet.metrics()?.hits() > before, "no hit");
+            rest();
+            Ok(())
+        })?;
+        Ok(client)
+    };
+    (0..SESSIONS).map(|_| connect()).collect()
+}
+
+fn pair(kind: Kind) -> Result<Pair> {
+    // Of its own: what other tests define and set flushes the cache.
+    Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--keep", "always"])
+}
+
+/// Some of them may come too late or too early, on a busy machine, but not in all of the rounds.
+fn one_runs_for_all(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut clients = sessions(&pair)?;
+    let mut direct = pair.database.connect()?;
+    let mut hits = Vec::new();
+    for number in 1..=10 {
+        let (sql, before) = (slow(number), pair.freshet.metrics()?.hits());
+        let answers: Result<Vec<String>> = thread::scope(|scope| {
+            let threads: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| client.value(&sql))).collect();
+            threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow::anyhow!("panicked"))?).collect()
+        });
+        let expected = direct.value(&sql)?;
+        ensure!(answers?.iter().all(|answer| *answer == expected), "{sql}");
+        hits.push(pair.freshet.metrics()?.hits() - before);
+        if hits.last() == Some(&(SESSIONS as u64 - 1)) {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("from memory, of {SESSIONS} at once: {hits:?}")
+}
+
+/// The flight that it joins was begun before the write.
+fn nobody_misses_their_own_write(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    let mut clients = sessions(&pair)?;
+    let [first, second, ..] = &mut clients[..] else { anyhow::bail!("two sessions") };
+    let mut direct = pair.database.connect()?;
+    for round in 1..=5 {
+        let sql = slow(round);
+        let (own, expected) = thread::scope(|scope| {
+            let leader = scope.spawn(|| first.value(&sql));
+            thread::sleep(Duration::from_millis(30));
+            second.run(&format!("INSERT INTO number VALUES ({}, 0)", 10_000 + round))?;
+            let answers = (second.value(&sql)?, direct.value(&sql)?);
+            leader.join().map_err(|_| anyhow::anyhow!("panicked"))?.context("the first session")?;
+            anyhow::Ok(answers)
+        })?;
+        ensure!(own == expected, "round {round}: {own} instead of {expected}");
+    }
+    Ok(())
+}
