@@ -17,7 +17,7 @@ use freshet_bench::result::{Cell, Round, Run};
 use crate::support::{Database, Pair, program};
 
 /// One short round.
-const SHORT: [&str; 8] = ["--rounds", "1", "--warm-up", "100ms", "--time", "400ms", "--cool-down", "50ms"];
+const SHORT: [&str; 8] = ["--rounds", "1", "--warm-up", "100ms", "--time", "1s", "--cool-down", "50ms"];
 
 /// A directory for documents, removed at the end.
 struct Directory(PathBuf);
