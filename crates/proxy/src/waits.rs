@@ -36,9 +36,6 @@ pub struct Waits {
     answer_nanos: AtomicU64,
 }
 
-/// Acknowledgements held at a time that share their reading of the log's end.
-const HOLDS_MANY: usize = 3;
-
 /// The least and the most that a look-up waits, in nanoseconds.
 const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=50_000_000;
 
@@ -128,11 +125,6 @@ impl Waits {
     /// How long a look-up may wait: no longer than asking the database would take.
     pub(crate) fn look_wait(&self) -> Nanos {
         self.answer_nanos.load(Relaxed).clamp(*LOOK_WAIT.start(), *LOOK_WAIT.end())
-    }
-
-    /// So many acknowledgements are held that one reading of the log's end for all of them is cheaper than one for each.
-    pub(crate) fn many_holds(&self) -> bool {
-        self.holds.load(SeqCst) >= HOLDS_MANY
     }
 
     /// Whether an acknowledgement is held.

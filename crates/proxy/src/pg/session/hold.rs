@@ -4,7 +4,7 @@
 //! older state. So `ReadyForQuery` is held until the stream has passed an end of the log that was asked for behind the
 //! write: usually within a fraction of a millisecond, since the stream hears of a commit before the client does. If that takes
 //! too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the stream then
-//! does not move at all, it is set at once. While many are held, the lease's readings of the end serve them all.
+//! does not move at all, it is set at once.
 //!
 //! The fence is set at once behind `COPY … TO STDOUT`, which hardly ever writes. The server sends its `ReadyForQuery`
 //! together with the end of the data, and there are clients that rely on it: `postgres` for Node reads no more once its
@@ -65,8 +65,6 @@ pub(crate) struct Waiting {
     /// [`crate::waits::Waits::generation`] before the last look-up.
     pub(crate) generation: u64,
     patience: Patience,
-    /// The session last waited for its log to be flushed.
-    synchronous: bool,
     wait: Option<Wait>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -124,10 +122,7 @@ impl Session {
         let at_rest = self.is_at_rest();
         let until = if matches!(self.units.front(), Some(Unit::Own { ask: Ask::End, .. })) {
             Until::Asked
-        } else if at_rest
-            && matches!(server, Some(Ok(())))
-            && !(self.waiting.synchronous && self.shared.waits.many_holds())
-        {
+        } else if at_rest && matches!(server, Some(Ok(()))) {
             self.ask(Ask::End);
             Until::Asked
         } else {
@@ -148,7 +143,6 @@ impl Session {
     /// it would cost what it set out to save.
     pub(crate) fn held_end_known(&mut self, lsn: Option<Lsn>, asynchronous: bool) {
         let now = self.now();
-        self.waiting.synchronous = lsn.is_some() && !asynchronous;
         let end = lsn.zip(self.shared.cache.epoch()).map(|(lsn, epoch)| End { epoch, lsn });
         if let Some(Held { until: until @ Until::Asked, since }) = &mut self.waiting.held {
             if asynchronous {
