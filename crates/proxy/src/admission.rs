@@ -20,8 +20,9 @@ use freshet_model::Nanos;
 
 /// Fills of a statement between two looks at what has become of its results.
 const FILLS_BETWEEN: u64 = 64;
-/// Results that must have ended for a verdict.
-const ENDED_MIN: u64 = FILLS_BETWEEN / 2;
+/// A verdict takes one ended result for so many fills at least: if fewer end, those are the young ones among results that
+/// live long, and were hardly asked for yet.
+const FILLS_PER_ENDED: u64 = 2;
 /// Fills in which fewer ended, so that there is room.
 const FILLS_WITH_ROOM: u64 = 8 * FILLS_BETWEEN;
 /// Misses after which the bar is lowered if the few fills have given no verdict: times change.
@@ -137,7 +138,7 @@ impl Worth {
         if !fills.is_multiple_of(FILLS_BETWEEN) {
             return;
         }
-        if self.ended.load(Relaxed) >= ENDED_MIN {
+        if self.ended.load(Relaxed) * FILLS_PER_ENDED >= fills {
             self.judge();
         } else if fills >= FILLS_WITH_ROOM {
             self.begin_anew(self.level.load(Relaxed).saturating_sub(1));

@@ -37,10 +37,12 @@ pub struct Waits {
 }
 
 /// The least and the most that a look-up waits, in nanoseconds.
-const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=50_000_000;
+const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=100_000_000;
+/// How many times as long as the database takes for an answer. Under load those answers are what the stream waits for.
+const LOOK_WAIT_ANSWERS: Nanos = 4;
 
-/// A session's look-ups wait for their position no longer than asking the database would take, and after a wait that did
-/// not help the next ones do not wait: one, then three, then seven of them, as long as none helps.
+/// A session's look-ups wait for their position for a few times what asking the database would take, and after a wait that
+/// did not help the next ones do not wait: one, then three, then seven of them, as long as none helps.
 #[derive(Debug, Default)]
 pub(crate) struct Patience {
     left_out: u8,
@@ -122,9 +124,9 @@ impl Waits {
         self.answer_nanos.store(average - average / 8 + nanos / 8, Relaxed);
     }
 
-    /// How long a look-up may wait: no longer than asking the database would take.
+    /// How long a look-up may wait.
     pub(crate) fn look_wait(&self) -> Nanos {
-        self.answer_nanos.load(Relaxed).clamp(*LOOK_WAIT.start(), *LOOK_WAIT.end())
+        self.answer_nanos.load(Relaxed).saturating_mul(LOOK_WAIT_ANSWERS).clamp(*LOOK_WAIT.start(), *LOOK_WAIT.end())
     }
 
     /// Whether an acknowledgement is held.
@@ -185,13 +187,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn look_ups_wait_as_long_as_the_database_takes() {
+    fn look_ups_wait_by_what_the_database_takes() {
         let waits = Waits::default();
         assert_eq!(waits.look_wait(), 2_000_000);
         (0..100).for_each(|_| waits.answered_in(10_000_000));
-        assert!((9_900_000..=10_000_000).contains(&waits.look_wait()), "{}", waits.look_wait());
+        assert!((39_600_000..=40_000_000).contains(&waits.look_wait()), "{}", waits.look_wait());
         (0..100).for_each(|_| waits.answered_in(Nanos::MAX / 16));
-        assert_eq!(waits.look_wait(), 50_000_000);
+        assert_eq!(waits.look_wait(), 100_000_000);
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not for
-//! longer than the database takes, and ever less often as long as waiting does not help ([`crate::waits::Patience`]). A
+//! much longer than the database takes, and ever less often as long as waiting does not help ([`crate::waits::Patience`]). A
 //! look-up that misses while another session fills the same key waits for that fill likewise, and begins anew.
 
 use std::sync::atomic::Ordering::Relaxed;
