@@ -161,7 +161,7 @@ impl Reader {
         let bound = || -> Result<_, Reason> {
             statement.shape.resolve(&catalog, context).footprint?.bind(&parameters(statement, execution)?, context.utf8)
         };
-        let Ok(Bound { tags, lineage, top }) = bound() else { return Ok(Outcome::NotAsked) };
+        let Ok(Bound { tags, lineage, top, keys }) = bound() else { return Ok(Outcome::NotAsked) };
         let started = shared.clock.now();
         let filling = Filling { key: &job.key, tags, catalog: catalog.version, now: started, snapshot: None };
         let permit = match shared.cache.begin_fill(filling) {
@@ -188,7 +188,7 @@ impl Reader {
         if !hearing.complete {
             return Ok(Outcome::Read);
         }
-        let told = Shown::of(top, execution).map(|shown| shown.tags(&frames));
+        let told = Shown::of(top, keys, execution).map(|shown| shown.tags(&frames));
         let body = Body::new(frames, job.source.clone(), started);
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
