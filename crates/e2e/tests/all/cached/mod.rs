@@ -9,6 +9,7 @@ mod definitions;
 mod drivers;
 mod freshness;
 mod hazards;
+mod identity;
 mod limits;
 mod logins;
 mod privileges;
