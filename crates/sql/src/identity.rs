@@ -238,9 +238,6 @@ impl Walk<'_> {
 /// rounded where they are shown.
 fn is_exact(value_type: ValueType) -> bool {
     use ValueType::{Bool, Date, Enum, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Uuid};
-    match value_type {
-        Bool | Date | Enum | Int | Numeric | Timestamp | TimestampTz | Uuid => true,
-        OrderedText | PaddedText | Text => true,
-        _ => false,
-    }
+    matches!(value_type, Bool | Date | Enum | Int | Numeric | OrderedText | PaddedText | Text)
+        || matches!(value_type, Timestamp | TimestampTz | Uuid)
 }

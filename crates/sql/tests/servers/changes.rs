@@ -203,7 +203,7 @@ fn tell_rows(upstream: Upstream<'_>, random: &mut Random, cuts: &[Told], bounds:
             tags.extend(top.late_tags(rows.len() as u64, last));
         }
         if let Some(keys) = keys {
-            tags.extend(keys.late_tags(rows.iter(), |row| row.to_vec()));
+            tags.extend(keys.late_tags(rows.iter(), |row| Vec::clone(row)));
         }
     }
     Ok(())
