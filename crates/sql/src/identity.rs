@@ -235,9 +235,9 @@ impl Walk<'_> {
 }
 
 /// Whether what PostgreSQL shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
-/// rounded where they are shown.
+/// rounded where they are shown, and an enum's labels may get other names.
 fn is_exact(value_type: ValueType) -> bool {
-    use ValueType::{Bool, Date, Enum, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Uuid};
-    matches!(value_type, Bool | Date | Enum | Int | Numeric | OrderedText | PaddedText | Text)
+    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Uuid};
+    matches!(value_type, Bool | Date | Int | Numeric | OrderedText | PaddedText | Text)
         || matches!(value_type, Timestamp | TimestampTz | Uuid)
 }
