@@ -9,7 +9,7 @@ use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, even
 on_both!(rows_of_others_do_not_matter, explained);
 
 const SCHEMA: &str = "
-    create table post (id bigint primary key, author_id int, made timestamp, title text);
+    create table post (id bigint, author_id int, made timestamp, title text, primary key (id) include (title));
     insert into post select i, i % 20 + 1, timestamp '2026-01-01' + i * interval '1 hour', 'post ' || i
         from generate_series(1, 200) i;
     create table remark (post_id bigint, number int, body text, primary key (post_id, number));
