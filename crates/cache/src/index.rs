@@ -14,7 +14,8 @@
 //! a hit takes them out.
 //!
 //! Tags in one group mention the same columns, so an update that leaves
-//! them as they were skips the whole group.
+//! them as they were skips the whole group. Those of rows that enter are in groups of their own, which no old row is looked up
+//! in: it may say so little that all of the group would be tested.
 //!
 //! A cell that the stream did not send, a column that the row image lacks and a value without a normal form may equal many
 //! values, so all tags of the group are tested. Hash collisions only hit too much.
@@ -53,9 +54,17 @@ struct TableIndex {
 /// The tags that are found through the same columns, and mention the same ones.
 #[derive(Debug)]
 struct Group<B> {
+    of: Kind,
+    by: B,
+}
+
+/// What the tags of a group have in common.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Kind {
     through: Box<[ComparedColumn]>,
     mentioned: Columns,
-    by: B,
+    /// They are of rows that enter: [`RowSet::Enters`].
+    enters: bool,
 }
 
 /// A tag of a fill or entry.
@@ -93,8 +102,8 @@ struct Many {
 /// How a tag is found.
 enum Access {
     Whole,
-    Equal { through: Box<[ComparedColumn]>, hashes: Vec<u64>, exact: bool },
-    Range { through: Box<[ComparedColumn]>, hashes: Vec<u64>, range: (u64, u64), exact: bool },
+    Equal { of: Kind, hashes: Vec<u64>, exact: bool },
+    Range { of: Kind, hashes: Vec<u64>, range: (u64, u64), exact: bool },
 }
 
 impl Index {
@@ -107,15 +116,15 @@ impl Index {
                 Access::Whole => {
                     table.whole.insert(Posting { id, place, exact: true });
                 }
-                Access::Equal { through, hashes, exact } => {
-                    let by = &mut group(&mut table.equal, through, &tag.columns).by;
+                Access::Equal { of, hashes, exact } => {
+                    let by = &mut group(&mut table.equal, of).by;
                     for hash in hashes {
                         let posting = Posting { id, place, exact };
                         by.entry(hash).and_modify(|bucket| bucket.insert(posting)).or_insert(Bucket::One(posting));
                     }
                 }
-                Access::Range { through, hashes, range, exact } => {
-                    let by = &mut group(&mut table.ranges, through, &tag.columns).by;
+                Access::Range { of, hashes, range, exact } => {
+                    let by = &mut group(&mut table.ranges, of).by;
                     for hash in hashes {
                         by.entry(hash).or_default().insert(range, Posting { id, place, exact });
                     }
@@ -132,9 +141,9 @@ impl Index {
                 Access::Whole => {
                     table.whole.remove(&Posting { id, place, exact: true });
                 }
-                Access::Equal { through, hashes, exact } => {
+                Access::Equal { of, hashes, exact } => {
                     let posting = Posting { id, place, exact };
-                    leave(&mut table.equal, &through, &tag.columns, |by| {
+                    leave(&mut table.equal, &of, |by| {
                         for hash in hashes {
                             if by.get_mut(&hash).is_some_and(|bucket| bucket.remove(posting)) {
                                 by.remove(&hash);
@@ -143,8 +152,8 @@ impl Index {
                         by.is_empty()
                     });
                 }
-                Access::Range { through, hashes, range, exact } => {
-                    leave(&mut table.ranges, &through, &tag.columns, |by| {
+                Access::Range { of, hashes, range, exact } => {
+                    leave(&mut table.ranges, &of, |by| {
                         for hash in hashes {
                             let Some(intervals) = by.get_mut(&hash) else { continue };
                             intervals.remove(range, Posting { id, place, exact });
@@ -166,8 +175,10 @@ impl Index {
         let terms: &[Term] = match &tag.rows {
             RowSet::Any => &[],
             RowSet::Definition | RowSet::Later => return Access::Whole,
-            RowSet::Where(terms) => terms,
+            RowSet::Where(terms) | RowSet::Enters(terms) => terms,
         };
+        let enters = matches!(tag.rows, RowSet::Enters(_));
+        let of = |through| Kind { through, mentioned: tag.columns.clone(), enters };
         let (mut keys, mut through, mut left) = (1, Vec::new(), Vec::new());
         for term in terms {
             let count = match &term.test {
@@ -198,13 +209,13 @@ impl Index {
             _ => None,
         };
         let Some((column, range, exact)) = left.iter().find_map(range) else {
-            return Access::Equal { through: columns.cloned().collect(), hashes, exact: left.is_empty() };
+            return Access::Equal { of: of(columns.cloned().collect()), hashes, exact: left.is_empty() };
         };
         if range.0 > range.1 {
             return Access::Whole; // no row
         }
-        let through = columns.chain([&column]).cloned().collect();
-        Access::Range { through, hashes, range, exact: exact && left.len() == 1 }
+        let of = of(columns.chain([&column]).cloned().collect());
+        Access::Range { of, hashes, range, exact: exact && left.len() == 1 }
     }
 
     /// Adds the ids that `change` hits; `tags` are those that an id was registered with.
@@ -225,7 +236,7 @@ impl Index {
         }
         for group in &table.equal {
             for image in group.images(change) {
-                match image.and_then(|(relation, row)| self.key(&group.through, relation, row)) {
+                match image.and_then(|(relation, row)| self.key(&group.of.through, relation, row)) {
                     Some(hash) => group.by.get(&hash).into_iter().for_each(|bucket| bucket.each(&mut found)),
                     // What is known of the row may still tell them apart.
                     None => group.by.values().for_each(|bucket| bucket.each(|posting| found(&posting.inexact()))),
@@ -233,7 +244,7 @@ impl Index {
             }
         }
         for group in &table.ranges {
-            let Some((column, equal)) = group.through.split_last() else { continue };
+            let Some((column, equal)) = group.of.through.split_last() else { continue };
             for image in group.images(change) {
                 let key = image.and_then(|(relation, row)| self.key(equal, relation, row));
                 let Some(hash) = key else {
@@ -286,14 +297,14 @@ impl Index {
         let mut all = Vec::new();
         for (id, table) in &self.tables {
             all.extend(table.whole.iter().map(|posting| (*id, String::new(), *posting)));
-            for Group { through, mentioned, by } in &table.equal {
+            for Group { of, by } in &table.equal {
                 for (hash, bucket) in by {
-                    bucket.each(|posting| all.push((*id, format!("{through:?} {mentioned:?} {hash}"), *posting)));
+                    bucket.each(|posting| all.push((*id, format!("{of:?} {hash}"), *posting)));
                 }
             }
-            for Group { through, mentioned, by } in &table.ranges {
+            for Group { of, by } in &table.ranges {
                 for (hash, intervals) in by {
-                    intervals.all(|posting| all.push((*id, format!("{through:?} {mentioned:?} {hash}"), posting)));
+                    intervals.all(|posting| all.push((*id, format!("{of:?} {hash}"), posting)));
                 }
             }
         }
@@ -305,48 +316,36 @@ impl Index {
     }
 }
 
-/// The group of these columns, made if there is none.
-fn group<'g, B: Default>(
-    groups: &'g mut Vec<Group<B>>,
-    through: Box<[ComparedColumn]>,
-    mentioned: &Columns,
-) -> &'g mut Group<B> {
-    let at = groups.iter().position(|group| group.is_of(&through, mentioned)).unwrap_or_else(|| {
-        groups.push(Group { through, mentioned: mentioned.clone(), by: B::default() });
+/// The group of this kind, made if there is none.
+fn group<B: Default>(groups: &mut Vec<Group<B>>, of: Kind) -> &mut Group<B> {
+    let at = groups.iter().position(|group| group.of == of).unwrap_or_else(|| {
+        groups.push(Group { of, by: B::default() });
         groups.len() - 1
     });
     &mut groups[at]
 }
 
-/// Takes something out of the group of these columns; the group goes if that leaves it empty.
-fn leave<B>(
-    groups: &mut Vec<Group<B>>,
-    through: &[ComparedColumn],
-    mentioned: &Columns,
-    take: impl FnOnce(&mut B) -> bool,
-) {
-    let Some(at) = groups.iter().position(|group| group.is_of(through, mentioned)) else { return };
+/// Takes something out of the group of this kind; the group goes if that leaves it empty.
+fn leave<B>(groups: &mut Vec<Group<B>>, of: &Kind, take: impl FnOnce(&mut B) -> bool) {
+    let Some(at) = groups.iter().position(|group| group.of == *of) else { return };
     if take(&mut groups[at].by) {
         groups.swap_remove(at);
     }
 }
 
 impl<B> Group<B> {
-    fn is_of(&self, through: &[ComparedColumn], mentioned: &Columns) -> bool {
-        *self.through == *through && self.mentioned == *mentioned
-    }
-
     /// The row images to look up; None stands for any row.
     fn images<'c>(&self, change: &'c Change) -> impl Iterator<Item = Option<(&'c Relation, &'c [Cell])>> {
+        let image = |relation: &'c Relation, row: &'c [Cell]| Some(Some((relation, row)));
+        let Kind { mentioned, enters, .. } = &self.of;
         let (first, second) = match change {
             Change::AnyRow(_) | Change::Redefined { .. } => (Some(None), None),
-            Change::Insert { relation, new: row } | Change::Delete { relation, old: row } => {
-                (Some(Some((&**relation, &**row))), None)
-            }
-            Change::Update { relation, old, new } if self.mentioned.unchanged(relation, old, new) => (None, None),
-            Change::Update { relation, old, new } => {
-                (Some(Some((&**relation, &**old))), Some(Some((&**relation, &**new))))
-            }
+            Change::Insert { relation, new } => (image(relation, new), None),
+            Change::Delete { .. } if *enters => (None, None),
+            Change::Delete { relation, old } => (image(relation, old), None),
+            Change::Update { relation, old, new } if mentioned.unchanged(relation, old, new) => (None, None),
+            Change::Update { relation, new, .. } if *enters => (image(relation, new), None),
+            Change::Update { relation, old, new } => (image(relation, old), image(relation, new)),
         };
         first.into_iter().chain(second)
     }
@@ -479,6 +478,7 @@ mod tests {
                 (0, _) => RowSet::Definition,
                 (1, _) => RowSet::Later,
                 (2, _) | (_, true) => RowSet::Any,
+                (3..6, _) => RowSet::Enters(terms.into()),
                 _ => RowSet::Where(terms.into()),
             };
             let columns = match self.below(3) {

@@ -32,6 +32,9 @@ pub enum RowSet {
     Later,
     /// Rows for which all these hold; at least one, sorted by column.
     Where(Box<[Term]>),
+    /// Rows that come to be such, by an insert or an update, told by the new row alone. A row that is such and goes does
+    /// not matter, or another tag names it: images of old rows may lack what the terms compare.
+    Enters(Box<[Term]>),
 }
 
 /// The columns that a query mentions of a table.
@@ -120,18 +123,18 @@ impl Tag {
         let terms: &[Term] = match &self.rows {
             RowSet::Any => &[],
             RowSet::Definition | RowSet::Later => return change.is_whole(),
-            RowSet::Where(terms) => terms,
+            RowSet::Where(terms) | RowSet::Enters(terms) => terms,
         };
+        let by_old = !matches!(self.rows, RowSet::Enters(_));
         let mut may = |relation: &Relation, row: Side<'_>| {
             terms.iter().all(|term| term.may_hold_by(relation, row, &mut images.known))
         };
         match change {
             Change::AnyRow(_) | Change::Redefined { .. } => true,
-            Change::Insert { relation, new: row } | Change::Delete { relation, old: row } => {
-                may(relation, Side { cells: row, is_second: false })
-            }
+            Change::Insert { relation, new } => may(relation, Side { cells: new, is_second: false }),
+            Change::Delete { relation, old } => by_old && may(relation, Side { cells: old, is_second: false }),
             Change::Update { relation, old, new } => {
-                may(relation, Side { cells: old, is_second: false })
+                (by_old && may(relation, Side { cells: old, is_second: false }))
                     || may(relation, Side { cells: new, is_second: true })
             }
         }
@@ -146,7 +149,7 @@ impl Tag {
 
     /// Bytes beyond those of a tag that compares one column with one short value, about.
     pub fn extra_bytes(&self) -> usize {
-        let RowSet::Where(terms) = &self.rows else { return 0 };
+        let (RowSet::Where(terms) | RowSet::Enters(terms)) = &self.rows else { return 0 };
         terms.len().saturating_sub(1) * Self::TERM_BYTES + terms.iter().map(|term| term.test.bytes()).sum::<usize>()
     }
 }
@@ -287,5 +290,45 @@ impl Columns {
                 (old, new) => old == new,
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_that_enter_are_told_by_the_new_image() {
+        let column = ComparedColumn { name: "author".into(), value_type: ValueType::Int };
+        let term = Term { column, test: Test::In([Value::Int(5)].into()) };
+        let columns = Columns::Only(["author".into(), "id".into()].into());
+        let tag = Tag { table: TableId(1), rows: RowSet::Enters([term].into()), columns };
+        let columns = ["id", "author", "other"].map(Arc::from).into();
+        let relation = Arc::new(Relation { table: TableId(1), columns });
+        let row = |cells: [&str; 3]| {
+            let cell = |text| if text == "?" { Cell::Absent } else { Cell::Text(str::as_bytes(text).into()) };
+            cells.map(cell).into()
+        };
+        let insert = |new| Change::Insert { relation: relation.clone(), new: row(new) };
+        let delete = |old| Change::Delete { relation: relation.clone(), old: row(old) };
+        let update = |old, new| Change::Update { relation: relation.clone(), old: row(old), new: row(new) };
+        for (change, hit) in [
+            (insert(["1", "5", "a"]), true),
+            (insert(["1", "6", "a"]), false),
+            (delete(["1", "5", "a"]), false),
+            (delete(["1", "?", "?"]), false),
+            (update(["1", "?", "?"], ["1", "5", "b"]), true),
+            (update(["1", "?", "?"], ["1", "6", "b"]), false),
+            (update(["1", "5", "a"], ["1", "6", "a"]), false),
+            (update(["1", "5", "a"], ["2", "5", "a"]), true),
+            // What it mentions is what it was.
+            (update(["1", "5", "a"], ["1", "5", "b"]), false),
+            // It may be anything.
+            (update(["1", "?", "?"], ["1", "?", "b"]), true),
+            (Change::AnyRow(TableId(1)), true),
+            (Change::AnyRow(TableId(2)), false),
+        ] {
+            assert_eq!(tag.may_be_hit(&change), hit, "{change:?}");
+        }
     }
 }

@@ -5,13 +5,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshet_model::{Columns, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_model::{
+    Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
+};
 
+use crate::identity::Keyed;
 use crate::lineage::Edge;
 use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::terms::{self, Params, Rows};
 use crate::top::Cut;
-use crate::{Lineage, Literal, LiteralKind, Top};
+use crate::{Keys, Lineage, Literal, LiteralKind, Top};
 
 /// The reason that MySQL's conversion of TIME gives.
 const TIME_AMONG_DATES: &str = "a TIME among dates, which the current date completes,";
@@ -55,6 +58,8 @@ pub struct Bound {
     pub lineage: Option<Lineage>,
     /// What the last row of the answer tells of further rows.
     pub top: Option<Top>,
+    /// What all of its rows tell of rows that go.
+    pub keys: Option<Keys>,
 }
 
 /// What a cacheable statement depends on.
@@ -68,6 +73,8 @@ pub struct Footprint {
     /// Equalities between columns of references.
     pub(crate) edges: Vec<Edge>,
     pub(crate) cut: Option<Cut>,
+    /// References whose keys the answer shows.
+    pub(crate) keyed: Vec<Keyed>,
     pub(crate) usages: BTreeMap<u16, Usage>,
     /// Some literal could be read as a date or time.
     date_time: bool,
@@ -92,6 +99,8 @@ pub(crate) struct Read {
     pub(crate) edges: Vec<Edge>,
     /// Where its rows are sorted and cut.
     pub(crate) cut: Option<Cut>,
+    /// See [`Footprint::keyed`].
+    pub(crate) keyed: Vec<Keyed>,
     /// See [`Footprint::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
 }
@@ -116,10 +125,11 @@ pub(crate) struct Usage {
 
 impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u16, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, definitions } = read;
+        let Read { references, edges, cut, keyed, definitions } = read;
         let Dates { date_time, times } = dates;
         let tables = Vec::new();
-        let mut footprint = Self { tables, definitions, references, edges, cut, usages, date_time, times, dialect };
+        let mut footprint =
+            Self { tables, definitions, references, edges, cut, keyed, usages, date_time, times, dialect };
         footprint.arrange();
         footprint
     }
@@ -180,6 +190,9 @@ impl Footprint {
         let (lineage, later) = self.lineage(&rows, params).unzip();
         let mut later = later.unwrap_or_default();
         let top = self.top(&rows, params).filter(|top| !later.contains(&top.place()));
+        let keys = self.keys(&rows, &later, top.as_ref(), params);
+        later.extend(keys.iter().flat_map(Keys::places));
+        let top = top.filter(|top| !later.contains(&top.place()));
         later.extend(top.as_ref().map(Top::place));
         let bound = || {
             let known = self.references.iter().zip(&rows).enumerate().filter(|(place, _)| !later.contains(place));
@@ -211,7 +224,7 @@ impl Footprint {
             let reference = &self.references[*place];
             Tag { table: reference.table.id, rows: RowSet::Later, columns: reference.columns.clone() }
         }));
-        Ok(Bound { tags, lineage, top })
+        Ok(Bound { tags, lineage, top, keys })
     }
 
     /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date
@@ -253,19 +266,19 @@ impl Footprint {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
             let mut conjunctions: Vec<String> = conjunctions.map(|terms| terms.join(" and ")).collect();
             conjunctions.dedup();
+            let mut by_keys = "";
             if let Some((_, keys)) = lineage.iter().find(|(reached, _)| *reached == place) {
                 conjunctions.push(keys.clone());
                 conjunctions = vec![conjunctions.join(" and ")];
-            } else if let Some(cut) = self.described_cut(place, params, unknown) {
-                for terms in &mut conjunctions {
-                    *terms = format!("{terms} and {cut}");
+            } else {
+                let cut = self.described_cut(place, params, unknown);
+                if self.is_keyed(place, rows, cut) {
+                    by_keys = ", by the keys of the answer's rows";
                 }
-                if conjunctions.is_empty() {
-                    conjunctions.push(cut);
-                }
+                bound_by(&mut conjunctions, cut);
             }
             let rows = if conjunctions.is_empty() { "any row".to_owned() } else { conjunctions.join(" or ") };
-            lines.push(format!("{}.{}: {rows}", table.schema, table.name));
+            lines.push(format!("{}.{}: {rows}{by_keys}", table.schema, table.name));
         }
         lines.extend(self.definitions.iter().map(|r| format!("{}.{}: its definition", r.schema, r.name)));
         lines.dedup();
@@ -284,6 +297,17 @@ impl Footprint {
                 };
                 self.usages.get(&number).is_none_or(|usage| usage.may_be_date) && names_clock(text)
             })
+    }
+}
+
+/// Adds to conjunctions in words that the last row bounds this column.
+fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
+    let Some(cut) = column.map(|column| format!("{} up to the last row's", column.name)) else { return };
+    for terms in &mut *conjunctions {
+        *terms = format!("{terms} and {cut}");
+    }
+    if conjunctions.is_empty() {
+        conjunctions.push(cut);
     }
 }
 

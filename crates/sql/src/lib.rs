@@ -21,6 +21,7 @@ mod derived;
 mod expressions;
 mod footprint;
 mod functions;
+mod identity;
 mod joins;
 mod lexer;
 mod lineage;
@@ -42,6 +43,7 @@ mod walk;
 
 pub use admin::{Admin, admin};
 pub use footprint::{Bound, Footprint, Parameter, ParameterValue};
+pub use identity::Keys;
 pub use lexer::{Lexed, Literal, LiteralKind, lex};
 pub use lineage::{Key, Lineage};
 pub use template::{Effect, Hint, Template};

@@ -29,7 +29,7 @@ use crate::predicate::{Atom, Operand, Question};
 use crate::terms::{self, Params, Rows};
 
 /// Keys of one part beyond which any row of the table matters.
-const KEYS_MAX: usize = 1_000;
+pub(crate) const KEYS_MAX: usize = 1_000;
 /// Tables on the way from the constants.
 const STEPS_MAX: usize = 5;
 /// Parts of one query.

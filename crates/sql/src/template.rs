@@ -283,7 +283,10 @@ impl Template {
             return Err(Reason::Construct("a construct that is not analysed"));
         }
         // Who counts the rows that LIMIT leaves out asks for all of them.
-        walk.cut.take_if(|_| self.facts.counts_found_rows);
+        if self.facts.counts_found_rows {
+            walk.cut = None;
+            walk.keyed.clear();
+        }
         walk.into_footprint(parsed.clock_text)
     }
 

@@ -101,30 +101,33 @@ impl Top {
         self.cut.place
     }
 
+    /// The column that its rows are sorted by.
+    pub(crate) fn sorted_by(&self) -> &ComparedColumn {
+        &self.cut.column
+    }
+
     /// The tags of an answer of so many rows, the last of which holds these values.
     pub fn late_tags(&self, rows: u64, last: &[Field<'_>]) -> Vec<Tag> {
+        self.conjunctions(rows, last).into_iter().map(|terms| self.tag(terms)).collect()
+    }
+
+    /// What the rows have that matter then: one of these conjunctions. An empty one: any row.
+    pub(crate) fn conjunctions(&self, rows: u64, last: &[Field<'_>]) -> Vec<Vec<Term>> {
         let is_full = rows >= self.limit && last.len() == self.cut.width;
         let tests = last.get(self.cut.at).filter(|_| is_full).and_then(|field| self.tests(*field));
         let any = [Vec::new()];
         let conjunctions = self.rows.as_deref().unwrap_or(&any);
-        let Some(tests) = tests else {
-            return conjunctions.iter().map(|terms| self.tag(terms.clone())).collect();
-        };
-        let both = tests.iter().flat_map(|test| conjunctions.iter().filter_map(|terms| self.with(terms, test)));
-        both.map(|terms| self.tag(terms)).collect()
+        let Some(tests) = tests else { return conjunctions.to_vec() };
+        tests.iter().flat_map(|test| conjunctions.iter().filter_map(|terms| self.with(terms, test))).collect()
     }
 
     /// Where the rows are that matter if this is the last one's key; None: anywhere.
     fn tests(&self, last: Field<'_>) -> Option<Vec<Test>> {
         let Cut { column, descending, nulls_first, .. } = &self.cut;
-        let value = match last {
-            Field::Null => return nulls_first.then(|| vec![Test::Null]),
-            Field::Text(text) => column.value_type.normalise_text(text),
-            Field::Binary(bytes) => column.value_type.normalise_binary(bytes),
-            Field::Other => None,
-        };
-        let readable = |value: &Value| self.utf8 || !matches!(value, Value::Text(text) if !text.is_ascii());
-        let key = value.filter(readable)?.order_key();
+        if last == Field::Null {
+            return nulls_first.then(|| vec![Test::Null]);
+        }
+        let key = value(column, last, self.utf8)?.order_key();
         let (low, high) = if *descending { (key, u64::MAX) } else { (0, key) };
         Some(std::iter::once(Test::Within { low, high }).chain(nulls_first.then_some(Test::Null)).collect())
     }
@@ -189,22 +192,33 @@ impl Footprint {
         }
     }
 
-    /// For people: which rows of the reference matter, if the answer's last row says so. The first `unknown` parameters are not
+    /// For people: the column that bounds the rows of the reference, if the answer's last row says so. The first `unknown` parameters are not
     /// known yet.
-    pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<String> {
+    pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
         let cut = self.cut.as_ref().filter(|cut| cut.place == place)?;
         let is_open = params.values.is_empty() || cut.limit.is_some_and(|number| number <= unknown);
         let has_limit = is_open || self.rows_max(cut, params).is_some_and(|limit| limit > 0);
-        has_limit.then(|| format!("{} up to the last row's", cut.column.name))
+        has_limit.then_some(&cut.column)
     }
 }
 
+/// The value of a column that an answer shows, in its normal form; None: NULL, or it has none. Texts are in UTF-8, or must be the
+/// same in any encoding.
+pub(crate) fn value(column: &ComparedColumn, field: Field<'_>, utf8: bool) -> Option<Value> {
+    let value = match field {
+        Field::Null | Field::Other => None,
+        Field::Text(text) => column.value_type.normalise_text(text),
+        Field::Binary(bytes) => column.value_type.normalise_binary(bytes),
+    };
+    value.filter(|value| utf8 || !matches!(value, Value::Text(text) if !text.is_ascii()))
+}
+
 /// A column of the answer.
-struct Item<'b> {
+pub(crate) struct Item<'b> {
     /// Its name; None: the server makes one up.
     name: Option<&'b str>,
     /// The reference of the block and its column that it shows, if it is a plain one.
-    column: Option<(usize, &'b Column)>,
+    pub(crate) column: Option<(usize, &'b Column)>,
 }
 
 impl Walk<'_> {
@@ -267,7 +281,7 @@ fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> Option<bool
 }
 
 /// Whether a function is called of which this is true.
-fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
+pub(crate) fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
     struct Calls<F>(F);
     impl<F: Fn(&Function) -> bool> Visitor for Calls<F> {
         type Break = ();
@@ -283,7 +297,7 @@ fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
 }
 
 /// The columns of the answer; None if they are not known.
-fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item<'b>>> {
+pub(crate) fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item<'b>>> {
     let mut items = Vec::new();
     for item in &select.projection {
         match item {

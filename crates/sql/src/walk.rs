@@ -58,6 +58,7 @@ use crate::columns::Mentioned;
 use crate::ctes::Cte;
 use crate::derived::{At, Folds, Shown};
 use crate::footprint::{Dates, Footprint, Read, TableReference, Usage};
+use crate::identity::Keyed;
 use crate::joins::only_standard_clauses;
 use crate::lineage::Edge;
 use crate::outer::{Clause, Condition};
@@ -81,6 +82,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) edges: Vec<Edge>,
     /// Where the outermost query sorts and cuts its rows.
     pub(crate) cut: Option<Cut>,
+    /// Its references whose keys it shows.
+    pub(crate) keyed: Vec<Keyed>,
     /// See [`Footprint::definitions`].
     definitions: Vec<Arc<Table>>,
     pub(crate) mentioned: Mentioned,
@@ -116,6 +119,7 @@ impl<'a> Walk<'a> {
             references: Vec::new(),
             edges: Vec::new(),
             cut: None,
+            keyed: Vec::new(),
             mentioned: Mentioned::new(dialect.is_mysql_family()),
             shown: Shown::default(),
             told: BTreeMap::new(),
@@ -137,8 +141,8 @@ impl<'a> Walk<'a> {
         for reference in &mut self.references {
             reference.columns = self.mentioned.of(&reference.table);
         }
-        let Self { references, edges, cut, definitions, .. } = self;
-        let read = Read { references, edges, cut, definitions };
+        let Self { references, edges, cut, keyed, definitions, .. } = self;
+        let read = Read { references, edges, cut, keyed, definitions };
         Ok(Footprint::new(self.dialect, read, self.usages, dates))
     }
 
@@ -195,6 +199,7 @@ impl<'a> Walk<'a> {
         self.shown = shown;
         if self.blocks.len() == 1 {
             self.cut = self.cut_of(query);
+            self.keyed = self.keyed_by(query);
         }
         self.blocks.pop();
         self.ctes.truncate(in_scope);

@@ -112,6 +112,7 @@ fn verdict_of(sql: &str, own: &[ParameterValue<'_>]) -> String {
                 RowSet::Definition => "definition".to_owned(),
                 RowSet::Later => "later".to_owned(),
                 RowSet::Where(terms) => show_terms(terms, true),
+                RowSet::Enters(terms) => format!("enters {}", show_terms(terms, true)),
             };
             format!("{schema}{}({rows})", table.name)
         })

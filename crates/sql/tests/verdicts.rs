@@ -202,6 +202,7 @@ fn show(catalog: &Catalog, tag: &Tag) -> String {
         RowSet::Definition => "definition".to_owned(),
         RowSet::Later => "later".to_owned(),
         RowSet::Where(terms) => show_terms(terms, false),
+        RowSet::Enters(terms) => format!("enters {}", show_terms(terms, false)),
     };
     format!("{schema}{}({rows})", table.name)
 }

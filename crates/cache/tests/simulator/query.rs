@@ -32,6 +32,8 @@ pub(crate) enum Query {
     Either(usize, Filter, Filter),
     /// `SELECT c FROM t WHERE …`
     Column(usize, Filter, usize),
+    /// `SELECT * FROM t WHERE …`, whose rows tell by their keys which of them go.
+    Listed(usize, Filter),
 }
 
 pub(crate) type Answer = Vec<[Option<u8>; 8]>;
@@ -41,7 +43,7 @@ impl Query {
     pub(crate) fn random(rng: &mut Rng, of_views: bool) -> Self {
         let table = rng.below(TABLES as u64) as usize;
         let other = rng.below(TABLES as u64) as usize;
-        match if of_views { rng.between(0, 20) } else { rng.below(13) } {
+        match if of_views { rng.between(0, 20) } else { rng.below(14) } {
             0 | 1 => Self::Rows(table, vec![(0, rng.below(KEYS) as u8)]),
             9 => Self::Among(table, rng.between(1, 3) as usize, (0..2).map(|_| rng.below(VALUES) as u8).collect()),
             10 => Self::Above(table, [1, 3][rng.below(2) as usize], rng.below(VALUES) as u8),
@@ -53,6 +55,7 @@ impl Query {
             5 => Self::Join(table, filter(rng, 1), other),
             6 => Self::Product(table, filter(rng, 1), other, filter(rng, 2)),
             7 => Self::Without(table, filter(rng, 1), other),
+            13 => Self::Listed(table, filter(rng, 1)),
             _ => Self::Seen(rng.below(VIEWS as u64) as usize, filter(rng, 1)),
         }
     }
@@ -70,7 +73,8 @@ impl Query {
             | Self::Among(t, ..)
             | Self::Above(t, ..)
             | Self::Either(t, ..)
-            | Self::Column(t, ..) => vec![*t],
+            | Self::Column(t, ..)
+            | Self::Listed(t, _) => vec![*t],
             Self::Join(t, _, u) | Self::Product(t, _, u, _) | Self::Without(t, _, u) => vec![*t, *u],
         }
     }
@@ -82,6 +86,7 @@ impl Query {
                 vec![tag(TABLES + v, RowSet::Definition), point(views[*v], f)]
             }
             Self::Rows(t, f) => vec![point(*t, f)],
+            Self::Listed(t, _) => vec![tag(*t, RowSet::Later)],
             Self::CountNulls(t, c) => {
                 vec![tag(*t, RowSet::Where([Term { column: column(*c), test: Test::Null }].into()))]
             }
@@ -111,7 +116,16 @@ impl Query {
         }
     }
 
-    /// What the late tag among [`Self::tags`] stands for, as a query says that sees this.
+    /// What the late tag among [`Self::tags`] stands for, if the answer itself says so.
+    pub(crate) fn told(&self, answer: &Answer) -> Option<Vec<Tag>> {
+        let Self::Listed(t, f) = self else { return None };
+        let keys: Vec<u8> = answer.iter().filter_map(|row| row[0]).collect();
+        let Tag { rows: RowSet::Where(terms), .. } = point(*t, f) else { return None };
+        let leaves = (!keys.is_empty()).then(|| tag(*t, RowSet::Where([among(0, &keys)].into())));
+        Some(leaves.into_iter().chain([tag(*t, RowSet::Enters(terms))]).collect())
+    }
+
+    /// The same as a query says that sees this.
     pub(crate) fn late(&self, state: &State) -> Vec<Tag> {
         let (Self::Join(t, f, u) | Self::Without(t, f, u)) = self else { return Vec::new() };
         let by = if matches!(self, Self::Join(..)) { 1 } else { 2 };
@@ -135,7 +149,7 @@ impl Query {
         let every = Filter::new();
         match self {
             Self::Seen(v, f) => rows(&state.views[*v], f).iter().map(|row| pair(*row, [None; 4])).collect(),
-            Self::Rows(t, f) => rows(t, f).iter().map(|row| pair(*row, [None; 4])).collect(),
+            Self::Rows(t, f) | Self::Listed(t, f) => rows(t, f).iter().map(|row| pair(*row, [None; 4])).collect(),
             Self::Among(t, c, values) => those(t, &|row| row[*c].is_some_and(|v| values.contains(&v))),
             Self::Above(t, c, low) => those(t, &|row| row[*c].is_some_and(|v| v >= *low)),
             Self::Either(t, f, g) => those(t, &|row| meets(*row, f) || meets(*row, g)),

@@ -6,7 +6,7 @@ use freshet_model::{Dialect, End, Epoch, Lsn, Nanos, Visible};
 
 use crate::database::State;
 use crate::oracle::{Answered, Violation};
-use crate::query::Query;
+use crate::query::{Answer, Query};
 use crate::rng::Rng;
 use crate::set::TxnSet;
 use crate::world::{MS, World};
@@ -201,7 +201,7 @@ impl Session {
                 let proof = proof.filter(|_| self.block.is_none() || world.rules.proves_in_blocks);
                 let mut permit = permit.filter(|_| !gives_up);
                 if self.rng.percent(30) {
-                    permit = permit.and_then(|permit| tell_late(world, permit, &query).ok());
+                    permit = permit.and_then(|permit| tell_late(world, permit, &query, None).ok());
                 }
                 Stage::Read(query, permit, proof)
             }
@@ -220,8 +220,9 @@ impl Session {
                 self.arrive(world, permit.filter(|_| !gives_up), (proof, answered), epoch)
             }
             Stage::Keep(permit, proof, answered) => {
-                let known = !permit.wants_late() || permit.knows_late();
-                match tell_late(world, permit, &answered.query) {
+                let tells = answered.query.told(&answered.answer).is_some();
+                let known = !permit.wants_late() || permit.knows_late() || tells;
+                match tell_late(world, permit, &answered.query, Some(&answered.answer)) {
                     Ok(permit) if known => {
                         keep(world, permit, answered, proof.as_ref())?;
                         Stage::Idle
@@ -238,7 +239,8 @@ impl Session {
             Stage::Ended(fills) => {
                 // A locked table is not waited for here.
                 let told = |(permit, proof, answered): Kept| {
-                    tell_late(world, permit, &answered.query).ok().map(|permit| (permit, proof, answered))
+                    let told = tell_late(world, permit, &answered.query, Some(&answered.answer));
+                    told.ok().map(|permit| (permit, proof, answered))
                 };
                 let fills = fills.into_iter().filter_map(told).collect();
                 Stage::EndArrived(fills, world.db.insert)
@@ -288,17 +290,24 @@ impl Session {
     }
 }
 
-/// Reads what the query's late tags stand for, unless that was done; the permit itself if a table is locked.
+/// Tells what the query's late tags stand for, by the answer or as another query says, unless that was done; the permit itself if a table is locked.
 fn tell_late(
     world: &World,
     mut permit: FillPermit<Answered>,
     query: &Query,
+    answer: Option<&Answer>,
 ) -> Result<FillPermit<Answered>, FillPermit<Answered>> {
     if query.leader().is_some_and(|table| world.db.locked_exclusively(table)) {
         return Err(permit);
     }
     if permit.wants_late() && !permit.knows_late() {
-        permit.tell_late(query.late(&world.db.visible));
+        match (query, answer) {
+            (Query::Listed(..), None) => {}
+            (_, answer) => {
+                let told = answer.and_then(|answer| query.told(answer));
+                permit.tell_late(told.unwrap_or_else(|| query.late(&world.db.visible)));
+            }
+        }
     }
     Ok(permit)
 }

@@ -248,7 +248,8 @@ pub(super) fn look(tables: &[Table], report: &mut Report) {
     for table in changed.into_iter().take(FULL_MAX) {
         let text = format!(
             "{}: {} updates and deletes so far, which carry no old values: each evicts all results that compare other \
-             columns than the replica identity's. Full old rows make that precise, for more log per update",
+             columns than the replica identity's and do not show these, as aggregates do not. Full old rows make that \
+             precise, for more log per update",
             table.name, table.changes
         );
         report.hint(text, vec![LOCK_TIMEOUT.into(), format!("ALTER TABLE {} REPLICA IDENTITY FULL;", table.name)]);

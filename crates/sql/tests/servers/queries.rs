@@ -16,10 +16,24 @@ pub(crate) struct Cut {
     pub(crate) statement: String,
     /// Question for its rows as one text.
     pub(crate) all: String,
-    /// Question for how many there are and what they hold in the first sort key, in order.
-    pub(crate) keys: String,
-    /// Columns of its rows.
-    pub(crate) width: usize,
+    /// The names of the columns of its rows.
+    pub(crate) names: Vec<String>,
+}
+
+impl Cut {
+    /// Question for how many rows there are and what they hold in these columns, in order.
+    pub(crate) fn rows(&self, columns: &[usize], postgres: bool) -> String {
+        let text = if postgres { "::text" } else { "" };
+        let cells: Vec<String> =
+            columns.iter().map(|at| format!("COALESCE(q.{}{text}, 'NULL')", self.names[*at])).collect();
+        let row = format!("CONCAT_WS(',', {})", cells.join(", "));
+        let rows = if postgres {
+            format!("count(*) || ';' || COALESCE(string_agg({row}, ';'), '')")
+        } else {
+            format!("CONCAT(COUNT(*), ';', IFNULL(GROUP_CONCAT({row} SEPARATOR ';'), ''))")
+        };
+        format!("{rows} FROM (SELECT {}) q", self.statement)
+    }
 }
 
 /// How rows are made and sorted that are then cut.
@@ -27,13 +41,11 @@ struct Sorted {
     list: String,
     group: String,
     order: String,
-    /// The name of the first sort key in the answer.
-    key: String,
     /// Further sort keys, where there are ties without them.
     others: Option<String>,
-    /// Names of columns of the answer.
+    /// Those of its columns that are compared.
     shown: Vec<String>,
-    width: usize,
+    names: Vec<String>,
 }
 
 /// Makes queries for one dialect.
@@ -463,7 +475,7 @@ impl Queries<'_> {
     /// A query whose rows are sorted, without ties, and cut. Its tables are in braces.
     pub(crate) fn cut(&mut self) -> Cut {
         let (from, aliases) = if self.random.below(3) == 0 { self.from() } else { ("{ta} x".to_owned(), &["x"][..]) };
-        let Sorted { list, group, order, key, others, shown, width } = match self.random.below(4) {
+        let Sorted { list, group, order, others, shown, names } = match self.random.below(4) {
             0 => self.grouped(aliases),
             _ => self.listed(aliases, aliases.len() == 1 && !from.contains("JOIN")),
         };
@@ -473,26 +485,28 @@ impl Queries<'_> {
         let rows = 1 + self.random.below(6) + 10 * self.random.below(2);
         let offset = self.random.below(4);
         let ties = self.random.one_of(&["ONLY", "WITH TIES"]);
-        let limit = match self.random.below(4) {
+        let limit = match self.random.below(6) {
             0 => format!("LIMIT {rows} OFFSET {offset}"),
             1 if self.postgres => format!("OFFSET {offset} ROWS FETCH FIRST {rows} ROWS {ties}"),
             1 => format!("LIMIT {offset}, {rows}"),
+            // All rows, which show their keys.
+            2..=4 if self.postgres && others.is_some() => String::new(),
             _ => format!("LIMIT {rows}"),
         };
+        if limit.is_empty() {
+            self.shape[0] = "all that is listed";
+        }
         let condition = match self.random.below(3) {
+            0 if limit.is_empty() => {
+                format!(" WHERE {}.{} = {}", aliases[0], self.random.one_of(NUMBERS), self.random.below(3))
+            }
             0 => String::new(),
             depth => format!(" WHERE {}", self.condition(aliases, depth - 1)),
         };
         let others = others.unwrap_or_default();
         let statement = format!("{list} FROM {from}{condition}{group} ORDER BY {order}{direction}{others} {limit}");
         let all = format!("{} FROM (SELECT {statement}) q", self.group(&shown));
-        let keys = if self.postgres {
-            format!("count(*) || ';' || string_agg(coalesce(q.{key}::text, 'NULL'), ';') || ';.'")
-        } else {
-            format!("CONCAT(COUNT(*), ';', GROUP_CONCAT(COALESCE(q.{key}, 'NULL') SEPARATOR ';'), ';.')")
-        };
-        let keys = format!("{keys} FROM (SELECT {statement}) q");
-        Cut { statement, all, keys, width }
+        Cut { statement, all, names }
     }
 
     /// Rows as they are.
@@ -501,24 +515,31 @@ impl Queries<'_> {
         let column = self.random.one_of(&COLUMNS);
         let qualified = format!("{alias}.{column}");
         let bare = if is_alone { column.to_owned() } else { qualified.clone() };
+        let of_ids = || aliases.iter().map(|alias| format!("i{alias}"));
         let ids: Vec<String> = aliases.iter().map(|alias| format!("{alias}.id AS i{alias}")).collect();
-        let (ids, count) = (ids.join(", "), aliases.len());
+        let ids = ids.join(", ");
         let other = format!("{alias}.{}", self.random.one_of(NUMBERS));
-        let (list, order, key, width) = match self.random.below(6) {
-            0 if is_alone => ("*".to_owned(), bare, column, COLUMNS.len()),
-            1 => (format!("{ids}, {qualified}"), bare, column, count + 1),
-            2 => (format!("{qualified} AS c, {ids}"), "c".to_owned(), "c", count + 1),
+        let (list, order, key, further) = match self.random.below(6) {
+            0 if is_alone => ("*".to_owned(), bare, column, vec![]),
+            1 => (format!("{ids}, {qualified}"), bare, column, vec![column]),
+            2 => (format!("{qualified} AS c, {ids}"), "c".to_owned(), "c", vec![]),
             // A name alone is that of a column of the answer, which is another column of the table.
-            3 if is_alone => (format!("{ids}, {other} AS {column}, {qualified} AS c"), bare, column, count + 2),
-            4 => (format!("{ids}, ABS({other}) AS d, {qualified} AS c"), qualified, "c", count + 2),
-            _ => (format!("{ids}, {qualified} AS c, {other} + 1 AS d"), qualified, "c", count + 2),
+            3 if is_alone => (format!("{ids}, {other} AS {column}, {qualified} AS c"), bare, column, vec![column, "c"]),
+            4 => (format!("{ids}, ABS({other}) AS d, {qualified} AS c"), qualified, "c", vec!["d", "c"]),
+            _ => (format!("{ids}, {qualified} AS c, {other} + 1 AS d"), qualified, "c", vec!["c", "d"]),
+        };
+        let further = further.into_iter().map(str::to_owned);
+        let names: Vec<String> = match list.as_str() {
+            "*" => COLUMNS.map(str::to_owned).to_vec(),
+            _ if further.len() == 0 => std::iter::once("c".to_owned()).chain(of_ids()).collect(),
+            _ => of_ids().chain(further).collect(),
         };
         let shown = match list.as_str() {
             "*" => COLUMNS.iter().map(|column| format!("q.{column}")).collect(),
-            _ => aliases.iter().map(|alias| format!("q.i{alias}")).chain([format!("q.{key}")]).collect(),
+            _ => of_ids().chain([key.to_owned()]).map(|name| format!("q.{name}")).collect(),
         };
         let others = aliases.iter().fold(String::new(), |text, alias| format!("{text}, {alias}.id"));
-        Sorted { list, group: String::new(), order, key: key.to_owned(), others: Some(others), shown, width }
+        Sorted { list, group: String::new(), order, others: Some(others), shown, names }
     }
 
     /// One row for each value.
@@ -528,15 +549,17 @@ impl Queries<'_> {
         let column = format!("{alias}.{}", self.random.one_of(&exact));
         let other = format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS));
         let shown = |columns: &[&str]| columns.iter().map(|column| format!("q.{column}")).collect();
-        let (key, others) = ("c".to_owned(), None);
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         if self.random.below(2) == 0 {
             let (list, group) = (format!("DISTINCT {column} AS c"), String::new());
-            return Sorted { list, group, order: "c".to_owned(), key, others, shown: shown(&["c"]), width: 1 };
+            let order = "c".to_owned();
+            return Sorted { list, group, order, others: None, shown: shown(&["c"]), names: names(&["c"]) };
         }
         let having = self.random.one_of(&["", " HAVING COUNT(*) > 1"]);
         let list = format!("COUNT(*) AS m, {column} AS c, MAX({other}) AS p");
         let group = format!(" GROUP BY {column}{having}");
-        Sorted { list, group, order: column, key, others, shown: shown(&["c", "m", "p"]), width: 3 }
+        let (shown, names) = (shown(&["c", "m", "p"]), names(&["m", "c", "p"]));
+        Sorted { list, group, order: column, others: None, shown, names }
     }
 
     /// What stands behind SELECT, its tables in braces. The answer `none` or `0` is of no rows, mostly.

@@ -54,18 +54,23 @@ pub const STATUS_IDLE: u8 = b'I';
 /// In a transaction block that has not failed.
 pub const STATUS_BLOCK: u8 = b'T';
 
-/// Among whole frames the number of rows, and the last of them.
-pub fn last_row(mut frames: &[u8]) -> (u64, Option<&[u8]>) {
-    let (mut rows, mut last) = (0, None);
-    while let Ok(Some(header)) = frame::header(frames) {
-        let Some((frame, rest)) = frames.split_at_checked(header.frame_bytes) else { break };
-        if header.tag == DATA_ROW {
-            rows += 1;
-            last = Some(frame);
+/// The rows among whole frames, as frames.
+pub fn rows(mut frames: &[u8]) -> impl Iterator<Item = &[u8]> {
+    std::iter::from_fn(move || {
+        while let Ok(Some(header)) = frame::header(frames) {
+            let (frame, rest) = frames.split_at_checked(header.frame_bytes)?;
+            frames = rest;
+            if header.tag == DATA_ROW {
+                return Some(frame);
+            }
         }
-        frames = rest;
-    }
-    (rows, last)
+        None
+    })
+}
+
+/// Among whole frames the number of rows, and the last of them.
+pub fn last_row(frames: &[u8]) -> (u64, Option<&[u8]>) {
+    rows(frames).fold((0, None), |(count, _), row| (count + 1, Some(row)))
 }
 
 /// The columns of a whole `DataRow` frame, in the format that was asked for; None for NULL.

@@ -137,7 +137,7 @@ fn explained(version: Version) -> Result<()> {
         ("select id, body from page order by id desc limit 3", "public.page: id up to the last row's"),
         (
             "select * from page where body = 'x' order by id limit 3",
-            "public.page: body = … and id up to the last row's",
+            "public.page: body = … and id up to the last row's, by the keys of the answer's rows",
         ),
         ("select id from page order by body limit 3", "public.page: any row"),
         ("select id, count(*) over () from page order by id limit 3", "public.page: any row"),

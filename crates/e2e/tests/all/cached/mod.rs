@@ -9,6 +9,7 @@ mod definitions;
 mod drivers;
 mod freshness;
 mod hazards;
+mod identity;
 mod joining;
 mod limits;
 mod logins;

@@ -215,7 +215,9 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key)?;
         }
-        let freshet_sql::Bound { tags, lineage, top } = footprint.bind(&parameters(statement, bound)?, context.utf8)?;
+        // Keys are of PostgreSQL's replica identities.
+        let freshet_sql::Bound { tags, lineage, top, keys: _ } =
+            footprint.bind(&parameters(statement, bound)?, context.utf8)?;
         let lineage = lineage.map(Box::new);
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
         let top = top.map(|top| (Box::new(top), form));

@@ -1,40 +1,55 @@
-//! What the last row of an answer tells of the rows behind it.
+//! What the rows of an answer tell of the rows that matter to it.
 
 use freshet_model::Tag;
-use freshet_sql::{Field, Top};
-use freshet_wire::pg::backend::{data_row, last_row};
+use freshet_sql::{Field, Keys, Top};
+use freshet_wire::pg::backend::{data_row, last_row, rows};
 use freshet_wire::pg::frontend::Bind;
 
 use crate::pg::session::decide::Execution;
 
-/// What it tells, and how it is written.
+/// What they tell, and how they are written.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    top: Top,
-    /// The column that tells is in binary format.
-    binary: bool,
+    top: Option<Top>,
+    keys: Option<Keys>,
+    /// The columns among those that tell which are in binary format.
+    binary: Vec<usize>,
 }
 
 impl Shown {
-    pub(crate) fn of(top: Option<Top>, execution: Execution<'_>) -> Option<Box<Self>> {
-        let top = top?;
-        let binary = match execution {
+    pub(crate) fn of(top: Option<Top>, keys: Option<Keys>, execution: Execution<'_>) -> Option<Box<Self>> {
+        let of_keys = keys.iter().flat_map(Keys::columns);
+        let mut binary: Vec<usize> = top.iter().map(Top::column).chain(of_keys).collect();
+        if binary.is_empty() {
+            return None;
+        }
+        binary.sort_unstable();
+        binary.dedup();
+        binary.retain(|column| match execution {
             Execution::Query(_) => false,
             // The server refuses what cannot be read here.
-            Execution::Bound { tail, .. } => Bind::shows_binary(tail, top.column()).unwrap_or(true),
-        };
-        Some(Box::new(Self { top, binary }))
+            Execution::Bound { tail, .. } => Bind::shows_binary(tail, *column).unwrap_or(true),
+        });
+        Some(Box::new(Self { top, keys, binary }))
     }
 
     /// The late tags of a whole answer.
     pub(crate) fn tags(&self, frames: &[u8]) -> Vec<Tag> {
-        let (rows, last) = last_row(frames);
-        let values = last.and_then(|row| data_row(row).ok()).unwrap_or_default();
-        let field = |value: Option<_>| match value {
+        let by_last = self.top.iter().flat_map(|top| {
+            let (count, last) = last_row(frames);
+            top.late_tags(count, &last.map(|row| self.fields(row)).unwrap_or_default())
+        });
+        let by_all = self.keys.iter().flat_map(|keys| keys.late_tags(rows(frames), |row| self.fields(row)));
+        by_last.chain(by_all).collect()
+    }
+
+    /// The values of a row; none if it cannot be read.
+    fn fields<'a>(&self, row: &'a [u8]) -> Vec<Field<'a>> {
+        let field = |(at, value): (usize, Option<_>)| match value {
             None => Field::Null,
-            Some(bytes) if self.binary => Field::Binary(bytes),
+            Some(bytes) if self.binary.contains(&at) => Field::Binary(bytes),
             Some(bytes) => Field::Text(bytes),
         };
-        self.top.late_tags(rows, &values.into_iter().map(field).collect::<Vec<_>>())
+        data_row(row).unwrap_or_default().into_iter().enumerate().map(field).collect()
     }
 }

@@ -29,11 +29,12 @@ SELECT c.oid::text, n.nspname::text, c.relname::text,
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c', 'i', 'I') AND n.nspname !~ '^pg_(toast_)?temp_'";
 
+/// Columns that an index merely includes are not logged.
 const IDENTITIES: &str = "
 SELECT c.oid::text, a.attname::text FROM pg_class c
 JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
  AND ((c.relreplident = 'd' AND i.indisprimary) OR (c.relreplident = 'i' AND i.indisreplident))
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY (i.indkey::int2[])
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE c.oid >= 16384 AND c.relkind = 'r'";
 
 /// Value types are those of [`ValueType`]; the OIDs are from PostgreSQL's `pg_type.dat` and never change. The built-in provider

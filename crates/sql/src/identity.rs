@@ -1,0 +1,243 @@
+//! Rows of the answer that go are told by their keys, where images of old rows say little else.
+//!
+//! PostgreSQL logs of an old row the columns of the table's replica identity alone, unless that is FULL. So an update or delete
+//! anywhere in the table may have taken a row out of `author_id = 5`, as far as the image of it tells. But the answer itself
+//! says which rows are in it, if it shows their keys.
+//!
+//! # Why this is sound
+//!
+//! Let R be a table reference of the outermost block, T a sound predicate of R, and K the values of the identity's columns in
+//! all rows of the answer. Then the answer stays what it is as long as no row of R *comes to satisfy T, or is changed within
+//! T*, and no row whose key is in K goes or changes:
+//!
+//! * Each joined row holds a row of R, since R is on no nullable side. A row of R whose key is not in K is in no joined row that
+//!   the answer shows. If it goes, or comes to fail T, joined rows go that were not shown: nothing else is made of them without
+//!   GROUP BY, aggregates, DISTINCT, window functions and OFFSET. With LIMIT the first rows stay the first.
+//! * Whatever comes to satisfy T, or changes and satisfies it still, has a new image that does: [`RowSet::Enters`]. New images
+//!   are whole, but for what did not change, which passes every test.
+//! * Sub-queries that read the same table have references and tags of their own.
+//! * Several references may be told so at once: taking rows away that are not shown shows no others.
+//! * Keys that lead from R to other tables (`lineage.rs`) may be read after such a row went, and then lack its value. The
+//!   row is in no joined row any more that the result is to show, whatever these tables hold; and what brings it back enters.
+//!
+//! The keys are of the answer's snapshot, and both tags are told when the fill ends: a commit that the answer does not reflect
+//! is found among those that raced the fill, as with all late tags.
+//!
+//! **LIMIT** bounds the rows that enter (`top.rs`): what comes behind the last row is not shown.
+//!
+//! The old image always has the identity's columns, or lacks them and passes every test. It need not be known here which
+//! columns these are: other ones would be absent, and cost precision alone.
+//!
+//! **Not for MySQL**, whose old images are whole unless `binlog_row_image` says otherwise.
+//!
+//! More keys than [`KEYS_MAX`], or one that cannot be read: then T is tested on old images, too, as without all this.
+
+use std::collections::BTreeSet;
+
+use freshet_model::{Columns, ComparedColumn, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use sqlparser::ast::{Function, GroupByExpr, LimitClause, Query, SetExpr};
+
+use crate::block::Source;
+use crate::footprint::Footprint;
+use crate::lineage::KEYS_MAX;
+use crate::terms::{Params, Rows};
+use crate::top::{self, Field, Top};
+use crate::walk::Walk;
+
+/// A table reference whose rows in the answer show their keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyed {
+    /// Among the references of the whole statement.
+    pub(crate) place: usize,
+    /// The identity's columns, and which columns of the answer show them.
+    key: Vec<(ComparedColumn, usize)>,
+    /// How many columns the answer has.
+    width: usize,
+}
+
+/// What the rows of an answer tell by their keys.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    tables: Vec<KeyedTable>,
+    /// Texts of the answer are in UTF-8.
+    utf8: bool,
+}
+
+/// The same of one table reference.
+#[derive(Clone, Debug)]
+struct KeyedTable {
+    keyed: Keyed,
+    table: TableId,
+    columns: Columns,
+    rows: Rows,
+    /// Bounds its rows.
+    top: Option<Top>,
+}
+
+impl Keys {
+    /// The columns of the answer that are read.
+    pub fn columns(&self) -> impl Iterator<Item = usize> {
+        let keys = self.tables.iter().flat_map(|table| table.keyed.key.iter().map(|(_, at)| *at));
+        keys.chain(self.tables.iter().filter_map(|table| table.top.as_ref()).map(Top::column))
+    }
+
+    /// The references whose rows they tell of.
+    pub(crate) fn places(&self) -> impl Iterator<Item = usize> {
+        self.tables.iter().map(|table| table.keyed.place)
+    }
+
+    /// The tags of an answer of these rows; `read` tells the values of one.
+    pub fn late_tags<'a, R>(&self, rows: impl Iterator<Item = R>, read: impl Fn(&R) -> Vec<Field<'a>>) -> Vec<Tag> {
+        // What each column of a key holds; None: it cannot be told.
+        let mut known: Vec<_> =
+            self.tables.iter().map(|table| Some(vec![BTreeSet::new(); table.keyed.key.len()])).collect();
+        let (mut count, mut last) = (0, None);
+        for row in rows {
+            if known.iter().any(Option::is_some) {
+                let fields = read(&row);
+                for (table, known) in self.tables.iter().zip(&mut known) {
+                    known.take_if(|values| table.add(values, &fields, self.utf8).is_none());
+                }
+            }
+            count += 1;
+            last = Some(row);
+        }
+        let last = last.map_or_else(Vec::new, |row| read(&row));
+        self.tables.iter().zip(known).flat_map(|(table, known)| table.tags(known, count, &last)).collect()
+    }
+}
+
+impl KeyedTable {
+    /// Adds the key that a row shows; None: it does not, or there are too many.
+    fn add(&self, values: &mut [BTreeSet<Value>], row: &[Field<'_>], utf8: bool) -> Option<()> {
+        if row.len() != self.keyed.width {
+            return None;
+        }
+        for ((column, at), values) in self.keyed.key.iter().zip(values) {
+            values.insert(top::value(column, *row.get(*at)?, utf8)?);
+            if values.len() > KEYS_MAX {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// The tags of an answer with these values in its columns of the key.
+    fn tags(&self, known: Option<Vec<BTreeSet<Value>>>, count: u64, last: &[Field<'_>]) -> Vec<Tag> {
+        let conjunctions = match &self.top {
+            Some(top) => top.conjunctions(count, last),
+            None => self.rows.clone().unwrap_or_else(|| vec![Vec::new()]),
+        };
+        let tag = |rows| Tag { table: self.table, rows, columns: self.columns.clone() };
+        if conjunctions.iter().any(Vec::is_empty) {
+            return vec![tag(RowSet::Any)];
+        }
+        let Some(known) = known else {
+            return conjunctions.into_iter().map(|terms| tag(RowSet::Where(terms.into()))).collect();
+        };
+        let mut tags: Vec<Tag> = conjunctions.into_iter().map(|terms| tag(RowSet::Enters(terms.into()))).collect();
+        if count > 0 {
+            let keys = self.keyed.key.iter().zip(known);
+            let mut terms: Vec<Term> = keys
+                .map(|((column, _), values)| Term {
+                    column: column.clone(),
+                    test: Test::In(values.into_iter().collect()),
+                })
+                .collect();
+            terms.sort_unstable_by(|a, b| a.column.cmp(&b.column));
+            tags.push(tag(RowSet::Where(terms.into())));
+        }
+        tags
+    }
+}
+
+impl Keyed {
+    /// Whether the old image of a row may lack what these conjunctions ask for, or what the bound does.
+    fn gains(&self, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
+        let in_key = |column: &ComparedColumn| self.key.iter().any(|(of_key, _)| of_key == column);
+        let is_point = |terms: &[Term]| {
+            self.key
+                .iter()
+                .all(|(column, _)| terms.iter().any(|term| term.column == *column && matches!(term.test, Test::In(_))))
+        };
+        let is_told =
+            |terms: &[Term]| terms.iter().map(|term| &term.column).chain(bound).all(in_key) || is_point(terms);
+        !rows.as_ref().map_or_else(|| is_told(&[]), |rows| rows.iter().all(|terms| is_told(terms)))
+    }
+}
+
+impl Footprint {
+    /// What the rows of the answer will tell by their keys, but of references whose rows are told by others.
+    pub(crate) fn keys(&self, rows: &[Rows], told: &[usize], top: Option<&Top>, params: Params<'_>) -> Option<Keys> {
+        let tables = self.keyed.iter().filter(|keyed| !told.contains(&keyed.place)).filter_map(|keyed| {
+            let (reference, rows) = (self.references.get(keyed.place)?, rows.get(keyed.place)?);
+            let top = top.filter(|top| top.place() == keyed.place);
+            keyed.gains(rows, top.map(Top::sorted_by)).then(|| KeyedTable {
+                keyed: keyed.clone(),
+                table: reference.table.id,
+                columns: reference.columns.clone(),
+                rows: rows.clone(),
+                top: top.cloned(),
+            })
+        });
+        let tables: Vec<KeyedTable> = tables.collect();
+        (!tables.is_empty()).then_some(Keys { tables, utf8: params.utf8 })
+    }
+
+    /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
+    pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
+        self.keyed.iter().any(|keyed| keyed.place == place && keyed.gains(rows, bound))
+    }
+}
+
+impl Walk<'_> {
+    /// The references of the outermost query whose keys its answer shows, the innermost block being its own.
+    pub(crate) fn keyed_by(&self, query: &Query) -> Vec<Keyed> {
+        self.find_keyed(query).unwrap_or_default()
+    }
+
+    fn find_keyed(&self, query: &Query) -> Option<Vec<Keyed>> {
+        let SetExpr::Select(select) = &*query.body else { return None };
+        if self.is_mysql() {
+            return None;
+        }
+        let all_of_the_first = match &query.limit_clause {
+            None => true,
+            Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
+            Some(LimitClause::OffsetCommaLimit { .. }) => false,
+        };
+        let GroupByExpr::Expressions(groups, modifiers) = &select.group_by else { return None };
+        let ungrouped = groups.is_empty() && modifiers.is_empty() && select.having.is_none();
+        // PostgreSQL refuses an aggregate beside a plain column.
+        let is_window = |function: &Function| function.over.is_some();
+        let calls = top::calls(&select.projection, is_window) || top::calls(&query.order_by, is_window);
+        if !all_of_the_first || !ungrouped || select.distinct.is_some() || calls {
+            return None;
+        }
+        let block = self.blocks.last()?;
+        let items = top::items(block, select)?;
+        let keyed = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
+            let Source::Table { places, .. } = &reference.source else { return None };
+            let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
+            let table = &self.references.get(place)?.table;
+            let ReplicaIdentity::Columns(names) = &table.identity else { return None };
+            let key = names.iter().map(|name| {
+                let column = table.column(name).filter(|column| !column.generated)?;
+                let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
+                let value_type = Some(column.value_type).filter(|of| is_exact(*of))?;
+                Some((ComparedColumn { name: column.name.clone(), value_type }, at))
+            });
+            let key: Vec<_> = key.collect::<Option<_>>()?;
+            (!key.is_empty()).then_some(Keyed { place, key, width: items.len() })
+        });
+        Some(keyed.collect())
+    }
+}
+
+/// Whether what PostgreSQL shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
+/// rounded where they are shown, and an enum's labels may get other names.
+fn is_exact(value_type: ValueType) -> bool {
+    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Uuid};
+    matches!(value_type, Bool | Date | Int | Numeric | OrderedText | PaddedText | Text)
+        || matches!(value_type, Timestamp | TimestampTz | Uuid)
+}

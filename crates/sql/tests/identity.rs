@@ -1,0 +1,248 @@
+//! Which rows matter to an answer that shows the keys of its rows, where images of old rows hold little else.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use freshet_model::{
+    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
+    Value, ValueType,
+};
+use freshet_sql::{Bound, Field, Footprint, Parameter, ParameterValue, Template, lex};
+
+use ValueType::{Float8, Int, OrderedText, Timestamp};
+
+const COLUMNS: [(&str, ValueType); 6] =
+    [("id", Int), ("author", Int), ("tenant", Int), ("code", OrderedText), ("made", Timestamp), ("f", Float8)];
+
+fn catalog() -> Catalog {
+    let table = |id: u32, name: &str, key: Option<&[&str]>| Table {
+        id: TableId(id),
+        schema: "public".into(),
+        name: name.into(),
+        kind: RelationKind::Table,
+        identity: key.map_or(ReplicaIdentity::Full, |key| {
+            ReplicaIdentity::Columns(key.iter().map(|name| Arc::from(*name)).collect())
+        }),
+        row_security: false,
+        user_types: false,
+        datetime: true,
+        columns: COLUMNS
+            .iter()
+            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
+            .collect(),
+        version: "1".into(),
+        definition: None,
+        children: Vec::new(),
+        triggers: false,
+    };
+    let tables = vec![
+        table(1, "posts", Some(&["id"])),
+        table(2, "notes", Some(&["id"])),
+        table(3, "items", Some(&["tenant", "code"])),
+        table(4, "whole", None),
+        table(5, "floats", Some(&["f"])),
+        Table { kind: RelationKind::Partitioned, children: vec![TableId(1), TableId(2)], ..table(6, "parts", None) },
+    ];
+    Catalog::new(CatalogVersion(1), tables, HashSet::new(), HashSet::new())
+}
+
+fn resolved(sql: &str) -> (Footprint, Vec<freshet_sql::Literal>) {
+    let lexed = lex(Dialect::Postgres, sql);
+    let schemas: [Arc<str>; 2] = ["pg_catalog".into(), "public".into()];
+    (Template::parse(Dialect::Postgres, &lexed.shape).resolve(&catalog(), &schemas).expect(sql), lexed.literals)
+}
+
+fn bound(sql: &str, utf8: bool) -> Bound {
+    let (footprint, literals) = resolved(sql);
+    let params = literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
+    footprint.bind(&params.collect::<Vec<_>>(), utf8).expect(sql)
+}
+
+/// In a few words.
+fn told(tags: &[Tag]) -> String {
+    let number = |key: u64| match key {
+        0 => "-".to_owned(),
+        u64::MAX => "+".to_owned(),
+        key => ((key ^ (1 << 63)).cast_signed()).to_string(),
+    };
+    let value = |value: &Value| match value {
+        Value::Int(value) => value.to_string(),
+        Value::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    let term = |Term { column, test }: &Term| match test {
+        Test::Null => format!("{} null", column.name),
+        Test::Within { low, high } => format!("{} {}..{}", column.name, number(*low), number(*high)),
+        Test::In(values) => format!("{}={}", column.name, values.iter().map(value).collect::<Vec<_>>().join(",")),
+        other => panic!("{other:?}"),
+    };
+    let terms = |terms: &[Term]| terms.iter().map(term).collect::<Vec<_>>().join(" and ");
+    let rows = |tag: &Tag| match &tag.rows {
+        RowSet::Where(those) => format!("{}: {}", tag.table.0, terms(those)),
+        RowSet::Enters(those) => format!("{}: enters {}", tag.table.0, terms(those)),
+        other => format!("{}: {other:?}", tag.table.0),
+    };
+    tags.iter().map(rows).collect::<Vec<_>>().join(" | ")
+}
+
+/// What an answer of these rows tells, each in the text form, with commas between its values.
+fn late(sql: &str, rows: &[&str]) -> String {
+    let bound = bound(sql, true);
+    let keys = bound.keys.unwrap_or_else(|| panic!("{sql}: {:?}", bound.tags));
+    assert!(bound.top.is_none() && bound.tags.iter().any(|tag| tag.rows == RowSet::Later), "{sql}");
+    told(&keys.late_tags(rows.iter().copied(), |row| fields(row)))
+}
+
+fn fields(row: &str) -> Vec<Field<'_>> {
+    row.split(',').map(|text| if text == "null" { Field::Null } else { Field::Text(text.as_bytes()) }).collect()
+}
+
+#[test]
+fn rows_that_go_are_told_by_their_keys() {
+    let posts = "select id, author from posts where author = 5";
+    for (sql, rows, expected) in [
+        (posts, &["7,5", "9,5", "7,5"][..], "1: enters author=5 | 1: id=7,9"),
+        (posts, &[], "1: enters author=5"),
+        ("select id from posts where id > 3 and author = 5", &["7"], "1: enters author=5 and id 4..+ | 1: id=7"),
+        (
+            "select id from posts where author in (5, 6) and made is null",
+            &["7"],
+            "1: enters author=5,6 and made null | 1: id=7",
+        ),
+        (
+            "select id from posts where author = 5 or tenant = 6",
+            &["7"],
+            "1: enters author=5 | 1: enters tenant=6 | 1: id=7",
+        ),
+        ("select id from posts where id = 3 or author = 5", &["7"], "1: enters id=3 | 1: enters author=5 | 1: id=7"),
+        ("select x.author, x.id as k from posts x where x.author = 5", &["5,7"], "1: enters author=5 | 1: id=7"),
+        (
+            "select author as id, id as author from posts where posts.author = 5",
+            &["5,7"],
+            "1: enters author=5 | 1: id=7",
+        ),
+        (
+            "select *, id + 1 from posts where author = 5",
+            &["7,5,1,a,2026-01-01 00:00:00,1,8"],
+            "1: enters author=5 | 1: id=7",
+        ),
+        (
+            "select id, (select count(*) from whole) from posts where author = 5",
+            &["7,1"],
+            "1: enters author=5 | 1: id=7",
+        ),
+        // All columns of a key must be read, each as a list of its own.
+        (
+            "select tenant, code from items where author = 5",
+            &["1,b", "2,a"],
+            "3: enters author=5 | 3: code=a,b and tenant=1,2",
+        ),
+        (
+            "select tenant, code from items where tenant = 5 and author = 5",
+            &["5,b"],
+            "3: enters author=5 and tenant=5 | 3: code=b and tenant=5",
+        ),
+    ] {
+        assert_eq!(late(sql, rows), expected, "{sql}");
+    }
+    // What is not read is told as if the keys were not shown: by old images, too.
+    for rows in [&["7,5", "null,5"][..], &["7,5", "x,5"], &["7,5,3"], &["7"]] {
+        assert_eq!(late(posts, rows), "1: author=5", "{rows:?}");
+    }
+    let many: Vec<String> = (0..=1_000).map(|id| format!("{id},5")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    assert_eq!(late(posts, &many), "1: author=5");
+    assert!(late(posts, &many[1..]).starts_with("1: enters author=5 | 1: id=1,2,3"));
+    // In another encoding the same bytes are another text.
+    let keys = bound("select tenant, code from items where author = 5", false).keys.unwrap();
+    for (code, expected) in [("b", "3: enters author=5 | 3: code=b and tenant=1"), ("\u{e9}", "3: author=5")] {
+        let row = [Field::Text(b"1"), Field::Text(code.as_bytes())];
+        assert_eq!(told(&keys.late_tags([()].into_iter(), |()| row.to_vec())), expected);
+    }
+    let keys = bound(posts, true).keys.unwrap();
+    assert_eq!(keys.columns().collect::<Vec<_>>(), [0]);
+    let row = [Field::Binary(&[0, 0, 0, 7]), Field::Text(b"5")];
+    assert_eq!(told(&keys.late_tags([()].into_iter(), |()| row.to_vec())), "1: enters author=5 | 1: id=7");
+}
+
+#[test]
+fn a_limit_bounds_what_enters() {
+    let sql = "select id, author from posts where tenant = 3 order by author limit 2";
+    assert_eq!(late(sql, &["7,5", "9,8"]), "1: enters author -..8 and tenant=3 | 1: id=7,9");
+    assert_eq!(late(sql, &["7,5"]), "1: enters tenant=3 | 1: id=7", "fewer rows than the limit");
+    assert_eq!(late(sql, &["x,5", "9,8"]), "1: author -..8 and tenant=3", "no key");
+    let sql = "select id, author from posts order by author desc limit 2";
+    assert_eq!(late(sql, &["7,5", "9,8"]), "1: enters author 8..+ | 1: enters author null | 1: id=7,9");
+    assert_eq!(late(sql, &["7,5"]), "1: Any");
+    assert_eq!(late("select id from posts where tenant = 3 limit 2", &["7", "9"]), "1: enters tenant=3 | 1: id=7,9");
+    // Of another table the rows are not bounded.
+    let sql = "select x.id, y.id, x.author from posts x, notes y where x.tenant = 3 and y.author = 4 order by x.author limit 2";
+    assert_eq!(
+        late(sql, &["7,1,5", "9,2,8"]),
+        "1: enters author -..8 and tenant=3 | 1: id=7,9 | 2: enters author=4 | 2: id=1,2"
+    );
+}
+
+#[test]
+fn not_where_rows_are_made_of_others_or_keys_are_not_shown() {
+    for sql in [
+        "select * from whole where author = 5",
+        "select * from posts",
+        "select * from posts where id = 5",
+        "select * from posts where id in (5, 6) and author = 5",
+        "select * from posts where id > 5",
+        "select id, author from posts where id > 5 order by id limit 2",
+        "select author from posts where author = 5",
+        "select id + 0 as id from posts where author = 5",
+        "select id::text from posts where author = 5",
+        "select f from floats where author = 5",
+        "select tenant from items where author = 5",
+        "select * from items where tenant = 5",
+        "select * from items where tenant = 5 and code = 'a' and author = 5",
+        "select count(*) from posts where author = 5",
+        "select id from posts where author = 5 group by id",
+        "select distinct id from posts where author = 5",
+        "select distinct on (id) id from posts where author = 5",
+        "select id, row_number() over (order by made) from posts where author = 5",
+        "select id from posts where author = 5 order by rank() over (order by made)",
+        "select id from posts where author = 5 order by made limit 3 offset 2",
+        "select id from posts where author = 5 offset 2",
+        "select id from posts where author = 5 union all select id from notes",
+        "select id from (select id from posts where author = 5) q",
+        "with q as (select id from posts where author = 5) select q.id from q",
+        "select id from parts where author = 5",
+        "select x.id from whole y left join posts x on x.author = y.author and x.author = 5",
+        "select q.id, x.code from posts q(id, b, c, d, e, f), whole x where q.b = 5",
+    ] {
+        assert!(bound(sql, true).keys.is_none(), "{sql}");
+    }
+    // That stands for the table on the left; of the other, old images count.
+    let sql = "select x.id, y.id from posts x left join notes y on y.author = 4 where x.author = 5";
+    assert_eq!(late(sql, &["7,null"]), "1: enters author=5 | 1: id=7");
+    assert!(told(&bound(sql, true).tags).contains("2: author=4"));
+}
+
+#[test]
+fn keys_of_others_are_read_all_the_same() {
+    let sql = "select x.id, y.id from posts x join notes y on y.author = x.id where x.author = 5";
+    assert!(bound(sql, true).lineage.is_some());
+    assert_eq!(late(sql, &["7,1"]), "1: enters author=5 | 1: id=7");
+}
+
+#[test]
+fn it_is_described() {
+    let described = |sql: &str| {
+        let (footprint, literals) = resolved(sql);
+        footprint.describe_text(0, &literals, true).unwrap().join("; ")
+    };
+    let by_keys = "public.posts: author = \u{2026}, by the keys of the answer's rows";
+    assert_eq!(described("select id from posts where author = 5"), by_keys);
+    assert_eq!(described("select author from posts where author = 5"), "public.posts: author = \u{2026}");
+    assert_eq!(
+        described("select * from posts order by made limit 3"),
+        "public.posts: made up to the last row's, by the keys of the answer's rows"
+    );
+    assert_eq!(described("select * from posts order by id limit 3"), "public.posts: id up to the last row's");
+    assert_eq!(described("select * from posts where id = 3"), "public.posts: id = \u{2026}");
+    assert_eq!(resolved("select id from posts where author = 5").0.describe(), [by_keys]);
+}
