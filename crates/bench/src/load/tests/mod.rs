@@ -128,15 +128,17 @@ fn what_is_due_in_the_interval_is_counted_exactly() {
 }
 
 /// While a thread is held up, its other connection is free: so what is due for that one then is late by the client's own
-/// fault, and that shows; and the five transactions of the thread that are due in the first 10 ms have waited for 90.
+/// fault, and that shows; and of the transactions of the thread those due in the first half of the 100 ms have waited for the
+/// other half at least, some of them on a busy machine, where the threads begin late.
 #[test]
 fn lateness_of_the_client_shows_and_is_part_of_the_latency() {
     let client = Arc::new(Asking::new(serve(|_| Answer::Success)));
     client.hold_up.store(true, Ordering::Relaxed);
     let load = load(&client, open_loop(1000.0), 4);
     let tallies = conduct(&[load], &times(0, 300, 200), &Calls::default(), &AtomicBool::new(false)).unwrap();
-    assert!(tallies[0].lateness.as_ref().unwrap().max() > 90_000_000, "{:?}", tallies[0].lateness);
-    let waited = at_least(&tallies[0].latency, MILLISECOND * 90);
+    let lateness = tallies[0].lateness.as_ref().unwrap().max();
+    assert!(lateness > 50_000_000, "{lateness}");
+    let waited = at_least(&tallies[0].latency, MILLISECOND * 50);
     assert!(waited >= 5, "{waited}");
 }
 
