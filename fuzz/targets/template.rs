@@ -68,7 +68,7 @@ fn bind(footprint: &Footprint, lexed: &Lexed) {
 }
 
 /// Every table has a tag, and no other table.
-fn coherent(footprint: &Footprint, Bound { tags, lineage, top }: &Bound) {
+fn coherent(footprint: &Footprint, Bound { tags, lineage, top, keys }: &Bound) {
     let rows = tags.iter().filter(|tag| tag.rows != RowSet::Definition);
     let tagged: HashSet<TableId> = rows.map(|tag| tag.table).collect();
     assert_eq!(tagged, footprint.tables.iter().copied().collect());
@@ -77,7 +77,16 @@ fn coherent(footprint: &Footprint, Bound { tags, lineage, top }: &Bound) {
         tags.iter().filter(|tag| is(tag)).map(|tag| tag.table).collect::<HashSet<TableId>>()
     };
     let mut late = lineage.as_ref().map_or_else(Vec::new, |lineage| lineage.late_tags(None));
-    late.extend(top.iter().flat_map(|top| top.late_tags(u64::MAX, &[Field::Text(b"7"), Field::Null])));
+    let row = || vec![Field::Text(b"7"), Field::Null];
+    late.extend(top.iter().flat_map(|top| top.late_tags(u64::MAX, &row())));
+    for rows in 0..3 {
+        let told = keys.iter().flat_map(|keys| keys.late_tags(0..rows, |_| row())).collect::<Vec<_>>();
+        if rows == 0 {
+            late.extend(told);
+        } else {
+            assert!(tables(&told, |_| true).is_subset(&tables(&late, |_| true)));
+        }
+    }
     assert_eq!(tables(tags, |tag| tag.rows == RowSet::Later), tables(&late, |_| true));
 }
 
@@ -88,7 +97,7 @@ fn catalog() -> Catalog {
         schema: "public".into(),
         name: name.into(),
         kind,
-        identity: ReplicaIdentity::Full,
+        identity: if id == 1 { ReplicaIdentity::Columns(vec!["a".into()]) } else { ReplicaIdentity::Full },
         row_security: false,
         user_types: false,
         datetime: id == 2,
