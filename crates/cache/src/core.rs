@@ -12,7 +12,8 @@ use freshet_model::{
     CatalogVersion, Change, ChangeSet, Commit, CommitId, Epoch, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible,
 };
 
-use crate::freshness::{Proven, Readings};
+use crate::flight::{Begun, Ending, Filling, Flight, Joiners};
+use crate::freshness::Readings;
 use crate::index::Index;
 use crate::ring::{Ring, changes_match, row_count, touches};
 
@@ -42,41 +43,6 @@ enum State {
         join_until: Nanos,
     },
     Entry,
-}
-
-/// Tasks that wait for the end of a flight: they are woken when this is dropped.
-#[derive(Debug, Default)]
-pub(crate) struct Joiners(Vec<Waker>);
-
-impl Drop for Joiners {
-    fn drop(&mut self) {
-        self.0.drain(..).for_each(Waker::wake);
-    }
-}
-
-/// A flight that was registered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun {
-    pub(crate) id: Id,
-    pub(crate) epoch: Epoch,
-    /// Some commit is not proven visible that its query may or may not see.
-    pub(crate) needs_proof: bool,
-    /// The same, or so it may turn out once the late tags are told.
-    pub(crate) may_need_proof: bool,
-    /// Some of its tags are told later.
-    pub(crate) wants_late: bool,
-    /// [`Core::coverings`]
-    pub(crate) coverings: u64,
-}
-
-/// A flight that may be installed.
-pub(crate) struct Flight {
-    pub(crate) key: Arc<[u8]>,
-    /// How many tags it has, and their bytes beyond the ordinary.
-    pub(crate) tags: (usize, usize),
-    pub(crate) fence: Lsn,
-    /// To be dropped once the entry can be found.
-    _joiners: Joiners,
 }
 
 /// A commit that was delivered and is not yet proven visible.
@@ -109,33 +75,6 @@ pub(crate) struct Core {
     readings: Readings,
     /// Tables of which the stream has delivered a change, in any epoch.
     changed: HashSet<TableId>,
-}
-
-/// What a fill ends with.
-pub(crate) struct Ending<'a> {
-    pub(crate) proof: Option<&'a Visible>,
-    pub(crate) epoch: Epoch,
-    /// What the [`RowSet::Later`] among its tags stand for.
-    pub(crate) late: Option<Vec<Tag>>,
-    /// Not to be held against the commits since the fill began: a rule that is off.
-    pub(crate) trust_late: bool,
-}
-
-/// What a fill is begun with.
-#[derive(Debug)]
-pub struct Filling<'a> {
-    /// The whole key.
-    pub key: &'a [u8],
-    /// What the result depends on.
-    pub tags: Vec<Tag>,
-    /// The catalogue that the tags were derived from.
-    pub catalog: CatalogVersion,
-    /// The query is sent now or later: sessions whose last answer is older may hit the entry at once.
-    pub now: Nanos,
-    /// The query reads a snapshot that was taken after this was proven visible, instead of the state of now.
-    pub snapshot: Option<Proven>,
-    /// Others may wait for its end until then (0: nobody may): see [`crate::Cache::join`].
-    pub join_until: Nanos,
 }
 
 impl Core {
@@ -363,7 +302,7 @@ impl Core {
             node.tags = std::mem::take(&mut node.tags).into_iter().chain(late).collect();
         }
         let extra = node.tags.iter().map(Tag::extra_bytes).sum();
-        Some(Flight { key, tags: (node.tags.len(), extra), fence, _joiners: joiners })
+        Some(Flight::new(key, (node.tags.len(), extra), fence, joiners))
     }
 
     /// Who waits for the flight of this key, if one is under way, and until when others may.

@@ -34,6 +34,7 @@
 mod core;
 mod faults;
 mod figures;
+mod flight;
 mod freshness;
 mod index;
 mod intervals;
@@ -53,9 +54,9 @@ use crate::core::Core;
 use crate::freshness::Freshness;
 use crate::store::Store;
 
-pub use crate::core::Filling;
 pub use faults::Faults;
 pub use figures::{Counters, Levels};
+pub use flight::Filling;
 pub use freshness::{Floor, Proven, SnapshotBounds};
 pub use permit::{FillPermit, Installed};
 pub use store::{Entry, Keyed, Payload};

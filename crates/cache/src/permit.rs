@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use freshet_model::{Lsn, Nanos, Tag, Visible};
 
 use crate::Cache;
-use crate::core::{Begun, Ending};
+use crate::flight::{Begun, Ending};
 use crate::store::{Entry, Origin, Payload};
 
 /// What became of a fill's result.

@@ -11,7 +11,8 @@ use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, Weighter};
 use rapidhash::quality::RandomState;
 
-use crate::core::{Flight, Id};
+use crate::core::Id;
+use crate::flight::Flight;
 use crate::freshness::Proven;
 
 /// What an entry holds for its reader.

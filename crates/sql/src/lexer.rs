@@ -190,6 +190,7 @@ impl Shaper {
         let mysql = self.dialect.is_mysql_family();
         if mysql && mysql::scanner::is_placeholder(word) {
             // The same name in another spelling: no word of the text is to be taken for a placeholder.
+            self.separate_quotes("`");
             self.lexed.shape.extend(["`", word, "`"]);
             self.before = Before::Value;
             return;
@@ -202,7 +203,15 @@ impl Shaper {
         self.before = if operator { Before::ExpressionWord } else { class_of(&lower, mysql) };
     }
 
+    /// MySQL: two of its quotes would be one in a name.
+    fn separate_quotes(&mut self, text: &str) {
+        if self.dialect.is_mysql_family() && text.starts_with('`') && self.lexed.shape.ends_with('`') {
+            self.lexed.shape.push(' ');
+        }
+    }
+
     fn push_other(&mut self, token: Token<'_>) -> Before {
+        self.separate_quotes(token.text);
         self.lexed.shape.push_str(token.text);
         match token.kind {
             Kind::Param(number) => {
@@ -248,8 +257,9 @@ impl Shaper {
     }
 
     fn push_placeholder(&mut self, number: u32) {
-        // `select'a'` must not become the identifier `select$1`.
-        if self.lexed.shape.bytes().last().is_some_and(is_word_part) {
+        // `select'a'` must not become the identifier `select$1`, nor MySQL's `1@?` the variable `@$1`, nor `1.?` a number.
+        let goes_on = |byte| matches!(byte, b'@' | b'.') && self.dialect.is_mysql_family();
+        if self.lexed.shape.bytes().last().is_some_and(|byte| is_word_part(byte) || goes_on(byte)) {
             self.lexed.shape.push(' ');
         }
         self.lexed.shape.push('$');

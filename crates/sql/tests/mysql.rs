@@ -148,6 +148,8 @@ fn shapes_and_literals() {
         ("SELECT a--;", "select a--/**/", &[]),
         ("SELECT a--/**/;", "select a--/**/", &[]),
         ("SELECT a---- 1", "select a--/**/", &[]),
+        ("SELECT 1@?", "select $2@ $1", &["1"]),
+        ("SELECT $4`x`, `x`$4", "select `$4` `x`, `x` `$4`", &[]),
         ("SELECT a # 1, '\n, b", "select a , b", &[]),
         ("SELECT a/* ' */, 1", "select a , $1", &["1"]),
         (

@@ -1,0 +1,77 @@
+//! What a fill is begun with, and what it ends with.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use freshet_model::{CatalogVersion, Epoch, Lsn, Nanos, Tag, Visible};
+
+use crate::core::Id;
+use crate::freshness::Proven;
+
+/// What a fill ends with.
+pub(crate) struct Ending<'a> {
+    pub(crate) proof: Option<&'a Visible>,
+    pub(crate) epoch: Epoch,
+    /// What the [`RowSet::Later`](freshet_model::RowSet) among its tags stand for.
+    pub(crate) late: Option<Vec<Tag>>,
+    /// Not to be held against the commits since the fill began: a rule that is off.
+    pub(crate) trust_late: bool,
+}
+
+/// What a fill is begun with.
+#[derive(Debug)]
+pub struct Filling<'a> {
+    /// The whole key.
+    pub key: &'a [u8],
+    /// What the result depends on.
+    pub tags: Vec<Tag>,
+    /// The catalogue that the tags were derived from.
+    pub catalog: CatalogVersion,
+    /// The query is sent now or later: sessions whose last answer is older may hit the entry at once.
+    pub now: Nanos,
+    /// The query reads a snapshot that was taken after this was proven visible, instead of the state of now.
+    pub snapshot: Option<Proven>,
+    /// Others may wait for its end until then (0: nobody may): see [`crate::Cache::join`].
+    pub join_until: Nanos,
+}
+
+/// A flight that was registered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Begun {
+    pub(crate) id: Id,
+    pub(crate) epoch: Epoch,
+    /// Some commit is not proven visible that its query may or may not see.
+    pub(crate) needs_proof: bool,
+    /// The same, or so it may turn out once the late tags are told.
+    pub(crate) may_need_proof: bool,
+    /// Some of its tags are told later.
+    pub(crate) wants_late: bool,
+    /// [`crate::core::Core::coverings`]
+    pub(crate) coverings: u64,
+}
+
+/// A flight that may be installed.
+pub(crate) struct Flight {
+    pub(crate) key: Arc<[u8]>,
+    /// How many tags it has, and their bytes beyond the ordinary.
+    pub(crate) tags: (usize, usize),
+    pub(crate) fence: Lsn,
+    /// To be dropped once the entry can be found.
+    _joiners: Joiners,
+}
+
+impl Flight {
+    pub(crate) fn new(key: Arc<[u8]>, tags: (usize, usize), fence: Lsn, joiners: Joiners) -> Self {
+        Self { key, tags, fence, _joiners: joiners }
+    }
+}
+
+/// Tasks that wait for the end of a flight: they are woken when this is dropped.
+#[derive(Debug, Default)]
+pub(crate) struct Joiners(pub(crate) Vec<Waker>);
+
+impl Drop for Joiners {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(Waker::wake);
+    }
+}
