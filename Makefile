@@ -95,6 +95,7 @@ bench-overhead: bench-setup
 	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report sysbench $(ARGS)
 	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report drop-in $(ARGS)
 	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report cost $(ARGS)
+	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report fills $(ARGS)
 
 bench-index:
 	$(CARGO) bench --package freshet-cache --bench changes --locked
