@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use freshet_testbed::Settings;
 
 use super::{SCHEMA, Way, ensure_same, left_out, lines, output_of, same};
-use crate::support::{PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length};
 
 on_both_at_length!(psql, pgbench, sysbench, dump_and_restore);
 
@@ -28,7 +29,8 @@ fn psql_session(way: Way<'_>, script: &str, arguments: &[&str], status: i32) -> 
 }
 
 fn psql(version: Version) -> Result<()> {
-    let pair = Pair::new(version, SCHEMA)?;
+    // On a server of its own: \du lists the roles that other tests make.
+    let pair = Pair::over(Database::create(version.start(&Settings::default())?)?, SCHEMA, &[])?;
     // The session ends with a lost connection, which psql answers with status 2.
     same(&pair, SCHEMA, 4, |way| psql_session(way, "session.sql", &[], 2))?;
     if version == Version::V18 {
