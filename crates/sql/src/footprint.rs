@@ -2,7 +2,7 @@
 //!
 //! The tables and columns are the same for each execution; which rows matter is told by its parameters (`terms.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use freshet_model::{
@@ -283,6 +283,19 @@ impl Footprint {
         lines.extend(self.definitions.iter().map(|r| format!("{}.{}: its definition", r.schema, r.name)));
         lines.dedup();
         lines
+    }
+
+    /// The tables of which any row matters, whatever the parameters are.
+    pub(crate) fn unbounded(&self) -> BTreeSet<TableId> {
+        let sketched = |atom: &Atom| Some(sketch(&atom.question));
+        let bound = |reference: &TableReference| terms::rows(&reference.predicate, sketched);
+        let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
+        terms::travel(&mut rows, &self.edges);
+        let lineage = self.described_lineage(&rows);
+        let is_open =
+            |place: usize, rows: &Rows| rows.is_none() && lineage.iter().all(|(reached, _)| *reached != place);
+        let open = rows.iter().enumerate().filter(|(place, rows)| is_open(*place, rows));
+        open.filter_map(|(place, _)| Some(self.references.get(place)?.table.id)).collect()
     }
 
     /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`.

@@ -152,6 +152,11 @@ impl KeyedTable {
 }
 
 impl Keyed {
+    /// The same for another reference to the table.
+    pub(crate) fn at(&self, place: usize) -> Self {
+        Self { place, ..self.clone() }
+    }
+
     /// Whether the old image of a row may lack what these conjunctions ask for, or what the bound does.
     fn gains(&self, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         let in_key = |column: &ComparedColumn| self.key.iter().any(|(of_key, _)| of_key == column);

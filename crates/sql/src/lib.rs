@@ -14,6 +14,7 @@ mod admin;
 mod arrays;
 mod block;
 mod bounds;
+mod branches;
 mod columns;
 mod conditions;
 mod ctes;

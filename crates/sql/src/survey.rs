@@ -25,6 +25,30 @@ pub(crate) struct Counts {
     pub(crate) exprs: usize,
 }
 
+impl Counts {
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            queries: self.queries + other.queries,
+            selects: self.selects + other.selects,
+            relations: self.relations + other.relations,
+            table_factors: self.table_factors + other.table_factors,
+            exprs: self.exprs + other.exprs,
+        }
+    }
+
+    /// Those since there were `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            queries: self.queries - before.queries,
+            selects: self.selects - before.selects,
+            relations: self.relations - before.relations,
+            table_factors: self.table_factors - before.table_factors,
+            exprs: self.exprs - before.exprs,
+        }
+    }
+}
+
 /// The facts of a query that need no catalogue.
 #[derive(Debug)]
 pub(crate) struct Survey {

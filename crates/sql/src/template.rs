@@ -13,6 +13,7 @@ use sqlparser::parser::Parser;
 
 use crate::Footprint;
 use crate::bounds::{NESTING_MAX, is_too_long};
+use crate::branches::has_branches;
 use crate::mysql::{self, Facts, Snapshot};
 use crate::relations::family;
 use crate::scanner::{Kind, Token};
@@ -277,17 +278,28 @@ impl Template {
         if !self.built_in_first(schemas) {
             return Err(Reason::Construct("a search_path that puts other schemas before pg_catalog"));
         }
-        let mut walk = Walk::new(self.dialect, catalog, schemas);
-        walk.query(&parsed.query)?;
-        if walk.counts != self.survey.counts {
-            return Err(Reason::Construct("a construct that is not analysed"));
+        let walked = |splits: bool| {
+            let mut walk = Walk::new(self.dialect, catalog, schemas);
+            walk.splits = splits;
+            walk.query(&parsed.query)?;
+            if walk.counts != self.survey.counts {
+                return Err(Reason::Construct("a construct that is not analysed"));
+            }
+            // Who counts the rows that LIMIT leaves out asks for all of them.
+            if self.facts.counts_found_rows {
+                walk.cut = None;
+                walk.keyed.clear();
+            }
+            walk.into_footprint(parsed.clock_text)
+        };
+        let whole = walked(false)?;
+        if !has_branches(&parsed.query) {
+            return Ok(whole);
         }
-        // Who counts the rows that LIMIT leaves out asks for all of them.
-        if self.facts.counts_found_rows {
-            walk.cut = None;
-            walk.keyed.clear();
-        }
-        walk.into_footprint(parsed.clock_text)
+        let open = whole.unbounded();
+        let split = Some(()).filter(|()| !open.is_empty()).map(|()| walked(true)).transpose()?;
+        let better = |split: &Footprint| split.unbounded().is_subset(&open) && split.unbounded() != open;
+        Ok(split.filter(better).unwrap_or(whole))
     }
 
     pub(crate) fn passing(effect: Effect, reason: Reason) -> Self {

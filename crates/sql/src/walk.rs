@@ -48,7 +48,7 @@ use std::sync::Arc;
 
 use freshet_model::{Catalog, Columns, Dialect, Reason, Table, ValueType};
 use sqlparser::ast::{
-    Distinct, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderBy, OrderByExpr,
+    Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderBy, OrderByExpr,
     OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias,
     TableFactor,
 };
@@ -84,6 +84,10 @@ pub(crate) struct Walk<'a> {
     pub(crate) cut: Option<Cut>,
     /// Its references whose keys it shows.
     pub(crate) keyed: Vec<Keyed>,
+    /// The outermost SELECT is walked once for each of its disjuncts (`branches.rs`).
+    pub(crate) splits: bool,
+    /// Where the references of each of these walks begin.
+    pub(crate) starts: Vec<usize>,
     /// See [`Footprint::definitions`].
     definitions: Vec<Arc<Table>>,
     pub(crate) mentioned: Mentioned,
@@ -120,6 +124,8 @@ impl<'a> Walk<'a> {
             edges: Vec::new(),
             cut: None,
             keyed: Vec::new(),
+            splits: false,
+            starts: Vec::new(),
             mentioned: Mentioned::new(dialect.is_mysql_family()),
             shown: Shown::default(),
             told: BTreeMap::new(),
@@ -178,7 +184,10 @@ impl<'a> Walk<'a> {
             self.with(with, query)?;
         }
         self.open_block();
-        self.body(body)?;
+        match &**body {
+            SetExpr::Select(select) if self.splits && self.blocks.len() == 1 => self.outermost(select)?,
+            body => self.body(body)?,
+        }
         let (mut shown, folds) = (std::mem::take(&mut self.shown), self.folds);
         if let Some(order_by) = order_by {
             self.order_by(order_by)?;
@@ -200,6 +209,9 @@ impl<'a> Walk<'a> {
         if self.blocks.len() == 1 {
             self.cut = self.cut_of(query);
             self.keyed = self.keyed_by(query);
+            let copied = |keyed: &Keyed| self.copies(keyed.place).map(|place| keyed.at(place)).collect::<Vec<_>>();
+            let copies: Vec<Keyed> = self.keyed.iter().flat_map(copied).collect();
+            self.keyed.extend(copies);
         }
         self.blocks.pop();
         self.ctes.truncate(in_scope);
@@ -233,7 +245,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn select(&mut self, select: &Select) -> Outcome {
+    pub(crate) fn select(&mut self, select: &Select) -> Outcome {
+        let selection: Vec<&Expr> = select.selection.iter().collect();
+        self.select_where(select, &selection).map(|_| ())
+    }
+
+    /// Walks a SELECT with these conditions as its WHERE; returns what it counts in the last one.
+    pub(crate) fn select_where(&mut self, select: &Select, selection: &[&Expr]) -> Result<Counts, Reason> {
         self.counts.selects += 1;
         only_standard_clauses(select, self.dialect)?;
         let mut conditions = Vec::new();
@@ -242,14 +260,17 @@ impl<'a> Walk<'a> {
         }
         // Names in ON and WHERE are resolved among all items of the block.
         let all = self.blocks.last().map_or(0, |block| block.references.len());
-        let selection = |selection| Condition { clause: Clause::On(selection), bounded: 0..all, join: None };
-        conditions.extend(select.selection.iter().map(selection));
+        let condition = |selection| Condition { clause: Clause::On(selection), bounded: 0..all, join: None };
+        conditions.extend(selection.iter().copied().map(condition));
         self.reduce(&mut conditions);
         let mut outer = Vec::new();
+        let mut last = Counts::default();
         for Condition { clause, bounded, join } in &conditions {
             match (clause, join) {
                 (Clause::On(condition), _) => {
+                    let before = self.counts;
                     self.expr(condition)?;
+                    last = self.counts.since(before);
                     let told = self.bound(condition, bounded);
                     // Of ON it may be that no row has to satisfy it.
                     outer.extend(told.into_iter().filter(|_| join.is_none()));
@@ -281,7 +302,7 @@ impl<'a> Walk<'a> {
             }
         }
         self.shown = self.shown_by(select, self.folds.since(before), outer);
-        Ok(())
+        Ok(last)
     }
 
     fn select_item(&mut self, item: &SelectItem) -> Outcome {

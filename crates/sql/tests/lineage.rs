@@ -271,7 +271,7 @@ fn outer_joins_that_are_inner_ones() {
         (format!("select * from title_genre g right join title t {on} where g.genre = 'x'"), true),
         (format!("select * from title t full join title_genre g {on} where g.genre = 'x'"), true),
         (format!("select * from title_genre g full join title t {on} where g.genre = 'x'"), true),
-        (format!("select * from title t full join title_genre g {on} where g.genre = 'x' or t.type = 'y'"), false),
+        (format!("select * from title t full join title_genre g {on} where g.genre = 'x' or t.type = 'y'"), true),
         (format!("select * from title t full join title_genre g {on} where g.genre = 'x' and t.type <> 'y'"), true),
         (format!("select * from title t left join title_genre g {on} where g.genre = 'x' or g.genre is null"), false),
         (
@@ -317,13 +317,48 @@ fn sub_selects_bound_outer_rows() {
     }
 }
 
+/// Each disjunct is followed by itself.
+#[test]
+fn disjunctions_over_several_tables() {
+    let described = |sql: &str| described(Dialect::Postgres, sql);
+    let both = "select * from title t left join title_genre g on g.title_id = t.title_id left join title_rating r \
+                on r.title_id = t.title_id where";
+    let lines = described(&format!("{both} g.genre = 'x' or r.average_rating = 7"));
+    let all = [
+        "title: title_id among the values of title_rating.title_id",
+        "title_genre: title_id among the values of title.title_id",
+        "title_rating: average_rating = …",
+        "title: title_id among the values of title_genre.title_id",
+        "title_genre: genre = …",
+        "title_rating: title_id among the values of title.title_id",
+    ];
+    assert_eq!(lines, all);
+    for (condition, bounded) in [
+        ("t.type = 'm' and (g.genre = 'x' or (t.title = 'y' and r.average_rating > 7) or t.title = 'z')", true),
+        (
+            "g.genre = 'x' or exists (select 1 from title_rating o where o.title_id = t.title_id and o.average_rating = 1)",
+            true,
+        ),
+        ("(t.title = 'x' or t.type = 'y') and (g.genre = 'x' or r.average_rating = 7)", true),
+        ("not (g.genre = 'x' or r.average_rating = 7)", false),
+        ("g.genre = 'x' or r.average_rating is null", false),
+        ("g.genre = 'a' or t.title = 'b' or r.average_rating = 1 or t.type = 'c' or r.title_id = 2", false),
+    ] {
+        let lines = described(&format!("{both} {condition}"));
+        assert_eq!(!lines.iter().any(|line| line.ends_with("any row")), bounded, "{condition}: {lines:?}");
+    }
+    // One walk is enough where it bounds all tables.
+    assert_eq!(described(&format!("{both} t.title = 'x' and (g.genre = 'x' or r.average_rating = 7)")).len(), 3);
+}
+
 #[test]
 fn without_a_way_from_constants_any_row_matters() {
     for sql in [
         "select * from title t join title_genre g on g.title_id = t.title_id",
         "select * from title t join title_genre g on g.title_id = t.title_id + 1 where t.title = 'x'",
         "select * from title t left join title_genre g on g.title_id = t.title_id where g.genre is null",
-        "select * from title t full join title_genre g on g.title_id = t.title_id where t.title = 'x' or g.genre = 'y'",
+        "select * from title t full join title_genre g on g.title_id = t.title_id where t.title = 'x' or g.genre <> t.type",
+        "select * from title t join title_genre g using (title_id) where t.title = 'x' or g.genre = 'y' limit 1",
         "select * from title_genre g left join title t using (title_id) where t.title is null",
         "select * from title t join (select title_id from title_genre limit 5) g using (title_id) where t.title = 'x'",
     ] {

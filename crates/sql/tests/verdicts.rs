@@ -340,7 +340,7 @@ fn columns_of_sub_selects_lead_to_other_rows() {
         ),
         (
             genres("title_genre g WHERE g.title_id IN (SELECT id FROM plain WHERE a = 3) OR g.genre = 'x'"),
-            "plain(a=3) title_genre(*)",
+            "plain(a=3) title_genre(genre=x) title_genre(later)",
         ),
     ];
     let cases: Vec<(&str, &str)> = cases.iter().map(|(sql, expected)| (sql.as_str(), *expected)).collect();
