@@ -508,6 +508,11 @@ mod tests {
                     let old = self.row();
                     let mut new = if self.below(2) == 0 { old.clone() } else { self.row() };
                     new[2] = self.row()[2].clone();
+                    for (new, old) in new.iter_mut().zip(&old) {
+                        if *old == Cell::Absent && self.below(2) == 0 {
+                            *new = Cell::Unchanged;
+                        }
+                    }
                     Change::Update { relation, old, new }
                 }
             }

@@ -32,6 +32,8 @@ pub enum Cell {
     /// Not sent (an unchanged TOAST value, a column outside the replica identity or row image) or without a normal form: it
     /// may be anything.
     Absent,
+    /// In the new image of an update: what the old one does not say either, but the same.
+    Unchanged,
 }
 
 /// A row image; as many cells as its [`Relation`] has columns.

@@ -184,7 +184,7 @@ impl ComparedColumn {
     /// What the row says of it.
     pub fn image(&self, relation: &Relation, row: &[Cell]) -> Image {
         match relation.position(&self.name).and_then(|at| row.get(at)) {
-            None | Some(Cell::Absent) => Image::Unknown,
+            None | Some(Cell::Absent | Cell::Unchanged) => Image::Unknown,
             Some(Cell::Null) => Image::Null,
             Some(Cell::Text(text)) => match self.value_type.normalise_text(text) {
                 Some(value) => Image::Value(value),
@@ -231,7 +231,7 @@ impl Term {
         if or_null || matches!(test, Test::Null | Test::NotNull | Test::Like(_)) {
             let cell = relation.position(&self.column.name).and_then(|at| row.cells.get(at));
             match (cell, test) {
-                (None | Some(Cell::Absent), _) | (Some(Cell::Text(_)), Test::NotNull) => return true,
+                (None | Some(Cell::Absent | Cell::Unchanged), _) | (Some(Cell::Text(_)), Test::NotNull) => return true,
                 (Some(Cell::Null), _) => return or_null || *test == Test::Null,
                 (Some(Cell::Text(_)), Test::Null) => return false,
                 (Some(Cell::Text(text)), Test::Like(pattern)) => return pattern.may_pass(text),
@@ -286,6 +286,7 @@ impl Columns {
         names.iter().all(|name| {
             let Some(at) = relation.position(name) else { return false };
             match (old.get(at), new.get(at)) {
+                (_, Some(Cell::Unchanged)) => true,
                 (None | Some(Cell::Absent), _) => false,
                 (old, new) => old == new,
             }
@@ -306,7 +307,11 @@ mod tests {
         let columns = ["id", "author", "other"].map(Arc::from).into();
         let relation = Arc::new(Relation { table: TableId(1), columns });
         let row = |cells: [&str; 3]| {
-            let cell = |text| if text == "?" { Cell::Absent } else { Cell::Text(str::as_bytes(text).into()) };
+            let cell = |text| match text {
+                "?" => Cell::Absent,
+                "=" => Cell::Unchanged,
+                text => Cell::Text(str::as_bytes(text).into()),
+            };
             cells.map(cell).into()
         };
         let insert = |new| Change::Insert { relation: relation.clone(), new: row(new) };
@@ -325,6 +330,8 @@ mod tests {
             (update(["1", "5", "a"], ["1", "5", "b"]), false),
             // It may be anything.
             (update(["1", "?", "?"], ["1", "?", "b"]), true),
+            (update(["1", "?", "?"], ["1", "=", "b"]), false),
+            (update(["1", "?", "?"], ["2", "=", "b"]), true),
             (Change::AnyRow(TableId(1)), true),
             (Change::AnyRow(TableId(2)), false),
         ] {

@@ -212,7 +212,10 @@ impl Known {
         let cell = |(at, value): (usize, &Value<'_>)| match value {
             Value::Null => Ok(Cell::Null),
             Value::Text(text) => Ok(Cell::Text((*text).into())),
-            Value::Unchanged => Ok(before.and_then(|row| row.get(at)).cloned().unwrap_or(Cell::Absent)),
+            Value::Unchanged => match before.and_then(|row| row.get(at)) {
+                None | Some(Cell::Absent) => Ok(Cell::Unchanged),
+                Some(known) => Ok(known.clone()),
+            },
             Value::Binary(_) => Err(Fault::OutOfOrder("a value in binary form, which was not asked for")),
         };
         tuple.iter().enumerate().map(cell).collect()

@@ -59,7 +59,7 @@ fn update(identity: u8, old: Option<OldTuple<'_>>, new: Tuple<'_>) -> (Row, Row)
 fn without_an_old_row_the_key_is_known_to_be_unchanged() {
     let (old, new) = update(b'd', None, vec![text("1"), text("x"), Value::Unchanged]);
     assert_eq!(*old, [cell("1"), Cell::Absent, Cell::Absent]);
-    assert_eq!(*new, [cell("1"), cell("x"), Cell::Absent]);
+    assert_eq!(*new, [cell("1"), cell("x"), Cell::Unchanged]);
     // Nothing may be inferred from an identity that says nothing.
     let (old, _) = update(b'f', None, vec![text("1"), text("x"), Value::Null]);
     assert_eq!(*old, [Cell::Absent, Cell::Absent, Cell::Absent]);
@@ -70,7 +70,7 @@ fn a_key_row_says_nothing_of_other_columns() {
     let key = OldTuple::Key(vec![text("1"), Value::Null, Value::Null]);
     let (old, new) = update(b'i', Some(key.clone()), vec![text("2"), Value::Null, Value::Unchanged]);
     assert_eq!(*old, [cell("1"), Cell::Absent, Cell::Absent]);
-    assert_eq!(*new, [cell("2"), Cell::Null, Cell::Absent]);
+    assert_eq!(*new, [cell("2"), Cell::Null, Cell::Unchanged]);
     let changes = changes(b'i', vec![Message::Delete { relation: 7, old: key }]);
     let Ok([Change::Delete { old, .. }]) = changes.as_deref() else { panic!("{changes:?}") };
     assert_eq!(**old, [cell("1"), Cell::Absent, Cell::Absent]);

@@ -73,7 +73,7 @@ fn may_cascade(cascade: &Cascade, change: &Change) -> bool {
     let same = |column: &str| {
         let at = relation.position(column)?;
         let (old, new) = (old.get(at)?, new.get(at)?);
-        Some(old == new && *old != Cell::Absent)
+        Some(*new == Cell::Unchanged || (old == new && *old != Cell::Absent))
     };
     !cascade.columns.iter().all(|column| same(column).unwrap_or(false))
 }

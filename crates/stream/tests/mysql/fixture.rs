@@ -260,6 +260,7 @@ fn short(row: &[Cell]) -> String {
     let cell = |cell: &Cell| match cell {
         Cell::Null => "-".into(),
         Cell::Absent => "?".into(),
+        Cell::Unchanged => "=".into(),
         Cell::Text(text) => String::from_utf8_lossy(text).into_owned(),
     };
     row.iter().map(cell).collect::<Vec<_>>().join(",")

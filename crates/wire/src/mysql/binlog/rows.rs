@@ -134,8 +134,10 @@ impl Images<'_> {
                 let mut second = self.row(self.rows.second)?;
                 // What an image after leaves out did not change.
                 for (at, (after, before)) in second.iter_mut().zip(&first).enumerate() {
-                    if !bit(self.rows.second, at) {
-                        after.clone_from(before);
+                    match before {
+                        _ if bit(self.rows.second, at) => {}
+                        Cell::Absent => *after = Cell::Unchanged,
+                        known => after.clone_from(known),
                     }
                 }
                 Image::Update(first, second)

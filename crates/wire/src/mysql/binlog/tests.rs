@@ -65,6 +65,7 @@ fn text(row: &Row) -> String {
     let cell = |cell: &Cell| match cell {
         Cell::Null => "-".to_owned(),
         Cell::Absent => "?".to_owned(),
+        Cell::Unchanged => "=".to_owned(),
         Cell::Text(text) => String::from_utf8_lossy(text).into_owned(),
     };
     row.iter().map(cell).collect::<Vec<_>>().join(",")
