@@ -241,6 +241,11 @@ impl Shared {
         }
         self.lineages.failures.fetch_add(1, Relaxed);
         for job in jobs {
+            if refused {
+                // It took too long, say: then it does the next time, too.
+                let of_shape = &job.complete.body.source.shape.figures.coarse;
+                of_shape.store(of_shape.load(Relaxed).saturating_add(1), Relaxed);
+            }
             self.lineage_unknown(job);
         }
         if refused {

@@ -261,7 +261,9 @@ impl Footprint {
         let mut rows: Vec<Rows> =
             self.references.iter().map(|reference| terms::rows(&reference.predicate, test)).collect();
         terms::travel(&mut rows, &self.edges);
-        let lineage = self.described_lineage(&rows);
+        let is_known = |atom: &Atom| atom.question.operands().iter().all(is_known);
+        let starts = |at: usize| self.described_start(at, &rows[at], params, is_known);
+        let lineage = self.described_lineage(&rows, starts);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
             let mut conjunctions: Vec<String> = conjunctions.map(|terms| terms.join(" and ")).collect();
@@ -339,7 +341,7 @@ fn sketch(question: &Question) -> Test {
         Question::Is(value) => Test::In([Value::Bool(*value)].into()),
         Question::Range { .. } | Question::Span(_) => Test::Within { low: 0, high: 0 },
         Question::Like(_) => Test::Begins([].into()),
-        Question::Folded(operands) => sketch(&Question::In(operands.clone())),
+        Question::Folded(folding) => sketch(&Question::In(folding.operands())),
         Question::NotNull => Test::NotNull,
         Question::OrNull(question) => Test::OrNull(sketch(question).into()),
         Question::Not(_) => Test::Not([].into()),

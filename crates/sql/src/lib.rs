@@ -33,6 +33,7 @@ mod patterns;
 mod predicate;
 mod relations;
 mod scanner;
+mod starts;
 mod survey;
 mod template;
 mod terms;

@@ -13,19 +13,18 @@
 //! and outer joins and within sub-queries alike, since nothing is said of rows of S.
 //!
 //! Of S more rows may be asked for than its condition leaves: more keys are more rows of R. So it may also be a range that leads
-//! from S to R, whose limits are written as far as they are known; but a column that equals constants comes first. The same with the
-//! beginning of a text, which is asked for by the pattern as it is; of a disjunction each part must be written.
+//! from S to R, whose limits are written as far as they are known; but a column that equals constants comes first. The same with
+//! patterns of texts, those that no index finds last (`starts.rs`); of a disjunction each part must be written.
 //!
 //! K is read by a statement of its own, after the fill began. What changes K meanwhile is a change of rows of σ_{T_S}(S), which
 //! S's own tag notices. All parts are read by one statement, so they are of one snapshot.
 
 use std::fmt::Write as _;
 
-use freshet_model::{Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_model::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
 use crate::footprint::Footprint;
-use crate::mysql;
-use crate::predicate::{Atom, Operand, Question};
+use crate::starts::{Constants, Start};
 use crate::terms::{self, Params, Rows};
 
 /// Keys of one part beyond which any row of the table matters.
@@ -92,32 +91,39 @@ struct Ways<'f> {
 }
 
 impl<'f> Ways<'f> {
-    /// Those that begin with constants that a column equals come first; from ranges begins what they do not reach.
-    fn from(rows: &[Rows], equal: impl Fn(usize) -> bool, any: impl Fn(usize) -> bool, edges: &'f [Edge]) -> Self {
-        let known = Self::find(rows, &equal, edges);
-        Self::find(rows, |at| equal(at) || (any(at) && !known.reached.contains(&at)), edges)
+    /// The best starts come first; from others begins what is not reached from these.
+    fn from(rows: &[Rows], starts: &[Option<Start>], edges: &'f [Edge]) -> Self {
+        let mut ways = Self { of: vec![None; rows.len()], reached: Vec::new() };
+        for start in Start::ALL {
+            for (way, own) in ways.of.iter_mut().zip(starts) {
+                if way.is_none() && *own == Some(start) {
+                    *way = Some(Vec::new());
+                }
+            }
+            ways.extend(rows, edges);
+        }
+        ways
     }
 
-    fn find(rows: &[Rows], is_start: impl Fn(usize) -> bool, edges: &'f [Edge]) -> Self {
-        let mut of: Vec<Option<Vec<&Edge>>> = (0..rows.len()).map(|at| is_start(at).then(Vec::new)).collect();
-        let mut reached = Vec::new();
+    fn extend(&mut self, rows: &[Rows], edges: &'f [Edge]) {
         for _ in 1..STEPS_MAX {
             let mut next = Vec::new();
             for edge in edges.iter().filter(|edge| !edge.by_keys).chain(edges.iter().filter(|edge| edge.by_keys)) {
-                let wanted = rows.get(edge.to).is_some_and(is_open) && of.get(edge.to).is_some_and(Option::is_none);
-                if let Some(before) = of.get(edge.from).and_then(Option::as_ref).filter(|_| wanted) {
+                let wanted =
+                    rows.get(edge.to).is_some_and(is_open) && self.of.get(edge.to).is_some_and(Option::is_none);
+                let before = self.of.get(edge.from).and_then(Option::as_ref).filter(|_| wanted);
+                if let Some(before) = before.filter(|before| before.len() + 1 < STEPS_MAX) {
                     next.push((edge, std::iter::once(edge).chain(before.iter().copied()).collect()));
                 }
             }
             for (edge, way) in next {
-                let new = reached.len() < PARTS_MAX && !reached.contains(&edge.to);
-                if let Some(of) = of.get_mut(edge.to).filter(|_| new) {
+                let new = self.reached.len() < PARTS_MAX && !self.reached.contains(&edge.to);
+                if let Some(of) = self.of.get_mut(edge.to).filter(|_| new) {
                     *of = Some(way);
-                    reached.push(edge.to);
+                    self.reached.push(edge.to);
                 }
             }
         }
-        Self { of, reached }
     }
 
     fn reached(&self) -> impl Iterator<Item = (usize, &[&'f Edge])> {
@@ -133,47 +139,13 @@ fn is_open(rows: &Rows) -> bool {
     }
 }
 
-/// What a row must have in some columns, as a condition: one of these conjunctions, each with a test. None: it cannot be told.
-type Constants<'f> = Vec<Vec<(&'f ComparedColumn, Written)>>;
-
-/// Constants as the server reads them.
-enum Written {
-    /// One of these.
-    In(Vec<String>),
-    /// Within these limits, both included; at least one.
-    Within {
-        low: Option<String>,
-        high: Option<String>,
-    },
-    Like(String),
-    Null,
-}
-
-impl Written {
-    /// As tests of a column.
-    fn tests(&self, column: &str) -> Vec<String> {
-        match self {
-            Self::In(constants) => vec![format!("{column} IN ({})", constants.join(", "))],
-            Self::Within { low, high } => {
-                let low = low.iter().map(|low| format!("{column} >= {low}"));
-                low.chain(high.iter().map(|high| format!("{column} <= {high}"))).collect()
-            }
-            Self::Like(pattern) => vec![format!("{column} LIKE {pattern}")],
-            Self::Null => vec![format!("{column} IS NULL")],
-        }
-    }
-}
-
 impl Footprint {
     /// How to find the rows of references that have no constants to be found by, and the places of these references.
     pub(crate) fn lineage(&self, rows: &[Rows], params: Params<'_>) -> Option<(Lineage, Vec<usize>)> {
         let constants: Vec<Constants<'_>> =
             rows.iter().enumerate().map(|(at, rows)| self.constants(at, rows, params)).collect();
-        let is_equal = |(_, written): &(&ComparedColumn, Written)| matches!(written, Written::In(_) | Written::Null);
-        let equal = |at: usize| {
-            !constants[at].is_empty() && constants[at].iter().all(|conjunction| conjunction.iter().any(is_equal))
-        };
-        let ways = Ways::from(rows, equal, |at| !constants[at].is_empty(), &self.edges);
+        let starts = constants.iter().map(|of_one| Start::of(of_one, |(_, written)| written.start()));
+        let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
         let mut parts = Vec::new();
         let mut tables = Vec::new();
         for (place, way) in ways.reached() {
@@ -196,105 +168,19 @@ impl Footprint {
     }
 
     /// For people: the references whose rows are found so, each with the column and the table that leads to it.
-    pub(crate) fn described_lineage(&self, rows: &[Rows]) -> Vec<(usize, String)> {
-        // Texts in one case, and those of LIKE, are not among what is written.
-        let plain = |at: usize| self.references.get(at).map_or(&[][..], |reference| reference.predicate.conjunctions());
-        let is_plain = |at: usize, column: &ComparedColumn| {
-            let mut atoms = plain(at).iter().flatten();
-            atoms.any(|atom| atom.column == *column && matches!(atom.question, Question::In(_)))
-        };
-        let equals = |at: usize, term: &Term| {
-            !terms::is_open(&term.test) && (!is_mysql_text(&term.column) || is_plain(at, &term.column))
-        };
-        let equal = |at: usize| rows[at].iter().flatten().flatten().any(|term| equals(at, term));
-        let ranged = |term: &Term| match term.test {
-            Test::Within { .. } => self.has_limits(&term.column),
-            Test::Begins(_) => true,
-            _ => false,
-        };
-        let is_start =
-            |at: usize| equal(at) || matches!(rows[at].as_deref(), Some([terms]) if terms.iter().any(ranged));
-        let ways = Ways::from(rows, equal, is_start, &self.edges);
+    pub(crate) fn described_lineage(
+        &self,
+        rows: &[Rows],
+        start: impl Fn(usize) -> Option<Start>,
+    ) -> Vec<(usize, String)> {
+        let starts: Vec<Option<Start>> = (0..rows.len()).map(start).collect();
+        let ways = Ways::from(rows, &starts, &self.edges);
         let reached = ways.reached().filter_map(|(place, way)| {
             let Edge { to_column, from, from_column, .. } = way.first()?;
             let table = &self.references[*from].table.name;
             Some((place, format!("{} among the values of {table}.{}", to_column.name, from_column.name)))
         });
         reached.collect()
-    }
-
-    /// What the rows of a reference have that matter, written for the server; no conjunction: nothing that can be written.
-    fn constants<'f>(&'f self, place: usize, rows: &'f Rows, params: Params<'_>) -> Constants<'f> {
-        let Some(reference) = self.references.get(place) else { return Vec::new() };
-        let written = |term: &'f Term| match &term.test {
-            Test::In(values) if !is_mysql_text(&term.column) => {
-                let texts =
-                    values.iter().map(|value| written(self.dialect, &term.column, value)).collect::<Option<_>>()?;
-                Some((&term.column, Written::In(texts)))
-            }
-            Test::Within { low, high } if self.has_limits(&term.column) => {
-                let low = limit(&term.column, *low, -1);
-                let high = limit(&term.column, *high, 1);
-                (low.is_some() || high.is_some()).then_some((&term.column, Written::Within { low, high }))
-            }
-            Test::Null => Some((&term.column, Written::Null)),
-            _ => None,
-        };
-        let (rows, asked) = (rows.as_deref().unwrap_or_default(), reference.predicate.conjunctions());
-        // Where one of several could not be bound, the others say nothing.
-        let atoms =
-            |at: usize| if rows.len() == asked.len() { asked.get(at).map_or(&[][..], Vec::as_slice) } else { &[] };
-        let all = rows.iter().enumerate().map(|(at, terms)| {
-            let atoms = atoms(at);
-            let all: Vec<_> = terms.iter().filter_map(written).chain(self.texts(atoms, params)).collect();
-            Some(all).filter(|all| !all.is_empty())
-        });
-        all.collect::<Option<_>>().unwrap_or_default()
-    }
-
-    /// The constants that a reference's own predicate compares with text columns, as they are: in the normal form, if they have
-    /// one, those of MySQL may equal fewer texts.
-    fn texts<'f>(
-        &'f self,
-        atoms: &'f [Atom],
-        params: Params<'_>,
-    ) -> impl Iterator<Item = (&'f ComparedColumn, Written)> {
-        let quoted = move |operand: &Operand| {
-            let text = mysql::values::plain_text(*operand, params.get(*operand)?.value)?;
-            // In another encoding these bytes are another text.
-            (params.utf8 || text.is_ascii()).then(|| quoted_text(self.dialect, text)).flatten()
-        };
-        let pattern = move |atom: &Atom, operand: &Operand| {
-            // Only where the tag has its beginning: for others all rows would be read once more.
-            self.test(atom, params).filter(terms::finds)?;
-            let pattern = if is_mysql_text(&atom.column) {
-                quoted(operand)?
-            } else {
-                let Value::Text(text) = self.value(atom.column.value_type, *operand, params)? else { return None };
-                quoted_text(self.dialect, &text)?
-            };
-            // What a backslash means is for the settings to say.
-            (!pattern.contains('\\')).then_some(Written::Like(pattern))
-        };
-        atoms.iter().filter_map(move |atom| match &atom.question {
-            Question::In(operands) if is_mysql_text(&atom.column) => {
-                Some((&atom.column, Written::In(operands.iter().map(quoted).collect::<Option<_>>()?)))
-            }
-            Question::Like(matching) if matching.is_as_written() => {
-                Some((&atom.column, pattern(atom, &matching.pattern)?))
-            }
-            _ => None,
-        })
-    }
-
-    /// Whether the limits of a range can be written. A TIMESTAMP of MySQL is read in the zone of the session.
-    fn has_limits(&self, column: &ComparedColumn) -> bool {
-        use ValueType::{Date, Int, Numeric, Timestamp, TimestampTz, Unsigned};
-        match column.value_type {
-            Int | Unsigned | Numeric | Date | Timestamp => true,
-            TimestampTz => !self.dialect.is_mysql_family(),
-            _ => false,
-        }
     }
 
     /// The keys to which a way leads, from the key on.
@@ -321,7 +207,7 @@ impl Footprint {
                 let column = |column: &ComparedColumn| format!("t{at}.{}", quoted(&column.name));
                 conjunction
                     .iter()
-                    .flat_map(|(of, written)| written.tests(&column(of)))
+                    .flat_map(|(of, written)| written.tests(self.dialect, &column(of)))
                     .collect::<Vec<_>>()
                     .join(" AND ")
             });
@@ -339,52 +225,6 @@ impl Footprint {
         let (conditions, limit) = (conditions.join(" AND "), KEYS_MAX + 1);
         Some(format!("{key} FROM {from} WHERE {conditions} LIMIT {limit}"))
     }
-}
-
-fn is_mysql_text(column: &ComparedColumn) -> bool {
-    matches!(column.value_type, ValueType::FoldedText | ValueType::ExactText)
-}
-
-/// A limit that leaves at least the values that the order key does, if there is one; `outwards` is where the others are.
-fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
-    let number = Some((key ^ (1 << 63)).cast_signed()).filter(|number| !matches!(*number, i64::MIN | i64::MAX))?;
-    match column.value_type {
-        ValueType::Int | ValueType::Unsigned => Some(number.to_string()),
-        // Their keys are cut towards zero.
-        ValueType::Numeric => Some(number.checked_add(outwards)?.to_string()),
-        own => {
-            let text = own.moment_text(number)?;
-            let same = own.normalise_text(text.as_bytes()) == Some(Value::Moment(number));
-            same.then(|| format!("'{text}'"))
-        }
-    }
-}
-
-/// A constant as the server reads it; None: it cannot be written for sure.
-fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<String> {
-    Some(match value {
-        Value::Int(number) => number.to_string(),
-        Value::Decimal(text) => {
-            let (sign, digits) = text.strip_prefix('-').map_or(("", &**text), |digits| ("-", digits));
-            let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-            let whole = if whole.is_empty() { "0" } else { whole };
-            let point = if fraction.is_empty() { "" } else { "." };
-            format!("{sign}{whole}{point}{fraction}")
-        }
-        Value::Bool(value) => value.to_string(),
-        Value::Uuid(bits) => format!("'{bits:032x}'"),
-        Value::Text(bytes) => quoted_text(dialect, bytes)?,
-        // No text is the double for sure.
-        Value::Float(_) => return None,
-        Value::Moment(micros) => quoted_text(dialect, column.value_type.moment_text(*micros)?.as_bytes())?,
-    })
-}
-
-/// A string constant, under `standard_conforming_strings`, or without `NO_BACKSLASH_ESCAPES`.
-fn quoted_text(dialect: Dialect, bytes: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
-    let text = text.replace('\'', "''");
-    Some(if dialect.is_mysql_family() { format!("'{}'", text.replace('\\', "\\\\")) } else { format!("'{text}'") })
 }
 
 impl Lineage {

@@ -26,9 +26,37 @@ pub(crate) struct Matching {
     /// `ESCAPE`; None: a backslash.
     pub(crate) escape: Option<Operand>,
     pub(crate) letters: Letters,
+    /// `LIKE BINARY`
+    pub(crate) binary: bool,
+    /// To what the column is brought, and the pattern.
+    pub(crate) column_case: Option<Case>,
+    pub(crate) pattern_case: Option<Case>,
     /// `col::text`
     pub(crate) cast: bool,
     pub(crate) negated: bool,
+}
+
+/// `upper(col)` or `lower(col)`, which equals one of some constants.
+#[derive(Clone, Debug)]
+pub(crate) struct Folding {
+    pub(crate) case: Case,
+    /// `col::text`
+    pub(crate) cast: bool,
+    /// Each with what it is brought to.
+    pub(crate) constants: Vec<(Operand, Option<Case>)>,
+}
+
+impl Folding {
+    pub(crate) fn operands(&self) -> Vec<Operand> {
+        self.constants.iter().map(|(operand, _)| *operand).collect()
+    }
+}
+
+/// What a function makes of letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    Upper,
+    Lower,
 }
 
 impl Matching {
@@ -51,16 +79,20 @@ pub(crate) enum Letters {
     Mixed,
 }
 
-/// Whether an expression is brought to one case, and what it is of.
-fn in_case(expr: &Expr) -> (bool, &Expr) {
+/// To which case an expression is brought, and what it is of.
+fn in_case(expr: &Expr) -> (Option<Case>, &Expr) {
     let expr = unwrapped(expr);
-    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return (false, expr) };
+    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return (None, expr) };
     let name = name.0.last().and_then(ObjectNamePart::as_ident).map(|ident| ident.value.to_ascii_lowercase());
     // A statement is cached only if its functions are the built-in ones.
-    let is_one = matches!(name.as_deref(), Some("upper" | "ucase" | "lower" | "lcase"));
+    let case = match name.as_deref() {
+        Some("upper" | "ucase") => Some(Case::Upper),
+        Some("lower" | "lcase") => Some(Case::Lower),
+        _ => None,
+    };
     match list.args.as_slice() {
-        [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] if is_one => (true, unwrapped(inner)),
-        _ => (false, expr),
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] if case.is_some() => (case, unwrapped(inner)),
+        _ => (None, expr),
     }
 }
 
@@ -84,10 +116,14 @@ pub(crate) fn folded<'e>(
     column: &'e Expr,
     constants: impl IntoIterator<Item = &'e Expr>,
 ) -> Option<(&'e [Ident], Question)> {
-    let (true, column) = in_case(column) else { return None };
-    let constants = constants.into_iter().map(|constant| operand(in_case(constant).1)).collect::<Option<Vec<_>>>()?;
-    let column = column_name(as_text(column).1)?;
-    (!constants.is_empty()).then_some((column, Question::Folded(constants)))
+    let (Some(case), column) = in_case(column) else { return None };
+    let constants = constants.into_iter().map(|constant| {
+        let (case, constant) = in_case(constant);
+        Some((operand(constant)?, case))
+    });
+    let constants = constants.collect::<Option<Vec<_>>>()?;
+    let (cast, column) = as_text(column);
+    (!constants.is_empty()).then_some((column_name(column)?, Question::Folded(Folding { case, cast, constants })))
 }
 
 /// The question that LIKE or ILIKE is, without the NOT in it.
@@ -97,24 +133,25 @@ pub(crate) fn matching(like: &Expr) -> Option<(&[Ident], Question)> {
         Expr::ILike { any, expr, pattern, escape_char, negated: _ } => (expr, pattern, escape_char, any, true),
         _ => return None,
     };
-    let (of_column, column) = in_case(column);
+    let (column_case, column) = in_case(column);
     let (cast, column) = as_text(column);
-    let (of_pattern, pattern) = in_case(pattern);
+    let (pattern_case, pattern) = in_case(pattern);
     let (binary, pattern) = match pattern {
         Expr::Cast { expr, data_type: DataType::Binary(None), .. } => (true, unwrapped(expr)),
         pattern => (false, pattern),
     };
-    let letters = match (of_column, of_pattern, binary) {
+    let letters = match (column_case, pattern_case, binary) {
         _ if ignores_case => Letters::Folded,
-        (false, false, false) => Letters::OfColumn,
-        (false, false, true) => Letters::Same,
+        (None, None, false) => Letters::OfColumn,
+        (None, None, true) => Letters::Same,
         _ => Letters::Mixed,
     };
     let escape = match escape {
         Some(escape) => Some(operand(escape)?),
         None => None,
     };
-    let matching = Matching { pattern: operand(pattern)?, escape, letters, cast, negated: false };
+    let pattern = operand(pattern)?;
+    let matching = Matching { pattern, escape, letters, binary, column_case, pattern_case, cast, negated: false };
     (!any).then_some((column_name(column)?, Question::Like(matching)))
 }
 
@@ -152,7 +189,7 @@ impl Footprint {
 
     fn pattern(&self, column: ValueType, matching: &Matching, params: Params<'_>) -> Option<Test> {
         use ValueType::{Enum, ExactText, FoldedText, Int, Numeric, OrderedText, Text, Uuid};
-        let Matching { pattern, escape, letters, cast, negated } = *matching;
+        let Matching { pattern, escape, letters, cast, negated, .. } = *matching;
         let mysql = self.dialect.is_mysql_family();
         let is_text = matches!(column, Text | OrderedText | FoldedText | ExactText);
         // As texts these are what the stream sends of them; in MySQL integers may have zeros in front.
@@ -196,7 +233,7 @@ impl Footprint {
     }
 
     /// A constant as the text that it is.
-    fn plain_text(&self, operand: Operand, params: Params<'_>) -> Option<Box<[u8]>> {
+    pub(crate) fn plain_text(&self, operand: Operand, params: Params<'_>) -> Option<Box<[u8]>> {
         let text = if self.dialect.is_mysql_family() {
             mysql::values::plain_text(operand, params.get(operand)?.value)?.into()
         } else {

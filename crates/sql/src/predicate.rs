@@ -14,7 +14,7 @@ use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, Ti
 
 use crate::functions::{TypeClass, oid, type_class};
 use crate::moments::{self, Span};
-use crate::patterns::{self, Matching};
+use crate::patterns::{self, Folding, Matching};
 
 /// Conjunctions of one predicate.
 const CONJUNCTIONS_MAX: usize = 16;
@@ -57,7 +57,7 @@ pub(crate) enum Question {
     /// `LIKE`, `NOT LIKE`
     Like(Matching),
     /// `upper(t.c) = upper(…)` and the like: equal to one of these in one case or the other.
-    Folded(Vec<Operand>),
+    Folded(Folding),
     /// `<>`, `NOT IN`, `<> ALL(array)`: equal to none of these.
     Not(Box<Question>),
     /// `OR t.c IS NULL`
@@ -70,7 +70,8 @@ impl Question {
     /// The constants that it compares with.
     pub(crate) fn operands(&self) -> Vec<Operand> {
         match self {
-            Self::In(operands) | Self::Folded(operands) => operands.clone(),
+            Self::In(operands) => operands.clone(),
+            Self::Folded(folding) => folding.operands(),
             Self::Any(operand) => vec![*operand],
             Self::Like(matching) => std::iter::once(matching.pattern).chain(matching.escape).collect(),
             Self::Null | Self::NotNull | Self::Is(_) | Self::Span(_) => Vec::new(),

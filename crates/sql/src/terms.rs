@@ -188,7 +188,7 @@ impl Footprint {
                 }
             }
             Question::Not(question) => Some(self.others(column, question, params)),
-            Question::Folded(operands) => Some(self.folded(column, operands, params)),
+            Question::Folded(folding) => Some(self.folded(column, &folding.operands(), params)),
             Question::Is(value) => Some(Test::In([Value::Bool(*value)].into())),
             Question::Range { low, high, beside } => self.range(column, (*low, *high), *beside, params),
             Question::Span(span) => {

@@ -194,10 +194,72 @@ fn beginnings_and_disjunctions_lead_on() {
         let sql = Lineage::sql([&bound.lineage.expect(condition)]);
         assert!(sql.contains(expected), "{sql}");
     }
-    for condition in ["g.genre LIKE '%x'", "g.genre LIKE 'x\\_%'", "(g.genre LIKE '%x' OR g.title_id = 1)"] {
+    for condition in ["g.genre LIKE 'x\\_%'", "g.genre NOT LIKE '%x'", "g.genre IS NOT NULL"] {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
         assert!(footprint(Dialect::Postgres, &sql).1.lineage.is_none(), "{sql}");
     }
+}
+
+/// What is tested of each row leads on last, as the statement has it.
+#[test]
+fn patterns_lead_on() {
+    let rated = |condition: &str| {
+        format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}")
+    };
+    let lower = "pg_catalog.lower(t0.\"genre\"::pg_catalog.text)";
+    for (dialect, condition, expected) in [
+        (Dialect::Postgres, "g.genre LIKE '%x'", "WHERE t0.\"genre\" LIKE '%x' LIMIT"),
+        (Dialect::Postgres, "g.genre ILIKE '%x''y%'", "WHERE t0.\"genre\" ILIKE '%x''y%' LIMIT"),
+        (
+            Dialect::Postgres,
+            "UPPER(g.genre::text) LIKE UPPER('%i%')",
+            "WHERE pg_catalog.upper(t0.\"genre\"::pg_catalog.text) LIKE pg_catalog.upper('%i%') LIMIT",
+        ),
+        (
+            Dialect::Postgres,
+            "lower(g.genre::text) = lower('I')",
+            &format!("WHERE {lower} IN (pg_catalog.lower('I')) LIMIT"),
+        ),
+        (Dialect::Postgres, "g.genre LIKE '%!_%' ESCAPE '!'", "WHERE t0.\"genre\" LIKE '%!_%' ESCAPE '!' LIMIT"),
+        (
+            Dialect::Postgres,
+            "(g.genre LIKE '%x' OR g.title_id = 1)",
+            "(t0.\"genre\" LIKE '%x' OR t0.\"title_id\" IN (1)) LIMIT",
+        ),
+        (Dialect::Postgres, "g.title_id::text LIKE '1%'", "WHERE t0.\"title_id\"::pg_catalog.text LIKE '1%' LIMIT"),
+        (Dialect::MySql, "g.genre LIKE '%x'", "WHERE t0.`genre` LIKE '%x' LIMIT"),
+        (Dialect::MySql, "g.genre LIKE BINARY '%i%'", "WHERE t0.`genre` LIKE BINARY '%i%' LIMIT"),
+        (Dialect::MySql, "lower(g.genre) LIKE lower('%fiI_%')", "WHERE lower(t0.`genre`) LIKE lower('%f%%_%') LIMIT"),
+        (Dialect::MySql, "lower(g.genre) LIKE '%i%'", "WHERE lower(t0.`genre`) LIKE '%i%' LIMIT"),
+        (Dialect::MySql, "lower(g.genre) = lower('X')", "WHERE lower(t0.`genre`) IN (lower('X')) LIMIT"),
+        (Dialect::MySql, "lower(g.genre) = 'i'", "WHERE lower(t0.`genre`) IN ('i') LIMIT"),
+    ] {
+        let (footprint, bound) = footprint(dialect, &rated(condition));
+        let sql = Lineage::sql([&bound.lineage.expect(condition)]);
+        assert!(sql.contains(expected), "{sql}");
+        assert_eq!(
+            footprint.describe()[0],
+            "s.title: title_id among the values of title_genre.title_id",
+            "{condition}"
+        );
+    }
+    for (dialect, condition) in [
+        (Dialect::Postgres, "UPPER(g.genre) LIKE UPPER('%\u{e9}%')"),
+        (Dialect::Postgres, "g.genre LIKE '%x' ESCAPE 'y'"),
+        (Dialect::Postgres, "UPPER(g.genre) NOT LIKE UPPER('%x%')"),
+        (Dialect::MySql, "UPPER(g.genre) = UPPER('xi')"),
+        (Dialect::MySql, "UPPER(g.genre) LIKE UPPER('%xi') ESCAPE '!'"),
+        (Dialect::MySql, "UPPER(g.genre) LIKE BINARY '%x%'"),
+        (Dialect::MySql, "g.genre LIKE '%\\_%'"),
+        (Dialect::MySql, "g.title_id LIKE '%1%'"),
+    ] {
+        assert!(footprint(dialect, &rated(condition)).1.lineage.is_none(), "{condition}");
+    }
+    // From a beginning rather than from what is tested of each row.
+    let sql = "select * from name n join title_name_character c using (name_id) join title t using (title_id) \
+        where t.title like 'x%' and n.name like '%x%'";
+    let sql = Lineage::sql([&footprint(Dialect::Postgres, sql).1.lineage.expect("a lineage")]);
+    assert!(!sql.contains("\"name\" t0"), "{sql}");
 }
 
 /// Texts of MySQL that are equal in another case: keys that were read lead on, constants do not.

@@ -396,7 +396,7 @@ fn load_programs_and_object_mappers() {
         (r#"SELECT COUNT(*) AS "__count" FROM "User" WHERE "User"."id" IN (1, 2, 3)"#, "User(id=1|2|3)"),
         (
             r#"SELECT "User"."id" FROM "User" LEFT OUTER JOIN "plain" T4 ON ("User"."id" = T4."id") WHERE T4."b" LIKE '%x%' AND NOT ("User"."email" = 'y')"#,
-            "User(email<>y) plain(b~*x*)",
+            "User(later) plain(b~*x*)",
         ),
         (r#"SELECT (1) AS "a" FROM "plain" WHERE "plain"."id" = 7 LIMIT 1"#, "plain(id=7)"),
         // SQLAlchemy

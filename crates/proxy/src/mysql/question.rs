@@ -50,6 +50,8 @@ const MARIADB_11_2: &str = "@@character_set_collations";
 
 /// Positions in the answer before [`SETTINGS`].
 const FIXED_COLUMNS: usize = 7;
+/// Where `@@character_set_connection` is.
+const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
 
 /// Modes under which a text means something else to the server than to Freshet, or values show otherwise.
 const MODES: &[(&str, &str)] = &[
@@ -132,6 +134,8 @@ impl Answer {
         let charset = text(5)?;
         let utf8 = matches!(charset, "utf8" | "utf8mb3" | "utf8mb4" | "ascii");
         let obstacle = obstacle(level, text(4)?, utf8 || charset == "latin1");
+        // To which constants are converted: `BINARY 'x'` is of other bytes.
+        let utf8 = utf8 && !text(CONNECTION_CHARSET).is_some_and(is_wide);
         // `id IS NULL` finds the row that this session has inserted last.
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
         let obstacle = obstacle.or(finds_inserted);
@@ -139,6 +143,11 @@ impl Answer {
         let described = Described { key, schemas, utf8, obstacle };
         Some(Self { level, multibyte, described })
     }
+}
+
+/// Characters of ASCII are of other bytes.
+fn is_wide(charset: &str) -> bool {
+    matches!(charset, "ucs2" | "utf16" | "utf16le" | "utf32" | "swe7")
 }
 
 /// Characters of more than one byte whose later bytes may be ASCII's.
@@ -185,6 +194,11 @@ mod tests {
         );
         assert_eq!(obstacle("READ-COMMITTED", "", "latin1"), None);
         assert!(!answer("READ-COMMITTED", "", "latin1").unwrap().described.utf8);
+        let mut row = vec![None, None, None, Some("READ-COMMITTED"), Some(""), Some("utf8mb4"), Some("0")];
+        row.extend(SETTINGS.iter().map(|name| Some(if name.ends_with("set_connection") { "ucs2" } else { "x" })));
+        let row: Vec<_> = row.into_iter().map(|cell: Option<&str>| cell.map(str::as_bytes)).collect();
+        let wide = Answer::read(&row).unwrap().described;
+        assert!(!wide.utf8 && wide.obstacle.is_none());
         assert!(answer("CHAOS", "", "utf8mb4").is_none() && Answer::read(&[]).is_none());
     }
 }

@@ -64,6 +64,8 @@ pub(crate) fn values(random: &mut Random, postgres: bool) -> [&'static str; COLU
             "'abcdefghz'",
             "'ß'",
             "'ss'",
+            "'xi'",
+            "'XI'",
         ]),
         random.one_of(&["NULL", "'x'", "'X'", "'y'", "'x '", "''", "'xy'", "'xé'", "'é'", "'abcdefghij'", "'x_'"]),
         of(random, &["'2026-01-01'", "'2026-01-01'", "'2026-01-02'", "'2026-03-29'", "'2025-12-31'"], dates),

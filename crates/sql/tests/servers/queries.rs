@@ -87,7 +87,11 @@ impl Queries<'_> {
     }
 
     fn text(&mut self) -> String {
-        self.of(&["'x'", "'X'", "'y '", "'1'", "'xy'", "'x y'", "''", "'é'", "'abcdefghij'", "'ss'"], &[], &["\"x\""])
+        self.of(
+            &["'x'", "'X'", "'y '", "'1'", "'xy'", "'x y'", "''", "'é'", "'abcdefghij'", "'ss'", "'xi'"],
+            &[],
+            &["\"x\""],
+        )
     }
 
     fn pattern(&mut self) -> String {
@@ -116,6 +120,8 @@ impl Queries<'_> {
             "'%!%%'",
             "'%k%'",
             "'%cdefghi_'",
+            "'%i%'",
+            "'xI'",
         ];
         self.of(&both, &["'x\\_y'", "'x\\%'", "'%\\_%'"], &["'x\\_y'", "'x %y'", "'%\\%%'"])
     }
@@ -566,7 +572,15 @@ impl Queries<'_> {
     pub(crate) fn query(&mut self) -> String {
         let (from, aliases) = self.from();
         let depth = self.random.below(4);
-        let rows = format!("FROM {from} WHERE {}", self.condition(aliases, depth));
+        // A pattern alone is what leads from one table to others.
+        let condition = match self.random.below(6) {
+            0 => {
+                let alias = self.random.one_of(aliases);
+                self.text_atom(alias)
+            }
+            _ => self.condition(aliases, depth),
+        };
+        let rows = format!("FROM {from} WHERE {condition}");
         let mut column = || format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS));
         let (one, two, three) = (column(), column(), column());
         let ids: Vec<String> = aliases.iter().map(|alias| format!("{alias}.id")).collect();
