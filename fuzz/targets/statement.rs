@@ -6,7 +6,7 @@
 use freshet_fuzz::{bounded, cuts};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::result::{Form, column_name, text_row};
-use freshet_wire::mysql::rows::last_row;
+use freshet_wire::mysql::rows::Rows;
 use freshet_wire::mysql::statement::{Execute, Query, Value};
 use libfuzzer_sys::fuzz_target;
 
@@ -41,7 +41,10 @@ fuzz_target!(|data: &[u8]| {
     }
     let _ = bounded(256, || column_name(message));
     for form in [Form::Text, Form::Binary] {
-        let _ = bounded(message.len() * 128 + 512, || last_row(message, Capabilities::DEPRECATE_EOF, form));
+        let _ = bounded(message.len() * 128 + 512, || {
+            let rows = Rows::of(message, Capabilities::DEPRECATE_EOF, form).ok()?;
+            rows.packets().last().and_then(|row| rows.values(row).ok()).map(|values| values.len())
+        });
     }
 });
 

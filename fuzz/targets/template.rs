@@ -98,6 +98,7 @@ fn catalog() -> Catalog {
         name: name.into(),
         kind,
         identity: if id == 1 { ReplicaIdentity::Columns(vec!["a".into()]) } else { ReplicaIdentity::Full },
+        key: Vec::new(),
         row_security: false,
         user_types: false,
         datetime: id == 2,

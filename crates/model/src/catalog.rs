@@ -123,6 +123,8 @@ pub struct Table {
     pub kind: RelationKind,
     /// What the stream says of old rows.
     pub identity: ReplicaIdentity,
+    /// Columns by which its rows are told apart: of the replica identity, or of the primary key. None: they are not known.
+    pub key: Vec<Arc<str>>,
     /// Row-level security is enabled, so what a query sees depends on who asks.
     pub row_security: bool,
     /// A column has a type that is neither built in nor an enum: its operators are not known.
@@ -267,6 +269,7 @@ mod tests {
             name: name.into(),
             kind: RelationKind::Table,
             identity: ReplicaIdentity::Full,
+            key: Vec::new(),
             row_security: false,
             user_types: false,
             datetime: false,

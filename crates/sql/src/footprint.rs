@@ -278,6 +278,13 @@ impl Footprint {
                     by_keys = ", by the keys of the answer's rows";
                 }
                 bound_by(&mut conjunctions, cut);
+                if self.is_cut_keyed(place, rows, params, unknown) {
+                    if conjunctions.is_empty() {
+                        conjunctions.push("the keys of the answer's rows".to_owned());
+                    } else {
+                        by_keys = ", by the keys of the answer's rows";
+                    }
+                }
             }
             let rows = if conjunctions.is_empty() { "any row".to_owned() } else { conjunctions.join(" or ") };
             lines.push(format!("{}.{}: {rows}{by_keys}", table.schema, table.name));

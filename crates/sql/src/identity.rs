@@ -1,4 +1,4 @@
-//! Rows of the answer that go are told by their keys, where images of old rows say little else.
+//! Rows of the answer that go are told by their keys, where images of old rows say little else, or no other row matters.
 //!
 //! PostgreSQL logs of an old row the columns of the table's replica identity alone, unless that is FULL. So an update or delete
 //! anywhere in the table may have taken a row out of `author_id = 5`, as far as the image of it tells. But the answer itself
@@ -28,20 +28,35 @@
 //! The old image always has the identity's columns, or lacks them and passes every test. It need not be known here which
 //! columns these are: other ones would be absent, and cost precision alone.
 //!
-//! **Not for MySQL**, whose old images are whole unless `binlog_row_image` says otherwise.
+//! Where old images are whole (REPLICA IDENTITY FULL; MySQL, unless `binlog_row_image` says otherwise) T is as precise by itself.
 //!
-//! More keys than [`KEYS_MAX`], or one that cannot be read: then T is tested on old images, too, as without all this.
+//! # LIMIT without ORDER BY
+//!
+//! It leaves open which rows are shown: any k of those that there are without it are a right answer. Let the answer have k rows.
+//! Then it stays a right one as long as no row whose key is in K goes or changes, whatever comes and goes beside:
+//!
+//! * Each of its rows was made of rows of R with keys in K, and would be if R held no other. It still is, since rows of R neither
+//!   take others of the result away nor change them: R is on no nullable side, and nothing looks at more rows than one.
+//! * So for each such reference by itself. The tags of all others hold whatever rows R has, fewer ones among them; keys that
+//!   lead from R to them are read from all of R.
+//!
+//! If there are fewer rows than k, these are all: then what enters matters, as without LIMIT. The key is that of the replica identity, or
+//! the primary key. That it tells rows apart is not needed here: what has the same key hits, too.
+//!
+//! More keys than [`KEYS_MAX`], or one that cannot be read: then T is tested on old and new images, as without all this.
 
 use std::collections::BTreeSet;
 
-use freshet_model::{Columns, ComparedColumn, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_model::{
+    Columns, ComparedColumn, Dialect, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value, ValueType,
+};
 use sqlparser::ast::{Function, GroupByExpr, LimitClause, Query, SetExpr};
 
 use crate::block::Source;
 use crate::footprint::Footprint;
 use crate::lineage::KEYS_MAX;
 use crate::terms::{Params, Rows};
-use crate::top::{self, Field, Top};
+use crate::top::{self, Field, Limit, Top};
 use crate::walk::Walk;
 
 /// A table reference whose rows in the answer show their keys.
@@ -53,6 +68,10 @@ pub(crate) struct Keyed {
     key: Vec<(ComparedColumn, usize)>,
     /// How many columns the answer has.
     width: usize,
+    /// Images of old rows hold the key alone.
+    old_by_key: bool,
+    /// What cuts rows that are in no order.
+    limit: Option<Limit>,
 }
 
 /// What the rows of an answer tell by their keys.
@@ -70,8 +89,12 @@ struct KeyedTable {
     table: TableId,
     columns: Columns,
     rows: Rows,
+    /// What leaves tells its key, and cannot be told by these rows.
+    old_by_key: bool,
     /// Bounds its rows.
     top: Option<Top>,
+    /// An answer of as many rows may show these or others.
+    limit: Option<u64>,
 }
 
 impl Keys {
@@ -124,30 +147,35 @@ impl KeyedTable {
 
     /// The tags of an answer with these values in its columns of the key.
     fn tags(&self, known: Option<Vec<BTreeSet<Value>>>, count: u64, last: &[Field<'_>]) -> Vec<Tag> {
+        let by_keys = |known: Vec<BTreeSet<Value>>| {
+            let keys = self.keyed.key.iter().zip(known);
+            let test = |values: BTreeSet<Value>| Test::In(values.into_iter().collect());
+            let mut terms: Vec<Term> =
+                keys.map(|((column, _), values)| Term { column: column.clone(), test: test(values) }).collect();
+            terms.sort_unstable_by(|a, b| a.column.cmp(&b.column));
+            (count > 0).then(|| self.tag(RowSet::Where(terms.into())))
+        };
+        let is_any_right = self.limit.is_some_and(|limit| count >= limit);
+        let known = match known {
+            Some(known) if is_any_right => return by_keys(known).into_iter().collect(),
+            known => known.filter(|_| self.old_by_key),
+        };
         let conjunctions = match &self.top {
             Some(top) => top.conjunctions(count, last),
             None => self.rows.clone().unwrap_or_else(|| vec![Vec::new()]),
         };
-        let tag = |rows| Tag { table: self.table, rows, columns: self.columns.clone() };
         if conjunctions.iter().any(Vec::is_empty) {
-            return vec![tag(RowSet::Any)];
+            return vec![self.tag(RowSet::Any)];
         }
-        let Some(known) = known else {
-            return conjunctions.into_iter().map(|terms| tag(RowSet::Where(terms.into()))).collect();
-        };
-        let mut tags: Vec<Tag> = conjunctions.into_iter().map(|terms| tag(RowSet::Enters(terms.into()))).collect();
-        if count > 0 {
-            let keys = self.keyed.key.iter().zip(known);
-            let mut terms: Vec<Term> = keys
-                .map(|((column, _), values)| Term {
-                    column: column.clone(),
-                    test: Test::In(values.into_iter().collect()),
-                })
-                .collect();
-            terms.sort_unstable_by(|a, b| a.column.cmp(&b.column));
-            tags.push(tag(RowSet::Where(terms.into())));
+        let conjunctions = conjunctions.into_iter().map(Vec::into_boxed_slice);
+        match known {
+            None => conjunctions.map(|terms| self.tag(RowSet::Where(terms))).collect(),
+            Some(known) => conjunctions.map(|terms| self.tag(RowSet::Enters(terms))).chain(by_keys(known)).collect(),
         }
-        tags
+    }
+
+    fn tag(&self, rows: RowSet) -> Tag {
+        Tag { table: self.table, rows, columns: self.columns.clone() }
     }
 }
 
@@ -158,16 +186,21 @@ impl Keyed {
     }
 
     /// Whether the old image of a row may lack what these conjunctions ask for, or what the bound does.
-    fn gains(&self, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
+    fn lacks(&self, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         let in_key = |column: &ComparedColumn| self.key.iter().any(|(of_key, _)| of_key == column);
-        let is_point = |terms: &[Term]| {
-            self.key
-                .iter()
-                .all(|(column, _)| terms.iter().any(|term| term.column == *column && matches!(term.test, Test::In(_))))
-        };
         let is_told =
-            |terms: &[Term]| terms.iter().map(|term| &term.column).chain(bound).all(in_key) || is_point(terms);
-        !rows.as_ref().map_or_else(|| is_told(&[]), |rows| rows.iter().all(|terms| is_told(terms)))
+            |terms: &[Term]| terms.iter().map(|term| &term.column).chain(bound).all(in_key) || self.is_point(terms);
+        self.old_by_key && !rows.as_ref().map_or_else(|| is_told(&[]), |rows| rows.iter().all(|terms| is_told(terms)))
+    }
+
+    /// Whether these are more rows than those of some keys.
+    fn exceeds(&self, rows: &Rows) -> bool {
+        !rows.as_ref().is_some_and(|rows| rows.iter().all(|terms| self.is_point(terms)))
+    }
+
+    fn is_point(&self, terms: &[Term]) -> bool {
+        let is = |column: &ComparedColumn, term: &Term| term.column == *column && matches!(term.test, Test::In(_));
+        self.key.iter().all(|(column, _)| terms.iter().any(|term| is(column, term)))
     }
 }
 
@@ -177,12 +210,16 @@ impl Footprint {
         let tables = self.keyed.iter().filter(|keyed| !told.contains(&keyed.place)).filter_map(|keyed| {
             let (reference, rows) = (self.references.get(keyed.place)?, rows.get(keyed.place)?);
             let top = top.filter(|top| top.place() == keyed.place);
-            keyed.gains(rows, top.map(Top::sorted_by)).then(|| KeyedTable {
+            let limit = keyed.limit.and_then(|limit| self.rows_max(limit, params)).filter(|_| keyed.exceeds(rows));
+            let old_by_key = keyed.lacks(rows, top.map(Top::sorted_by));
+            (old_by_key || limit.is_some()).then(|| KeyedTable {
                 keyed: keyed.clone(),
                 table: reference.table.id,
                 columns: reference.columns.clone(),
                 rows: rows.clone(),
+                old_by_key,
                 top: top.cloned(),
+                limit,
             })
         });
         let tables: Vec<KeyedTable> = tables.collect();
@@ -191,7 +228,14 @@ impl Footprint {
 
     /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
     pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
-        self.keyed.iter().any(|keyed| keyed.place == place && keyed.gains(rows, bound))
+        self.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
+    }
+
+    /// The same if there are as many rows as LIMIT says, in no order.
+    pub(crate) fn is_cut_keyed(&self, place: usize, rows: &Rows, params: Params<'_>, unknown: u16) -> bool {
+        let may_limit = |limit| self.may_limit(limit, params, unknown);
+        let is = |keyed: &Keyed| keyed.place == place && keyed.limit.is_some_and(may_limit) && keyed.exceeds(rows);
+        self.keyed.iter().any(is)
     }
 }
 
@@ -203,9 +247,6 @@ impl Walk<'_> {
 
     fn find_keyed(&self, query: &Query) -> Option<Vec<Keyed>> {
         let SetExpr::Select(select) = &*query.body else { return None };
-        if self.is_mysql() {
-            return None;
-        }
         let all_of_the_first = match &query.limit_clause {
             None => true,
             Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
@@ -213,36 +254,44 @@ impl Walk<'_> {
         };
         let GroupByExpr::Expressions(groups, modifiers) = &select.group_by else { return None };
         let ungrouped = groups.is_empty() && modifiers.is_empty() && select.having.is_none();
-        // PostgreSQL refuses an aggregate beside a plain column.
-        let is_window = |function: &Function| function.over.is_some();
-        let calls = top::calls(&select.projection, is_window) || top::calls(&query.order_by, is_window);
+        let looks_further = |function: &Function| self.looks_further(function, false);
+        let calls = top::calls(&select.projection, looks_further) || top::calls(&query.order_by, looks_further);
         if !all_of_the_first || !ungrouped || select.distinct.is_some() || calls {
             return None;
         }
         let block = self.blocks.last()?;
         let items = top::items(block, select)?;
+        let limit = top::limit_of(query).filter(|_| query.order_by.is_none());
         let keyed = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
             let Source::Table { places, .. } = &reference.source else { return None };
             let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
             let table = &self.references.get(place)?.table;
-            let ReplicaIdentity::Columns(names) = &table.identity else { return None };
+            let (names, old_by_key) = match &table.identity {
+                ReplicaIdentity::Columns(names) => (names, true),
+                ReplicaIdentity::Full => (&table.key, false),
+                ReplicaIdentity::Missing => return None,
+            };
             let key = names.iter().map(|name| {
                 let column = table.column(name).filter(|column| !column.generated)?;
                 let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
-                let value_type = Some(column.value_type).filter(|of| is_exact(*of))?;
+                let value_type = Some(column.value_type).filter(|of| is_exact(self.dialect, *of))?;
                 Some((ComparedColumn { name: column.name.clone(), value_type }, at))
             });
             let key: Vec<_> = key.collect::<Option<_>>()?;
-            (!key.is_empty()).then_some(Keyed { place, key, width: items.len() })
+            (!key.is_empty()).then_some(Keyed { place, key, width: items.len(), old_by_key, limit })
         });
         Some(keyed.collect())
     }
 }
 
-/// Whether what PostgreSQL shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
-/// rounded where they are shown, and an enum's labels may get other names.
-fn is_exact(value_type: ValueType) -> bool {
-    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Uuid};
-    matches!(value_type, Bool | Date | Int | Numeric | OrderedText | PaddedText | Text)
-        || matches!(value_type, Timestamp | TimestampTz | Uuid)
+/// Whether what the server shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
+/// rounded where they are shown, and an enum's labels may get other names. MySQL shows a TIMESTAMP in the session's zone, and texts in
+/// its character set, where other characters may stand for some.
+fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
+    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
+    match value_type {
+        Date | Int | Numeric | Timestamp | Unsigned => true,
+        Bool | OrderedText | PaddedText | Text | TimestampTz | Uuid => !dialect.is_mysql_family(),
+        _ => false,
+    }
 }

@@ -19,6 +19,7 @@ use crate::relations::family;
 use crate::scanner::{Kind, Token};
 use crate::survey::Survey;
 use crate::tokens::Tokens;
+use crate::top;
 use crate::transaction::Bracket;
 use crate::views::{add_views, effect_of_views};
 use crate::walk::Walk;
@@ -161,6 +162,12 @@ impl Template {
     /// rows without LIMIT.
     pub fn counts_found_rows(&self) -> bool {
         self.facts.counts_found_rows
+    }
+
+    /// It leaves open which rows its answer shows: LIMIT without ORDER BY.
+    pub fn leaves_rows_open(&self) -> bool {
+        let is_open = |query: &Query| top::limit_of(query).is_some() && query.order_by.is_none();
+        self.verdict.as_ref().is_ok_and(|parsed| is_open(&parsed.query))
     }
 
     /// MySQL and MariaDB: run in a REPEATABLE READ transaction without a snapshot, it takes one if it returns a row (a

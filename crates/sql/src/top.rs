@@ -61,9 +61,11 @@ pub(crate) struct Cut {
     width: usize,
     descending: bool,
     nulls_first: bool,
-    /// The parameter that holds the number of rows; None: one row.
-    limit: Option<u16>,
+    limit: Limit,
 }
+
+/// How many rows are shown: the parameter that holds the number; None: one row.
+pub(crate) type Limit = Option<u16>;
 
 /// The rows of one table that matter, once the last row of the answer is known.
 #[derive(Clone, Debug)]
@@ -163,14 +165,14 @@ impl Footprint {
     pub(crate) fn top(&self, rows: &[Rows], params: Params<'_>) -> Option<Top> {
         let cut = self.cut.clone()?;
         let reference = self.references.get(cut.place)?;
-        let limit = self.rows_max(&cut, params).filter(|limit| *limit > 0)?;
+        let limit = self.rows_max(cut.limit, params).filter(|limit| *limit > 0)?;
         let (table, columns) = (reference.table.id, reference.columns.clone());
         Some(Top { table, columns, rows: rows.get(cut.place)?.clone(), cut, limit, utf8: params.utf8 })
     }
 
     /// The number of rows; None: none is given, or not as a plain number.
-    fn rows_max(&self, cut: &Cut, params: Params<'_>) -> Option<u64> {
-        let Some(number) = cut.limit else { return Some(1) };
+    pub(crate) fn rows_max(&self, limit: Limit, params: Params<'_>) -> Option<u64> {
+        let Some(number) = limit else { return Some(1) };
         let param = params.values.get(usize::from(number).checked_sub(1)?)?;
         let digits = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
         match param.value {
@@ -196,9 +198,13 @@ impl Footprint {
     /// known yet.
     pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
         let cut = self.cut.as_ref().filter(|cut| cut.place == place)?;
-        let is_open = params.values.is_empty() || cut.limit.is_some_and(|number| number <= unknown);
-        let has_limit = is_open || self.rows_max(cut, params).is_some_and(|limit| limit > 0);
-        has_limit.then_some(&cut.column)
+        self.may_limit(cut.limit, params, unknown).then_some(&cut.column)
+    }
+
+    /// For people: whether there is a limit, or may be one.
+    pub(crate) fn may_limit(&self, limit: Limit, params: Params<'_>, unknown: u16) -> bool {
+        let is_open = params.values.is_empty() || limit.is_some_and(|number| number <= unknown);
+        is_open || self.rows_max(limit, params).is_some_and(|limit| limit > 0)
     }
 }
 
@@ -225,29 +231,14 @@ impl Walk<'_> {
     /// Where the outermost query cuts its rows, the innermost block being its own.
     pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
         let SetExpr::Select(select) = &*query.body else { return None };
-        let limit = match (&query.limit_clause, &query.fetch) {
-            (
-                Some(LimitClause::LimitOffset { limit: Some(limit), .. } | LimitClause::OffsetCommaLimit { limit, .. }),
-                None,
-            ) => Some(parameter(unwrapped(limit))?),
-            // An OFFSET stands by itself. WITH TIES shows rows that the bound includes.
-            (None | Some(LimitClause::LimitOffset { limit: None, .. }), Some(fetch)) => match &fetch.quantity {
-                Some(quantity) => Some(parameter(unwrapped(quantity))?),
-                None => None,
-            },
-            _ => return None,
-        };
+        let limit = limit_of(query)?;
         let OrderByKind::Expressions(order) = &query.order_by.as_ref()?.kind else { return None };
         let first = order.first()?;
         let block = self.blocks.last()?;
         let items = items(block, select)?;
         let key = sorted_by(block, &items, column_name(&first.expr)?)?;
         let is_grouped = has_key(block, select, key)?;
-        let looks_further = |function: &Function| {
-            let name = built_in_name(self.dialect, &function.name);
-            let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
-            function.over.is_some() || (aggregate && !is_grouped)
-        };
+        let looks_further = |function: &Function| self.looks_further(function, is_grouped);
         if calls(&select.projection, looks_further) || calls(order, looks_further) {
             return None;
         }
@@ -267,6 +258,32 @@ impl Walk<'_> {
         let nulls_first = options.nulls_first.unwrap_or(descending != self.is_mysql());
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
         Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit })
+    }
+}
+
+impl Walk<'_> {
+    /// Whether the function makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
+    /// aggregate beside a plain column.
+    pub(crate) fn looks_further(&self, function: &Function, is_grouped: bool) -> bool {
+        let name = built_in_name(self.dialect, &function.name);
+        let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
+        function.over.is_some() || (aggregate && !is_grouped)
+    }
+}
+
+/// The number of rows that a query shows; None: all, or it is not a parameter.
+pub(crate) fn limit_of(query: &Query) -> Option<Limit> {
+    match (&query.limit_clause, &query.fetch) {
+        (
+            Some(LimitClause::LimitOffset { limit: Some(limit), .. } | LimitClause::OffsetCommaLimit { limit, .. }),
+            None,
+        ) => Some(Some(parameter(unwrapped(limit))?)),
+        // An OFFSET stands by itself. WITH TIES shows rows that the bound includes.
+        (None | Some(LimitClause::LimitOffset { limit: None, .. }), Some(fetch)) => match &fetch.quantity {
+            Some(quantity) => Some(Some(parameter(unwrapped(quantity))?)),
+            None => Some(None),
+        },
+        _ => None,
     }
 }
 

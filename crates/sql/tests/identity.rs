@@ -23,6 +23,7 @@ fn catalog() -> Catalog {
         identity: key.map_or(ReplicaIdentity::Full, |key| {
             ReplicaIdentity::Columns(key.iter().map(|name| Arc::from(*name)).collect())
         }),
+        key: Vec::new(),
         row_security: false,
         user_types: false,
         datetime: true,
@@ -40,6 +41,7 @@ fn catalog() -> Catalog {
         table(2, "notes", Some(&["id"])),
         table(3, "items", Some(&["tenant", "code"])),
         table(4, "whole", None),
+        Table { key: vec!["tenant".into(), "code".into()], ..table(7, "full", None) },
         table(5, "floats", Some(&["f"])),
         Table { kind: RelationKind::Partitioned, children: vec![TableId(1), TableId(2)], ..table(6, "parts", None) },
     ];
@@ -174,13 +176,50 @@ fn a_limit_bounds_what_enters() {
     let sql = "select id, author from posts order by author desc limit 2";
     assert_eq!(late(sql, &["7,5", "9,8"]), "1: enters author 8..+ | 1: enters author null | 1: id=7,9");
     assert_eq!(late(sql, &["7,5"]), "1: Any");
-    assert_eq!(late("select id from posts where tenant = 3 limit 2", &["7", "9"]), "1: enters tenant=3 | 1: id=7,9");
     // Of another table the rows are not bounded.
     let sql = "select x.id, y.id, x.author from posts x, notes y where x.tenant = 3 and y.author = 4 order by x.author limit 2";
     assert_eq!(
         late(sql, &["7,1,5", "9,2,8"]),
         "1: enters author -..8 and tenant=3 | 1: id=7,9 | 2: enters author=4 | 2: id=1,2"
     );
+}
+
+#[test]
+fn of_a_limit_in_no_order_the_rows_that_are_shown_matter() {
+    for (sql, rows, expected) in [
+        ("select id from posts where tenant = 3 limit 2", &["7", "9"][..], "1: id=7,9"),
+        ("select id from posts where tenant = 3 limit 2", &["7"], "1: enters tenant=3 | 1: id=7"),
+        ("select id from posts where tenant = 3 limit 2", &["7", "x"], "1: tenant=3"),
+        ("select id from posts limit 2", &["7", "9"], "1: id=7,9"),
+        ("select id from posts limit 2", &["7"], "1: Any"),
+        ("select id from posts where id > 3 fetch first row only", &["7"], "1: id=7"),
+        ("select id from posts limit 0", &[], ""),
+        ("select tenant, code from full where author = 5 limit 2", &["1,b", "2,a"], "7: code=a,b and tenant=1,2"),
+        ("select tenant, code from full where author = 5 limit 2", &["1,b"], "7: author=5"),
+        ("select tenant, code from full where author = 5 limit 2", &["1,b", "2"], "7: author=5"),
+        ("select tenant, code from full limit 2", &[], "7: Any"),
+        // Each table by itself.
+        ("select x.id, y.id from posts x, notes y where y.author > 4 limit 2", &["7,1", "7,2"], "1: id=7 | 2: id=1,2"),
+        ("select x.id from posts x, notes y where y.author > 4 limit 2", &["7", "9"], "1: id=7,9"),
+        ("select x.id, y.id from posts x left join notes y on y.author = 4 limit 1", &["7,1"], "1: id=7"),
+    ] {
+        assert_eq!(late(sql, rows), expected, "{sql} {rows:?}");
+    }
+    for sql in [
+        "select id from posts where id = 7 limit 1",
+        "select id from posts limit 2 offset 0",
+        "select id from posts limit all",
+        "select author from posts limit 2",
+        "select distinct id from posts limit 2",
+        "select id from posts group by id limit 2",
+        "select id, count(*) over () from posts limit 2",
+        "select code from full limit 2",
+        "select x.id from whole y left join posts x on x.author = y.author limit 2",
+        "select id from (select id from posts limit 2) q",
+        "(select id from posts) union all (select id from notes) limit 2",
+    ] {
+        assert!(bound(sql, true).keys.is_none(), "{sql}");
+    }
 }
 
 #[test]
@@ -243,6 +282,9 @@ fn it_is_described() {
         "public.posts: made up to the last row's, by the keys of the answer's rows"
     );
     assert_eq!(described("select * from posts order by id limit 3"), "public.posts: id up to the last row's");
+    assert_eq!(described("select * from posts limit 3"), "public.posts: the keys of the answer's rows");
+    assert_eq!(described("select * from posts limit 0"), "public.posts: any row");
+    assert_eq!(described("select id from posts where author = 5 limit 3"), by_keys);
     assert_eq!(described("select * from posts where id = 3"), "public.posts: id = \u{2026}");
     assert_eq!(resolved("select id from posts where author = 5").0.describe(), [by_keys]);
 }

@@ -29,6 +29,7 @@ fn catalog(dialect: Dialect) -> Catalog {
         name: (*name).into(),
         kind: RelationKind::Table,
         identity: ReplicaIdentity::Full,
+        key: Vec::new(),
         row_security: false,
         user_types: false,
         datetime: false,

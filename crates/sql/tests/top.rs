@@ -22,6 +22,7 @@ fn catalog(dialect: Dialect) -> Catalog {
         name: name.into(),
         kind,
         identity: ReplicaIdentity::Full,
+        key: Vec::new(),
         row_security: false,
         user_types: false,
         datetime: false,

@@ -29,6 +29,7 @@ fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
         name: name.into(),
         kind: RelationKind::Table,
         identity: ReplicaIdentity::Full,
+        key: Vec::new(),
         row_security: false,
         user_types: false,
         datetime: columns.iter().any(|(_, value_type)| value_type.is_date()),

@@ -33,6 +33,8 @@ struct Asked {
     shape: [&'static str; 2],
     text: String,
     tags: Vec<Tag>,
+    /// The rows that it shows, and how many at most, if others would be as right.
+    open: Option<(String, usize)>,
 }
 
 /// A transaction: its statements, and its changes as the stream tells them.
@@ -139,11 +141,17 @@ impl Writer<'_> {
     }
 }
 
-/// Queries, their tags told by the server.
-fn analysed(upstream: Upstream<'_>, catalog: &Catalog, random: &mut Random, dialect: Dialect) -> Result<Vec<Asked>> {
+/// Queries, their tags told by the server; those of each group in its zone.
+fn analysed(
+    upstream: Upstream<'_>,
+    catalog: &Catalog,
+    random: &mut Random,
+    dialect: Dialect,
+    zones: &[&str],
+) -> Result<Vec<Asked>> {
     let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2] };
     let (mut bounds, mut shapes): (Vec<(String, Bound)>, Vec<[&str; 2]>) = (Vec::new(), Vec::new());
-    let mut cuts = Vec::new();
+    let (mut cuts, mut opens) = (Vec::new(), HashMap::new());
     let plain =
         |query: &str| TABLES.iter().fold(query.to_owned(), |text, name| text.replace(&format!("{{{name}}}"), name));
     // PostgreSQL's show their keys, too.
@@ -157,6 +165,7 @@ fn analysed(upstream: Upstream<'_>, catalog: &Catalog, random: &mut Random, dial
                 let of_keys = bound.keys.iter().flat_map(Keys::columns);
                 let columns: Vec<usize> = bound.top.iter().map(Top::column).chain(of_keys).collect();
                 let rows = plain(&cut.rows(&columns, dialect == Dialect::Postgres));
+                opens.extend(cut.open.map(|rows_max| (bounds.len(), rows_max)));
                 cuts.push(Told { place: bounds.len(), columns, rows, width: cut.names.len() });
             }
             bounds.push((plain(&text), bound));
@@ -164,9 +173,14 @@ fn analysed(upstream: Upstream<'_>, catalog: &Catalog, random: &mut Random, dial
         }
     }
     tell_late(upstream, &mut bounds)?;
-    tell_rows(upstream, random, &cuts, &mut bounds)?;
-    let asked = bounds.into_iter().zip(shapes);
-    Ok(asked.map(|((text, Bound { tags, .. }), shape)| Asked { shape, text, tags }).collect())
+    let mut shown = tell_rows(upstream, zones, &cuts, &mut bounds)?;
+    let asked = bounds.into_iter().zip(shapes).enumerate();
+    Ok(asked
+        .map(|(place, ((text, Bound { tags, .. }), shape))| {
+            let open = opens.get(&place).and_then(|rows_max| Some((shown.remove(&place)?, *rows_max)));
+            Asked { shape, text, tags, open }
+        })
+        .collect())
 }
 
 /// A query some of whose tags its answer tells.
@@ -180,8 +194,13 @@ struct Told {
     rows: String,
 }
 
-/// Adds the tags that rows of the answers tell.
-fn tell_rows(upstream: Upstream<'_>, random: &mut Random, cuts: &[Told], bounds: &mut [(String, Bound)]) -> Result<()> {
+/// Adds the tags that rows of the answers tell. What these show, by their places.
+fn tell_rows(
+    upstream: Upstream<'_>,
+    zones: &[&str],
+    cuts: &[Told],
+    bounds: &mut [(String, Bound)],
+) -> Result<HashMap<usize, String>> {
     let postgres = matches!(upstream, Upstream::Postgres(_));
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
@@ -190,14 +209,19 @@ fn tell_rows(upstream: Upstream<'_>, random: &mut Random, cuts: &[Told], bounds:
     asker.say(if postgres { "" } else { "SET sql_mode = '';" });
     let mut numbers = Vec::new();
     for told in cuts {
-        asker.say(zone(random, postgres));
+        asker.say(zones[told.place / TOGETHER]);
         numbers.push(asker.ask("ask_0", &told.rows));
     }
+    // The last line would lose its blanks.
+    asker.ask("ask_0", "1");
     let answers = asker.answers()?;
+    let mut shown = HashMap::new();
     for (told, number) in cuts.iter().zip(numbers) {
         let Bound { top, keys, tags, .. } = &mut bounds[told.place].1;
         // An error is no answer: then a row that cannot be read stands for all.
-        let rows = answers.get(&number).map_or_else(|| vec![Vec::new()], |answer| told.rows_of(answer));
+        let answer = answers.get(&number).map(|answer| answer.split_once('|').unwrap_or((answer, "")));
+        shown.extend(answer.map(|(_, shown)| (told.place, shown.to_owned())));
+        let rows = answer.map_or_else(|| vec![Vec::new()], |(answer, _)| told.rows_of(answer));
         if let Some(top) = top {
             let last = rows.last().map(Vec::as_slice).unwrap_or_default();
             tags.extend(top.late_tags(rows.len() as u64, last));
@@ -206,7 +230,7 @@ fn tell_rows(upstream: Upstream<'_>, random: &mut Random, cuts: &[Told], bounds:
             tags.extend(keys.late_tags(rows.iter(), |row| Vec::clone(row)));
         }
     }
-    Ok(())
+    Ok(shown)
 }
 
 impl Told {
@@ -227,7 +251,7 @@ impl Told {
 /// The number of the question before all changes, then those behind each of them.
 type Numbers = (usize, Vec<usize>);
 
-/// The same where the replica identity of these tables is their primary key.
+/// The same where the replica identity of these tables is their primary key, which all have.
 fn with_keys<'s>(catalog: &Catalog, tables: impl Iterator<Item = &'s Stored>) -> Catalog {
     let numbers: HashSet<TableId> = tables.map(|stored| stored.relation.table).collect();
     let tables = numbers
@@ -253,7 +277,8 @@ fn batch(
     let catalog = catalog(if postgres { PUBLIC } else { DATABASE }, &TABLES.map(|table| (table, columns.as_slice())));
     let keyed: Vec<bool> = stored.iter().map(|_| postgres && random.below(3) > 0).collect();
     let catalog = with_keys(&catalog, stored.iter().zip(&keyed).filter(|(_, keyed)| **keyed).map(|(table, _)| table));
-    let all = analysed(upstream, &catalog, random, dialect)?;
+    let zones: Vec<&str> = (0..GROUPS).map(|_| zone(random, postgres)).collect();
+    let all = analysed(upstream, &catalog, random, dialect, &zones)?;
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
     asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });
@@ -262,8 +287,7 @@ fn batch(
     asker.say(if postgres { "" } else { "SET sql_mode = '';" });
     let utc = if postgres { "SET TimeZone = 'UTC';" } else { "SET time_zone = '+00:00';" };
     let (mut commits, mut numbers): (Vec<Vec<Commit>>, Vec<Numbers>) = (Vec::new(), Vec::new());
-    for group in all.chunks(TOGETHER) {
-        let zone = zone(random, postgres);
+    for (group, zone) in all.chunks(TOGETHER).zip(zones) {
         asker.say(zone);
         let before = group.iter().map(|asked| (asker.ask("ask_0", &asked.text), Vec::new()));
         let first = numbers.len();
@@ -289,6 +313,16 @@ fn batch(
     Ok(commits.iter().flatten().map(|commit| commit.changes.len()).sum())
 }
 
+/// Whether a result is not a right answer any more. `all`: one that is; if more than one would be, all rows that may be shown.
+fn is_another(before: &str, open: Option<&(String, usize)>, all: &str) -> bool {
+    let rows = |text: &str| if text == "none" { Vec::new() } else { text.split(',').map(str::to_owned).collect() };
+    let Some((shown, rows_max)) = open else { return before != all };
+    let (shown, mut all): (Vec<String>, Vec<String>) = (rows(shown), rows(all));
+    let count = all.len().min(*rows_max);
+    let mut take = |row: &String| all.iter().position(|of_all| of_all == row).map(|at| all.swap_remove(at));
+    shown.len() != count || shown.iter().any(|row| take(row).is_none())
+}
+
 /// Whether one result was hit where it had to be.
 fn judge(
     asked: &Asked,
@@ -298,22 +332,23 @@ fn judge(
     precision: &mut Precision,
 ) -> Result<()> {
     let Some(before) = answers.get(before) else { return Ok(()) };
+    ensure!(!is_another(before, asked.open.as_ref(), before), "{}: {:?} of {before}", asked.text, asked.open);
     for (commit, number) in commits.iter().zip(behind) {
         // An error is no answer: a row on which the result does not depend may raise it (see `walk.rs`).
         let Some(after) = answers.get(number) else { continue };
         let hits = |tag: &&Tag| tag.rows != RowSet::Later && commit.changes.iter().any(|change| tag.may_be_hit(change));
         let hit = asked.tags.iter().find(hits);
-        let changed = after != before;
-        let Asked { text, tags, .. } = asked;
+        let changed = is_another(before, asked.open.as_ref(), after);
+        let Asked { text, tags, open, .. } = asked;
         ensure!(
             hit.is_some() || !changed,
-            "{text}\n  {before}\nbehind {}  {after:?}\nby {:?}\nwith {tags:?}",
+            "{text}\n  {before}\nof which {open:?}\nbehind {}  {after:?}\nby {:?}\nwith {tags:?}",
             commit.script,
             commit.changes
         );
         precision.asked += 1;
         precision.changed += usize::from(changed);
-        let is_keyed = asked.tags.iter().any(|tag| matches!(tag.rows, RowSet::Enters(_)));
+        let is_keyed = open.is_some() || tags.iter().any(|tag| matches!(tag.rows, RowSet::Enters(_)));
         precision.keyed += usize::from(changed && is_keyed);
         precision.needless += usize::from(hit.is_some() && !changed);
         precision.by_any_row += usize::from(hit.is_some_and(|tag| tag.rows == RowSet::Any) && !changed);

@@ -151,6 +151,7 @@ fn catalog(schema: &str, tables: &[Described<'_>]) -> Catalog {
         name: (*name).into(),
         kind: RelationKind::Table,
         identity: ReplicaIdentity::Full,
+        key: vec!["id".into()],
         row_security: false,
         user_types: false,
         datetime: false,

@@ -14,14 +14,18 @@ const DATES: &[&str] = &["d", "t", "z"];
 /// What stands behind SELECT where rows are sorted and cut.
 pub(crate) struct Cut {
     pub(crate) statement: String,
-    /// Question for its rows as one text.
+    /// Question for its rows as one text; without LIMIT, if that leaves open which ones.
     pub(crate) all: String,
+    /// Question for those that it shows, behind SELECT and without FROM.
+    shown: String,
+    /// It has a LIMIT without ORDER BY, of so many rows.
+    pub(crate) open: Option<usize>,
     /// The names of the columns of its rows.
     pub(crate) names: Vec<String>,
 }
 
 impl Cut {
-    /// Question for how many rows there are and what they hold in these columns, in order.
+    /// Question for how many rows there are and what they hold in these columns, in order; then behind `|` what they show, if that is left open.
     pub(crate) fn rows(&self, columns: &[usize], postgres: bool) -> String {
         let text = if postgres { "::text" } else { "" };
         let cells: Vec<String> =
@@ -32,6 +36,8 @@ impl Cut {
         } else {
             format!("CONCAT(COUNT(*), ';', IFNULL(GROUP_CONCAT({row} SEPARATOR ';'), ''))")
         };
+        // PostgreSQL sorts for both what one of them wants sorted.
+        let rows = if self.open.is_some() { format!("CONCAT({rows}, '|', {})", self.shown) } else { rows };
         format!("{rows} FROM (SELECT {}) q", self.statement)
     }
 }
@@ -491,7 +497,12 @@ impl Queries<'_> {
         let rows = 1 + self.random.below(6) + 10 * self.random.below(2);
         let offset = self.random.below(4);
         let ties = self.random.one_of(&["ONLY", "WITH TIES"]);
+        let is_open = self.random.below(3) == 0;
+        let rows = if is_open && self.random.below(12) == 0 { 0 } else { rows };
+        let open = is_open.then_some(rows);
         let limit = match self.random.below(6) {
+            3.. if is_open && self.postgres && rows > 0 => format!("FETCH FIRST {rows} ROWS ONLY"),
+            1.. if is_open => format!("LIMIT {rows}"),
             0 => format!("LIMIT {rows} OFFSET {offset}"),
             1 if self.postgres => format!("OFFSET {offset} ROWS FETCH FIRST {rows} ROWS {ties}"),
             1 => format!("LIMIT {offset}, {rows}"),
@@ -499,6 +510,9 @@ impl Queries<'_> {
             2..=4 if self.postgres && others.is_some() => String::new(),
             _ => format!("LIMIT {rows}"),
         };
+        if is_open {
+            self.shape[0] = "a LIMIT in no order";
+        }
         if limit.is_empty() {
             self.shape[0] = "all that is listed";
         }
@@ -509,10 +523,15 @@ impl Queries<'_> {
             0 => String::new(),
             depth => format!(" WHERE {}", self.condition(aliases, depth - 1)),
         };
-        let others = others.unwrap_or_default();
-        let statement = format!("{list} FROM {from}{condition}{group} ORDER BY {order}{direction}{others} {limit}");
-        let all = format!("{} FROM (SELECT {statement}) q", self.group(&shown));
-        Cut { statement, all, names }
+        let rows = format!("{list} FROM {from}{condition}{group}");
+        let order = format!("ORDER BY {order}{direction}{}", others.unwrap_or_default());
+        let (statement, compared) = match open {
+            Some(_) => (format!("{rows} {limit}"), rows),
+            None => (format!("{rows} {order} {limit}"), format!("{rows} {order} {limit}")),
+        };
+        let shown = self.group(&shown);
+        let all = format!("{shown} FROM (SELECT {compared}) q");
+        Cut { statement, all, shown, open, names }
     }
 
     /// Rows as they are.

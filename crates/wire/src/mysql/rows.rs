@@ -1,4 +1,4 @@
-//! The last row of an answer that is kept as it came: a column count, definitions, rows, and the end of rows.
+//! The rows of an answer that is kept as it came: a column count, definitions, rows, and the end of rows.
 //!
 //! Rows in binary form do not say what they hold: that is in the definitions, which may be missing. Then the row cannot be
 //! read.
@@ -27,38 +27,58 @@ pub enum Field<'a> {
     Other,
 }
 
-/// The number of rows of a whole answer, and the values of the last; none if there is no row, or it cannot be read.
-pub fn last_row(answer: &[u8], capabilities: Capabilities, form: Form) -> Result<(u64, Vec<Field<'_>>), Malformed> {
-    let mut packets = Packets(answer);
-    let mut head = Reader::new(packets.next()?);
-    let columns = head.lenenc("column count")?;
-    let optional = Capabilities::MARIADB_CACHE_METADATA.0 | Capabilities::OPTIONAL_RESULTSET_METADATA.0;
-    let follow = capabilities.0 & optional == 0 || head.u8("whether definitions follow")? != 0;
-    let mut definitions = Vec::new();
-    for _ in 0..if follow { columns } else { 0 } {
-        definitions.push(packets.next()?);
-    }
-    if !capabilities.has(Capabilities::DEPRECATE_EOF) {
-        packets.next()?;
-    }
-    let (mut rows, mut last) = (0, None);
-    let mut packet = packets.next()?;
-    // The last packet is the end of rows.
-    while !packets.0.is_empty() {
-        rows += 1;
-        last = Some(packet);
-        packet = packets.next()?;
-    }
-    let values = match (last, form) {
-        (None, _) => Vec::new(),
-        (Some(row), Form::Text) => {
-            let field = |value: Option<_>| value.map_or(Field::Null, |text| Field::Text(Cow::Borrowed(text)));
-            text_row(row, columns)?.into_iter().map(field).collect()
+/// The rows of a whole answer.
+#[derive(Debug)]
+pub struct Rows<'a> {
+    /// The definitions of its columns; None: they are not in it.
+    definitions: Option<Vec<&'a [u8]>>,
+    columns: u64,
+    packets: Vec<&'a [u8]>,
+    capabilities: Capabilities,
+    form: Form,
+}
+
+impl<'a> Rows<'a> {
+    /// Finds them.
+    pub fn of(answer: &'a [u8], capabilities: Capabilities, form: Form) -> Result<Self, Malformed> {
+        let mut rest = Packets(answer);
+        let mut head = Reader::new(rest.next()?);
+        let columns = head.lenenc("column count")?;
+        let optional = Capabilities::MARIADB_CACHE_METADATA.0 | Capabilities::OPTIONAL_RESULTSET_METADATA.0;
+        let follow = capabilities.0 & optional == 0 || head.u8("whether definitions follow")? != 0;
+        let mut definitions = Vec::new();
+        for _ in 0..if follow { columns } else { 0 } {
+            definitions.push(rest.next()?);
         }
-        (Some(_), Form::Binary) if !follow => Vec::new(),
-        (Some(row), Form::Binary) => binary_row(row, &definitions, capabilities)?,
-    };
-    Ok((rows, values))
+        if !capabilities.has(Capabilities::DEPRECATE_EOF) {
+            rest.next()?;
+        }
+        let mut packets = Vec::new();
+        let mut packet = rest.next()?;
+        // The last packet is the end of rows.
+        while !rest.0.is_empty() {
+            packets.push(packet);
+            packet = rest.next()?;
+        }
+        Ok(Self { definitions: follow.then_some(definitions), columns, packets, capabilities, form })
+    }
+
+    /// As they came.
+    pub fn packets(&self) -> &[&'a [u8]] {
+        &self.packets
+    }
+
+    /// The values of one of them; none if it cannot be read.
+    pub fn values(&self, row: &'a [u8]) -> Result<Vec<Field<'a>>, Malformed> {
+        match (self.form, &self.definitions) {
+            (Form::Text, _) => {
+                let field = |value: Option<_>| value.map_or(Field::Null, |text| Field::Text(Cow::Borrowed(text)));
+                Ok(text_row(row, self.columns)?.into_iter().map(field).collect())
+            }
+            (Form::Binary, None) => Ok(Vec::new()),
+            (Form::Binary, Some(definitions)) => binary_row(row, definitions, self.capabilities),
+        }
+    }
 }
 
 /// Packets that are each a whole payload.
@@ -167,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_row_is_found() {
+    fn rows_are_found() {
         let rows = [vec![Some("a".into()), None], vec![None, Some("long".repeat(100))]];
         for capabilities in [
             Capabilities::DEPRECATE_EOF,
@@ -179,14 +199,20 @@ mod tests {
                 let shape = Shape { capabilities, status: Status(0), form };
                 let mut out = Vec::new();
                 put_text_result(&mut out, shape, &["x", "y"], &rows);
-                let expected = vec![Field::Null, text(rows[1][1].as_deref().unwrap())];
-                assert_eq!(last_row(&out, capabilities, form), Ok((2, expected)), "{capabilities:?} {form:?}");
+                let expected =
+                    [vec![text("a"), Field::Null], vec![Field::Null, text(rows[1][1].as_deref().unwrap())]].to_vec();
+                let read = |bytes| {
+                    let rows = Rows::of(bytes, capabilities, form)?;
+                    rows.packets().iter().map(|row| rows.values(row)).collect::<Result<Vec<_>, _>>()
+                };
+                assert_eq!(read(&out[..]), Ok(expected), "{capabilities:?} {form:?}");
                 for end in 0..out.len() {
-                    let _ = last_row(&out[..end], capabilities, form);
+                    let _ = read(&out[..end]);
                 }
                 out.clear();
                 put_text_result(&mut out, shape, &["x"], &[]);
-                assert_eq!(last_row(&out, capabilities, form), Ok((0, vec![])));
+                let rows = Rows::of(&out, capabilities, form).unwrap();
+                assert!(rows.packets().is_empty());
             }
         }
     }
@@ -228,6 +254,7 @@ mod tests {
         });
         Eof { status: Status(0), warnings: 0 }.put_end_of_rows(&mut out, &mut sequence, Capabilities::DEPRECATE_EOF);
         let expected = columns.into_iter().map(|(.., expected)| expected).collect();
-        assert_eq!(last_row(&out, Capabilities::DEPRECATE_EOF, Form::Binary), Ok((1, expected)));
+        let rows = Rows::of(&out, Capabilities::DEPRECATE_EOF, Form::Binary).unwrap();
+        assert_eq!(rows.values(rows.packets()[0]), Ok(expected));
     }
 }

@@ -6,7 +6,7 @@ use super::support::packets::{Value, capability};
 use super::support::{Database, Kind, Login, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
-on_both!(what_is_behind_the_last_row);
+on_both!(what_is_behind_the_last_row, of_a_limit_in_no_order_the_rows_shown_matter);
 
 const SCHEMA: &str = "CREATE TABLE page (id INT UNSIGNED PRIMARY KEY, place BIGINT, price DECIMAL(8,2), \
      made DATETIME(3), day DATE, ratio DOUBLE, body VARCHAR(20)); \
@@ -98,6 +98,86 @@ fn behind_and_before(pair: &Pair, capabilities: u32) -> Result<()> {
         let gone = evicted()?;
         c.run(write)?;
         gone_by(gone).with_context(|| write.to_owned())?;
+        for (read, is_prepared) in all() {
+            let (expected, got) = (ask(&mut direct, read, is_prepared)?, ask(&mut c, read, is_prepared)?);
+            ensure!(expected == got, "{read} ({is_prepared}) after {write}\n  {expected:?}\n  {got:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Of four rows each, in no order.
+const CUT: [&str; 3] = [
+    "SELECT id, body FROM page WHERE body LIKE '%o%' LIMIT ?",
+    "SELECT ratio, page.* FROM page LIMIT ?",
+    "SELECT n.place, n.page_id, p.id FROM note n JOIN page p ON p.id = n.page_id LIMIT ?",
+];
+
+fn of_a_limit_in_no_order_the_rows_shown_matter(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    let schema = format!(
+        "{SCHEMA}; CREATE TABLE note (page_id INT UNSIGNED, place BIGINT, body TEXT, PRIMARY KEY (place, page_id)); \
+         INSERT INTO note SELECT id, place, body FROM page"
+    );
+    let pair = Pair::over(database, &schema, &["--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    for capabilities in [capability::MODERN, capability::OLD] {
+        shown_and_not(&pair, capabilities)?;
+    }
+    Ok(())
+}
+
+fn shown_and_not(pair: &Pair, capabilities: u32) -> Result<()> {
+    let mut direct = pair.database.connect()?;
+    let mut c = RawClient::login(pair.address(), Login { capabilities, ..pair.login() })?;
+    let all = || CUT.iter().flat_map(|read| [(*read, false), (*read, true)]);
+    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    let fill = |c: &mut RawClient| -> Result<()> {
+        all().try_for_each(|(read, is_prepared)| until_hit(pair, c, read, is_prepared))
+    };
+    let gone_by = |gone: u64, count: u64| {
+        eventually(PATIENCE, || {
+            ensure!(evicted()? >= gone + count, "{} evicted", evicted()? - gone);
+            Ok(())
+        })
+    };
+    // Once it goes, the changes before it have been applied.
+    until_hit(pair, &mut c, TOUCHED, false)?;
+    fill(&mut c)?;
+    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), evicted()?);
+    for write in [
+        "UPDATE page SET body = 'another one', ratio = 5 WHERE id BETWEEN 20 AND 40",
+        "UPDATE note SET body = 'another one', place = place + 1000 WHERE place BETWEEN 20 AND 40",
+        "UPDATE note SET place = place - 1000 WHERE place > 1000",
+        "INSERT INTO note VALUES (50, 2000, 'another one')",
+        "DELETE FROM note WHERE place = 2000",
+        "INSERT INTO page VALUES (1000, 1000, 1000, '2025-01-01', '2025-01-01', 0, 'one more')",
+        "DELETE FROM page WHERE id = 1000",
+        "INSERT INTO page VALUES (0, 1000, 1000, '2025-01-01', '2025-01-01', 0, 'behind')",
+    ] {
+        c.run(write)?;
+    }
+    gone_by(gone, 1)?;
+    ensure!(evicted()? == gone + 1, "{} evicted by what is not shown", evicted()? - gone - 1);
+    fill(&mut c)?;
+    ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
+    c.run("DELETE FROM page WHERE id = 0")?;
+    for (write, reads) in [
+        ("UPDATE page SET body = 'some body' WHERE id <= 4", 2),
+        ("UPDATE note SET place = -1 WHERE place = 1", 1),
+        ("UPDATE note SET place = 1 WHERE place = -1", 1),
+        ("DELETE FROM page WHERE id = 2", 3),
+        ("INSERT INTO page VALUES (2, 2, 2, '2025-01-01', '2025-01-01', 0, 'body 2')", 0),
+    ] {
+        fill(&mut c)?;
+        let gone = evicted()?;
+        c.run(write)?;
+        gone_by(gone, reads * 2).with_context(|| write.to_owned())?;
+        if reads == 0 {
+            continue;
+        }
         for (read, is_prepared) in all() {
             let (expected, got) = (ask(&mut direct, read, is_prepared)?, ask(&mut c, read, is_prepared)?);
             ensure!(expected == got, "{read} ({is_prepared}) after {write}\n  {expected:?}\n  {got:?}");

@@ -4,14 +4,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use freshet_cache::{Entry, FillPermit, Filling, Lookup};
-use freshet_model::{Nanos, Reason, Tag, Visible};
-use freshet_sql::{Field, Lineage, Parameter, ParameterValue, Top};
+use freshet_model::{Nanos, Reason, Visible};
+use freshet_sql::{Lineage, Parameter, ParameterValue};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
 use freshet_wire::mysql::response::{Done, patch_status};
 use freshet_wire::mysql::result::Form;
-use freshet_wire::mysql::rows::{self, last_row};
 use freshet_wire::mysql::statement::{Bound, Value, types};
 use freshet_wire::mysql::track::{Hidden, shown};
 
@@ -19,6 +18,7 @@ use crate::body::{Body, Source};
 use crate::lineages::Complete;
 use crate::mysql::session::Session;
 use crate::mysql::session::settings::Known;
+use crate::mysql::session::shown::Shown;
 use crate::mysql::session::transaction::Snapshot;
 use crate::registry::Statement;
 
@@ -110,8 +110,8 @@ pub(crate) struct Fill {
     /// None: the answer is larger than an entry may be.
     permit: Option<FillPermit<Body>>,
     lineage: Option<Box<Lineage>>,
-    /// What its last row tells, and how its rows are written.
-    top: Option<(Box<Top>, Form)>,
+    /// What its rows tell.
+    shown: Option<Box<Shown>>,
     /// See [`crate::verify`].
     expected: Option<Arc<Entry<Body>>>,
     source: Source,
@@ -215,12 +215,11 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key)?;
         }
-        // Keys are of PostgreSQL's replica identities.
-        let freshet_sql::Bound { tags, lineage, top, keys: _ } =
+        let freshet_sql::Bound { tags, lineage, top, keys } =
             footprint.bind(&parameters(statement, bound)?, context.utf8)?;
         let lineage = lineage.map(Box::new);
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
-        let top = top.map(|top| (Box::new(top), form));
+        let shown = Shown::of(top, keys, form);
         // The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
         let too_new = self.standing.may_have_snapshot() && !self.shared.settings.faults.proves_in_blocks;
         let proof = self.shared.ends.proof().filter(|_| !too_new);
@@ -250,7 +249,7 @@ impl Session {
         };
         let bytes_max = usize::try_from(self.shared.cache.limits().entry_bytes_max).unwrap_or(usize::MAX);
         let frames = Vec::new();
-        Ok(Fill { permit: Some(permit), lineage, top, expected, source, proof, frames, bytes_max, started })
+        Ok(Fill { permit: Some(permit), lineage, shown, expected, source, proof, frames, bytes_max, started })
     }
 
     /// The answer is complete: it waits for an end of the binlog, if it is one to be kept.
@@ -258,9 +257,9 @@ impl Session {
         if !self.is_plain(done, &mut fill.frames) {
             return;
         }
-        let Fill { permit, lineage, top, expected, source, proof, mut frames, started, .. } = fill;
+        let Fill { permit, lineage, shown, expected, source, proof, mut frames, started, .. } = fill;
         let Some(permit) = permit else { return };
-        let told = top.map(|(top, form)| told(&top, &frames, self.capabilities(), form));
+        let told = shown.map(|shown| shown.tags(&frames, self.capabilities()));
         let status_places = without_status(&mut frames, done);
         let now = self.now();
         let took = now.saturating_sub(started);
@@ -340,17 +339,6 @@ impl Session {
         let used = if places[1] == 0 { &places[..1] } else { &places[..] };
         patch_status(out.get_mut(start..).unwrap_or_default(), used, status, OWN_STATUS);
     }
-}
-
-/// The late tags that the last row of an answer tells.
-fn told(top: &Top, frames: &[u8], capabilities: Capabilities, form: Form) -> Vec<Tag> {
-    let (rows, last) = last_row(frames, capabilities, form).unwrap_or_default();
-    let values = last.iter().map(|value| match value {
-        rows::Field::Null => Field::Null,
-        rows::Field::Text(text) => Field::Text(text),
-        rows::Field::Other => Field::Other,
-    });
-    top.late_tags(rows, &values.collect::<Vec<_>>())
 }
 
 /// Takes the session's own state out of an answer; where it stood.

@@ -25,6 +25,7 @@ mod hold;
 mod idle;
 mod prepared;
 mod settings;
+mod shown;
 mod text;
 pub(crate) mod track;
 mod transaction;

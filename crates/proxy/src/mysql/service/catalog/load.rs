@@ -28,7 +28,7 @@ const TABLES: &str = "SELECT table_schema, table_name, table_type, engine, creat
      FROM information_schema.tables WHERE ";
 
 const COLUMNS: &str = "SELECT table_schema, table_name, ordinal_position, column_name, data_type, column_type, collation_name, extra, \
-     generation_expression, is_nullable, privileges FROM information_schema.columns WHERE ";
+     generation_expression, is_nullable, IF(column_key = 'PRI', 'PRI', ''), privileges FROM information_schema.columns WHERE ";
 
 /// The account, as tables of privileges name it.
 macro_rules! grantee {
@@ -76,7 +76,7 @@ pub(super) struct Basis {
 /// What is read of relations beside their own rows.
 #[derive(Default)]
 struct Parts {
-    columns: HashMap<Name, Vec<[String; 9]>>,
+    columns: HashMap<Name, Vec<[String; 10]>>,
     views: HashMap<Name, Arc<str>>,
     triggers: HashSet<Name>,
 }
@@ -138,7 +138,7 @@ async fn read_parts(connection: &mut Connection, basis: &Basis, among: Option<&[
     let mut parts = Parts::default();
     let own = ["table_schema", "table_name"];
     for row in connection.query(&question(COLUMNS, own, among)).await? {
-        let [schema, name, rest @ ..] = texts::<11>(row, "columns")?;
+        let [schema, name, rest @ ..] = texts::<12>(row, "columns")?;
         parts.columns.entry((schema, name)).or_default().push(rest);
     }
     for columns in parts.columns.values_mut() {
@@ -200,7 +200,7 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
     let [schema, name, table_type, engine, ..] = row;
     let key = (schema, name);
     let columns = parts.columns.remove(&key).unwrap_or_default();
-    let may_read = |(at, column): (usize, &[String; 9])| {
+    let may_read = |(at, column): (usize, &[String; 10])| {
         let [position, .., privileges] = column;
         position.parse() == Ok(at + 1) && privileges.split(',').any(|privilege| privilege == "select")
     };
@@ -222,9 +222,18 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
     version.push_str(basis.foreign_keys.of(&key));
     let definition = parts.views.remove(&key);
     let triggers = !basis.sees_triggers || parts.triggers.contains(&key);
+    let primary =
+        columns.iter().filter(|[.., of_key, _]| of_key == "PRI").map(|[_, name, ..]| name.as_str().into()).collect();
     let columns = columns.iter().map(column).collect();
     let (schema, name) = key;
-    Table { columns, version: version.into(), definition, triggers, ..relation(mysql, schema, name, kind) }
+    Table {
+        columns,
+        key: primary,
+        version: version.into(),
+        definition,
+        triggers,
+        ..relation(mysql, schema, name, kind)
+    }
 }
 
 fn relation(mysql: &MySql, schema: String, name: String, kind: RelationKind) -> Table {
@@ -235,6 +244,7 @@ fn relation(mysql: &MySql, schema: String, name: String, kind: RelationKind) -> 
         kind,
         // Whatever a row image leaves out is marked in it.
         identity: ReplicaIdentity::Full,
+        key: Vec::new(),
         row_security: false,
         user_types: false,
         datetime: false,
@@ -246,7 +256,7 @@ fn relation(mysql: &MySql, schema: String, name: String, kind: RelationKind) -> 
     }
 }
 
-fn column([_, name, data_type, column_type, collation, extra, ..]: &[String; 9]) -> Column {
+fn column([_, name, data_type, column_type, collation, extra, ..]: &[String; 10]) -> Column {
     let collation = Some(collation.as_str()).filter(|name| !name.is_empty());
     Column {
         name: name.as_str().into(),

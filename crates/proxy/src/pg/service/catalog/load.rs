@@ -29,11 +29,11 @@ SELECT c.oid::text, n.nspname::text, c.relname::text,
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c', 'i', 'I') AND n.nspname !~ '^pg_(toast_)?temp_'";
 
-/// Columns that an index merely includes are not logged.
+/// Where the whole old row is logged, the primary key. Columns that an index merely includes are not logged.
 const IDENTITIES: &str = "
 SELECT c.oid::text, a.attname::text FROM pg_class c
 JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
- AND ((c.relreplident = 'd' AND i.indisprimary) OR (c.relreplident = 'i' AND i.indisreplident))
+ AND ((c.relreplident IN ('d', 'f') AND i.indisprimary) OR (c.relreplident = 'i' AND i.indisreplident))
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE c.oid >= 16384 AND c.relkind = 'r'";
 
@@ -194,6 +194,7 @@ fn table(row: [String; 6], parts: &mut Parts) -> Result<Table, ServiceError> {
     let columns = parts.columns.remove(&id).unwrap_or_default();
     let user_types = columns.iter().any(|(_, user_type)| *user_type);
     let columns: Vec<Column> = columns.into_iter().map(|(column, _)| column).collect();
+    let identity = parts.identities.remove(&id);
     Ok(Table {
         id: table_id(&id)?,
         schema: schema.into(),
@@ -209,7 +210,8 @@ fn table(row: [String; 6], parts: &mut Parts) -> Result<Table, ServiceError> {
             "system" => RelationKind::System,
             _ => RelationKind::Other,
         },
-        identity: match parts.identities.remove(&id) {
+        key: identity.clone().unwrap_or_default(),
+        identity: match identity {
             _ if full == "true" => ReplicaIdentity::Full,
             Some(columns) => ReplicaIdentity::Columns(columns),
             None => ReplicaIdentity::Missing,
