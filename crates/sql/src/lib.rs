@@ -31,6 +31,7 @@ mod outer;
 mod patterns;
 mod predicate;
 mod relations;
+mod rows;
 mod scanner;
 mod survey;
 mod template;

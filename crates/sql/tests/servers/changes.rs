@@ -140,7 +140,13 @@ impl Writer<'_> {
 }
 
 /// Queries, their tags told by the server.
-fn analysed(upstream: Upstream<'_>, catalog: &Catalog, random: &mut Random, dialect: Dialect) -> Result<Vec<Asked>> {
+fn analysed(
+    upstream: Upstream<'_>,
+    catalog: &Catalog,
+    random: &mut Random,
+    dialect: Dialect,
+    zones: &[&'static str],
+) -> Result<Vec<Asked>> {
     let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2] };
     let (mut bounds, mut shapes): (Vec<(String, Bound)>, Vec<[&str; 2]>) = (Vec::new(), Vec::new());
     let mut cuts = Vec::new();
@@ -164,7 +170,7 @@ fn analysed(upstream: Upstream<'_>, catalog: &Catalog, random: &mut Random, dial
         }
     }
     tell_late(upstream, &mut bounds)?;
-    tell_rows(upstream, random, &cuts, &mut bounds)?;
+    tell_rows(upstream, zones, &cuts, &mut bounds)?;
     let asked = bounds.into_iter().zip(shapes);
     Ok(asked.map(|((text, Bound { tags, .. }), shape)| Asked { shape, text, tags }).collect())
 }
@@ -181,7 +187,7 @@ struct Told {
 }
 
 /// Adds the tags that rows of the answers tell.
-fn tell_rows(upstream: Upstream<'_>, random: &mut Random, cuts: &[Told], bounds: &mut [(String, Bound)]) -> Result<()> {
+fn tell_rows(upstream: Upstream<'_>, zones: &[&str], cuts: &[Told], bounds: &mut [(String, Bound)]) -> Result<()> {
     let postgres = matches!(upstream, Upstream::Postgres(_));
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
@@ -190,7 +196,7 @@ fn tell_rows(upstream: Upstream<'_>, random: &mut Random, cuts: &[Told], bounds:
     asker.say(if postgres { "" } else { "SET sql_mode = '';" });
     let mut numbers = Vec::new();
     for told in cuts {
-        asker.say(zone(random, postgres));
+        asker.say(zones[told.place / TOGETHER]);
         numbers.push(asker.ask("ask_0", &told.rows));
     }
     let answers = asker.answers()?;
@@ -253,7 +259,9 @@ fn batch(
     let catalog = catalog(if postgres { PUBLIC } else { DATABASE }, &TABLES.map(|table| (table, columns.as_slice())));
     let keyed: Vec<bool> = stored.iter().map(|_| postgres && random.below(3) > 0).collect();
     let catalog = with_keys(&catalog, stored.iter().zip(&keyed).filter(|(_, keyed)| **keyed).map(|(table, _)| table));
-    let all = analysed(upstream, &catalog, random, dialect)?;
+    // Of moments the zone decides, so answers tell of those under the same one.
+    let zones: Vec<&str> = (0..GROUPS).map(|_| zone(random, postgres)).collect();
+    let all = analysed(upstream, &catalog, random, dialect, &zones)?;
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
     asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });
@@ -261,8 +269,7 @@ fn batch(
     asker.say(if postgres { "" } else { "SET sql_mode = '';" });
     let utc = if postgres { "SET TimeZone = 'UTC';" } else { "SET time_zone = '+00:00';" };
     let (mut commits, mut numbers): (Vec<Vec<Commit>>, Vec<Numbers>) = (Vec::new(), Vec::new());
-    for group in all.chunks(TOGETHER) {
-        let zone = zone(random, postgres);
+    for (group, zone) in all.chunks(TOGETHER).zip(&zones) {
         asker.say(zone);
         let before = group.iter().map(|asked| (asker.ask("ask_0", &asked.text), Vec::new()));
         let first = numbers.len();
