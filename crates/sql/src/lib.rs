@@ -32,6 +32,7 @@ mod outer;
 mod patterns;
 mod predicate;
 mod relations;
+mod rows;
 mod scanner;
 mod starts;
 mod survey;

@@ -15,6 +15,7 @@ use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, Ti
 use crate::functions::{TypeClass, oid, type_class};
 use crate::moments::{self, Span};
 use crate::patterns::{self, Folding, Matching};
+use crate::rows;
 
 /// Conjunctions of one predicate.
 const CONJUNCTIONS_MAX: usize = 16;
@@ -258,7 +259,17 @@ impl Said {
             // They are false also of what is not known.
             Expr::IsTrue(inner) if truth => Self::when(inner, true, resolve),
             Expr::IsFalse(inner) if truth => Self::when(inner, false, resolve),
-            other => Self::test(question(other), is_negated(other) != truth, resolve),
+            other => {
+                let truth = is_negated(other) != truth;
+                match rows::compared(other) {
+                    Some(tests) if truth => {
+                        let tests = tests.into_iter().map(|test| Self::test(Some(test), true, resolve));
+                        tests.reduce(|one, two| Self::joined(one, two, true)).unwrap_or(Self::Nothing)
+                    }
+                    Some(_) => Self::Nothing,
+                    None => Self::test(question(other), truth, resolve),
+                }
+            }
         }
     }
 
@@ -369,22 +380,7 @@ fn question(expr: &Expr) -> Option<(&[Ident], Question)> {
     match expr {
         // A column that is true, or false: NOT NULL is not true.
         Expr::Identifier(_) | Expr::CompoundIdentifier(_) => Some((column_name(expr)?, Question::Is(true))),
-        Expr::BinaryOp { left, op, right } => {
-            let (left_is_less, included) = match op {
-                BinaryOperator::Lt => (true, false),
-                BinaryOperator::LtEq => (true, true),
-                BinaryOperator::Gt => (false, false),
-                BinaryOperator::GtEq => (false, true),
-                _ => return None,
-            };
-            let limited = |column, constant, below| {
-                let limit = Some(Limit { operand: operand(constant)?, included });
-                let (low, high) = if below { (None, limit) } else { (limit, None) };
-                Some((column_name(column)?, Question::Range { low, high, beside: None }))
-            };
-            let limited = limited(left, right, left_is_less).or_else(|| limited(right, left, !left_is_less));
-            limited.or_else(|| moments::compared(expr))
-        }
+        Expr::BinaryOp { left, op, right } => rows::ordered(left, op, right).or_else(|| moments::compared(expr)),
         Expr::Between { expr: tested, low, high, negated: _ } => {
             // MySQL compares all three in one way, which one that is not known would decide.
             let limit = |expr| operand(expr).map(|operand| Some(Limit { operand, included: true }));
@@ -441,8 +437,8 @@ pub(crate) fn parameter(expr: &Expr) -> Option<u16> {
 }
 
 /// Of a list; None if one of them is no constant.
-fn operands(list: &[Expr]) -> Option<Vec<Operand>> {
-    list.iter().map(operand).collect::<Option<Vec<_>>>().filter(|operands| !operands.is_empty())
+pub(crate) fn operands<'e>(list: impl IntoIterator<Item = &'e Expr>) -> Option<Vec<Operand>> {
+    list.into_iter().map(operand).collect::<Option<Vec<_>>>().filter(|operands| !operands.is_empty())
 }
 
 pub(crate) fn operand(expr: &Expr) -> Option<Operand> {

@@ -916,6 +916,21 @@ fn predicates() {
         tests.join(connector)
     };
     check(&[
+        // Rows.
+        ("SELECT * FROM plain WHERE (id, a) IN ((5, 1), (4, 2), (5, 3))", "plain(a=1|2|3,id=4|5)"),
+        ("SELECT * FROM plain WHERE (id, lower(b)) IN ((5, 'x'))", "plain(id=5)"),
+        ("SELECT * FROM plain WHERE (id, a) IN ((5, n), (4, 2))", "plain(id=4|5)"),
+        ("SELECT * FROM plain WHERE (id, b) IN ((5, 'x'), (4, NULL))", "plain(id=4|5)"),
+        ("SELECT * FROM plain WHERE (id, a) NOT IN ((5, 1))", "plain(*)"),
+        ("SELECT * FROM plain WHERE NOT (id, a) NOT IN ((5, 1))", "plain(a=1,id=5)"),
+        ("SELECT * FROM plain WHERE (id, a) IN (SELECT 5, 1)", "plain(*)"),
+        ("SELECT * FROM plain WHERE (id, a) < (6, 4)", "plain(id=..6)"),
+        ("SELECT * FROM plain WHERE (id, a) <= (6, 4)", "plain(id=..6)"),
+        ("SELECT * FROM plain WHERE (6, 4) < (id, a)", "plain(id=6..)"),
+        ("SELECT * FROM plain WHERE (id, a) >= (6, 4) AND a = 1", "plain(a=1,id=6..)"),
+        ("SELECT * FROM plain WHERE (6, a) > (id, 4)", "plain(id=..6)"),
+        ("SELECT * FROM plain WHERE (b, a) < ('x', 4)", "plain(*)"),
+        ("SELECT * FROM plain WHERE NOT (id, a) < (6, 4)", "plain(*)"),
         // Lists.
         ("SELECT * FROM plain WHERE id IN (7, 5, -6, 5)", "plain(id=-6|5|7)"),
         ("SELECT * FROM plain WHERE id IN (5, a)", "plain(*)"),

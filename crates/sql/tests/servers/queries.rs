@@ -233,7 +233,8 @@ impl Queries<'_> {
 
     pub(crate) fn atom(&mut self, aliases: &[&str]) -> String {
         let alias = self.random.one_of(aliases);
-        match self.random.below(8) {
+        match self.random.below(9) {
+            8 => self.row_atom(alias, aliases),
             6 => self.nested_atom(alias),
             7 => self.negative_atom(alias, aliases),
             3 => self.float_atom(alias, aliases),
@@ -357,6 +358,38 @@ impl Queries<'_> {
             8 => format!("CASE WHEN {column} = {x} THEN {alias}.b ELSE {y} END = {y}"),
             _ if self.postgres => self.postgres_atom(alias, aliases),
             _ => self.mysql_atom(alias, &column, x, y),
+        }
+    }
+
+    /// A comparison of rows.
+    fn row_atom(&mut self, alias: &str, aliases: &[&str]) -> String {
+        let kinds = [self.random.below(9), self.random.below(9)];
+        let columns = kinds.map(|kind| match kind {
+            0 => format!("{alias}.{}", self.random.one_of(DATES)),
+            1 => format!("{alias}.{}", self.random.one_of(FLOATS)),
+            2 => format!("{alias}.{}", self.random.one_of(&["s", "e"])),
+            _ => format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS)),
+        });
+        let mut row = || {
+            let values = kinds.map(|kind| match (kind, self.random.below(16)) {
+                (_, 0) => "NULL".to_owned(),
+                (0, _) => self.date(),
+                (1, _) => self.float(),
+                (2, _) => self.text(),
+                _ => self.number(),
+            });
+            values.join(", ")
+        };
+        let (one, two, three) = (row(), row(), row());
+        let compares = self.random.one_of(&["<", "<=", ">", ">=", "=", "<>"]);
+        let columns = columns.join(", ");
+        let not = self.random.one_of(&["", "", "", "NOT "]);
+        match self.random.below(8) {
+            0 => format!("({columns}) {not}IN (({one}))"),
+            1 | 2 => format!("({columns}) {not}IN (({one}), ({two}))"),
+            3 => format!("({columns}) {not}IN (({one}), ({two}), ({three}))"),
+            4 => format!("{not}({one}) {compares} ({columns})"),
+            _ => format!("{not}({columns}) {compares} ({one})"),
         }
     }
 
