@@ -25,8 +25,9 @@ use freshet_model::{Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term
 
 use crate::footprint::Footprint;
 use crate::mysql;
+use crate::params::Params;
 use crate::predicate::{Atom, Operand, Question};
-use crate::terms::{self, Params, Rows};
+use crate::terms::{self, Rows};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;

@@ -44,9 +44,10 @@ use crate::block::{Block, Meaning, Source};
 use crate::footprint::{Footprint, ParameterValue};
 use crate::functions::oid;
 use crate::mysql::functions::is_aggregate;
+use crate::params::Params;
 use crate::predicate::{column_name, parameter, unwrapped};
 use crate::survey::built_in_name;
-use crate::terms::{self, Params, Rows};
+use crate::terms::{self, Rows};
 use crate::walk::Walk;
 use crate::{Literal, LiteralKind};
 
@@ -62,7 +63,7 @@ pub(crate) struct Cut {
     descending: bool,
     nulls_first: bool,
     /// The parameter that holds the number of rows; None: one row.
-    limit: Option<u16>,
+    limit: Option<u32>,
 }
 
 /// The rows of one table that matter, once the last row of the answer is known.
@@ -171,7 +172,7 @@ impl Footprint {
     /// The number of rows; None: none is given, or not as a plain number.
     fn rows_max(&self, cut: &Cut, params: Params<'_>) -> Option<u64> {
         let Some(number) = cut.limit else { return Some(1) };
-        let param = params.values.get(usize::from(number).checked_sub(1)?)?;
+        let param = params.get_number(number)?;
         let digits = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
         match param.value {
             ParameterValue::Text(text) => digits(text),
@@ -196,7 +197,7 @@ impl Footprint {
     /// known yet.
     pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
         let cut = self.cut.as_ref().filter(|cut| cut.place == place)?;
-        let is_open = params.values.is_empty() || cut.limit.is_some_and(|number| number <= unknown);
+        let is_open = params.values.is_empty() || cut.limit.is_some_and(|number| number <= u32::from(unknown));
         let has_limit = is_open || self.rows_max(cut, params).is_some_and(|limit| limit > 0);
         has_limit.then_some(&cut.column)
     }

@@ -17,7 +17,7 @@ use freshet_testbed::{Mysql, MysqlSettings, Postgres, Settings};
 
 use crate::conditions::{ROWS, Stored, cell, create, mariadb, tell_late, types, values, zone};
 use crate::queries::{COLUMNS, Queries, TABLES};
-use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog};
+use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, views};
 
 /// Changes to each server, if nothing else is asked for.
 const CHANGES: usize = 500;
@@ -146,8 +146,9 @@ fn analysed(
     random: &mut Random,
     dialect: Dialect,
     zones: &[&'static str],
+    views: Vec<&'static str>,
 ) -> Result<Vec<Asked>> {
-    let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2] };
+    let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2], views };
     let (mut bounds, mut shapes): (Vec<(String, Bound)>, Vec<[&str; 2]>) = (Vec::new(), Vec::new());
     let mut cuts = Vec::new();
     let plain =
@@ -251,6 +252,7 @@ fn batch(
     found: &mut BTreeMap<[&'static str; 2], Precision>,
 ) -> Result<usize> {
     let postgres = dialect == Dialect::Postgres;
+    views::drop(upstream)?;
     for table in TABLES {
         upstream.sql(&format!("DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS other_{table};"))?;
     }
@@ -261,7 +263,8 @@ fn batch(
     let catalog = with_keys(&catalog, stored.iter().zip(&keyed).filter(|(_, keyed)| **keyed).map(|(table, _)| table));
     // Of moments the zone decides, so answers tell of those under the same one.
     let zones: Vec<&str> = (0..GROUPS).map(|_| zone(random, postgres)).collect();
-    let all = analysed(upstream, &catalog, random, dialect, &zones)?;
+    let (catalog, views) = views::create(upstream, random, &catalog)?;
+    let all = analysed(upstream, &catalog, random, dialect, &zones, views)?;
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
     asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });
