@@ -20,11 +20,16 @@ pub(crate) struct Reference {
     pub(crate) nullable: bool,
     /// What it reads, also where its columns have other names here.
     pub(crate) table: Option<Arc<Table>>,
-    /// The columns of a sub-select, as far as they are known.
+    /// The columns of a sub-select, or of a view's query, as far as they are known.
     pub(crate) shown: Shown,
 }
 
 impl Reference {
+    /// The column of a view whose query was walked.
+    pub(crate) fn of_view(&self, column: &Column) -> Option<&ShownColumn> {
+        self.shown.column(|name| *name == *column.name)
+    }
+
     /// Whether the names of all its columns are known.
     pub(crate) fn is_named(&self) -> bool {
         match self.source {

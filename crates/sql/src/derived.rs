@@ -18,6 +18,8 @@
 //!   in the same way, so that the operation converts none of them;
 //! * not where a common table expression is referred to more than once: what one reference drops another one may show.
 //!
+//! The columns of a view are those of the derived table that its query is (`views.rs`).
+//!
 //! MySQL looks rows of a derived table up by a key of the column's type, to which it rounds the other side: `q.e = 0.5` is true of
 //! 1 if e is an integer. So there only whole numbers, texts and dates go through, and only columns of one such type.
 //!
@@ -117,6 +119,22 @@ enum Makes {
     Other { of_none: bool },
 }
 
+impl ShownColumn {
+    /// What a condition on it bounds outside; `nullable`: an outer join there may put a NULL in its place.
+    fn rows(&self, nullable: bool) -> Vec<Reached> {
+        let rows = self.reached.iter().map(|Reached { origin, nullable: before }| Reached {
+            origin: Origin { through: true, ..origin.clone() },
+            nullable: *before || nullable,
+        });
+        rows.collect()
+    }
+
+    /// Where its values come from.
+    fn values(&self) -> Option<Origin> {
+        self.origin.clone().map(|origin| Origin { through: true, ..origin })
+    }
+}
+
 impl Shown {
     /// The one column of that name.
     pub(crate) fn column(&self, is: impl Fn(&str) -> bool) -> Option<&ShownColumn> {
@@ -138,6 +156,21 @@ impl Shown {
         for (column, name) in self.columns.iter_mut().zip(names) {
             column.name.clone_from(&name.name.value);
         }
+        self
+    }
+
+    /// The columns by the names that a view gives them, each as far as it is of the view's own type.
+    pub(crate) fn of_view(mut self, columns: &[Column]) -> Self {
+        if self.starred || self.columns.len() != columns.len() {
+            return Self::default();
+        }
+        for (shown, column) in self.columns.iter_mut().zip(columns) {
+            let alike = |origin: &Origin| origin.column.value_type == column.value_type;
+            shown.name = column.name.to_string();
+            shown.origin.take_if(|origin| !alike(origin));
+            shown.reached.retain(|reached| alike(&reached.origin));
+        }
+        self.outer.clear();
         self
     }
 
@@ -330,12 +363,7 @@ impl Walk<'_> {
             }
             Meaning::Shown(place, column) => {
                 let nullable = block.references.get(place).is_none_or(|reference| reference.nullable);
-                let mut rows = column.reached.clone();
-                for reached in &mut rows {
-                    reached.nullable |= nullable;
-                    reached.origin.through = true;
-                }
-                let origin = column.origin.clone().map(|origin| Origin { through: true, ..origin });
+                let (rows, origin) = (column.rows(nullable), column.values());
                 Some(Named { block: at, place, rows, origin })
             }
             Meaning::Opaque | Meaning::NoColumn | Meaning::Elsewhere => None,
@@ -344,6 +372,9 @@ impl Walk<'_> {
 
     /// A column of the tables that a reference stands for: of those that have it as it is, not as another one of the name.
     fn rows_of(&self, reference: &Reference, column: &Column) -> Vec<Reached> {
+        if let Some(shown) = reference.of_view(column) {
+            return shown.rows(reference.nullable);
+        }
         let Source::Table { places, .. } = &reference.source else { return Vec::new() };
         let has = |place: usize| {
             let found = self.references.get(place)?.table.column(&column.name);
@@ -357,6 +388,9 @@ impl Walk<'_> {
 
     /// The same if that is one table: rows of several may be meant else, and no single one says which values there are.
     fn only(&self, reference: &Reference, column: &Column) -> Option<Origin> {
+        if let Some(shown) = reference.of_view(column) {
+            return shown.values();
+        }
         let Source::Table { places, .. } = &reference.source else { return None };
         let rows = self.rows_of(reference, column);
         rows.into_iter().next().map(|reached| reached.origin).filter(|_| places.len() == 1)

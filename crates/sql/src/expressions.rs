@@ -13,6 +13,7 @@ use crate::functions::{
     FunctionClass, TypeClass, function_class, is_aggregate, is_bare_function, is_comparison, is_system_column,
     type_class,
 };
+use crate::lexer::VIEWS_BASE;
 use crate::mysql;
 use crate::predicate::{column_name, parameter, unwrapped};
 use crate::survey::{binary_symbol, built_in_name, class_of, unary_symbol};
@@ -250,8 +251,7 @@ impl Walk<'_> {
             Value::Number(..) | Value::SingleQuotedString(_) | Value::Boolean(_) | Value::Null => Ok(()),
             Value::Placeholder(_) => {
                 let number = parameter(expr).ok_or(Reason::Construct("a parameter of that form"))?;
-                self.usages.entry(number).or_default().note(None);
-                Ok(())
+                self.use_parameter(number, None)
             }
             _ => Err(Reason::Construct("a literal of that kind")),
         }
@@ -326,13 +326,18 @@ impl Walk<'_> {
             (_, Some(_)) => match parameter(expr) {
                 Some(number) => {
                     self.counts.exprs += 1;
-                    self.usages.entry(number).or_default().note(compared);
-                    Ok(())
+                    self.use_parameter(number, compared)
                 }
                 None => self.expr(expr),
             },
             (_, None) => self.expr(expr),
         }
+    }
+
+    fn use_parameter(&mut self, number: u32, compared: Compared) -> Outcome {
+        absent((number <= VIEWS_BASE) == self.views.is_outside(), "a parameter of that form")?;
+        self.usages.entry(number).or_default().note(compared);
+        Ok(())
     }
 
     /// Whether a cast to a date type cannot meet a text that only the data knows: such a text may say `today`.

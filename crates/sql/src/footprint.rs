@@ -11,8 +11,9 @@ use freshet_model::{
 
 use crate::identity::Keyed;
 use crate::lineage::Edge;
+use crate::params::Params;
 use crate::predicate::{Atom, Operand, Predicate, Question};
-use crate::terms::{self, Params, Rows};
+use crate::terms::{self, Rows};
 use crate::top::Cut;
 use crate::{Keys, Lineage, Literal, LiteralKind, Top};
 
@@ -69,13 +70,17 @@ pub struct Footprint {
     pub tables: Vec<TableId>,
     /// Relations of which it matters what they are, distinct.
     pub(crate) definitions: Vec<Arc<Table>>,
+    /// The views among them whose queries were not walked where their names stand.
+    pub(crate) unopened: Vec<Arc<Table>>,
+    /// The constants of those that were.
+    pub(crate) constants: Vec<Literal>,
     pub(crate) references: Vec<TableReference>,
     /// Equalities between columns of references.
     pub(crate) edges: Vec<Edge>,
     pub(crate) cut: Option<Cut>,
     /// References whose keys the answer shows.
     pub(crate) keyed: Vec<Keyed>,
-    pub(crate) usages: BTreeMap<u16, Usage>,
+    pub(crate) usages: BTreeMap<u32, Usage>,
     /// Some literal could be read as a date or time.
     date_time: bool,
     /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
@@ -103,6 +108,10 @@ pub(crate) struct Read {
     pub(crate) keyed: Vec<Keyed>,
     /// See [`Footprint::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
+    /// See [`Footprint::unopened`].
+    pub(crate) unopened: Vec<Arc<Table>>,
+    /// See [`Footprint::constants`].
+    pub(crate) constants: Vec<Literal>,
 }
 
 /// Which of dates and times a statement handles.
@@ -124,12 +133,24 @@ pub(crate) struct Usage {
 }
 
 impl Footprint {
-    pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u16, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, definitions } = read;
+    pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
+        let Read { references, edges, cut, keyed, definitions, unopened, constants } = read;
         let Dates { date_time, times } = dates;
         let tables = Vec::new();
-        let mut footprint =
-            Self { tables, definitions, references, edges, cut, keyed, usages, date_time, times, dialect };
+        let mut footprint = Self {
+            tables,
+            definitions,
+            unopened,
+            constants,
+            references,
+            edges,
+            cut,
+            keyed,
+            usages,
+            date_time,
+            times,
+            dialect,
+        };
         footprint.arrange();
         footprint
     }
@@ -177,6 +198,10 @@ impl Footprint {
         self.tables.is_empty() && self.definitions.is_empty()
     }
 
+    fn params<'p>(&'p self, values: &'p [Parameter<'p>], utf8: bool) -> Params<'p> {
+        Params { values, constants: &self.constants, utf8 }
+    }
+
     /// The tags of one execution; `utf8`: the client's encoding is UTF-8.
     pub fn bind(&self, params: &[Parameter<'_>], utf8: bool) -> Result<Bound, Reason> {
         if self.reads_clock(params) {
@@ -185,7 +210,7 @@ impl Footprint {
         if self.completes_times(params) {
             return Err(Reason::Construct(TIME_AMONG_DATES));
         }
-        let params = Params { values: params, utf8 };
+        let params = self.params(params, utf8);
         let rows = self.rows(params);
         let (lineage, later) = self.lineage(&rows, params).unzip();
         let mut later = later.unwrap_or_default();
@@ -230,15 +255,15 @@ impl Footprint {
     /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date
     /// under DateStyle, say), rather than those of the execution. `opaque`: the shape still holds quoted text.
     pub fn reads_settings_at_parse(&self, own_params: u16, literals: &[Literal], opaque: bool) -> bool {
-        let may_be_date = |number: u16| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
-        let text = |(literal, number): (&Literal, u16)| literal.kind == LiteralKind::String && may_be_date(number);
-        self.date_time && (opaque || literals.iter().zip(own_params.saturating_add(1)..).any(text))
+        let may_be_date = |number: u32| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
+        let text = |(literal, number): (&Literal, u32)| literal.kind == LiteralKind::String && may_be_date(number);
+        self.date_time && (opaque || literals.iter().zip(u32::from(own_params) + 1..).any(text))
     }
 
     /// One line per table reference, and per view or other relation without rows of its own, for people: what of it
     /// matters.
     pub fn describe(&self) -> Vec<String> {
-        self.described(Params { values: &[], utf8: true }, 0)
+        self.described(self.params(&[], true), 0)
     }
 
     /// The same for a text with these literals; what its own parameters will be, before them, is not known. Err: why it is not
@@ -248,12 +273,12 @@ impl Footprint {
         let values = own.chain(literals.iter().map(ParameterValue::Literal));
         let params: Vec<Parameter<'_>> = values.map(|value| Parameter { value, declared_type: 0 }).collect();
         self.bind(&params, utf8)?;
-        Ok(self.described(Params { values: &params, utf8 }, own_params))
+        Ok(self.described(self.params(&params, utf8), own_params))
     }
 
     fn described(&self, params: Params<'_>, unknown: u16) -> Vec<String> {
         let mut lines: Vec<String> = Vec::new();
-        let is_known = |operand: &Operand| operand.parameter > unknown && params.get(*operand).is_some();
+        let is_known = |operand: &Operand| operand.parameter > u32::from(unknown) && params.get(*operand).is_some();
         let test = |atom: &Atom| {
             let known = atom.question.operands().iter().all(is_known);
             if known { self.test(atom, params) } else { Some(sketch(&atom.question)) }
@@ -312,7 +337,7 @@ impl Footprint {
     pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
         self.date_time
             && !self.dialect.is_mysql_family()
-            && params.iter().zip(1u16..).any(|(param, number)| {
+            && params.iter().zip(1u32..).any(|(param, number)| {
                 let text: &[u8] = match param.value {
                     ParameterValue::Text(text) | ParameterValue::Binary(text) => text,
                     ParameterValue::Literal(literal) => &literal.text,

@@ -55,7 +55,8 @@ use sqlparser::ast::{Function, GroupByExpr, LimitClause, Query, SetExpr};
 use crate::block::Source;
 use crate::footprint::Footprint;
 use crate::lineage::KEYS_MAX;
-use crate::terms::{Params, Rows};
+use crate::params::Params;
+use crate::terms::Rows;
 use crate::top::{self, Field, Limit, Top};
 use crate::walk::Walk;
 

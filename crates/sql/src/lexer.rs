@@ -20,6 +20,8 @@ use crate::tokens::Tokens;
 
 /// Literals replaced in one text; the rest stays in the shape.
 const LITERALS_MAX: usize = 10_000;
+/// Behind it are the numbers of the constants in views: a statement's own are of 16 bits.
+pub(crate) const VIEWS_BASE: u32 = 1 << 16;
 
 /// What [`lex`] found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -85,10 +87,15 @@ pub fn lex(dialect: Dialect, text: &str) -> Lexed {
         shaper = Shaper::new(dialect, text, own_params);
         shaper.run(text);
     }
-    let mut lexed = shaper.lexed;
-    lexed.own_params = u16::try_from(own_params).unwrap_or(u16::MAX);
-    lexed.fingerprint = rapidhash::v3::rapidhash_v3(lexed.shape.as_bytes());
-    lexed
+    shaper.lexed(own_params)
+}
+
+/// The same for a view's text: its literals are numbered from behind `base` on, which no number of a statement reaches.
+pub(crate) fn lex_view(dialect: Dialect, text: &str, base: u32) -> Lexed {
+    let mut shaper = Shaper { in_view: true, ..Shaper::new(dialect, text, base) };
+    shaper.run(text);
+    let own_params = shaper.own_params;
+    shaper.lexed(own_params)
 }
 
 /// What stands before a token, as far as it decides whether a literal may become a parameter.
@@ -114,6 +121,7 @@ struct Shaper {
     lexed: Lexed,
     /// The number of the parameter before the first literal.
     base: u32,
+    in_view: bool,
     own_params: u32,
     before: Before,
     /// Inside the brackets of a type such as `numeric(10,2)`.
@@ -131,12 +139,20 @@ impl Shaper {
             dialect,
             lexed: Lexed { shape, ..Lexed::default() },
             base,
+            in_view: false,
             own_params: 0,
             before: Before::Start,
             in_modifier: false,
             behind_minus: false,
             end: None,
         }
+    }
+
+    fn lexed(self, own_params: u32) -> Lexed {
+        let mut lexed = self.lexed;
+        lexed.own_params = u16::try_from(own_params).unwrap_or(u16::MAX);
+        lexed.fingerprint = rapidhash::v3::rapidhash_v3(lexed.shape.as_bytes());
+        lexed
     }
 
     fn run(&mut self, text: &str) {
@@ -234,7 +250,8 @@ impl Shaper {
 
     fn literal_kind(&self, token: Token<'_>) -> Option<LiteralKind> {
         let number = self.base as usize + self.lexed.literals.len() + 1;
-        if self.in_modifier || self.lexed.literals.len() >= LITERALS_MAX || number > usize::from(u16::MAX) {
+        let is_free = self.in_view || u16::try_from(number).is_ok();
+        if self.in_modifier || self.lexed.literals.len() >= LITERALS_MAX || !is_free {
             return None;
         }
         match (token.kind, self.before) {

@@ -29,6 +29,7 @@ mod lineage;
 mod moments;
 mod mysql;
 mod outer;
+mod params;
 mod patterns;
 mod predicate;
 mod relations;

@@ -24,8 +24,9 @@ use std::fmt::Write as _;
 use freshet_model::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
 use crate::footprint::Footprint;
+use crate::params::Params;
 use crate::starts::{Constants, Start};
-use crate::terms::{self, Params, Rows};
+use crate::terms::{self, Rows};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;

@@ -16,8 +16,9 @@ use sqlparser::ast::{
 
 use crate::footprint::Footprint;
 use crate::mysql;
+use crate::params::Params;
 use crate::predicate::{Operand, Question, column_name, operand, unwrapped};
-use crate::terms::{Params, list};
+use crate::terms::list;
 
 /// What LIKE asks.
 #[derive(Clone, Copy, Debug)]

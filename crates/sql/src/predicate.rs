@@ -26,7 +26,7 @@ const TESTS_MAX: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Operand {
     /// The number of the parameter, from 1.
-    pub(crate) parameter: u16,
+    pub(crate) parameter: u32,
     /// `-$n`
     pub(crate) negated: bool,
     /// `$n::type`: the type's OID; that of the elements if the operand is an array.
@@ -426,7 +426,7 @@ pub(crate) fn column_name(expr: &Expr) -> Option<&[Ident]> {
 }
 
 /// The number in `$n`.
-pub(crate) fn parameter(expr: &Expr) -> Option<u16> {
+pub(crate) fn parameter(expr: &Expr) -> Option<u32> {
     match expr {
         Expr::Value(value) => match &value.value {
             Value::Placeholder(name) => name.strip_prefix('$')?.parse().ok().filter(|number| *number > 0),

@@ -270,7 +270,7 @@ impl Template {
     /// The tables and predicates the statement depends on under this catalogue and search path
     /// (`current_schemas(true)`), or why it is not cached. Valid for this catalogue version and search path only.
     pub fn resolve(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<Footprint, Reason> {
-        let mut footprint = self.resolve_but_views(catalog, schemas)?;
+        let mut footprint = self.resolve_but_views(catalog, schemas, true)?;
         if footprint.is_empty() {
             return Err(Reason::NoTable);
         }
@@ -279,14 +279,20 @@ impl Template {
         Ok(footprint)
     }
 
-    /// The same, without what the views in it read.
-    pub(crate) fn resolve_but_views(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<Footprint, Reason> {
+    /// The same, without what the views in it read, but for those that are walked where their names stand, if any are.
+    pub(crate) fn resolve_but_views(
+        &self,
+        catalog: &Catalog,
+        schemas: &[Arc<str>],
+        opens_views: bool,
+    ) -> Result<Footprint, Reason> {
         let parsed = self.verdict.as_ref().map_err(Clone::clone)?;
         if !self.built_in_first(schemas) {
             return Err(Reason::Construct("a search_path that puts other schemas before pg_catalog"));
         }
         let walked = |splits: bool| {
             let mut walk = Walk::new(self.dialect, catalog, schemas);
+            walk.views.are_opened = opens_views;
             walk.splits = splits;
             walk.query(&parsed.query)?;
             if walk.counts != self.survey.counts {

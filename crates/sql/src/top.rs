@@ -44,9 +44,10 @@ use crate::block::{Block, Meaning, Source};
 use crate::footprint::{Footprint, ParameterValue};
 use crate::functions::oid;
 use crate::mysql::functions::is_aggregate;
+use crate::params::Params;
 use crate::predicate::{column_name, parameter, unwrapped};
 use crate::survey::built_in_name;
-use crate::terms::{self, Params, Rows};
+use crate::terms::{self, Rows};
 use crate::walk::Walk;
 use crate::{Literal, LiteralKind};
 
@@ -65,7 +66,7 @@ pub(crate) struct Cut {
 }
 
 /// How many rows are shown: the parameter that holds the number; None: one row.
-pub(crate) type Limit = Option<u16>;
+pub(crate) type Limit = Option<u32>;
 
 /// The rows of one table that matter, once the last row of the answer is known.
 #[derive(Clone, Debug)]
@@ -173,7 +174,7 @@ impl Footprint {
     /// The number of rows; None: none is given, or not as a plain number.
     pub(crate) fn rows_max(&self, limit: Limit, params: Params<'_>) -> Option<u64> {
         let Some(number) = limit else { return Some(1) };
-        let param = params.values.get(usize::from(number).checked_sub(1)?)?;
+        let param = params.get_number(number)?;
         let digits = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
         match param.value {
             ParameterValue::Text(text) => digits(text),
@@ -203,7 +204,7 @@ impl Footprint {
 
     /// For people: whether there is a limit, or may be one.
     pub(crate) fn may_limit(&self, limit: Limit, params: Params<'_>, unknown: u16) -> bool {
-        let is_open = params.values.is_empty() || limit.is_some_and(|number| number <= unknown);
+        let is_open = params.values.is_empty() || limit.is_some_and(|number| number <= u32::from(unknown));
         is_open || self.rows_max(limit, params).is_some_and(|limit| limit > 0)
     }
 }

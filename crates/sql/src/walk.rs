@@ -35,7 +35,7 @@
 //!   compare alike, so that what equals d equals it in normal form.
 //! * **Sub-selects** as sources of constants, and what they say of outer rows: see `derived.rs`.
 //! * **A table referenced twice** has two tags, and a change is relevant if it meets one of them.
-//! * **Views, partitioned tables and inheritance parents** stand for others: see `views.rs` and `relations.rs`.
+//! * **Views** are derived tables, **partitioned tables and inheritance parents** stand for others: see `views.rs` and `relations.rs`.
 //!
 //! Columns that the statement does not mention change nothing that it computes (`columns.rs`): rows that differ in them only
 //! are the same row to it.
@@ -46,7 +46,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Columns, Dialect, Reason, Table, ValueType};
+use freshet_model::{Catalog, Columns, Dialect, Reason, RelationKind, Table, ValueType};
 use sqlparser::ast::{
     Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderBy, OrderByExpr,
     OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias,
@@ -67,13 +67,14 @@ use crate::relations::meant;
 use crate::survey::Counts;
 use crate::template::{table, without_only};
 use crate::top::Cut;
+use crate::views::Views;
 
 pub(crate) type Outcome = Result<(), Reason>;
 
 /// The state of a walk.
 pub(crate) struct Walk<'a> {
     pub(crate) catalog: &'a Catalog,
-    schemas: &'a [Arc<str>],
+    pub(crate) schemas: Vec<Arc<str>>,
     /// The common table expressions in scope.
     pub(crate) ctes: Vec<Cte>,
     /// The SELECT blocks around the current place, innermost last.
@@ -90,6 +91,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) starts: Vec<usize>,
     /// See [`Footprint::definitions`].
     definitions: Vec<Arc<Table>>,
+    pub(crate) views: Views,
     pub(crate) mentioned: Mentioned,
     /// What the last query tells.
     pub(crate) shown: Shown,
@@ -97,7 +99,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) told: BTreeMap<At, Shown>,
     pub(crate) folds: Folds,
     /// How each parameter is used.
-    pub(crate) usages: BTreeMap<u16, Usage>,
+    pub(crate) usages: BTreeMap<u32, Usage>,
     /// A date or time type occurs; MySQL: a date in more than a column of the result.
     pub(crate) date_time: bool,
     /// MySQL: so does a TIME.
@@ -112,12 +114,13 @@ pub(crate) fn absent(absent: bool, what: &'static str) -> Outcome {
 }
 
 impl<'a> Walk<'a> {
-    pub(crate) fn new(dialect: Dialect, catalog: &'a Catalog, schemas: &'a [Arc<str>]) -> Self {
+    pub(crate) fn new(dialect: Dialect, catalog: &'a Catalog, schemas: &[Arc<str>]) -> Self {
         Self {
             dialect,
             times: false,
             catalog,
-            schemas,
+            schemas: schemas.to_vec(),
+            views: Views::default(),
             ctes: Vec::new(),
             blocks: Vec::new(),
             references: Vec::new(),
@@ -148,7 +151,8 @@ impl<'a> Walk<'a> {
             reference.columns = self.mentioned.of(&reference.table);
         }
         let Self { references, edges, cut, keyed, definitions, .. } = self;
-        let read = Read { references, edges, cut, keyed, definitions };
+        let Views { unopened, constants, .. } = self.views;
+        let read = Read { references, edges, cut, keyed, definitions, unopened, constants };
         Ok(Footprint::new(self.dialect, read, self.usages, dates))
     }
 
@@ -206,7 +210,7 @@ impl<'a> Walk<'a> {
             shown.outer.clear();
         }
         self.shown = shown;
-        if self.blocks.len() == 1 {
+        if self.blocks.len() == 1 && self.views.is_outside() {
             self.cut = self.cut_of(query);
             self.keyed = self.keyed_by(query);
             let copied = |keyed: &Keyed| self.copies(keyed.place).map(|place| keyed.at(place)).collect::<Vec<_>>();
@@ -442,13 +446,15 @@ impl<'a> Walk<'a> {
             }
         }
         absent(parts.len() <= 2, "a name with a database")?;
-        let table = table(self.catalog, self.schemas, name).ok_or_else(|| unknown(parts))?.clone();
+        let table = table(self.catalog, &self.schemas, name).ok_or_else(|| unknown(parts))?.clone();
         let meant = meant(self.catalog, &table, only)?;
         self.date_time |= !self.is_mysql() && holds_dates(&table);
         let first = self.references.len();
         let referred = |table| TableReference { table, predicate: Predicate::any_row(), columns: Columns::All };
         self.references.extend(meant.tables.into_iter().map(referred));
         self.definitions.extend(meant.definitions);
+        let places = first..self.references.len();
+        let shown = if table.kind == RelationKind::View { self.view(&table)? } else { Shown::default() };
         let renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
         if renamed {
             self.mentioned.all();
@@ -458,13 +464,9 @@ impl<'a> Walk<'a> {
             alias: alias.as_ref().map_or_else(|| table.name.to_string(), |alias| alias.name.value.clone()),
             schema: alias.is_none().then(|| table.schema.clone()),
             table: Some(table.clone()),
-            shown: Shown::default(),
+            shown: shown.renamed(alias.as_ref()),
             nullable: false,
-            source: if renamed {
-                Source::Opaque
-            } else {
-                Source::Table { table, places: first..self.references.len() }
-            },
+            source: if renamed { Source::Opaque } else { Source::Table { table, places } },
         };
         self.mentioned.row(&reference.alias);
         self.refer(reference)

@@ -268,7 +268,7 @@ fn tags() {
         ("SELECT * FROM t WHERE EXISTS (SELECT 1 FROM u WHERE u.t_id = t.id AND u.id = 4)", "t(later) u(id=4)"),
         ("SELECT DATABASE(), TRUE FROM t WHERE id = 1", "t(id=1)"),
         ("(SELECT * FROM t WHERE id = 1)", "t(id=1)"),
-        ("SELECT * FROM cheap WHERE id = 1", "cheap(definition) t(*)"),
+        ("SELECT * FROM cheap WHERE id = 1", "cheap(definition) t(id=1,price=..10)"),
         ("SELECT * FROM named", "named(definition) t(*) u(*)"),
         ("SELECT `count`.id FROM t `count` WHERE `count`.id = 1", "t(id=1)"),
         // Of the words that both servers reserve, none is a name behind a point.

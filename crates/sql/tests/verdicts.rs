@@ -137,6 +137,13 @@ fn relations() -> Vec<Table> {
         view(68, "quoted", id_name, " SELECT \"User\".id, \"left\"(\"User\".email, 3) AS name FROM public.\"User\";"),
         view(69, "words", id_name, " SELECT plain.id, 'now'::text AS name FROM public.plain;"),
         view(
+            72,
+            "counts",
+            &[("movie", Int), ("total", Int)],
+            " SELECT g.title_id AS movie, count(*) AS total FROM public.title_genre g\n  WHERE (g.genre = ANY (ARRAY['a'::text, 'b'::text]))\n  GROUP BY g.title_id;",
+        ),
+        view(71, "backslash", id_name, " SELECT plain.id FROM public.plain WHERE (plain.b = 'a\\\\'::text);"),
+        view(
             70,
             "dated_words",
             id_name,
@@ -145,9 +152,9 @@ fn relations() -> Vec<Table> {
     ];
     // Each reads the one before.
     let chain = |at: u32| {
-        view(200 + at, &format!("chain_{at}"), id_name, &format!(" SELECT c.id FROM public.chain_{} c;", at - 1))
+        view(200 + at, &format!("chain_{at}"), &[("id", Int)], &format!(" SELECT c.id FROM public.chain_{} c;", at - 1))
     };
-    found.push(view(200, "chain_0", id_name, " SELECT plain.id FROM public.plain;"));
+    found.push(view(200, "chain_0", &[("id", Int)], " SELECT plain.id FROM public.plain;"));
     found.extend((1..=32).map(chain));
     found.extend((1000..1101).map(|id| table(id, &format!("many_{id}"), id_name)));
     found
@@ -748,7 +755,7 @@ fn parents_stand_for_their_leaves() {
         ),
         ("SELECT * FROM ONLY parts WHERE id = 5", "parts(definition)"),
         ("SELECT * FROM ONLY foreign_parts", "foreign_parts(definition)"),
-        ("SELECT * FROM ONLY plain_5", "plain(*) plain_5(definition)"),
+        ("SELECT * FROM ONLY plain_5", "plain(id=5) plain_5(definition)"),
         ("WITH child AS (SELECT * FROM plain) SELECT * FROM ONLY child", "plain(*)"),
         ("SELECT tableoid FROM parent", "construct"),
         ("SELECT p.extra FROM parent p", "construct"),
@@ -762,28 +769,60 @@ fn parents_stand_for_their_leaves() {
 
 #[test]
 fn views_stand_for_their_queries() {
-    let over = "over_view(definition) parts(definition) parts_1(definition) parts_1a(*) parts_1b(*) parts_2(*) plain(*) \
+    let over = "over_view(definition) parts(definition) parts_1(definition) parts_1a(id=5) parts_1b(id=5) parts_2(id=5) plain(id=5) \
                 plain_5(definition)";
     check(&[
-        ("SELECT * FROM plain_5", "plain(*) plain_5(definition)"),
-        ("SELECT v.name FROM plain_5 v WHERE v.id = 5", "plain(*) plain_5(definition)"),
+        ("SELECT * FROM plain_5", "plain(id=5) plain_5(definition)"),
+        ("SELECT v.name FROM plain_5 v WHERE v.id = 5", "plain(id=5) plain_5(definition)"),
         (
             "SELECT * FROM plain_5 v JOIN title t ON t.title_id = v.id WHERE t.title = 'x'",
-            "plain(*) plain_5(definition) title(title=x)",
+            "plain(id=5) plain_5(definition) title(title=x,title_id=5)",
         ),
-        ("SELECT * FROM plain_5, plain WHERE plain.id = 7", "plain(*) plain_5(definition)"),
+        ("SELECT * FROM plain_5, plain WHERE plain.id = 7", "plain(id=5) plain(id=7) plain_5(definition)"),
         ("SELECT * FROM over_view WHERE id = 5", over),
         ("SELECT * FROM over_view, plain_5", over),
         ("WITH plain_5 AS (SELECT * FROM name WHERE name_id = 1) SELECT * FROM plain_5", "name(name_id=1)"),
         (
             "WITH plain AS (SELECT * FROM name WHERE name_id = 1) SELECT * FROM plain_5, plain",
-            "name(name_id=1) plain(*) plain_5(definition)",
+            "name(name_id=1) plain(id=5) plain_5(definition)",
         ),
         (
             "SELECT (SELECT count(*) FROM plain_5) FROM name WHERE name_id = 1",
-            "name(name_id=1) plain(*) plain_5(definition)",
+            "name(name_id=1) plain(id=5) plain_5(definition)",
         ),
-        ("SELECT * FROM sums WHERE total > 3", "sums(definition) title_genre(*)"),
+        ("SELECT * FROM sums WHERE total > 3", "sums(definition) title_genre(genre=a|b)"),
+        // Conditions outside bound what is inside, and keys lead through.
+        ("SELECT * FROM counts WHERE movie = 3", "counts(definition) title_genre(genre=a|b,title_id=3)"),
+        (
+            "SELECT * FROM title_genre g JOIN chain_1 s ON s.id = g.title_id WHERE g.genre = 'x'",
+            "chain_0(definition) chain_1(definition) plain(later) title_genre(genre=x)",
+        ),
+        (
+            "SELECT * FROM title t WHERE t.title_id IN (SELECT movie FROM counts) AND t.title_id = 4",
+            "counts(definition) title(title_id=4) title_genre(genre=a|b,title_id=4)",
+        ),
+        ("SELECT * FROM plain_5 AS v (a, name) WHERE a = 7 AND name = 'x'", "plain(b=x,id=5) plain_5(definition)"),
+        (
+            "SELECT * FROM chain_2 v WHERE v.id = 5",
+            "chain_0(definition) chain_1(definition) chain_2(definition) plain(id=5)",
+        ),
+        (
+            "SELECT * FROM chain_3 v WHERE v.id = 5",
+            "chain_0(definition) chain_1(definition) chain_2(definition) chain_3(definition) plain(*)",
+        ),
+        // Each reference has constants of its own.
+        (
+            "SELECT * FROM plain_5 v JOIN counts s ON s.total = v.id JOIN plain_5 w ON w.name = 'x' WHERE s.movie = 3",
+            "counts(definition) plain(b=x,id=5) plain(id=5) plain_5(definition) title_genre(genre=a|b,title_id=3)",
+        ),
+        // No name in a view is one of the statement's.
+        (
+            "SELECT * FROM name n WHERE EXISTS (SELECT FROM plain_5 v WHERE v.id = n.born) AND n.name_id = 7",
+            "name(born=5,name_id=7) plain(id=5) plain_5(definition)",
+        ),
+        // Of a number that is not known as a constant of a view.
+        ("SELECT * FROM plain_5 v WHERE v.id = $65537", "construct"),
+        ("SELECT * FROM backslash", "backslash(definition) plain(*)"),
         ("SELECT * FROM recursive", "plain(*) recursive(definition)"),
         ("SELECT * FROM constant", "constant(definition)"),
         ("SELECT * FROM quoted", "User(*) quoted(definition)"),
@@ -811,7 +850,7 @@ fn views_stand_for_their_queries() {
         ("SELECT * FROM dated_words", "clock_literal"),
         ("SELECT * FROM days WHERE day > '2020-01-01'", "days(definition) title(*)"),
         ("SELECT * FROM days WHERE day > 'today'", "clock_literal"),
-        ("SELECT * FROM plain_5 WHERE name = 'today'", "plain(*) plain_5(definition)"),
+        ("SELECT * FROM plain_5 WHERE name = 'today'", "plain(b=today,id=5) plain_5(definition)"),
         ("SELECT * FROM kept", "table_kind"),
         ("SELECT * FROM over_kept", "table_kind"),
     ]);
@@ -1171,8 +1210,8 @@ fn mentioned_columns() {
         ("SELECT q.count FROM (SELECT count(*) FROM plain) q", "plain(*)"),
         ("SELECT id FROM \"User\"", "User(id)"),
         ("SELECT generated FROM \"User\"", "User(*)"),
-        ("SELECT id FROM plain_5", "plain(*)"),
-        ("SELECT id FROM plain WHERE id = 1 UNION SELECT id FROM plain_5", "plain(*)"),
+        ("SELECT id FROM plain_5", "plain(b,id)"),
+        ("SELECT id FROM plain WHERE id = 1 UNION SELECT id FROM plain_5", "plain(b,id)"),
         ("SELECT id FROM child", "child(id) grandchild(id)"),
     ] {
         assert_eq!(columns(sql), expected, "{sql}");
@@ -1298,14 +1337,14 @@ fn the_footprint_is_described_for_people() {
     assert_eq!(
         footprint.describe(),
         [
+            "public.plain: id = …",
+            "public.parts_2: id = …",
+            "public.parts_1a: id = …",
+            "public.parts_1b: id = …",
             "public.parent: id = …",
             "public.child: id = …",
             "public.step_child: id = …",
             "public.grandchild: id = …",
-            "public.parts_2: any row",
-            "public.parts_1a: any row",
-            "public.parts_1b: any row",
-            "public.plain: any row",
             "public.parts: its definition",
             "public.parts_1: its definition",
             "public.plain_5: its definition",

@@ -17,7 +17,7 @@ use freshet_testbed::{Mysql, MysqlSettings, Postgres, Settings};
 
 use crate::conditions::{ROWS, Stored, cell, create, mariadb, tell_late, types, values, zone};
 use crate::queries::{COLUMNS, Queries, TABLES};
-use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog};
+use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, views};
 
 /// Changes to each server, if nothing else is asked for.
 const CHANGES: usize = 500;
@@ -148,8 +148,9 @@ fn analysed(
     random: &mut Random,
     dialect: Dialect,
     zones: &[&str],
+    views: Vec<&'static str>,
 ) -> Result<Vec<Asked>> {
-    let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2] };
+    let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2], views };
     let (mut bounds, mut shapes): (Vec<(String, Bound)>, Vec<[&str; 2]>) = (Vec::new(), Vec::new());
     let (mut cuts, mut opens) = (Vec::new(), HashMap::new());
     let plain =
@@ -269,6 +270,7 @@ fn batch(
     found: &mut BTreeMap<[&'static str; 2], Precision>,
 ) -> Result<usize> {
     let postgres = dialect == Dialect::Postgres;
+    views::drop(upstream)?;
     for table in TABLES {
         upstream.sql(&format!("DROP TABLE IF EXISTS {table}; DROP TABLE IF EXISTS other_{table};"))?;
     }
@@ -278,7 +280,8 @@ fn batch(
     let keyed: Vec<bool> = stored.iter().map(|_| postgres && random.below(3) > 0).collect();
     let catalog = with_keys(&catalog, stored.iter().zip(&keyed).filter(|(_, keyed)| **keyed).map(|(table, _)| table));
     let zones: Vec<&str> = (0..GROUPS).map(|_| zone(random, postgres)).collect();
-    let all = analysed(upstream, &catalog, random, dialect, &zones)?;
+    let (catalog, views) = views::create(upstream, random, &catalog)?;
+    let all = analysed(upstream, &catalog, random, dialect, &zones, views)?;
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
     asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });

@@ -252,7 +252,7 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
     let schema = if postgres { PUBLIC } else { DATABASE };
     let catalog = catalog(schema, &TABLES.map(|table| (table, columns.as_slice())));
     let mut refused = 0;
-    let mut queries = Queries { random: &mut random, postgres, shape: [""; 2] };
+    let mut queries = Queries { random: &mut random, postgres, shape: [""; 2], views: Vec::new() };
     let mut analysed: Vec<(String, Bound)> = Vec::new();
     for _ in 0..2_600 {
         let query = queries.query();

@@ -15,6 +15,7 @@ mod nested;
 mod postgres_values;
 mod queries;
 mod values;
+mod views;
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;

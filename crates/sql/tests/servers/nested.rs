@@ -47,16 +47,24 @@ impl Queries<'_> {
             }
             15 if self.postgres => {
                 let columns = COLUMNS.join(", ");
-                format!("(SELECT r.* FROM {} AS r ({columns}))", self.block(0))
+                format!("(SELECT r.* FROM {} AS r ({columns}))", self.nested(0))
             }
             _ if depth == 0 => format!("(SELECT {} FROM {{ta}} w)", self.list("w")),
             _ => {
-                let (inner, more) = (self.block(depth - 1), self.atom(&["o"]));
+                let (inner, more) = (self.nested(depth - 1), self.atom(&["o"]));
                 let condition = self.random.one_of(&["", "WHERE"]);
                 let more = if condition.is_empty() { "" } else { &more };
                 format!("(SELECT o.* FROM {inner} o {condition} {more})")
             }
         }
+    }
+
+    /// The same, or a view.
+    fn nested(&mut self, depth: usize) -> String {
+        if !self.views.is_empty() && self.random.below(2) == 0 {
+            return self.random.one_of(&self.views.clone()).to_owned();
+        }
+        self.block(depth)
     }
 
     /// The columns under their names, some of them from others of the same type.
@@ -76,7 +84,7 @@ impl Queries<'_> {
 
     /// FROM and WHERE of one to two tables or blocks, and the alias whose columns are shown.
     fn block_rows(&mut self, depth: usize) -> (String, &'static str) {
-        let inner = if depth > 0 && self.random.below(3) == 0 { self.block(depth - 1) } else { "{ta}".to_owned() };
+        let inner = if depth > 0 && self.random.below(3) == 0 { self.nested(depth - 1) } else { "{ta}".to_owned() };
         let single = self.random.below(3) == 0;
         let join = self.of(&["JOIN", "LEFT JOIN", "RIGHT JOIN"], &["FULL JOIN"], &[]);
         let on = self.on("w", "v", &["w", "v"]);
@@ -171,8 +179,8 @@ impl Queries<'_> {
             ),
             9 => format!("{column} = (SELECT MAX(w.{of}) FROM {{td}} w WHERE {inner})"),
             10 => format!("{column} = (SELECT w.{of} FROM {{td}} w WHERE w.id = 3)"),
-            11 => format!("{column} IN (SELECT p.a FROM {} p WHERE p.{of} = {alias}.{two})", self.block(0)),
-            12 => format!("{not}EXISTS (SELECT 1 FROM {} p WHERE p.{of} = {alias}.{two} AND p.b = 1)", self.block(0)),
+            11 => format!("{column} IN (SELECT p.a FROM {} p WHERE p.{of} = {alias}.{two})", self.nested(0)),
+            12 => format!("{not}EXISTS (SELECT 1 FROM {} p WHERE p.{of} = {alias}.{two} AND p.b = 1)", self.nested(0)),
             13 => format!(
                 "{not}EXISTS (SELECT 1 FROM {{td}} w LEFT JOIN {{tc}} u ON u.{of} = {alias}.{two} WHERE {correlated})"
             ),
@@ -182,7 +190,7 @@ impl Queries<'_> {
 
     /// A FROM clause with a block under the name of x, maybe joined with y.
     pub(crate) fn nested_from(&mut self, join: &str) -> (String, &'static [&'static str]) {
-        let block = self.block(2);
+        let block = self.nested(2);
         let on = self.on("x", "y", &["x", "y"]);
         match self.random.below(5) {
             0 | 1 => (format!("{block} x"), &["x"]),

@@ -60,6 +60,8 @@ pub(crate) struct Queries<'r> {
     pub(crate) postgres: bool,
     /// What the last query is made of: its SELECT and its FROM.
     pub(crate) shape: [&'static str; 2],
+    /// Views that show [`COLUMNS`].
+    pub(crate) views: Vec<&'static str>,
 }
 
 impl Queries<'_> {
@@ -478,7 +480,8 @@ impl Queries<'_> {
             5..=7 => "three tables",
             8 if !self.postgres => "three tables",
             11 | 12 => "a derived table",
-            13..=17 => "blocks in blocks",
+            13..=17 if self.views.is_empty() => "blocks in blocks",
+            13..=17 => "blocks and views",
             _ if one.contains("LEFT") || one.contains("RIGHT") || one.contains("FULL") => "an outer join",
             _ => "a join",
         };

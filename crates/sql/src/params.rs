@@ -1,0 +1,38 @@
+//! The parameters of one execution, by their numbers: the statement's own and the literals of its text, then the constants of
+//! the views that it reads.
+
+use freshet_model::Value;
+
+use crate::Literal;
+use crate::footprint::{Parameter, ParameterValue};
+use crate::lexer::VIEWS_BASE;
+use crate::predicate::Operand;
+
+/// The parameters of one execution.
+#[derive(Clone, Copy)]
+pub(crate) struct Params<'p> {
+    pub(crate) values: &'p [Parameter<'p>],
+    /// Those of views: see [`VIEWS_BASE`].
+    pub(crate) constants: &'p [Literal],
+    /// The client's encoding is UTF-8. In another one the server's text has other bytes.
+    pub(crate) utf8: bool,
+}
+
+impl<'p> Params<'p> {
+    pub(crate) fn get(&self, operand: Operand) -> Option<Parameter<'p>> {
+        self.get_number(operand.parameter)
+    }
+
+    pub(crate) fn get_number(&self, number: u32) -> Option<Parameter<'p>> {
+        let at = |base: u32| usize::try_from(number.checked_sub(base)?.checked_sub(1)?).ok();
+        let constant = |literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 };
+        match at(VIEWS_BASE) {
+            Some(at) => self.constants.get(at).map(constant),
+            None => self.values.get(at(0)?).copied(),
+        }
+    }
+
+    pub(crate) fn readable(&self, value: &Value) -> bool {
+        self.utf8 || !matches!(value, Value::Text(text) if !text.is_ascii())
+    }
+}
