@@ -163,8 +163,8 @@ fn analysed(upstream: Upstream<'_>, catalog: &Catalog, random: &mut Random, dial
             shapes.push(queries.shape);
         }
     }
-    tell_late(upstream, &mut bounds)?;
     tell_rows(upstream, random, &cuts, &mut bounds)?;
+    tell_late(upstream, &mut bounds)?;
     let asked = bounds.into_iter().zip(shapes);
     Ok(asked.map(|((text, Bound { tags, .. }), shape)| Asked { shape, text, tags }).collect())
 }
@@ -195,11 +195,14 @@ fn tell_rows(upstream: Upstream<'_>, random: &mut Random, cuts: &[Told], bounds:
     }
     let answers = asker.answers()?;
     for (told, number) in cuts.iter().zip(numbers) {
-        let Bound { top, keys, tags, .. } = &mut bounds[told.place].1;
+        let Bound { top, keys, tags, lineage } = &mut bounds[told.place].1;
         // An error is no answer: then a row that cannot be read stands for all.
         let rows = answers.get(&number).map_or_else(|| vec![Vec::new()], |answer| told.rows_of(answer));
+        let last = rows.last().map(Vec::as_slice).unwrap_or_default();
+        if let Some(lineage) = lineage {
+            lineage.bound_by_last(rows.len() as u64, last);
+        }
         if let Some(top) = top {
-            let last = rows.last().map(Vec::as_slice).unwrap_or_default();
             tags.extend(top.late_tags(rows.len() as u64, last));
         }
         if let Some(keys) = keys {

@@ -258,9 +258,10 @@ impl Session {
         if !self.is_plain(done, &mut fill.frames) {
             return;
         }
-        let Fill { permit, lineage, top, expected, source, proof, mut frames, started, .. } = fill;
+        let Fill { permit, mut lineage, top, expected, source, proof, mut frames, started, .. } = fill;
         let Some(permit) = permit else { return };
-        let told = top.map(|(top, form)| told(&top, &frames, self.capabilities(), form));
+        let capabilities = self.capabilities();
+        let told = top.map(|(top, form)| told(&top, lineage.as_deref_mut(), &frames, (capabilities, form)));
         let status_places = without_status(&mut frames, done);
         let now = self.now();
         let took = now.saturating_sub(started);
@@ -342,15 +343,24 @@ impl Session {
     }
 }
 
-/// The late tags that the last row of an answer tells.
-fn told(top: &Top, frames: &[u8], capabilities: Capabilities, form: Form) -> Vec<Tag> {
+/// The late tags that the last row of an answer tells. It may bound the rows whose keys are to be read.
+fn told(
+    top: &Top,
+    lineage: Option<&mut Lineage>,
+    frames: &[u8],
+    (capabilities, form): (Capabilities, Form),
+) -> Vec<Tag> {
     let (rows, last) = last_row(frames, capabilities, form).unwrap_or_default();
     let values = last.iter().map(|value| match value {
         rows::Field::Null => Field::Null,
         rows::Field::Text(text) => Field::Text(text),
         rows::Field::Other => Field::Other,
     });
-    top.late_tags(rows, &values.collect::<Vec<_>>())
+    let values: Vec<_> = values.collect();
+    if let Some(lineage) = lineage {
+        lineage.bound_by_last(rows, &values);
+    }
+    top.late_tags(rows, &values)
 }
 
 /// Takes the session's own state out of an answer; where it stood.
