@@ -13,6 +13,7 @@ use crate::identity::Keyed;
 use crate::lineage::Edge;
 use crate::params::Params;
 use crate::predicate::{Atom, Operand, Predicate, Question};
+use crate::starts::Start;
 use crate::terms::{self, Rows};
 use crate::top::Cut;
 use crate::{Keys, Lineage, Literal, LiteralKind, Top};
@@ -212,9 +213,10 @@ impl Footprint {
         }
         let params = self.params(params, utf8);
         let rows = self.rows(params);
-        let (lineage, later) = self.lineage(&rows, params).unzip();
+        let top = self.top(&rows, params);
+        let (lineage, later) = self.lineage(&rows, top.as_ref(), params).unzip();
         let mut later = later.unwrap_or_default();
-        let top = self.top(&rows, params).filter(|top| !later.contains(&top.place()));
+        let top = top.filter(|top| !later.contains(&top.place()));
         let keys = self.keys(&rows, &later, top.as_ref(), params);
         later.extend(keys.iter().flat_map(Keys::places));
         let top = top.filter(|top| !later.contains(&top.place()));
@@ -287,7 +289,10 @@ impl Footprint {
             self.references.iter().map(|reference| terms::rows(&reference.predicate, test)).collect();
         terms::travel(&mut rows, &self.edges);
         let is_known = |atom: &Atom| atom.question.operands().iter().all(is_known);
-        let starts = |at: usize| self.described_start(at, &rows[at], params, is_known);
+        let starts = |at: usize| {
+            let cut = self.described_cut(at, params, unknown).filter(|column| self.has_limits(column));
+            self.described_start(at, &rows[at], params, is_known).into_iter().chain(cut.map(|_| Start::Cut)).min()
+        };
         let lineage = self.described_lineage(&rows, starts);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());

@@ -16,6 +16,10 @@
 //! from S to R, whose limits are written as far as they are known; but a column that equals constants comes first. The same with
 //! patterns of texts, those that no index finds last (`starts.rs`); of a disjunction each part must be written.
 //!
+//! A way may also begin at the rows that LIMIT shows (`top.rs`). How far they reach is known only when the answer is: then the
+//! statement for K gets its last condition ([`Lineage::bound_by_last`]), made of the very tests that become the tag of S, and written
+//! outwards. If the answer does not say how far, nothing is asked, unless other constants bound these rows.
+//!
 //! K is read by a statement of its own, after the fill began. What changes K meanwhile is a change of rows of σ_{T_S}(S), which
 //! S's own tag notices. All parts are read by one statement, so they are of one snapshot.
 
@@ -25,8 +29,9 @@ use freshet_model::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, V
 
 use crate::footprint::Footprint;
 use crate::params::Params;
-use crate::starts::{Constants, Start};
+use crate::starts::{Constants, Start, written_bound};
 use crate::terms::{self, Rows};
+use crate::top::{Field, Top};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
@@ -40,6 +45,8 @@ const PARTS_MAX: usize = 12;
 pub struct Lineage {
     parts: Vec<Part>,
     tables: Vec<TableId>,
+    /// Tells how far the rows reach from which some of the keys are read.
+    top: Option<Top>,
 }
 
 /// A key with the number of its part; None: NULL.
@@ -48,13 +55,26 @@ pub type Key = (usize, Option<Vec<u8>>);
 #[derive(Clone, Debug)]
 struct Part {
     table: TableId,
-    /// The SELECT for its keys, behind the words that number it; None: they are not asked for.
-    select: Option<String>,
+    /// The SELECT for its keys; None: they are not asked for.
+    select: Option<Select>,
     /// Holds the key.
     column: ComparedColumn,
     /// What else is known of the rows.
     terms: Vec<Term>,
     columns: Columns,
+}
+
+/// A SELECT for keys, behind the words that number it.
+#[derive(Clone, Debug)]
+struct Select {
+    /// The key and the tables.
+    of: String,
+    /// Joined by AND.
+    conditions: Vec<String>,
+    /// Something bounds the rows where the way begins.
+    bounded: bool,
+    /// The column by which the answer's last row bounds them, as long as that row is not known.
+    cut: Option<String>,
 }
 
 /// A row of `to` matters only with a row of `from` that has the same value: a condition that bounds `to` says so. Both
@@ -142,10 +162,19 @@ fn is_open(rows: &Rows) -> bool {
 
 impl Footprint {
     /// How to find the rows of references that have no constants to be found by, and the places of these references.
-    pub(crate) fn lineage(&self, rows: &[Rows], params: Params<'_>) -> Option<(Lineage, Vec<usize>)> {
+    pub(crate) fn lineage(
+        &self,
+        rows: &[Rows],
+        top: Option<&Top>,
+        params: Params<'_>,
+    ) -> Option<(Lineage, Vec<usize>)> {
+        let top = top.filter(|top| self.has_limits(top.sorted_by()));
         let constants: Vec<Constants<'_>> =
             rows.iter().enumerate().map(|(at, rows)| self.constants(at, rows, params)).collect();
-        let starts = constants.iter().map(|of_one| Start::of(of_one, |(_, written)| written.start()));
+        let starts = constants.iter().enumerate().map(|(at, of_one)| {
+            let cut = top.filter(|top| top.place() == at).map(|_| Start::Cut);
+            Start::of(of_one, |(_, written)| written.start()).into_iter().chain(cut).min()
+        });
         let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
         let mut parts = Vec::new();
         let mut tables = Vec::new();
@@ -154,7 +183,7 @@ impl Footprint {
             tables.extend(way.iter().map(|edge| self.references[edge.from].table.id));
             parts.push(Part {
                 table: reference.table.id,
-                select: Some(self.select(way, &constants)?),
+                select: Some(self.select(way, &constants, top)?),
                 column: way.first()?.to_column.clone(),
                 terms: match rows[place].as_deref() {
                     Some([terms]) => terms.clone(),
@@ -165,7 +194,9 @@ impl Footprint {
         }
         tables.sort_unstable();
         tables.dedup();
-        (!parts.is_empty()).then_some((Lineage { parts, tables }, ways.reached))
+        let is_cut = |part: &Part| part.select.as_ref().is_some_and(|select| select.cut.is_some());
+        let top = top.filter(|_| parts.iter().any(is_cut)).cloned();
+        (!parts.is_empty()).then_some((Lineage { parts, tables, top }, ways.reached))
     }
 
     /// For people: the references whose rows are found so, each with the column and the table that leads to it.
@@ -185,7 +216,7 @@ impl Footprint {
     }
 
     /// The keys to which a way leads, from the key on.
-    fn select(&self, way: &[&Edge], constants: &[Constants<'_>]) -> Option<String> {
+    fn select(&self, way: &[&Edge], constants: &[Constants<'_>], top: Option<&Top>) -> Option<Select> {
         let mysql = self.dialect.is_mysql_family();
         let quoted = |name: &str| {
             if mysql { format!("`{}`", name.replace('`', "``")) } else { format!("\"{}\"", name.replace('"', "\"\"")) }
@@ -223,8 +254,10 @@ impl Footprint {
         let key = format!("t{}.{}", way.len() - 1, quoted(&before?.from_column.name));
         // Not as text of the connection: under its collation two keys may be one.
         let key = if mysql { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") };
-        let (conditions, limit) = (conditions.join(" AND "), KEYS_MAX + 1);
-        Some(format!("{key} FROM {from} WHERE {conditions} LIMIT {limit}"))
+        let start = way.last()?.from;
+        let cut = top.filter(|top| top.place() == start).map(|top| format!("t0.{}", quoted(&top.sorted_by().name)));
+        let bounded = constants.get(start).is_some_and(|constants| !constants.is_empty());
+        Some(Select { of: format!("{key} FROM {from}"), conditions, bounded, cut })
     }
 }
 
@@ -235,9 +268,10 @@ impl Lineage {
         let mut sql = String::new();
         for (number, lineage) in lineages.into_iter().enumerate() {
             let parts = lineage.parts.iter().enumerate();
-            for (part, select) in parts.filter_map(|(part, Part { select, .. })| Some((part, select.as_ref()?))) {
+            for (part, Select { of, conditions, .. }) in parts.filter_map(|(at, part)| Some((at, part.asked()?))) {
                 let and = if sql.is_empty() { "" } else { " UNION ALL " };
-                let _ = write!(sql, "{and}(SELECT DISTINCT '{number}.{part}', {select})");
+                let (conditions, limit) = (conditions.join(" AND "), KEYS_MAX + 1);
+                let _ = write!(sql, "{and}(SELECT DISTINCT '{number}.{part}', {of} WHERE {conditions} LIMIT {limit})");
             }
         }
         sql
@@ -248,17 +282,32 @@ impl Lineage {
         for part in &mut self.parts {
             part.select.take_if(|_| !is_wanted(part.table));
         }
-        self.parts.iter().any(|part| part.select.is_some())
+        self.parts.iter().any(|part| part.asked().is_some())
+    }
+
+    /// The answer is known: it has so many rows, the last of which holds these values. Keys of rows that nothing else bounds are
+    /// asked for only if that row does.
+    pub fn bound_by_last(&mut self, rows: u64, last: &[Field<'_>]) {
+        let Some(top) = self.top.take() else { return };
+        let Some(tests) = top.bound(rows, last) else { return };
+        for select in self.parts.iter_mut().filter_map(|part| part.select.as_mut()) {
+            let cut = select.cut.take();
+            if let Some(bound) = cut.and_then(|name| written_bound(top.sorted_by(), &name, &tests)) {
+                select.conditions.push(bound);
+                select.bounded = true;
+            }
+        }
     }
 
     /// Tables of which any row will matter because their keys are not asked for.
     pub fn left_out(&self) -> usize {
-        self.parts.iter().filter(|part| part.select.is_none() && part.terms.is_empty()).count()
+        self.parts.iter().filter(|part| part.asked().is_none() && part.terms.is_empty()).count()
     }
 
     /// Bytes of its part of the query.
     pub fn sql_bytes(&self) -> usize {
-        self.parts.iter().filter_map(|part| Some(part.select.as_ref()?.len())).sum()
+        let bytes = |select: &Select| select.of.len() + select.conditions.iter().map(String::len).sum::<usize>();
+        self.parts.iter().filter_map(|part| Some(bytes(part.asked()?))).sum()
     }
 
     /// The tables that it reads, sorted and distinct.
@@ -270,12 +319,17 @@ impl Lineage {
     /// row matters.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let parts = self.parts.iter().enumerate();
-        let keys = |number, part: &Part| part.select.as_ref().and(rows).and_then(|rows| part.keys(number, rows));
+        let keys = |number, part: &Part| part.asked().and(rows).and_then(|rows| part.keys(number, rows));
         parts.filter_map(|(number, part)| part.tag(keys(number, part))).collect()
     }
 }
 
 impl Part {
+    /// What is asked for its keys: not all rows of a table.
+    fn asked(&self) -> Option<&Select> {
+        self.select.as_ref().filter(|select| select.bounded)
+    }
+
     /// Its keys; None: too many, or one that has no normal form.
     fn keys(&self, number: usize, rows: &[Key]) -> Option<Vec<Value>> {
         // NULL equals nothing.

@@ -34,13 +34,15 @@ pub(crate) enum Start {
     Equal,
     /// By a range, or by how a text begins.
     Range,
+    /// By how far the answer's last row says that they reach (`top.rs`).
+    Cut,
     /// By testing each.
     Scan,
 }
 
 impl Start {
     /// From the best to the worst.
-    pub(crate) const ALL: [Self; 3] = [Self::Equal, Self::Range, Self::Scan];
+    pub(crate) const ALL: [Self; 4] = [Self::Equal, Self::Range, Self::Cut, Self::Scan];
 
     /// Of rows in one of these conjunctions; None: they are not found by any of this.
     pub(crate) fn of<T>(conjunctions: &[Vec<T>], start: impl Fn(&T) -> Self) -> Option<Self> {
@@ -262,6 +264,19 @@ fn has_text(value_type: ValueType) -> bool {
 /// A letter that has another capital in some language.
 fn is_dotted(byte: u8) -> bool {
     byte.eq_ignore_ascii_case(&b'i')
+}
+
+/// What one of these tests of a column leaves, at least, under that name; None: one of them cannot be written.
+pub(crate) fn written_bound(column: &ComparedColumn, name: &str, tests: &[Test]) -> Option<String> {
+    let written = tests.iter().map(|test| match test {
+        Test::Within { low, high } => within(column, *low, *high),
+        Test::Null => Some(Written::Null),
+        _ => None,
+    });
+    // What is written of numbers and dates is the same in each dialect.
+    let tests = written.map(|written| Some(written?.tests(Dialect::Postgres, name).join(" AND ")));
+    let tests: Vec<String> = tests.collect::<Option<_>>()?;
+    (!tests.is_empty()).then(|| format!("({})", tests.join(" OR ")))
 }
 
 /// Limits that leave at least the values that these order keys do, if there are any.

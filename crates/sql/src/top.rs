@@ -24,7 +24,9 @@
 //!   alone do, or, where they come last, all rows.
 //! * **Outer joins.** A row of R behind B must not be the reason why a joined row with NULLs in its place does not exist: R is
 //!   on no nullable side.
-//! * **Keys that lead from R to others** (`lineage.rs`) are read from all of σ_T(R), so those of the rows up to B are among them.
+//! * **Keys that lead from R to others** (`lineage.rs`) are read from the rows up to B, or from more. By the above the statement is what it
+//!   were with `R.b` *no further than B* in its WHERE, as long as nothing changes that its tags name: its first o + k joined rows are
+//!   made of rows of R up to B, and of rows that meet these.
 //! * **GROUP BY**, if the key is one of its columns: a group is made of rows that have its key. So are the rows that DISTINCT makes
 //!   one, since the key is shown, and those that a function makes of one.
 //! * **Not with** window functions, which look at rows behind; nor aggregates without GROUP BY, which PostgreSQL refuses beside a
@@ -116,12 +118,16 @@ impl Top {
 
     /// What the rows have that matter then: one of these conjunctions. An empty one: any row.
     pub(crate) fn conjunctions(&self, rows: u64, last: &[Field<'_>]) -> Vec<Vec<Term>> {
-        let is_full = rows >= self.limit && last.len() == self.cut.width;
-        let tests = last.get(self.cut.at).filter(|_| is_full).and_then(|field| self.tests(*field));
         let any = [Vec::new()];
         let conjunctions = self.rows.as_deref().unwrap_or(&any);
-        let Some(tests) = tests else { return conjunctions.to_vec() };
+        let Some(tests) = self.bound(rows, last) else { return conjunctions.to_vec() };
         tests.iter().flat_map(|test| conjunctions.iter().filter_map(|terms| self.with(terms, test))).collect()
+    }
+
+    /// Of which its key passes one; None: the answer does not say how far its rows reach.
+    pub(crate) fn bound(&self, rows: u64, last: &[Field<'_>]) -> Option<Vec<Test>> {
+        let is_full = rows >= self.limit && last.len() == self.cut.width;
+        last.get(self.cut.at).filter(|_| is_full).and_then(|field| self.tests(*field))
     }
 
     /// Where the rows are that matter if this is the last one's key; None: anywhere.

@@ -7,7 +7,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
     Value, ValueType,
 };
-use freshet_sql::{Bound, Field, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Field, Lineage, Parameter, ParameterValue, Template, lex};
 
 use Dialect::{MariaDb, MySql, Postgres};
 use ValueType::{Float8, Int, Numeric, OrderedText, Text, Timestamp};
@@ -254,4 +254,51 @@ fn keys_of_others_are_read_all_the_same() {
     // Rows that are found by keys have no bound of their own.
     let sql = "select x.id, y.id from x join y on y.id = x.a where x.n = 3 order by y.id limit 2";
     assert!(self::bound(Postgres, sql, &[]).top.is_none());
+}
+
+/// The rows that LIMIT shows lead on to others, as soon as their last one is known.
+#[test]
+fn keys_are_read_from_the_rows_that_are_shown() {
+    let keys = |dialect, sql: &str, rows: u64, last: &[Field<'_>]| {
+        let bound = bound(dialect, sql, &[]);
+        let mut lineage = bound.lineage.expect(sql);
+        let later = bound.tags.iter().filter(|tag| tag.rows == RowSet::Later).count();
+        assert_eq!((later, bound.top.is_some()), (bound.tags.len(), true), "{sql}: {:?}", bound.tags);
+        lineage.bound_by_last(rows, last);
+        let asked = Lineage::sql([&lineage]);
+        if asked.is_empty() {
+            assert!(lineage.late_tags(Some(&[])).iter().all(|tag| tag.rows == RowSet::Any), "{sql}");
+            assert!(!lineage.ask_only_of(|_| true), "{sql}");
+        }
+        asked
+            .split_once(" FROM ")
+            .map(|(_, from)| from.replace("\"s\".", "").replace(['"', '`'], ""))
+            .unwrap_or_default()
+    };
+    let joined = "select x.id, x.n, y.s from x left join y on y.id = x.a";
+    let last = [Field::Text(b"9"), Field::Text(b"1.5"), Field::Null];
+    for (more, rows, expected) in [
+        ("order by x.id limit 2", 2, "x t0 WHERE (t0.id <= 9) LIMIT 1001)"),
+        ("order by x.id limit 2", 1, ""),
+        ("order by x.id desc limit 2 offset 7", 2, "x t0 WHERE (t0.id >= 9 OR t0.id IS NULL) LIMIT 1001)"),
+        ("order by x.n limit 2", 2, "x t0 WHERE (t0.n <= 2) LIMIT 1001)"),
+        ("where x.f > 3 order by x.id limit 2", 2, "x t0 WHERE (t0.id <= 9) LIMIT 1001)"),
+        ("where x.a < 3 order by x.id limit 2", 2, "x t0 WHERE t0.a <= 2 AND (t0.id <= 9) LIMIT 1001)"),
+        ("where x.a < 3 order by x.id limit 2", 1, "x t0 WHERE t0.a <= 2 LIMIT 1001)"),
+        (
+            "where x.a < 3 or x.n = 7 order by x.id limit 2",
+            2,
+            "x t0 WHERE (t0.a <= 2 OR t0.n IN (7)) AND (t0.id <= 9) LIMIT 1001)",
+        ),
+    ] {
+        assert_eq!(keys(Postgres, &format!("{joined} {more}"), rows, &last), expected, "{more}");
+    }
+    let none = [Field::Null, Field::Null, Field::Null];
+    let descending = format!("{joined} order by x.id desc limit 2");
+    assert_eq!(keys(Postgres, &descending, 2, &none), "x t0 WHERE (t0.id IS NULL) LIMIT 1001)");
+    assert_eq!(keys(Postgres, &format!("{joined} order by x.id limit 2"), 2, &none), "");
+    assert_eq!(keys(Postgres, &format!("{joined} order by x.id limit 2"), 2, &last[..2]), "", "another width");
+    // As long as nothing is known of the answer nothing is asked.
+    let lineage = bound(Postgres, &descending, &[]).lineage.unwrap();
+    assert_eq!(Lineage::sql([&lineage]), "");
 }

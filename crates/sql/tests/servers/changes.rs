@@ -173,8 +173,8 @@ fn analysed(
             shapes.push(queries.shape);
         }
     }
-    tell_late(upstream, &mut bounds)?;
     let mut shown = tell_rows(upstream, zones, &cuts, &mut bounds)?;
+    tell_late(upstream, &mut bounds)?;
     let asked = bounds.into_iter().zip(shapes).enumerate();
     Ok(asked
         .map(|(place, ((text, Bound { tags, .. }), shape))| {
@@ -218,13 +218,16 @@ fn tell_rows(
     let answers = asker.answers()?;
     let mut shown = HashMap::new();
     for (told, number) in cuts.iter().zip(numbers) {
-        let Bound { top, keys, tags, .. } = &mut bounds[told.place].1;
+        let Bound { top, keys, tags, lineage } = &mut bounds[told.place].1;
         // An error is no answer: then a row that cannot be read stands for all.
         let answer = answers.get(&number).map(|answer| answer.split_once('|').unwrap_or((answer, "")));
         shown.extend(answer.map(|(_, shown)| (told.place, shown.to_owned())));
         let rows = answer.map_or_else(|| vec![Vec::new()], |(answer, _)| told.rows_of(answer));
+        let last = rows.last().map(Vec::as_slice).unwrap_or_default();
+        if let Some(lineage) = lineage {
+            lineage.bound_by_last(rows.len() as u64, last);
+        }
         if let Some(top) = top {
-            let last = rows.last().map(Vec::as_slice).unwrap_or_default();
             tags.extend(top.late_tags(rows.len() as u64, last));
         }
         if let Some(keys) = keys {

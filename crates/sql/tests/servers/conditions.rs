@@ -217,7 +217,8 @@ pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]
     let lineages: Vec<&Lineage> = analysed.iter().filter_map(|(_, bound)| bound.lineage.as_ref()).collect();
     let script: Vec<String> = lineages
         .chunks(LINEAGES_AT_ONCE)
-        .map(|some| format!("SELECT 'of', '-'; {};\n", Lineage::sql(some.iter().copied())))
+        .map(|some| Lineage::sql(some.iter().copied()))
+        .map(|sql| format!("SELECT 'of', '-';{}\n", if sql.is_empty() { sql } else { format!("{sql};") }))
         .collect();
     let between = if let Upstream::Postgres(_) = upstream { '|' } else { '\t' };
     let mut keys: HashMap<usize, Vec<Key>> = HashMap::new();

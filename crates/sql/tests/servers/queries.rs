@@ -522,7 +522,11 @@ impl Queries<'_> {
 
     /// A query whose rows are sorted, without ties, and cut. Its tables are in braces.
     pub(crate) fn cut(&mut self) -> Cut {
-        let (from, aliases) = if self.random.below(3) == 0 { self.from() } else { ("{ta} x".to_owned(), &["x"][..]) };
+        let (from, aliases) = match self.random.below(6) {
+            0 | 1 => self.joined(),
+            2 => self.from(),
+            _ => ("{ta} x".to_owned(), &["x"][..]),
+        };
         let Sorted { list, group, order, others, shown, names } = match self.random.below(4) {
             0 => self.grouped(aliases),
             _ => self.listed(aliases, aliases.len() == 1 && !from.contains("JOIN")),
@@ -573,7 +577,11 @@ impl Queries<'_> {
     /// Rows as they are.
     fn listed(&mut self, aliases: &[&str], is_alone: bool) -> Sorted {
         let alias = self.random.one_of(aliases);
-        let column = self.random.one_of(&COLUMNS);
+        let column = if is_alone || self.random.below(2) == 0 {
+            self.random.one_of(&COLUMNS)
+        } else {
+            self.random.one_of(&["id", "a", "b", "n"])
+        };
         let qualified = format!("{alias}.{column}");
         let bare = if is_alone { column.to_owned() } else { qualified.clone() };
         let of_ids = || aliases.iter().map(|alias| format!("i{alias}"));
@@ -623,8 +631,32 @@ impl Queries<'_> {
         Sorted { list, group, order: column, others: None, shown, names }
     }
 
+    /// Tables joined on numbers alone, with their aliases.
+    fn joined(&mut self) -> (String, &'static [&'static str]) {
+        let both = &["JOIN", "JOIN", "LEFT JOIN"];
+        let numbers = |random: &mut Random| random.one_of(NUMBERS).to_owned();
+        let [one, two, three, four] = [(); 4].map(|()| numbers(self.random));
+        let from = format!("{{ta}} x {} {{tb}} y ON x.{one} = y.{two}", self.random.one_of(both));
+        if self.random.below(3) > 0 {
+            return (from, &["x", "y"]);
+        }
+        (format!("{from} {} {{tc}} z ON z.{three} = y.{four}", self.random.one_of(both)), &["x", "y", "z"])
+    }
+
+    /// Rows of a join that only a pattern bounds.
+    fn by_pattern(&mut self) -> String {
+        self.shape = ["rows", "a join by a pattern"];
+        let (from, aliases) = self.joined();
+        let ids: Vec<String> = aliases.iter().map(|alias| format!("{alias}.id")).collect();
+        let alias = self.random.one_of(aliases);
+        format!("{} FROM {from} WHERE {}", self.group(&ids), self.text_atom(alias))
+    }
+
     /// What stands behind SELECT, its tables in braces. The answer `none` or `0` is of no rows, mostly.
     pub(crate) fn query(&mut self) -> String {
+        if self.random.below(6) == 0 {
+            return self.by_pattern();
+        }
         let (from, aliases) = self.from();
         let depth = self.random.below(4);
         // A pattern alone is what leads from one table to others.

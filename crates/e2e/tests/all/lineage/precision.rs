@@ -5,10 +5,10 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 
 use super::movies::{EPISODE, UNRATED, rating, reads};
-use super::stage::{Stage, Which, on_all};
+use super::stage::{Session, Stage, Which, on_all};
 use crate::support::{PATIENCE, eventually};
 
-on_all!(other_movies, what_was_not_there, read_again_in_the_background, in_transactions);
+on_all!(other_movies, pages_and_searches, what_was_not_there, read_again_in_the_background, in_transactions);
 
 /// Changes of other movies, one in each table and more.
 fn changes_of_others() -> Vec<String> {
@@ -39,6 +39,57 @@ fn changes_of_others() -> Vec<String> {
     changes
 }
 
+/// Whether a change takes results away.
+fn evicts(stage: &Stage, direct: &mut Session, change: &str) -> Result<bool> {
+    let before = stage.metrics()?;
+    direct.run(change)?;
+    eventually(PATIENCE, || {
+        let after = stage.metrics()?;
+        ensure!(after.count("freshet_commits_total") > before.count("freshet_commits_total"), "not delivered");
+        Ok(())
+    })?;
+    let name = "freshet_evicted_by_change_total";
+    Ok(stage.metrics()?.count(name) > before.count(name))
+}
+
+/// The first rows of a join, and those that a pattern finds: what is joined to others does not matter.
+fn pages_and_searches(which: Which) -> Result<()> {
+    let Some(stage) = Stage::alone(which)? else { return Ok(()) };
+    let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
+    let reads = [
+        "SELECT c.title_id, c.character_name, n.name FROM title_name_character c \
+         JOIN name n ON n.name_id = c.name_id ORDER BY c.title_id LIMIT 4",
+        "SELECT t.title_id, r.num_votes FROM title t LEFT JOIN title_rating r ON r.title_id = t.title_id \
+         ORDER BY t.title_id LIMIT 10",
+        "SELECT n.name_id, n.name, c.character_name FROM title_name_character c JOIN name n ON n.name_id = c.name_id \
+         WHERE n.name LIKE '%ame 10%'",
+    ]
+    .map(str::to_owned);
+    stage.until_hits(&mut c, &reads)?;
+    for change in [
+        "UPDATE name SET name = 'Somebody' WHERE name_id = 3001",
+        "INSERT INTO name VALUES (1, 'Nobody', NULL)",
+        "UPDATE title_rating SET num_votes = num_votes + 1 WHERE title_id = 20",
+        "DELETE FROM title_rating WHERE title_id = 20",
+        "UPDATE title_name_character SET character_name = 'Knave' WHERE title_id = 20 AND name_id = 2001",
+        "INSERT INTO title VALUES (3000, 'movie', 'movie 3000', 0)",
+    ] {
+        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+    }
+    for change in [
+        "UPDATE name SET name = 'Shown' WHERE name_id = 201",
+        // None was shown.
+        "INSERT INTO title_rating VALUES (7, 7.5, 1)",
+        "UPDATE title_name_character SET character_name = 'Knight' WHERE title_id = 10 AND name_id = 1001",
+        "UPDATE name SET name = 'Name 10' WHERE name_id = 3002",
+        "DELETE FROM title WHERE title_id = 1",
+    ] {
+        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        stage.until_hits(&mut c, &reads)?;
+    }
+    Ok(())
+}
+
 fn other_movies(which: Which) -> Result<()> {
     let Some(stage) = Stage::alone(which)? else { return Ok(()) };
     let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
@@ -50,16 +101,7 @@ fn other_movies(which: Which) -> Result<()> {
     let coarse = metrics.count("freshet_lineage_coarse_total");
     ensure!(coarse == 0, "any row counts for {coarse} results");
     for change in changes_of_others() {
-        let before = stage.metrics()?;
-        direct.run(&change)?;
-        eventually(PATIENCE, || {
-            let after = stage.metrics()?;
-            ensure!(after.count("freshet_commits_total") > before.count("freshet_commits_total"), "not delivered");
-            Ok(())
-        })?;
-        let after = stage.metrics()?;
-        let evicted = after.count("freshet_evicted_by_change_total") - before.count("freshet_evicted_by_change_total");
-        ensure!(evicted == 0, "{evicted} results are gone by {change}");
+        ensure!(!evicts(&stage, &mut direct, &change)?, "results are gone by {change}");
     }
     let before = stage.metrics()?;
     stage.until_hits(&mut c, &reads)?;

@@ -257,9 +257,9 @@ impl Session {
         if !self.is_plain(done, &mut fill.frames) {
             return;
         }
-        let Fill { permit, lineage, shown, expected, source, proof, mut frames, started, .. } = fill;
+        let Fill { permit, mut lineage, shown, expected, source, proof, mut frames, started, .. } = fill;
         let Some(permit) = permit else { return };
-        let told = shown.map(|shown| shown.tags(&frames, self.capabilities()));
+        let told = shown.map(|shown| shown.tags(&frames, self.capabilities(), lineage.as_deref_mut()));
         let status_places = without_status(&mut frames, done);
         let now = self.now();
         let took = now.saturating_sub(started);

@@ -1,7 +1,7 @@
 //! What the rows of an answer tell of the rows that matter to it.
 
 use freshet_model::Tag;
-use freshet_sql::{Field, Keys, Top};
+use freshet_sql::{Field, Keys, Lineage, Top};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::result::Form;
 use freshet_wire::mysql::rows::{self, Rows};
@@ -19,15 +19,23 @@ impl Shown {
         (top.is_some() || keys.is_some()).then(|| Box::new(Self { top, keys, form }))
     }
 
-    /// The late tags of a whole answer. What cannot be read is told as a row of no values.
-    pub(crate) fn tags(&self, frames: &[u8], capabilities: Capabilities) -> Vec<Tag> {
+    /// The late tags of a whole answer, which may bound the rows whose keys are to be read. What cannot be read is told as a row of
+    /// no values.
+    pub(crate) fn tags(
+        &self,
+        frames: &[u8],
+        capabilities: Capabilities,
+        lineage: Option<&mut Lineage>,
+    ) -> Vec<Tag> {
         let answer = Rows::of(frames, capabilities, self.form).ok();
         let packets: &[&[u8]] = answer.as_ref().map_or(&[&[]], Rows::packets);
         let values = |row| answer.as_ref().and_then(|answer| answer.values(row).ok()).unwrap_or_default();
-        let by_last = self.top.iter().flat_map(|top| {
-            let last = packets.last().map_or_else(Vec::new, |row| values(row));
-            top.late_tags(packets.len() as u64, &fields(&last))
-        });
+        let last = packets.last().map_or_else(Vec::new, |row| values(row));
+        let (count, last) = (packets.len() as u64, fields(&last));
+        if let Some(lineage) = lineage {
+            lineage.bound_by_last(count, &last);
+        }
+        let by_last = self.top.iter().flat_map(|top| top.late_tags(count, &last));
         let by_all = self.keys.iter().flat_map(|keys| {
             let rows: Vec<Vec<rows::Field<'_>>> = packets.iter().map(|row| values(row)).collect();
             keys.late_tags(rows.iter(), |row| fields(row))

@@ -1,7 +1,7 @@
 //! What the rows of an answer tell of the rows that matter to it.
 
 use freshet_model::Tag;
-use freshet_sql::{Field, Keys, Top};
+use freshet_sql::{Field, Keys, Lineage, Top};
 use freshet_wire::pg::backend::{data_row, last_row, rows};
 use freshet_wire::pg::frontend::Bind;
 
@@ -33,8 +33,12 @@ impl Shown {
         Some(Box::new(Self { top, keys, binary }))
     }
 
-    /// The late tags of a whole answer.
-    pub(crate) fn tags(&self, frames: &[u8]) -> Vec<Tag> {
+    /// The late tags of a whole answer, which may bound the rows whose keys are to be read.
+    pub(crate) fn tags(&self, frames: &[u8], lineage: Option<&mut Lineage>) -> Vec<Tag> {
+        if let Some(lineage) = lineage {
+            let (count, last) = last_row(frames);
+            lineage.bound_by_last(count, &last.map(|row| self.fields(row)).unwrap_or_default());
+        }
         let by_last = self.top.iter().flat_map(|top| {
             let (count, last) = last_row(frames);
             top.late_tags(count, &last.map(|row| self.fields(row)).unwrap_or_default())

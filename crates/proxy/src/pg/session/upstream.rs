@@ -315,8 +315,8 @@ impl Session {
             return;
         }
         for fill in self.complete.drain(..) {
-            let Fill { permit, lineage, shown, expected, source, frames, started, .. } = fill;
-            let told = shown.map(|shown| shown.tags(&frames));
+            let Fill { permit, mut lineage, shown, expected, source, frames, started, .. } = fill;
+            let told = shown.map(|shown| shown.tags(&frames, lineage.as_deref_mut()));
             let (body, proof) = (Body::new(frames, source, started), proof.clone());
             let complete = Complete { permit, lineage, told, body, proof, expected, refreshed: false };
             // Without an epoch there is no stream, and nothing is kept.
