@@ -330,7 +330,7 @@ impl Footprint {
         let bound = |reference: &TableReference| terms::rows(&reference.predicate, sketched);
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
         terms::travel(&mut rows, &self.edges);
-        let nothing = Params { values: &[], utf8: true };
+        let nothing = self.params(&[], true);
         let lineage = self.described_lineage(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
         let is_open =
             |place: usize, rows: &Rows| rows.is_none() && lineage.iter().all(|(reached, _)| *reached != place);

@@ -44,6 +44,7 @@ pub(crate) fn create(
             schema: if postgres { PUBLIC } else { DATABASE }.into(),
             name: name.into(),
             kind: RelationKind::View,
+            key: Vec::new(),
             identity: ReplicaIdentity::Missing,
             row_security: false,
             user_types: false,

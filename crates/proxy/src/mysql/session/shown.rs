@@ -21,12 +21,7 @@ impl Shown {
 
     /// The late tags of a whole answer, which may bound the rows whose keys are to be read. What cannot be read is told as a row of
     /// no values.
-    pub(crate) fn tags(
-        &self,
-        frames: &[u8],
-        capabilities: Capabilities,
-        lineage: Option<&mut Lineage>,
-    ) -> Vec<Tag> {
+    pub(crate) fn tags(&self, frames: &[u8], capabilities: Capabilities, lineage: Option<&mut Lineage>) -> Vec<Tag> {
         let answer = Rows::of(frames, capabilities, self.form).ok();
         let packets: &[&[u8]] = answer.as_ref().map_or(&[&[]], Rows::packets);
         let values = |row| answer.as_ref().and_then(|answer| answer.values(row).ok()).unwrap_or_default();
