@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{BinaryOperator, Expr, Query, Select, SetExpr, TableFactor, Visit, Visitor};
 
+use crate::identity::Keyed;
 use crate::predicate::unwrapped;
 use crate::survey::Counts;
 use crate::walk::{Outcome, Walk};
@@ -60,10 +61,19 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// The places that mean in the other walks of the outermost SELECT what this one does in the last.
-    pub(crate) fn copies(&self, place: usize) -> impl Iterator<Item = usize> {
+    /// Walks any SELECT as it stands.
+    pub(crate) fn select(&mut self, select: &Select) -> Outcome {
+        let selection: Vec<&Expr> = select.selection.iter().collect();
+        self.select_where(select, &selection).map(|_| ())
+    }
+
+    /// What holds of references of the last walk of the outermost SELECT, of those of the others, too.
+    pub(crate) fn in_each_branch(&self, keyed: Vec<Keyed>) -> Vec<Keyed> {
         let (last, others) = self.starts.split_last().map_or((0, &[][..]), |(last, others)| (*last, others));
-        others.iter().filter_map(move |start| Some(place.checked_sub(last)? + start))
+        let place = |of: &Keyed, start: &usize| Some(of.place.checked_sub(last)? + start);
+        let copies = |of: &Keyed| others.iter().filter_map(|start| Some(of.at(place(of, start)?))).collect::<Vec<_>>();
+        let copies: Vec<Keyed> = keyed.iter().flat_map(copies).collect();
+        keyed.into_iter().chain(copies).collect()
     }
 }
 

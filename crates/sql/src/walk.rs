@@ -212,10 +212,7 @@ impl<'a> Walk<'a> {
         self.shown = shown;
         if self.blocks.len() == 1 && self.views.is_outside() {
             self.cut = self.cut_of(query);
-            self.keyed = self.keyed_by(query);
-            let copied = |keyed: &Keyed| self.copies(keyed.place).map(|place| keyed.at(place)).collect::<Vec<_>>();
-            let copies: Vec<Keyed> = self.keyed.iter().flat_map(copied).collect();
-            self.keyed.extend(copies);
+            self.keyed = self.in_each_branch(self.keyed_by(query));
         }
         self.blocks.pop();
         self.ctes.truncate(in_scope);
@@ -247,11 +244,6 @@ impl<'a> Walk<'a> {
             SetExpr::Table(_) => Err(Reason::Construct("TABLE")),
             SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => Err(Reason::NotSelect),
         }
-    }
-
-    pub(crate) fn select(&mut self, select: &Select) -> Outcome {
-        let selection: Vec<&Expr> = select.selection.iter().collect();
-        self.select_where(select, &selection).map(|_| ())
     }
 
     /// Walks a SELECT with these conditions as its WHERE; returns what it counts in the last one.
