@@ -8,7 +8,14 @@ use super::movies::{EPISODE, UNRATED, rating, reads};
 use super::stage::{Session, Stage, Which, on_all};
 use crate::support::{PATIENCE, eventually};
 
-on_all!(other_movies, pages_and_searches, what_was_not_there, read_again_in_the_background, in_transactions);
+on_all!(
+    other_movies,
+    pages_and_searches,
+    views_and_disjunctions,
+    what_was_not_there,
+    read_again_in_the_background,
+    in_transactions,
+);
 
 /// Changes of other movies, one in each table and more.
 fn changes_of_others() -> Vec<String> {
@@ -83,6 +90,40 @@ fn pages_and_searches(which: Which) -> Result<()> {
         "UPDATE title_name_character SET character_name = 'Knight' WHERE title_id = 10 AND name_id = 1001",
         "UPDATE name SET name = 'Name 10' WHERE name_id = 3002",
         "DELETE FROM title WHERE title_id = 1",
+    ] {
+        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        stage.until_hits(&mut c, &reads)?;
+    }
+    Ok(())
+}
+
+/// Conditions reach the tables behind a view, and each side of OR its own tables.
+fn views_and_disjunctions(which: Which) -> Result<()> {
+    let Some(stage) = Stage::alone(which)? else { return Ok(()) };
+    let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
+    direct.run(
+        "CREATE VIEW movie (id, named, genre, rating) AS SELECT t.title_id, t.title, g.genre, r.average_rating FROM title t \
+         JOIN title_genre g ON g.title_id = t.title_id LEFT JOIN title_rating r ON r.title_id = t.title_id \
+         WHERE t.type = 'movie'",
+    )?;
+    let reads = [
+        "SELECT genre, rating FROM movie WHERE named = 'movie 1'",
+        "SELECT m.id, c.character_name FROM movie m JOIN title_name_character c ON c.title_id = m.id WHERE m.named = 'movie 1'",
+        "SELECT t.title, g.genre FROM title t LEFT JOIN title_genre g ON g.title_id = t.title_id \
+         WHERE t.type = 'movie' AND (t.title = 'movie 1' OR g.genre = 'Western')",
+    ]
+    .map(str::to_owned);
+    stage.until_hits(&mut c, &reads)?;
+    for change in changes_of_others() {
+        ensure!(!evicts(&stage, &mut direct, &change)?, "results are gone by {change}");
+    }
+    for change in [
+        "INSERT INTO title_genre VALUES (1, 'Short')",
+        "INSERT INTO title_genre VALUES (3, 'Western')",
+        "UPDATE title SET title = 'no longer shown' WHERE title_id = 3",
+        "UPDATE title_rating SET average_rating = 9 WHERE title_id = 1",
+        "UPDATE title_name_character SET character_name = 'Knight' WHERE title_id = 1 AND name_id = 101",
+        "UPDATE title SET title = 'movie 1' WHERE title_id = 4",
     ] {
         ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
         stage.until_hits(&mut c, &reads)?;
