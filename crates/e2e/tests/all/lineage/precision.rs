@@ -110,7 +110,7 @@ fn views_and_disjunctions(which: Which) -> Result<()> {
         "SELECT genre, rating FROM movie WHERE named = 'movie 1'",
         "SELECT m.id, c.character_name FROM movie m JOIN title_name_character c ON c.title_id = m.id WHERE m.named = 'movie 1'",
         "SELECT t.title, g.genre FROM title t LEFT JOIN title_genre g ON g.title_id = t.title_id \
-         WHERE t.type = 'movie' AND (t.title = 'movie 1' OR g.genre = 'Western')",
+         WHERE t.title = 'movie 5' OR g.genre = 'Western'",
     ]
     .map(str::to_owned);
     stage.until_hits(&mut c, &reads)?;
