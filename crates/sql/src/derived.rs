@@ -41,6 +41,7 @@ use freshet_model::{Column, ValueType};
 
 use crate::block::{Block, Meaning, Reference, Source};
 use crate::conditions::{Named, has_similar};
+use crate::pages::Page;
 use crate::predicate::{column_name, unwrapped};
 use crate::survey::built_in_name;
 use crate::walk::Walk;
@@ -82,6 +83,8 @@ pub(crate) struct Shown {
     starred: bool,
     /// What holds of outer rows for which it has a row.
     pub(crate) outer: Vec<Outer>,
+    /// LIMIT cuts its rows.
+    pub(crate) page: Option<Box<Page>>,
 }
 
 /// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
@@ -142,6 +145,16 @@ impl Shown {
         named.next().filter(|_| named.next().is_none())
     }
 
+    /// The number of one of its columns.
+    pub(crate) fn at(&self, column: &ShownColumn) -> Option<usize> {
+        self.columns.iter().position(|of| std::ptr::eq(of, column))
+    }
+
+    /// The names of all columns, if these are known for sure.
+    pub(crate) fn names(&self) -> Option<impl Iterator<Item = &str>> {
+        (self.is_named() && !self.starred).then(|| self.columns.iter().map(|column| &*column.name))
+    }
+
     /// Whether the names of all columns are known.
     pub(crate) fn is_named(&self) -> bool {
         !self.columns.is_empty() && self.columns.iter().all(|column| !column.name.is_empty())
@@ -171,6 +184,7 @@ impl Shown {
             shown.reached.retain(|reached| alike(&reached.origin));
         }
         self.outer.clear();
+        self.page = None;
         self
     }
 
@@ -195,7 +209,7 @@ impl Shown {
             one
         };
         let columns = self.columns.into_iter().zip(other.columns).map(merge).collect();
-        Self { columns, starred: false, outer: Vec::new() }
+        Self { columns, ..Self::default() }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
 use crate::terms::{self, Rows};
 use crate::top::Cut;
-use crate::{Keys, Lineage, Literal, LiteralKind, Top};
+use crate::{Furthest, Keys, Lineage, Literal, LiteralKind, Top};
 
 /// The reason that MySQL's conversion of TIME gives.
 const TIME_AMONG_DATES: &str = "a TIME among dates, which the current date completes,";
@@ -62,6 +62,8 @@ pub struct Bound {
     pub top: Option<Top>,
     /// What all of its rows tell of rows that go.
     pub keys: Option<Keys>,
+    /// The end that both ask for is not that of the answer, but of this page among its rows.
+    pub page: Option<Furthest>,
 }
 
 /// What a cacheable statement depends on.
@@ -214,6 +216,7 @@ impl Footprint {
         let params = self.params(params, utf8);
         let rows = self.rows(params);
         let top = self.top(&rows, params);
+        let page = top.as_ref().and_then(Top::page);
         let (lineage, later) = self.lineage(&rows, top.as_ref(), params).unzip();
         let mut later = later.unwrap_or_default();
         let top = top.filter(|top| !later.contains(&top.place()));
@@ -251,7 +254,7 @@ impl Footprint {
             let reference = &self.references[*place];
             Tag { table: reference.table.id, rows: RowSet::Later, columns: reference.columns.clone() }
         }));
-        Ok(Bound { tags, lineage, top, keys })
+        Ok(Bound { tags, lineage, top, keys, page })
     }
 
     /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date

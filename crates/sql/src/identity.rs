@@ -45,16 +45,17 @@
 //!
 //! More keys than [`KEYS_MAX`], or one that cannot be read: then T is tested on old and new images, as without all this.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use freshet_model::{
     Columns, ComparedColumn, Dialect, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value, ValueType,
 };
-use sqlparser::ast::{Function, GroupByExpr, LimitClause, Query, SetExpr};
+use sqlparser::ast::{Function, LimitClause, Query, SetExpr};
 
 use crate::block::Source;
 use crate::footprint::Footprint;
 use crate::lineage::KEYS_MAX;
+use crate::pages::{End, is_ungrouped};
 use crate::params::Params;
 use crate::terms::Rows;
 use crate::top::{self, Field, Limit, Top};
@@ -73,6 +74,8 @@ pub(crate) struct Keyed {
     old_by_key: bool,
     /// What cuts rows that are in no order.
     limit: Option<Limit>,
+    /// They are those of a page, which is cut here.
+    page: Option<Limit>,
 }
 
 /// What the rows of an answer tell by their keys.
@@ -96,6 +99,8 @@ struct KeyedTable {
     top: Option<Top>,
     /// An answer of as many rows may show these or others.
     limit: Option<u64>,
+    /// Fewer keys may not be all that the page has.
+    least: Option<usize>,
 }
 
 impl Keys {
@@ -110,12 +115,17 @@ impl Keys {
         self.tables.iter().map(|table| table.keyed.place)
     }
 
-    /// The tags of an answer of these rows; `read` tells the values of one.
-    pub fn late_tags<'a, R>(&self, rows: impl Iterator<Item = R>, read: impl Fn(&R) -> Vec<Field<'a>>) -> Vec<Tag> {
+    /// The tags of an answer of these rows, which ends so; `read` tells the values of one.
+    pub fn late_tags<'a, R>(
+        &self,
+        rows: impl Iterator<Item = R>,
+        read: impl Fn(&R) -> Vec<Field<'a>>,
+        end: &End<'_>,
+    ) -> Vec<Tag> {
         // What each column of a key holds; None: it cannot be told.
         let mut known: Vec<_> =
             self.tables.iter().map(|table| Some(vec![BTreeSet::new(); table.keyed.key.len()])).collect();
-        let (mut count, mut last) = (0, None);
+        let mut count = 0;
         for row in rows {
             if known.iter().any(Option::is_some) {
                 let fields = read(&row);
@@ -124,10 +134,8 @@ impl Keys {
                 }
             }
             count += 1;
-            last = Some(row);
         }
-        let last = last.map_or_else(Vec::new, |row| read(&row));
-        self.tables.iter().zip(known).flat_map(|(table, known)| table.tags(known, count, &last)).collect()
+        self.tables.iter().zip(known).flat_map(|(table, known)| table.tags(known, count, end)).collect()
     }
 }
 
@@ -146,8 +154,13 @@ impl KeyedTable {
         Some(())
     }
 
-    /// The tags of an answer with these values in its columns of the key.
-    fn tags(&self, known: Option<Vec<BTreeSet<Value>>>, count: u64, last: &[Field<'_>]) -> Vec<Tag> {
+    /// The tags of an answer of so many rows with these values in its columns of the key, which ends so.
+    fn tags(&self, known: Option<Vec<BTreeSet<Value>>>, count: u64, end: &End<'_>) -> Vec<Tag> {
+        // So many keys are of as many rows.
+        let is_all = |known: &Vec<BTreeSet<Value>>| {
+            self.least.is_none_or(|least| known.iter().any(|values| values.len() >= least))
+        };
+        let known = known.filter(is_all);
         let by_keys = |known: Vec<BTreeSet<Value>>| {
             let keys = self.keyed.key.iter().zip(known);
             let test = |values: BTreeSet<Value>| Test::In(values.into_iter().collect());
@@ -156,13 +169,13 @@ impl KeyedTable {
             terms.sort_unstable_by(|a, b| a.column.cmp(&b.column));
             (count > 0).then(|| self.tag(RowSet::Where(terms.into())))
         };
-        let is_any_right = self.limit.is_some_and(|limit| count >= limit);
+        let is_any_right = self.limit.is_some_and(|limit| self.least.is_some() || count >= limit);
         let known = match known {
             Some(known) if is_any_right => return by_keys(known).into_iter().collect(),
             known => known.filter(|_| self.old_by_key),
         };
         let conjunctions = match &self.top {
-            Some(top) => top.conjunctions(count, last),
+            Some(top) => top.conjunctions(end.rows, &end.last),
             None => self.rows.clone().unwrap_or_else(|| vec![Vec::new()]),
         };
         if conjunctions.iter().any(Vec::is_empty) {
@@ -184,6 +197,13 @@ impl Keyed {
     /// The same for another reference to the table.
     pub(crate) fn at(&self, place: usize) -> Self {
         Self { place, ..self.clone() }
+    }
+
+    /// The same where an answer shows a page's columns: by their numbers in both.
+    pub(crate) fn of_page(&self, limit: Limit, columns: &BTreeMap<usize, usize>, width: usize) -> Option<Self> {
+        let column = |(column, at): &(ComparedColumn, usize)| Some((column.clone(), *columns.get(at)?));
+        let key = self.key.iter().map(column).collect::<Option<_>>()?;
+        Some(Self { key, width, page: Some(limit), ..self.clone() })
     }
 
     /// Whether the old image of a row may lack what these conjunctions ask for, or what the bound does.
@@ -212,6 +232,10 @@ impl Footprint {
             let (reference, rows) = (self.references.get(keyed.place)?, rows.get(keyed.place)?);
             let top = top.filter(|top| top.place() == keyed.place);
             let limit = keyed.limit.and_then(|limit| self.rows_max(limit, params)).filter(|_| keyed.exceeds(rows));
+            let least = match keyed.page {
+                Some(limit) => Some(self.rows_max(limit, params)?.try_into().ok()?),
+                None => None,
+            };
             let old_by_key = keyed.lacks(rows, top.map(Top::sorted_by));
             (old_by_key || limit.is_some()).then(|| KeyedTable {
                 keyed: keyed.clone(),
@@ -221,6 +245,7 @@ impl Footprint {
                 old_by_key,
                 top: top.cloned(),
                 limit,
+                least,
             })
         });
         let tables: Vec<KeyedTable> = tables.collect();
@@ -253,11 +278,9 @@ impl Walk<'_> {
             Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
             Some(LimitClause::OffsetCommaLimit { .. }) => false,
         };
-        let GroupByExpr::Expressions(groups, modifiers) = &select.group_by else { return None };
-        let ungrouped = groups.is_empty() && modifiers.is_empty() && select.having.is_none();
         let looks_further = |function: &Function| self.looks_further(function, false);
         let calls = top::calls(&select.projection, looks_further) || top::calls(&query.order_by, looks_further);
-        if !all_of_the_first || !ungrouped || select.distinct.is_some() || calls {
+        if !all_of_the_first || !is_ungrouped(select) || select.distinct.is_some() || calls {
             return None;
         }
         let block = self.blocks.last()?;
@@ -279,7 +302,7 @@ impl Walk<'_> {
                 Some((ComparedColumn { name: column.name.clone(), value_type }, at))
             });
             let key: Vec<_> = key.collect::<Option<_>>()?;
-            (!key.is_empty()).then_some(Keyed { place, key, width: items.len(), old_by_key, limit })
+            (!key.is_empty()).then_some(Keyed { place, key, width: items.len(), old_by_key, limit, page: None })
         });
         Some(keyed.collect())
     }

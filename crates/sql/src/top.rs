@@ -42,10 +42,11 @@ use sqlparser::ast::{
     SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Visit, Visitor,
 };
 
-use crate::block::{Block, Meaning, Source};
+use crate::block::{Block, Meaning, Reference, Source};
 use crate::footprint::{Footprint, ParameterValue};
 use crate::functions::oid;
 use crate::mysql::functions::is_aggregate;
+use crate::pages::Furthest;
 use crate::params::Params;
 use crate::predicate::{column_name, parameter, unwrapped};
 use crate::survey::built_in_name;
@@ -58,13 +59,15 @@ use crate::{Literal, LiteralKind};
 pub(crate) struct Cut {
     /// The reference of the first sort key, among those of the whole statement.
     pub(crate) place: usize,
-    column: ComparedColumn,
+    pub(crate) column: ComparedColumn,
     /// Which column of the answer shows it, and how many there are.
-    at: usize,
-    width: usize,
-    descending: bool,
-    nulls_first: bool,
-    limit: Limit,
+    pub(crate) at: usize,
+    pub(crate) width: usize,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+    pub(crate) limit: Limit,
+    /// The columns of the answer that show those of the page that is cut; none: the answer is.
+    pub(crate) page: Vec<usize>,
 }
 
 /// How many rows are shown: the parameter that holds the number; None: one row.
@@ -83,7 +86,7 @@ pub struct Top {
 }
 
 /// A value of an answer's row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field<'a> {
     /// NULL
     Null,
@@ -104,6 +107,12 @@ impl Top {
     /// The reference whose rows it tells of.
     pub(crate) fn place(&self) -> usize {
         self.cut.place
+    }
+
+    /// What finds the last row of the page that it tells of, if the answer's last row is not that one.
+    pub(crate) fn page(&self) -> Option<Furthest> {
+        let Self { cut, limit, utf8, .. } = self;
+        (!cut.page.is_empty()).then(|| Furthest { cut: cut.clone(), limit: *limit, utf8: *utf8 })
     }
 
     /// The column that its rows are sorted by.
@@ -232,6 +241,23 @@ pub(crate) struct Item<'b> {
     name: Option<&'b str>,
     /// The reference of the block and its column that it shows, if it is a plain one.
     pub(crate) column: Option<(usize, &'b Column)>,
+    /// The derived table of the block and the number of its column that it shows.
+    pub(crate) shown: Option<(usize, usize)>,
+}
+
+impl<'b> Item<'b> {
+    fn of(name: Option<&'b str>, block: &'b Block, expr: &Expr) -> Self {
+        let meaning = column_name(expr).map(|name| block.meaning(name));
+        let column = match meaning {
+            Some(Meaning::Column(place, column)) => Some((place, column)),
+            _ => None,
+        };
+        let shown = match meaning {
+            Some(Meaning::Shown(place, column)) => block.references[place].shown.at(column).map(|at| (place, at)),
+            _ => None,
+        };
+        Self { name, column, shown }
+    }
 }
 
 impl Walk<'_> {
@@ -264,7 +290,7 @@ impl Walk<'_> {
         // NULL is larger than all to PostgreSQL, and smaller to MySQL.
         let nulls_first = options.nulls_first.unwrap_or(descending != self.is_mysql());
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit })
+        Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit, page: Vec::new() })
     }
 }
 
@@ -326,7 +352,7 @@ pub(crate) fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item
     for item in &select.projection {
         match item {
             SelectItem::ExprWithAlias { expr, alias } => {
-                items.push(Item { name: Some(&alias.value), column: shown(block, expr) });
+                items.push(Item::of(Some(&alias.value), block, expr));
             }
             SelectItem::UnnamedExpr(expr) => {
                 let name = match expr {
@@ -334,7 +360,7 @@ pub(crate) fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item
                     Expr::Function(function) => function.name.0.last().and_then(|part| part.as_ident()),
                     _ => column_name(expr).and_then(<[Ident]>::last),
                 };
-                items.push(Item { name: name.map(|name| &*name.value), column: shown(block, expr) });
+                items.push(Item::of(name.map(|name| &*name.value), block, expr));
             }
             SelectItem::Wildcard(_) => {
                 for place in 0..block.references.len() {
@@ -357,13 +383,20 @@ pub(crate) fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item
 
 /// The columns that `*` shows of a reference. Where it shows fewer (those that USING merges, invisible ones) the answer's rows
 /// are of another width.
-fn columns(block: &Block, place: usize) -> Option<impl Iterator<Item = Item<'_>>> {
-    let Source::Table { table, .. } = &block.references.get(place)?.source else { return None };
-    Some(table.columns.iter().map(move |column| Item { name: Some(&column.name), column: Some((place, column)) }))
-}
-
-fn shown<'b>(block: &'b Block, expr: &Expr) -> Option<(usize, &'b Column)> {
-    named(block, column_name(expr)?)
+fn columns<'b>(block: &'b Block, place: usize) -> Option<Vec<Item<'b>>> {
+    let Reference { source, shown, .. } = block.references.get(place)?;
+    let items = match source {
+        Source::Table { table, .. } => {
+            let of =
+                |column: &'b Column| Item { name: Some(&*column.name), column: Some((place, column)), shown: None };
+            table.columns.iter().map(of).collect()
+        }
+        Source::Opaque => {
+            let of = |(at, name)| Item { name: Some(name), column: None, shown: Some((place, at)) };
+            shown.names()?.enumerate().map(of).collect()
+        }
+    };
+    Some(items)
 }
 
 fn named<'b>(block: &'b Block, idents: &[Ident]) -> Option<(usize, &'b Column)> {

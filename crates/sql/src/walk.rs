@@ -210,10 +210,7 @@ impl<'a> Walk<'a> {
             shown.outer.clear();
         }
         self.shown = shown;
-        if self.blocks.len() == 1 && self.views.is_outside() {
-            self.cut = self.cut_of(query);
-            self.keyed = self.in_each_branch(self.keyed_by(query));
-        }
+        self.note_cut(query);
         self.blocks.pop();
         self.ctes.truncate(in_scope);
         Ok(())
@@ -373,7 +370,9 @@ impl<'a> Walk<'a> {
                 if let (Some(hidden), Some(block)) = (hidden, self.blocks.last_mut()) {
                     *block = hidden;
                 }
-                let shown = std::mem::take(&mut self.shown);
+                let mut shown = std::mem::take(&mut self.shown);
+                // What it shows is another page for each row beside it.
+                shown.page.take_if(|_| *lateral);
                 self.refer_opaque(alias.as_ref(), None)?;
                 self.show_last(shown.renamed(alias.as_ref()));
                 Ok(())

@@ -7,7 +7,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
     Value, ValueType,
 };
-use freshet_sql::{Bound, Field, Footprint, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
 
 use ValueType::{Float8, Int, OrderedText, Timestamp};
 
@@ -92,7 +92,13 @@ fn late(sql: &str, rows: &[&str]) -> String {
     let bound = bound(sql, true);
     let keys = bound.keys.unwrap_or_else(|| panic!("{sql}: {:?}", bound.tags));
     assert!(bound.top.is_none() && bound.tags.iter().any(|tag| tag.rows == RowSet::Later), "{sql}");
-    told(&keys.late_tags(rows.iter().copied(), |row| fields(row)))
+    of_rows(&keys, rows.iter().map(|row| fields(row)))
+}
+
+/// What keys tell of an answer of these rows.
+fn of_rows<'a>(keys: &Keys, rows: impl Iterator<Item = Vec<Field<'a>>> + Clone) -> String {
+    let end = End::of(None, rows.clone(), Vec::clone);
+    told(&keys.late_tags(rows, Vec::clone, &end))
 }
 
 fn fields(row: &str) -> Vec<Field<'_>> {
@@ -159,12 +165,12 @@ fn rows_that_go_are_told_by_their_keys() {
     let keys = bound("select tenant, code from items where author = 5", false).keys.unwrap();
     for (code, expected) in [("b", "3: enters author=5 | 3: code=b and tenant=1"), ("\u{e9}", "3: author=5")] {
         let row = [Field::Text(b"1"), Field::Text(code.as_bytes())];
-        assert_eq!(told(&keys.late_tags([()].into_iter(), |()| row.to_vec())), expected);
+        assert_eq!(of_rows(&keys, [row.to_vec()].into_iter()), expected);
     }
     let keys = bound(posts, true).keys.unwrap();
     assert_eq!(keys.columns().collect::<Vec<_>>(), [0]);
     let row = [Field::Binary(&[0, 0, 0, 7]), Field::Text(b"5")];
-    assert_eq!(told(&keys.late_tags([()].into_iter(), |()| row.to_vec())), "1: enters author=5 | 1: id=7");
+    assert_eq!(of_rows(&keys, [row.to_vec()].into_iter()), "1: enters author=5 | 1: id=7");
 }
 
 #[test]
@@ -215,7 +221,7 @@ fn of_a_limit_in_no_order_the_rows_that_are_shown_matter() {
         "select id, count(*) over () from posts limit 2",
         "select code from full limit 2",
         "select x.id from whole y left join posts x on x.author = y.author limit 2",
-        "select id from (select id from posts limit 2) q",
+        "select id from (select id from posts offset 2) q",
         "(select id from posts) union all (select id from notes) limit 2",
     ] {
         assert!(bound(sql, true).keys.is_none(), "{sql}");
@@ -287,4 +293,69 @@ fn it_is_described() {
     assert_eq!(described("select id from posts where author = 5 limit 3"), by_keys);
     assert_eq!(described("select * from posts where id = 3"), "public.posts: id = \u{2026}");
     assert_eq!(resolved("select id from posts where author = 5").0.describe(), [by_keys]);
+}
+
+/// What an answer of these rows tells of a page in it, and the conditions of the SELECT for keys that lead from its rows to others.
+fn of_page(sql: &str, rows: &[&str]) -> String {
+    let mut bound = bound(sql, true);
+    let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
+    let end = End::of(bound.page.as_ref(), rows.iter(), |row| row.to_vec());
+    let asked = bound.lineage.as_mut().map(|lineage| {
+        lineage.bound_by_last(end.rows, &end.last);
+        Lineage::sql([&*lineage])
+    });
+    let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last)).collect();
+    tags.extend(bound.keys.iter().flat_map(|keys| keys.late_tags(rows.iter(), |row| row.to_vec(), &end)));
+    let asked =
+        asked.as_deref().and_then(|sql| Some(sql.split_once(" WHERE ")?.1.split_once(" LIMIT ")?.0.replace('"', "")));
+    format!("{}{}", told(&tags), asked.map(|conditions| format!(" ; {conditions}")).unwrap_or_default())
+}
+
+#[test]
+fn a_page_in_from_is_told_by_an_answer_that_shows_all_of_it() {
+    let page = "select p.id, p.made, n.id from (select id, made from whole order by id limit 2) p \
+                left join notes n on n.author = p.id";
+    let three = &["4,2020-01-01 00:00:00,7", "4,2020-01-01 00:00:00,8", "9,null,null"];
+    assert_eq!(of_page(page, three), "4: id -..9 ; (t0.id <= 9)");
+    assert_eq!(of_page(page, &three[..2]), "4: Any", "one row of two");
+    assert_eq!(of_page(page, &["4,x,7", "9,x,8", "6,x,null"]), "4: id -..9 ; (t0.id <= 9)", "in any order");
+    assert_eq!(of_page(page, &["4,x,7", "null,x,8"]), "4: Any", "a key that comes last");
+    assert_eq!(of_page(page, &["4,x,7", "9,x"]), "4: Any", "a row of another width");
+    assert_eq!(of_page(page, &[]), "4: Any");
+    let descending = page.replace("order by id", "order by id desc");
+    assert_eq!(of_page(&descending, three), "4: id 4..+ | 4: id null ; (t0.id >= 4 OR t0.id IS NULL)");
+    let with = "with p (a, b) as (select id, made from whole order by id limit 2) \
+                select n.id, p.a from p join notes n on n.author = p.a where n.f > 1 limit 5";
+    assert_eq!(of_page(with, &["7,4", "7,9"]), "4: id -..9 ; (t0.id <= 9)");
+    // Old rows hold the key alone.
+    let posts = page.replace("whole", "posts").replace("order by id", "order by made desc");
+    let told = "1: enters made 1577836800000000..+ | 1: enters made null | 1: id=4,9";
+    assert!(of_page(&posts, three).starts_with(told), "{}", of_page(&posts, three));
+    assert!(of_page(&posts, &three[..2]).starts_with("1: Any"));
+    let unordered = "select p.id, n.id from (select id from posts limit 2) p left join notes n on n.author = p.id";
+    assert_eq!(of_page(unordered, &["4,1", "9,1"]), "1: id=4,9");
+    assert_eq!(of_page(unordered, &["4,1", "4,2"]), "1: Any");
+}
+
+#[test]
+fn a_page_in_from_is_not_told_where_rows_of_the_answer_may_be_others() {
+    let page = "(select id from whole order by id limit 1)";
+    for sql in [
+        format!("select p.id, n.id from notes n left join {page} p on n.author = p.id"),
+        format!("select p.id, n.id from {page} p full join notes n on n.author = p.id"),
+        format!("select p.id, count(*) from {page} p group by p.id"),
+        format!("select max(p.id) from {page} p"),
+        format!("select p.id + 1 from {page} p"),
+        format!("select p.id from {page} p union all select 1"),
+        format!("select p.id from (select * from {page} q) p"),
+        format!("select id from notes where id in {page}"),
+        "select p.id from notes n, lateral (select id from whole w where w.author = n.id order by id limit 1) p"
+            .to_owned(),
+        "select p.id from (select id from whole order by id) p".to_owned(),
+        "select p.id from (select id from whole union select 1 order by id limit 1) p".to_owned(),
+        "select p.id from (select distinct on (author) id from whole order by author, id limit 1) p".to_owned(),
+    ] {
+        let bound = bound(&sql, true);
+        assert!(bound.top.is_none() && bound.keys.is_none(), "{sql}: {:?} {:?}", bound.top, bound.keys);
+    }
 }

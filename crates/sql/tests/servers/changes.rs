@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
 use freshet_model::{Catalog, Cell, Change, Dialect, ReplicaIdentity, Row, RowSet, Table, TableId, Tag, ValueType};
-use freshet_sql::{Bound, Field, Keys, Top};
+use freshet_sql::{Bound, End, Field, Keys, Top};
 use freshet_testbed::{Mysql, MysqlSettings, Postgres, Settings};
 
 use crate::conditions::{ROWS, Stored, cell, create, mariadb, tell_late, types, values, zone};
@@ -164,7 +164,8 @@ fn analysed(
             let text = cut.as_ref().map_or(query, |cut| cut.all.clone());
             if let Some(cut) = cut.filter(|_| bound.top.is_some() || bound.keys.is_some()) {
                 let of_keys = bound.keys.iter().flat_map(Keys::columns);
-                let columns: Vec<usize> = bound.top.iter().map(Top::column).chain(of_keys).collect();
+                let of_page = bound.page.iter().flat_map(|page| page.columns().iter().copied());
+                let columns: Vec<usize> = bound.top.iter().map(Top::column).chain(of_keys).chain(of_page).collect();
                 let rows = plain(&cut.rows(&columns, dialect == Dialect::Postgres));
                 opens.extend(cut.open.map(|rows_max| (bounds.len(), rows_max)));
                 cuts.push(Told { place: bounds.len(), columns, rows, width: cut.names.len() });
@@ -218,20 +219,20 @@ fn tell_rows(
     let answers = asker.answers()?;
     let mut shown = HashMap::new();
     for (told, number) in cuts.iter().zip(numbers) {
-        let Bound { top, keys, tags, lineage } = &mut bounds[told.place].1;
+        let Bound { top, keys, tags, lineage, page } = &mut bounds[told.place].1;
         // An error is no answer: then a row that cannot be read stands for all.
         let answer = answers.get(&number).map(|answer| answer.split_once('|').unwrap_or((answer, "")));
         shown.extend(answer.map(|(_, shown)| (told.place, shown.to_owned())));
         let rows = answer.map_or_else(|| vec![Vec::new()], |(answer, _)| told.rows_of(answer));
-        let last = rows.last().map(Vec::as_slice).unwrap_or_default();
+        let end = End::of(page.as_ref(), rows.iter(), |row| Vec::clone(row));
         if let Some(lineage) = lineage {
-            lineage.bound_by_last(rows.len() as u64, last);
+            lineage.bound_by_last(end.rows, &end.last);
         }
         if let Some(top) = top {
-            tags.extend(top.late_tags(rows.len() as u64, last));
+            tags.extend(top.late_tags(end.rows, &end.last));
         }
         if let Some(keys) = keys {
-            tags.extend(keys.late_tags(rows.iter(), |row| Vec::clone(row)));
+            tags.extend(keys.late_tags(rows.iter(), |row| Vec::clone(row), &end));
         }
     }
     Ok(shown)

@@ -564,6 +564,10 @@ impl Queries<'_> {
             depth => format!(" WHERE {}", self.condition(aliases, depth - 1)),
         };
         let rows = format!("{list} FROM {from}{condition}{group}");
+        if open.is_none() && !limit.is_empty() && others.is_some() && self.random.below(3) == 0 {
+            let order = format!("ORDER BY {order}{direction}{}", others.unwrap_or_default());
+            return self.page(&format!("{rows} {order} {limit}"), names, shown, aliases[0]);
+        }
         let order = format!("ORDER BY {order}{direction}{}", others.unwrap_or_default());
         let (statement, compared) = match open {
             Some(_) => (format!("{rows} {limit}"), rows),
@@ -572,6 +576,31 @@ impl Queries<'_> {
         let shown = self.group(&shown);
         let all = format!("{shown} FROM (SELECT {compared}) q");
         Cut { statement, all, shown, open, names }
+    }
+
+    /// What is joined with such rows.
+    fn page(&mut self, page: &str, mut names: Vec<String>, mut shown: Vec<String>, alias: &str) -> Cut {
+        self.shape = ["a page in FROM", "several tables"];
+        let id = if names.len() == COLUMNS.len() { "id".to_owned() } else { format!("i{alias}") };
+        let listed: Vec<String> = names.iter().map(|name| format!("p.{name}")).collect();
+        let join = self.random.one_of(&["LEFT JOIN", "LEFT JOIN", "LEFT JOIN", "JOIN", "RIGHT JOIN"]);
+        let column = self.random.one_of(NUMBERS);
+        let more = match self.random.below(6) {
+            0 => format!(" WHERE o.{} = {}", self.random.one_of(NUMBERS), self.random.below(3)),
+            1 => format!(" WHERE p.{id} > {}", self.random.below(10)),
+            2 => format!(" ORDER BY p.{id}, o.id LIMIT {}", 1 + self.random.below(12)),
+            _ => String::new(),
+        };
+        let distinct = self.random.one_of(&["", "", "DISTINCT "]);
+        let listed = listed.join(", ");
+        let statement = format!(
+            "{distinct}{listed}, o.id AS io FROM (SELECT {page}) p {join} {{td}} o ON o.{column} = p.{id}{more}"
+        );
+        names.push("io".to_owned());
+        shown.push("q.io".to_owned());
+        let shown = self.group(&shown);
+        let all = format!("{shown} FROM (SELECT {statement}) q");
+        Cut { statement, all, shown, open: None, names }
     }
 
     /// Rows as they are.

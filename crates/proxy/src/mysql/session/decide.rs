@@ -215,11 +215,11 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key)?;
         }
-        let freshet_sql::Bound { tags, lineage, top, keys } =
-            footprint.bind(&parameters(statement, bound)?, context.utf8)?;
-        let lineage = lineage.map(Box::new);
+        let mut depends = footprint.bind(&parameters(statement, bound)?, context.utf8)?;
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
-        let shown = Shown::of(top, keys, form);
+        let shown = Shown::of(&mut depends, form);
+        let freshet_sql::Bound { tags, lineage, .. } = depends;
+        let lineage = lineage.map(Box::new);
         // The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
         let too_new = self.standing.may_have_snapshot() && !self.shared.settings.faults.proves_in_blocks;
         let proof = self.shared.ends.proof().filter(|_| !too_new);

@@ -118,7 +118,9 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key)?;
         }
-        let Bound { tags, lineage, top, keys } = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
+        let mut bound = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
+        let shown = Shown::of(&mut bound, execution);
+        let Bound { tags, lineage, .. } = bound;
         self.looked_up = true;
         let started = self.now();
         let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
@@ -150,7 +152,6 @@ impl Session {
             },
         };
         let lineage = lineage.map(Box::new);
-        let shown = Shown::of(top, keys, execution);
         Ok(Fill { permit, lineage, shown, expected, source, frames: Vec::new(), started, complete: false })
     }
 

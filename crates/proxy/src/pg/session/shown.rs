@@ -1,8 +1,8 @@
 //! What the rows of an answer tell of the rows that matter to it.
 
 use freshet_model::Tag;
-use freshet_sql::{Field, Keys, Lineage, Top};
-use freshet_wire::pg::backend::{data_row, last_row, rows};
+use freshet_sql::{Bound, End, Field, Furthest, Keys, Lineage, Top};
+use freshet_wire::pg::backend::{data_row, rows};
 use freshet_wire::pg::frontend::Bind;
 
 use crate::pg::session::decide::Execution;
@@ -12,12 +12,15 @@ use crate::pg::session::decide::Execution;
 pub(crate) struct Shown {
     top: Option<Top>,
     keys: Option<Keys>,
+    page: Option<Furthest>,
     /// The columns among those that tell which are in binary format.
     binary: Vec<usize>,
 }
 
 impl Shown {
-    pub(crate) fn of(top: Option<Top>, keys: Option<Keys>, execution: Execution<'_>) -> Option<Box<Self>> {
+    /// Takes from what an execution depends on what its answer will tell.
+    pub(crate) fn of(bound: &mut Bound, execution: Execution<'_>) -> Option<Box<Self>> {
+        let (top, keys, page) = (bound.top.take(), bound.keys.take(), bound.page.take());
         let of_keys = keys.iter().flat_map(Keys::columns);
         let mut binary: Vec<usize> = top.iter().map(Top::column).chain(of_keys).collect();
         if binary.is_empty() {
@@ -30,20 +33,17 @@ impl Shown {
             // The server refuses what cannot be read here.
             Execution::Bound { tail, .. } => Bind::shows_binary(tail, *column).unwrap_or(true),
         });
-        Some(Box::new(Self { top, keys, binary }))
+        Some(Box::new(Self { top, keys, page, binary }))
     }
 
     /// The late tags of a whole answer, which may bound the rows whose keys are to be read.
-    pub(crate) fn tags(&self, frames: &[u8], lineage: Option<&mut Lineage>) -> Vec<Tag> {
+    pub(crate) fn tags<'f>(&self, frames: &'f [u8], lineage: Option<&mut Lineage>) -> Vec<Tag> {
+        let end = End::of(self.page.as_ref(), rows(frames), |row| self.fields(row));
         if let Some(lineage) = lineage {
-            let (count, last) = last_row(frames);
-            lineage.bound_by_last(count, &last.map(|row| self.fields(row)).unwrap_or_default());
+            lineage.bound_by_last(end.rows, &end.last);
         }
-        let by_last = self.top.iter().flat_map(|top| {
-            let (count, last) = last_row(frames);
-            top.late_tags(count, &last.map(|row| self.fields(row)).unwrap_or_default())
-        });
-        let by_all = self.keys.iter().flat_map(|keys| keys.late_tags(rows(frames), |row| self.fields(row)));
+        let by_last = self.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last));
+        let by_all = self.keys.iter().flat_map(|keys| keys.late_tags(rows(frames), |row| self.fields(row), &end));
         by_last.chain(by_all).collect()
     }
 

@@ -161,7 +161,9 @@ impl Reader {
         let bound = || -> Result<_, Reason> {
             statement.shape.resolve(&catalog, context).footprint?.bind(&parameters(statement, execution)?, context.utf8)
         };
-        let Ok(Bound { tags, mut lineage, top, keys }) = bound() else { return Ok(Outcome::NotAsked) };
+        let Ok(mut bound) = bound() else { return Ok(Outcome::NotAsked) };
+        let shown = Shown::of(&mut bound, execution);
+        let Bound { tags, mut lineage, .. } = bound;
         let started = shared.clock.now();
         let (catalog, snapshot) = (catalog.version, None);
         let join_until = started + statement.shape.figures.join_wait();
@@ -190,7 +192,7 @@ impl Reader {
         if !hearing.complete {
             return Ok(Outcome::Read);
         }
-        let told = Shown::of(top, keys, execution).map(|shown| shown.tags(&frames, lineage.as_mut()));
+        let told = shown.map(|shown| shown.tags(&frames, lineage.as_mut()));
         let body = Body::new(frames, job.source.clone(), started);
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));

@@ -1,0 +1,174 @@
+//! A page of rows in FROM: a derived table, or a common table expression, that LIMIT cuts.
+//!
+//! `SELECT … FROM (SELECT … FROM book ORDER BY id LIMIT 20) AS page LEFT JOIN author ON author.book_id = page.id` is how an ORM reads a
+//! page together with what belongs to its rows. How far the page reaches (`top.rs`), and which keys its rows have (`identity.rs`), the
+//! answer says here, too, if it shows all rows of the page: what the statement makes of them is no matter then.
+//!
+//! # Why this is sound
+//!
+//! Let the page be cut at k rows, and let the answer show some of its columns as they are. Each row of the answer holds values of one row
+//! of the page, since no outer join puts NULLs in their place and nothing is grouped. So there are no more different
+//! ones among them than the page has rows. If there are k, the page has k rows, and each of them is in the answer: the furthest
+//! sort key among them is that of the page's last row, and their keys are all that the page has. What `top.rs` and `identity.rs`
+//! say of a statement holds of the page then, and with the page's rows all stays that is made of them.
+//!
+//! If there are fewer, the page may have fewer, or rows that are alike, or some that a condition or a join leaves out: nothing is
+//! said then of how far it reaches.
+//!
+//! Only items of the outermost FROM are looked at: no other block, and no row beside (LATERAL), makes them other ones.
+
+use std::collections::{BTreeMap, HashSet};
+
+use sqlparser::ast::{Function, GroupByExpr, Query, Select, SetExpr};
+
+use crate::identity::Keyed;
+use crate::top::{self, Cut, Field, Item, Limit};
+use crate::walk::Walk;
+
+/// How a derived table is cut. Its columns are meant where an answer's are with a statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    cut: Option<Cut>,
+    keyed: Vec<Keyed>,
+    limit: Limit,
+}
+
+/// Finds the last row of a page among the rows of an answer.
+#[derive(Clone, Debug)]
+pub struct Furthest {
+    pub(crate) cut: Cut,
+    pub(crate) limit: u64,
+    /// Texts of the answer are in UTF-8.
+    pub(crate) utf8: bool,
+}
+
+/// How an answer, or the page that it shows, ends.
+#[derive(Debug)]
+pub struct End<'a> {
+    /// How many rows it has, or at least.
+    pub rows: u64,
+    /// The values of the last one; none if they cannot be read.
+    pub last: Vec<Field<'a>>,
+}
+
+impl<'a> End<'a> {
+    /// That of an answer's rows; `read` tells the values of one.
+    pub fn of<R>(page: Option<&Furthest>, rows: impl Iterator<Item = R>, read: impl Fn(&R) -> Vec<Field<'a>>) -> Self {
+        match page {
+            Some(page) => page.of(rows.map(|row| read(&row))),
+            None => {
+                let (count, last) = rows.fold((0, None), |(count, _), row| (count + 1, Some(row)));
+                Self { rows: count, last: last.map_or_else(Vec::new, |row| read(&row)) }
+            }
+        }
+    }
+}
+
+impl Furthest {
+    /// The columns of the answer that tell.
+    pub fn columns(&self) -> &[usize] {
+        &self.cut.page
+    }
+
+    fn of<'a>(&self, rows: impl Iterator<Item = Vec<Field<'a>>>) -> End<'a> {
+        let mut different = HashSet::new();
+        let mut last: Option<(Reach, Vec<Field<'a>>)> = None;
+        for row in rows {
+            let shown: Option<Vec<Field<'_>>> = self.columns().iter().map(|at| row.get(*at).copied()).collect();
+            let Some(shown) = shown.filter(|_| row.len() == self.cut.width) else {
+                return End { rows: 0, last: Vec::new() };
+            };
+            different.insert(shown);
+            let reach = self.reach(&row);
+            if last.as_ref().is_none_or(|(furthest, _)| *furthest < reach) {
+                last = Some((reach, row));
+            }
+            // All that come are among these, or as far.
+            if different.len() as u64 >= self.limit {
+                break;
+            }
+        }
+        End { rows: different.len() as u64, last: last.map_or_else(Vec::new, |(_, row)| row) }
+    }
+
+    /// How far behind a row is sorted.
+    fn reach(&self, row: &[Field<'_>]) -> Reach {
+        let Cut { column, at, descending, nulls_first, .. } = &self.cut;
+        let field = row.get(*at).copied().unwrap_or(Field::Other);
+        match top::value(column, field, self.utf8).map(|value| value.order_key()) {
+            Some(key) => Reach::To(if *descending { u64::MAX - key } else { key }),
+            None if field == Field::Null && *nulls_first => Reach::First,
+            None => Reach::Unknown,
+        }
+    }
+}
+
+/// How far behind a row is sorted, the nearest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Reach {
+    /// A NULL that comes first.
+    First,
+    To(u64),
+    /// A NULL that comes last, or what cannot be read.
+    Unknown,
+}
+
+impl Page {
+    /// Where an answer shows what the page does: the columns of it that show columns of the page, by their numbers in both.
+    fn seen_as(&self, columns: &BTreeMap<usize, usize>, width: usize) -> (Option<Cut>, Vec<Keyed>) {
+        let cut = self.cut.as_ref().and_then(|cut| {
+            let at = *columns.get(&cut.at)?;
+            Some(Cut { at, width, page: columns.values().copied().collect(), ..cut.clone() })
+        });
+        let keyed = self.keyed.iter().filter_map(|keyed| keyed.of_page(self.limit, columns, width));
+        (cut, keyed.collect())
+    }
+}
+
+impl Walk<'_> {
+    /// Notes how the query that ends here cuts its rows and which keys it shows, the innermost block being its own.
+    pub(crate) fn note_cut(&mut self, query: &Query) {
+        if !self.views.is_outside() {
+            return;
+        }
+        match self.blocks.len() {
+            1 => {
+                let (of_page, keyed) = self.page_below(query).unwrap_or_default();
+                self.cut = self.cut_of(query).or(of_page);
+                let keyed = self.keyed_by(query).into_iter().chain(keyed).collect();
+                self.keyed = self.in_each_branch(keyed);
+            }
+            2 => self.shown.page = self.page_of(query).map(Box::new),
+            _ => {}
+        }
+    }
+
+    /// The page that a query is.
+    fn page_of(&self, query: &Query) -> Option<Page> {
+        let limit = top::limit_of(query)?;
+        Some(Page { cut: self.cut_of(query), keyed: self.keyed_by(query), limit })
+    }
+
+    /// How a page is cut whose rows the outermost query shows, and the keys of these.
+    fn page_below(&self, query: &Query) -> Option<(Option<Cut>, Vec<Keyed>)> {
+        let SetExpr::Select(select) = &*query.body else { return None };
+        let block = self.blocks.last()?;
+        let pages = block.references.iter().enumerate();
+        let mut pages = pages.filter_map(|(place, of)| Some((place, of.shown.page.as_ref().filter(|_| !of.nullable)?)));
+        let (place, page) = pages.next()?;
+        let looks_further = |function: &Function| self.looks_further(function, false);
+        let calls = top::calls(&select.projection, looks_further) || top::calls(&query.order_by, looks_further);
+        if calls || !is_ungrouped(select) {
+            return None;
+        }
+        let items = top::items(block, select)?;
+        let shows = |(at, item): (usize, &Item<'_>)| item.shown.filter(|(of, _)| *of == place).map(|(_, of)| (of, at));
+        Some(page.seen_as(&items.iter().enumerate().filter_map(shows).collect(), items.len()))
+    }
+}
+
+/// Whether each row comes of one joined row.
+pub(crate) fn is_ungrouped(select: &Select) -> bool {
+    let GroupByExpr::Expressions(groups, modifiers) = &select.group_by else { return false };
+    groups.is_empty() && modifiers.is_empty() && select.having.is_none()
+}
