@@ -13,9 +13,9 @@ use std::fmt::Write as _;
 use anyhow::{Context, Result, ensure};
 use freshet_model::{Catalog, Cell, Change, Dialect, ReplicaIdentity, Row, RowSet, Table, TableId, Tag, ValueType};
 use freshet_sql::{Bound, End, Field, Keys, Top};
-use freshet_testbed::{Mysql, MysqlSettings, Postgres, Settings};
+use freshet_testbed::{Postgres, Settings};
 
-use crate::conditions::{ROWS, Stored, cell, create, mariadb, tell_late, types, values, zone};
+use crate::conditions::{ROWS, Stored, cell, create, mariadb, mysql, tell_late, types, values, zone};
 use crate::queries::{COLUMNS, Queries, TABLES};
 use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, views};
 
@@ -404,7 +404,7 @@ fn mariadb_hits_what_changes() -> Result<()> {
 
 #[test]
 fn mysql_hits_what_changes() -> Result<()> {
-    let server = Mysql::start(&MysqlSettings::default())?;
+    let server = mysql()?;
     what_changes_is_hit(Upstream::Mysql(&server), Dialect::MySql)
 }
 
