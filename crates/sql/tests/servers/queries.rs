@@ -564,7 +564,7 @@ impl Queries<'_> {
             depth => format!(" WHERE {}", self.condition(aliases, depth - 1)),
         };
         let rows = format!("{list} FROM {from}{condition}{group}");
-        if open.is_none() && !limit.is_empty() && others.is_some() && self.random.below(3) == 0 {
+        if open.is_none() && !limit.is_empty() && others.is_some() && self.random.below(2) == 0 {
             let order = format!("ORDER BY {order}{direction}{}", others.unwrap_or_default());
             return self.page(&format!("{rows} {order} {limit}"), names, shown, aliases[0]);
         }

@@ -35,6 +35,7 @@ fn changes_of_others() -> Vec<String> {
         "UPDATE title SET updated = 1 WHERE title_id = 2",
         "UPDATE title SET title = 'another' WHERE title_id = 2",
         "INSERT INTO title VALUES (3000, 'movie', 'movie 3000', 0)",
+        "INSERT INTO title_genre VALUES (900, 'Musical')",
     ]
     .map(str::to_owned)
     .into();
@@ -70,6 +71,8 @@ fn pages_and_searches(which: Which) -> Result<()> {
          ORDER BY t.title_id LIMIT 10",
         "SELECT n.name_id, n.name, c.character_name FROM title_name_character c JOIN name n ON n.name_id = c.name_id \
          WHERE n.name LIKE '%ame 10%'",
+        "SELECT p.title_id, p.title, g.genre FROM (SELECT title_id, title FROM title ORDER BY title_id LIMIT 6) p \
+         LEFT JOIN title_genre g ON g.title_id = p.title_id ORDER BY p.title_id, g.genre",
     ]
     .map(str::to_owned);
     stage.until_hits(&mut c, &reads)?;
@@ -89,6 +92,7 @@ fn pages_and_searches(which: Which) -> Result<()> {
         "INSERT INTO title_rating VALUES (7, 7.5, 1)",
         "UPDATE title_name_character SET character_name = 'Knight' WHERE title_id = 10 AND name_id = 1001",
         "UPDATE name SET name = 'Name 10' WHERE name_id = 3002",
+        "INSERT INTO title_genre VALUES (2, 'Musical')",
         "DELETE FROM title WHERE title_id = 1",
     ] {
         ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
