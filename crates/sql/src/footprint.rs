@@ -293,8 +293,10 @@ impl Footprint {
         terms::travel(&mut rows, &self.edges);
         let is_known = |atom: &Atom| atom.question.operands().iter().all(is_known);
         let starts = |at: usize| {
-            let cut = self.described_cut(at, params, unknown).filter(|column| self.has_limits(column));
-            self.described_start(at, &rows[at], params, is_known).into_iter().chain(cut.map(|_| Start::Cut)).min()
+            let top = self.described_cut(at, params, unknown).is_some_and(|column| self.has_limits(column));
+            let cut = top || self.is_cut_keyed(at, &rows[at], params, unknown);
+            let start = self.described_start(at, &rows[at], params, is_known);
+            start.into_iter().chain(cut.then_some(Start::Cut)).min()
         };
         let lineage = self.described_lineage(&rows, starts);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {

@@ -37,8 +37,8 @@
 //!
 //! * Each of its rows was made of rows of R with keys in K, and would be if R held no other. It still is, since rows of R neither
 //!   take others of the result away nor change them: R is on no nullable side, and nothing looks at more rows than one.
-//! * So for each such reference by itself. The tags of all others hold whatever rows R has, fewer ones among them; keys that
-//!   lead from R to them are read from all of R.
+//! * So for each such reference by itself. The tags of all others hold whatever rows R has, fewer ones among them: so keys that
+//!   lead from R to them are read from the rows of these keys alone, if the answer has k rows.
 //!
 //! If there are fewer rows than k, these are all: then what enters matters, as without LIMIT. The key is that of the replica identity, or
 //! the primary key. That it tells rows apart is not needed here: what has the same key hits, too.
@@ -54,7 +54,7 @@ use sqlparser::ast::{Function, LimitClause, Query, SetExpr};
 
 use crate::block::Source;
 use crate::footprint::Footprint;
-use crate::lineage::KEYS_MAX;
+use crate::lineage::{KEYS_MAX, Lineage};
 use crate::pages::{End, is_ungrouped};
 use crate::params::Params;
 use crate::terms::Rows;
@@ -121,6 +121,7 @@ impl Keys {
         rows: impl Iterator<Item = R>,
         read: impl Fn(&R) -> Vec<Field<'a>>,
         end: &End<'_>,
+        mut lineage: Option<&mut Lineage>,
     ) -> Vec<Tag> {
         // What each column of a key holds; None: it cannot be told.
         let mut known: Vec<_> =
@@ -135,7 +136,8 @@ impl Keys {
             }
             count += 1;
         }
-        self.tables.iter().zip(known).flat_map(|(table, known)| table.tags(known, count, end)).collect()
+        let tables = self.tables.iter().zip(known);
+        tables.flat_map(|(table, known)| table.tags(known, count, end, lineage.as_deref_mut())).collect()
     }
 }
 
@@ -155,7 +157,13 @@ impl KeyedTable {
     }
 
     /// The tags of an answer of so many rows with these values in its columns of the key, which ends so.
-    fn tags(&self, known: Option<Vec<BTreeSet<Value>>>, count: u64, end: &End<'_>) -> Vec<Tag> {
+    fn tags(
+        &self,
+        known: Option<Vec<BTreeSet<Value>>>,
+        count: u64,
+        end: &End<'_>,
+        lineage: Option<&mut Lineage>,
+    ) -> Vec<Tag> {
         // So many keys are of as many rows.
         let is_all = |known: &Vec<BTreeSet<Value>>| {
             self.least.is_none_or(|least| known.iter().any(|values| values.len() >= least))
@@ -167,11 +175,17 @@ impl KeyedTable {
             let mut terms: Vec<Term> =
                 keys.map(|((column, _), values)| Term { column: column.clone(), test: test(values) }).collect();
             terms.sort_unstable_by(|a, b| a.column.cmp(&b.column));
-            (count > 0).then(|| self.tag(RowSet::Where(terms.into())))
+            Some(terms).filter(|_| count > 0)
         };
         let is_any_right = self.limit.is_some_and(|limit| self.least.is_some() || count >= limit);
         let known = match known {
-            Some(known) if is_any_right => return by_keys(known).into_iter().collect(),
+            Some(known) if is_any_right => {
+                let terms = by_keys(known);
+                if let Some((lineage, terms)) = lineage.zip(terms.as_deref()) {
+                    lineage.bound_by_keys(self.keyed.place, terms);
+                }
+                return terms.map(|terms| self.tag(RowSet::Where(terms.into()))).into_iter().collect();
+            }
             known => known.filter(|_| self.old_by_key),
         };
         let conjunctions = match &self.top {
@@ -184,7 +198,10 @@ impl KeyedTable {
         let conjunctions = conjunctions.into_iter().map(Vec::into_boxed_slice);
         match known {
             None => conjunctions.map(|terms| self.tag(RowSet::Where(terms))).collect(),
-            Some(known) => conjunctions.map(|terms| self.tag(RowSet::Enters(terms))).chain(by_keys(known)).collect(),
+            Some(known) => {
+                let by_keys = by_keys(known).map(|terms| self.tag(RowSet::Where(terms.into())));
+                conjunctions.map(|terms| self.tag(RowSet::Enters(terms))).chain(by_keys).collect()
+            }
         }
     }
 
@@ -212,6 +229,11 @@ impl Keyed {
         let is_told =
             |terms: &[Term]| terms.iter().map(|term| &term.column).chain(bound).all(in_key) || self.is_point(terms);
         self.old_by_key && !rows.as_ref().map_or_else(|| is_told(&[]), |rows| rows.iter().all(|terms| is_told(terms)))
+    }
+
+    /// Whether a LIMIT in no order, of which this is true, cuts the rows of that reference.
+    fn is_cut(&self, place: usize, rows: &Rows, limits: impl Fn(Limit) -> bool) -> bool {
+        self.place == place && self.limit.is_some_and(limits) && self.exceeds(rows)
     }
 
     /// Whether these are more rows than those of some keys.
@@ -252,6 +274,12 @@ impl Footprint {
         (!tables.is_empty()).then_some(Keys { tables, utf8: params.utf8 })
     }
 
+    /// Whether a full answer shows all rows of the reference that matter, by their keys.
+    pub(crate) fn is_cut(&self, place: usize, rows: &Rows, params: Params<'_>) -> bool {
+        let limits = |limit| self.rows_max(limit, params).is_some_and(|limit| limit > 0);
+        self.keyed.iter().any(|keyed| keyed.is_cut(place, rows, limits))
+    }
+
     /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
     pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         self.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
@@ -260,8 +288,7 @@ impl Footprint {
     /// The same if there are as many rows as LIMIT says, in no order.
     pub(crate) fn is_cut_keyed(&self, place: usize, rows: &Rows, params: Params<'_>, unknown: u16) -> bool {
         let may_limit = |limit| self.may_limit(limit, params, unknown);
-        let is = |keyed: &Keyed| keyed.place == place && keyed.limit.is_some_and(may_limit) && keyed.exceeds(rows);
-        self.keyed.iter().any(is)
+        self.keyed.iter().any(|keyed| keyed.is_cut(place, rows, may_limit))
     }
 }
 

@@ -18,14 +18,15 @@
 //!
 //! A way may also begin at the rows that LIMIT shows (`top.rs`). How far they reach is known only when the answer is: then the
 //! statement for K gets its last condition ([`Lineage::bound_by_last`]), made of the very tests that become the tag of S, and written
-//! outwards. If the answer does not say how far, nothing is asked, unless other constants bound these rows.
+//! outwards. If the answer does not say how far, nothing is asked, unless other constants bound these rows. The same with rows that
+//! LIMIT shows in no order, which the answer tells by their keys (`identity.rs`).
 //!
 //! K is read by a statement of its own, after the fill began. What changes K meanwhile is a change of rows of σ_{T_S}(S), which
 //! S's own tag notices. All parts are read by one statement, so they are of one snapshot.
 
 use std::fmt::Write as _;
 
-use freshet_model::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_model::{Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
 use crate::footprint::Footprint;
 use crate::params::Params;
@@ -47,6 +48,7 @@ pub struct Lineage {
     tables: Vec<TableId>,
     /// Tells how far the rows reach from which some of the keys are read.
     top: Option<Top>,
+    dialect: Dialect,
 }
 
 /// A key with the number of its part; None: NULL.
@@ -73,8 +75,8 @@ struct Select {
     conditions: Vec<String>,
     /// Something bounds the rows where the way begins.
     bounded: bool,
-    /// The column by which the answer's last row bounds them, as long as that row is not known.
-    cut: Option<String>,
+    /// The reference where it begins, if the answer is to bound its rows and is not known yet.
+    cut: Option<usize>,
 }
 
 /// A row of `to` matters only with a row of `from` that has the same value: a condition that bounds `to` says so. Both
@@ -169,10 +171,12 @@ impl Footprint {
         params: Params<'_>,
     ) -> Option<(Lineage, Vec<usize>)> {
         let top = top.filter(|top| self.has_limits(top.sorted_by()));
+        let is_cut =
+            |place: usize| top.is_some_and(|top| top.place() == place) || self.is_cut(place, &rows[place], params);
         let constants: Vec<Constants<'_>> =
             rows.iter().enumerate().map(|(at, rows)| self.constants(at, rows, params)).collect();
         let starts = constants.iter().enumerate().map(|(at, of_one)| {
-            let cut = top.filter(|top| top.place() == at).map(|_| Start::Cut);
+            let cut = is_cut(at).then_some(Start::Cut);
             Start::of(of_one, |(_, written)| written.start()).into_iter().chain(cut).min()
         });
         let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
@@ -183,7 +187,7 @@ impl Footprint {
             tables.extend(way.iter().map(|edge| self.references[edge.from].table.id));
             parts.push(Part {
                 table: reference.table.id,
-                select: Some(self.select(way, &constants, top)?),
+                select: Some(self.select(way, &constants, is_cut)?),
                 column: way.first()?.to_column.clone(),
                 terms: match rows[place].as_deref() {
                     Some([terms]) => terms.clone(),
@@ -194,9 +198,7 @@ impl Footprint {
         }
         tables.sort_unstable();
         tables.dedup();
-        let is_cut = |part: &Part| part.select.as_ref().is_some_and(|select| select.cut.is_some());
-        let top = top.filter(|_| parts.iter().any(is_cut)).cloned();
-        (!parts.is_empty()).then_some((Lineage { parts, tables, top }, ways.reached))
+        (!parts.is_empty()).then(|| (Lineage { parts, tables, top: top.cloned(), dialect: self.dialect }, ways.reached))
     }
 
     /// For people: the references whose rows are found so, each with the column and the table that leads to it.
@@ -216,11 +218,8 @@ impl Footprint {
     }
 
     /// The keys to which a way leads, from the key on.
-    fn select(&self, way: &[&Edge], constants: &[Constants<'_>], top: Option<&Top>) -> Option<Select> {
-        let mysql = self.dialect.is_mysql_family();
-        let quoted = |name: &str| {
-            if mysql { format!("`{}`", name.replace('`', "``")) } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-        };
+    fn select(&self, way: &[&Edge], constants: &[Constants<'_>], is_cut: impl Fn(usize) -> bool) -> Option<Select> {
+        let quoted = |name: &str| quoted(self.dialect, name);
         let mut from = String::new();
         let mut conditions = Vec::new();
         let mut before: Option<&Edge> = None;
@@ -253,12 +252,21 @@ impl Footprint {
         }
         let key = format!("t{}.{}", way.len() - 1, quoted(&before?.from_column.name));
         // Not as text of the connection: under its collation two keys may be one.
-        let key = if mysql { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") };
+        let key = if self.dialect.is_mysql_family() {
+            format!("CAST({key} AS BINARY)")
+        } else {
+            format!("{key}::pg_catalog.text")
+        };
         let start = way.last()?.from;
-        let cut = top.filter(|top| top.place() == start).map(|top| format!("t0.{}", quoted(&top.sorted_by().name)));
+        let cut = Some(start).filter(|start| is_cut(*start));
         let bounded = constants.get(start).is_some_and(|constants| !constants.is_empty());
         Some(Select { of: format!("{key} FROM {from}"), conditions, bounded, cut })
     }
+}
+
+fn quoted(dialect: Dialect, name: &str) -> String {
+    let quote = if dialect.is_mysql_family() { "`" } else { "\"" };
+    format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
 impl Lineage {
@@ -289,11 +297,25 @@ impl Lineage {
     /// asked for only if that row does.
     pub fn bound_by_last(&mut self, rows: u64, last: &[Field<'_>]) {
         let Some(top) = self.top.take() else { return };
-        let Some(tests) = top.bound(rows, last) else { return };
+        if let Some(tests) = top.bound(rows, last) {
+            self.bound(top.place(), &[(top.sorted_by(), &tests)]);
+        }
+    }
+
+    /// Of this reference the answer shows all rows that matter: those that pass these tests.
+    pub(crate) fn bound_by_keys(&mut self, place: usize, keys: &[Term]) {
+        let tests: Vec<_> = keys.iter().map(|term| (&term.column, std::slice::from_ref(&term.test))).collect();
+        self.bound(place, &tests);
+    }
+
+    /// Where ways begin at this reference, its rows are those that pass one test of each of these columns.
+    fn bound(&mut self, place: usize, tests: &[(&ComparedColumn, &[Test])]) {
+        let name = |column: &ComparedColumn| format!("t0.{}", quoted(self.dialect, &column.name));
+        let written = tests.iter().map(|(column, tests)| written_bound(column, &name(column), tests));
+        let Some(conditions) = written.collect::<Option<Vec<_>>>() else { return };
         for select in self.parts.iter_mut().filter_map(|part| part.select.as_mut()) {
-            let cut = select.cut.take();
-            if let Some(bound) = cut.and_then(|name| written_bound(top.sorted_by(), &name, &tests)) {
-                select.conditions.push(bound);
+            if select.cut.take_if(|start| *start == place).is_some() {
+                select.conditions.extend_from_slice(&conditions);
                 select.bounded = true;
             }
         }

@@ -35,7 +35,7 @@ pub(crate) enum Start {
     Equal,
     /// By a range, or by how a text begins.
     Range,
-    /// By how far the answer's last row says that they reach (`top.rs`).
+    /// By how far the answer's last row says that they reach (`top.rs`), or the keys of its rows (`identity.rs`).
     Cut,
     /// By testing each.
     Scan,
@@ -272,6 +272,13 @@ pub(crate) fn written_bound(column: &ComparedColumn, name: &str, tests: &[Test])
     let written = tests.iter().map(|test| match test {
         Test::Within { low, high } => within(column, *low, *high),
         Test::Null => Some(Written::Null),
+        Test::In(values) => {
+            let number = |value: &Value| {
+                let same = matches!(value, Value::Int(_) | Value::Decimal(_) | Value::Uuid(_));
+                written(Dialect::Postgres, column, value).filter(|_| same)
+            };
+            Some(Written::In(values.iter().map(number).collect::<Option<_>>()?))
+        }
         _ => None,
     });
     // What is written of numbers and dates is the same in each dialect.

@@ -98,7 +98,7 @@ fn late(sql: &str, rows: &[&str]) -> String {
 /// What keys tell of an answer of these rows.
 fn of_rows<'a>(keys: &Keys, rows: impl Iterator<Item = Vec<Field<'a>>> + Clone) -> String {
     let end = End::of(None, rows.clone(), Vec::clone);
-    told(&keys.late_tags(rows, Vec::clone, &end))
+    told(&keys.late_tags(rows, Vec::clone, &end, None))
 }
 
 fn fields(row: &str) -> Vec<Field<'_>> {
@@ -297,15 +297,18 @@ fn it_is_described() {
 
 /// What an answer of these rows tells of a page in it, and the conditions of the SELECT for keys that lead from its rows to others.
 fn of_page(sql: &str, rows: &[&str]) -> String {
-    let mut bound = bound(sql, true);
+    let bound = bound(sql, true);
     let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
     let end = End::of(bound.page.as_ref(), rows.iter(), |row| row.to_vec());
-    let asked = bound.lineage.as_mut().map(|lineage| {
+    let mut lineage = bound.lineage;
+    if let Some(lineage) = &mut lineage {
         lineage.bound_by_last(end.rows, &end.last);
-        Lineage::sql([&*lineage])
-    });
+    }
     let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last)).collect();
-    tags.extend(bound.keys.iter().flat_map(|keys| keys.late_tags(rows.iter(), |row| row.to_vec(), &end)));
+    tags.extend(
+        bound.keys.iter().flat_map(|keys| keys.late_tags(rows.iter(), |row| row.to_vec(), &end, lineage.as_mut())),
+    );
+    let asked = lineage.as_ref().map(|lineage| Lineage::sql([lineage]));
     let asked =
         asked.as_deref().and_then(|sql| Some(sql.split_once(" WHERE ")?.1.split_once(" LIMIT ")?.0.replace('"', "")));
     format!("{}{}", told(&tags), asked.map(|conditions| format!(" ; {conditions}")).unwrap_or_default())
@@ -325,7 +328,7 @@ fn a_page_in_from_is_told_by_an_answer_that_shows_all_of_it() {
     let descending = page.replace("order by id", "order by id desc");
     assert_eq!(of_page(&descending, three), "4: id 4..+ | 4: id null ; (t0.id >= 4 OR t0.id IS NULL)");
     let with = "with p (a, b) as (select id, made from whole order by id limit 2) \
-                select n.id, p.a from p join notes n on n.author = p.a where n.f > 1 limit 5";
+                select n.made, p.a from p join notes n on n.author = p.a";
     assert_eq!(of_page(with, &["7,4", "7,9"]), "4: id -..9 ; (t0.id <= 9)");
     // Old rows hold the key alone.
     let posts = page.replace("whole", "posts").replace("order by id", "order by made desc");
@@ -333,7 +336,7 @@ fn a_page_in_from_is_told_by_an_answer_that_shows_all_of_it() {
     assert!(of_page(&posts, three).starts_with(told), "{}", of_page(&posts, three));
     assert!(of_page(&posts, &three[..2]).starts_with("1: Any"));
     let unordered = "select p.id, n.id from (select id from posts limit 2) p left join notes n on n.author = p.id";
-    assert_eq!(of_page(unordered, &["4,1", "9,1"]), "1: id=4,9");
+    assert_eq!(of_page(unordered, &["4,1", "9,1"]), "1: id=4,9 ; (t0.id IN (4, 9))");
     assert_eq!(of_page(unordered, &["4,1", "4,2"]), "1: Any");
 }
 

@@ -225,14 +225,14 @@ fn tell_rows(
         shown.extend(answer.map(|(_, shown)| (told.place, shown.to_owned())));
         let rows = answer.map_or_else(|| vec![Vec::new()], |(answer, _)| told.rows_of(answer));
         let end = End::of(page.as_ref(), rows.iter(), |row| Vec::clone(row));
-        if let Some(lineage) = lineage {
+        if let Some(lineage) = lineage.as_mut() {
             lineage.bound_by_last(end.rows, &end.last);
         }
         if let Some(top) = top {
             tags.extend(top.late_tags(end.rows, &end.last));
         }
         if let Some(keys) = keys {
-            tags.extend(keys.late_tags(rows.iter(), |row| Vec::clone(row), &end));
+            tags.extend(keys.late_tags(rows.iter(), |row| Vec::clone(row), &end, lineage.as_mut()));
         }
     }
     Ok(shown)

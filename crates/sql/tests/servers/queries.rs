@@ -613,8 +613,9 @@ impl Queries<'_> {
         };
         let qualified = format!("{alias}.{column}");
         let bare = if is_alone { column.to_owned() } else { qualified.clone() };
-        let of_ids = || aliases.iter().map(|alias| format!("i{alias}"));
-        let ids: Vec<String> = aliases.iter().map(|alias| format!("{alias}.id AS i{alias}")).collect();
+        let keyed = if self.random.below(3) == 0 { &aliases[..1] } else { aliases };
+        let of_ids = || keyed.iter().map(|alias| format!("i{alias}"));
+        let ids: Vec<String> = keyed.iter().map(|alias| format!("{alias}.id AS i{alias}")).collect();
         let ids = ids.join(", ");
         let other = format!("{alias}.{}", self.random.one_of(NUMBERS));
         let (list, order, key, further) = match self.random.below(6) {

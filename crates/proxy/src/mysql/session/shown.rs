@@ -24,7 +24,12 @@ impl Shown {
 
     /// The late tags of a whole answer, which may bound the rows whose keys are to be read. What cannot be read is told as a row of
     /// no values.
-    pub(crate) fn tags(&self, frames: &[u8], capabilities: Capabilities, lineage: Option<&mut Lineage>) -> Vec<Tag> {
+    pub(crate) fn tags(
+        &self,
+        frames: &[u8],
+        capabilities: Capabilities,
+        mut lineage: Option<&mut Lineage>,
+    ) -> Vec<Tag> {
         let answer = Rows::of(frames, capabilities, self.form).ok();
         let packets: &[&[u8]] = answer.as_ref().map_or(&[&[]], Rows::packets);
         let values = |row| answer.as_ref().and_then(|answer| answer.values(row).ok()).unwrap_or_default();
@@ -34,11 +39,14 @@ impl Shown {
         let rows: Vec<Vec<rows::Field<'_>>> =
             packets.iter().enumerate().map(|(at, row)| if at < unread { Vec::new() } else { values(row) }).collect();
         let end = End::of(self.page.as_ref(), rows.iter(), |row| fields(row));
-        if let Some(lineage) = lineage {
+        if let Some(lineage) = lineage.as_deref_mut() {
             lineage.bound_by_last(end.rows, &end.last);
         }
         let by_last = self.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last));
-        let by_all = self.keys.iter().flat_map(|keys| keys.late_tags(rows.iter(), |row| fields(row), &end));
+        let by_all = self
+            .keys
+            .iter()
+            .flat_map(|keys| keys.late_tags(rows.iter(), |row| fields(row), &end, lineage.as_deref_mut()));
         by_last.chain(by_all).collect()
     }
 }

@@ -37,13 +37,16 @@ impl Shown {
     }
 
     /// The late tags of a whole answer, which may bound the rows whose keys are to be read.
-    pub(crate) fn tags<'f>(&self, frames: &'f [u8], lineage: Option<&mut Lineage>) -> Vec<Tag> {
+    pub(crate) fn tags<'f>(&self, frames: &'f [u8], mut lineage: Option<&mut Lineage>) -> Vec<Tag> {
         let end = End::of(self.page.as_ref(), rows(frames), |row| self.fields(row));
-        if let Some(lineage) = lineage {
+        if let Some(lineage) = lineage.as_deref_mut() {
             lineage.bound_by_last(end.rows, &end.last);
         }
         let by_last = self.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last));
-        let by_all = self.keys.iter().flat_map(|keys| keys.late_tags(rows(frames), |row| self.fields(row), &end));
+        let by_all = self
+            .keys
+            .iter()
+            .flat_map(|keys| keys.late_tags(rows(frames), |row| self.fields(row), &end, lineage.as_deref_mut()));
         by_last.chain(by_all).collect()
     }
 
