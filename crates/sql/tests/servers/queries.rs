@@ -582,17 +582,16 @@ impl Queries<'_> {
     fn page(&mut self, page: &str, mut names: Vec<String>, mut shown: Vec<String>, alias: &str) -> Cut {
         self.shape = ["a page in FROM", "several tables"];
         let id = if names.len() == COLUMNS.len() { "id".to_owned() } else { format!("i{alias}") };
-        let listed: Vec<String> = names.iter().map(|name| format!("p.{name}")).collect();
+        let listed = names.iter().map(|name| format!("p.{name}")).collect::<Vec<_>>().join(", ");
         let join = self.random.one_of(&["LEFT JOIN", "LEFT JOIN", "LEFT JOIN", "JOIN", "RIGHT JOIN"]);
         let column = self.random.one_of(NUMBERS);
         let more = match self.random.below(6) {
             0 => format!(" WHERE o.{} = {}", self.random.one_of(NUMBERS), self.random.below(3)),
             1 => format!(" WHERE p.{id} > {}", self.random.below(10)),
-            2 => format!(" ORDER BY p.{id}, o.id LIMIT {}", 1 + self.random.below(12)),
+            2 => format!(" ORDER BY {listed}, o.id LIMIT {}", 1 + self.random.below(12)),
             _ => String::new(),
         };
         let distinct = self.random.one_of(&["", "", "DISTINCT "]);
-        let listed = listed.join(", ");
         let statement = format!(
             "{distinct}{listed}, o.id AS io FROM (SELECT {page}) p {join} {{td}} o ON o.{column} = p.{id}{more}"
         );
@@ -605,7 +604,9 @@ impl Queries<'_> {
 
     /// Rows as they are.
     fn listed(&mut self, aliases: &[&str], is_alone: bool) -> Sorted {
-        let alias = self.random.one_of(aliases);
+        // Of the others, one shows a column that is not its key.
+        let keyed = if self.random.below(2) == 0 { &aliases[..1] } else { aliases };
+        let alias = self.random.one_of(if keyed.len() < aliases.len() { &aliases[1..] } else { aliases });
         let column = if is_alone || self.random.below(2) == 0 {
             self.random.one_of(&COLUMNS)
         } else {
@@ -613,7 +614,6 @@ impl Queries<'_> {
         };
         let qualified = format!("{alias}.{column}");
         let bare = if is_alone { column.to_owned() } else { qualified.clone() };
-        let keyed = if self.random.below(3) == 0 { &aliases[..1] } else { aliases };
         let of_ids = || keyed.iter().map(|alias| format!("i{alias}"));
         let ids: Vec<String> = keyed.iter().map(|alias| format!("{alias}.id AS i{alias}")).collect();
         let ids = ids.join(", ");
