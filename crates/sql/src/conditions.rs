@@ -38,6 +38,7 @@ impl Walk<'_> {
                 let Origin { place, column, through } = origin;
                 // Rows that a sub-select merges are equal, and not the same.
                 let mut column = compared(column);
+                let question = question.asked_of(column.value_type)?;
                 let told =
                     tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
                 column.value_type = question.compares(column.value_type);
@@ -183,6 +184,7 @@ fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) ->
         }
         Question::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
         Question::Is(_) => column == ValueType::Bool,
+        Question::OfText(_) => false,
         // NULL satisfies none of them, but the last, which is made of two that were told.
         Question::NotNull | Question::Not(_) | Question::Like(_) | Question::Folded(_) | Question::OrNull(_) => true,
     }

@@ -42,7 +42,8 @@ use freshet_model::{Column, ValueType};
 use crate::block::{Block, Meaning, Reference, Source};
 use crate::conditions::{Named, has_similar};
 use crate::pages::Page;
-use crate::predicate::{column_name, unwrapped};
+use crate::patterns::as_text;
+use crate::predicate::{column_name, is_plain_text, unwrapped};
 use crate::survey::built_in_name;
 use crate::walk::Walk;
 
@@ -347,7 +348,13 @@ impl Walk<'_> {
 
     /// The column that an expression names, if that is sure.
     pub(crate) fn named(&self, expr: &Expr) -> Option<Named> {
-        self.named_by(column_name(expr)?)
+        let (cast, column) = as_text(expr);
+        let mut named = self.named_by(column_name(column)?)?;
+        if cast {
+            named.rows.retain(|reached| is_plain_text(reached.origin.column.value_type));
+            named.origin.take_if(|origin| !is_plain_text(origin.column.value_type));
+        }
+        Some(named)
     }
 
     pub(crate) fn named_by(&self, idents: &[Ident]) -> Option<Named> {

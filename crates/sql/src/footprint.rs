@@ -386,6 +386,7 @@ fn sketch(question: &Question) -> Test {
         Question::Like(_) => Test::Begins([].into()),
         Question::Folded(folding) => sketch(&Question::In(folding.operands())),
         Question::NotNull => Test::NotNull,
+        Question::OfText(question) => sketch(question),
         Question::OrNull(question) => Test::OrNull(sketch(question).into()),
         Question::Not(_) => Test::Not([].into()),
     }

@@ -98,14 +98,14 @@ fn in_case(expr: &Expr) -> (Option<Case>, &Expr) {
 }
 
 /// `expr::text` or the like: the expression, and whether it is one. A cast to a length cuts.
-fn as_text(expr: &Expr) -> (bool, &Expr) {
+pub(crate) fn as_text(expr: &Expr) -> (bool, &Expr) {
     match unwrapped(expr) {
         Expr::Cast { expr, data_type, .. } if is_text(data_type) => (true, expr),
         expr => (false, expr),
     }
 }
 
-fn is_text(data_type: &DataType) -> bool {
+pub(crate) fn is_text(data_type: &DataType) -> bool {
     const NONE: Option<CharacterLength> = None;
     matches!(data_type, DataType::Text)
         || *data_type == DataType::Varchar(NONE)

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use freshet_model::ComparedColumn;
+use freshet_model::{ComparedColumn, ValueType};
 use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
 
 use crate::functions::{TypeClass, oid, type_class};
@@ -65,6 +65,8 @@ pub(crate) enum Question {
     OrNull(Box<Question>),
     /// `t.c`, `NOT t.c`, `t.c = true` and the like.
     Is(bool),
+    /// The same of `t.c::text`.
+    OfText(Box<Question>),
 }
 
 impl Question {
@@ -76,10 +78,18 @@ impl Question {
             Self::Any(operand) => vec![*operand],
             Self::Like(matching) => std::iter::once(matching.pattern).chain(matching.escape).collect(),
             Self::Null | Self::NotNull | Self::Is(_) | Self::Span(_) => Vec::new(),
-            Self::Not(question) | Self::OrNull(question) => question.operands(),
+            Self::Not(question) | Self::OrNull(question) | Self::OfText(question) => question.operands(),
             Self::Range { low, high, beside } => {
                 low.iter().chain(high).map(|limit| limit.operand).chain(*beside).collect()
             }
+        }
+    }
+
+    /// What it asks of a column of that type; None: it is not known. A `varchar` is compared as text anyhow.
+    pub(crate) fn asked_of(&self, column: ValueType) -> Option<&Self> {
+        match self {
+            Self::OfText(question) => is_plain_text(column).then_some(&**question),
+            question => Some(question),
         }
     }
 
@@ -88,6 +98,7 @@ impl Question {
         match self {
             Self::NotNull | Self::Not(_) | Self::Like(_) | Self::OrNull(_) => true,
             Self::Range { beside, .. } => beside.is_some(),
+            Self::OfText(question) => question.is_weak(),
             Self::In(_) | Self::Any(_) | Self::Null | Self::Folded(_) | Self::Is(_) | Self::Span(_) => false,
         }
     }
@@ -105,6 +116,7 @@ impl Question {
             Self::Not(question) => vec![*question],
             Self::Null | Self::OrNull(_) | Self::Folded(_) | Self::Span(_) => vec![Self::NotNull],
             Self::NotNull => vec![Self::Null],
+            Self::OfText(question) => question.denied().into_iter().map(|one| Self::OfText(one.into())).collect(),
             Self::Is(value) => vec![Self::Is(!value)],
             Self::Like(matching) => vec![Self::Like(Matching { negated: !matching.negated, ..matching })],
             Self::Range { low, high, beside } => {
@@ -357,10 +369,23 @@ fn equality<'e>(left: &'e Expr, right: &'e Expr) -> Option<(&'e [Ident], Questio
             Expr::Value(value) if let Value::Boolean(value) = value.value => Question::Is(value),
             constant => Question::In(vec![operand(constant)?]),
         };
-        Some((column_name(column)?, question))
+        of_column(column, question)
     };
     let folded = |column, constant| patterns::folded(column, std::iter::once(constant));
     sides(left, right).or_else(|| sides(right, left)).or_else(|| folded(left, right)).or_else(|| folded(right, left))
+}
+
+/// The test of a column, or of one that is cast to text.
+fn of_column(column: &Expr, question: Question) -> Option<(&[Ident], Question)> {
+    match patterns::as_text(column) {
+        (true, column) => Some((column_name(column)?, Question::OfText(question.into()))),
+        (false, column) => Some((column_name(column)?, question)),
+    }
+}
+
+/// PostgreSQL's text and varchar.
+pub(crate) fn is_plain_text(value_type: ValueType) -> bool {
+    matches!(value_type, ValueType::Text | ValueType::OrderedText)
 }
 
 /// Whether NOT stands within an expression whose test is told without it.
@@ -389,17 +414,21 @@ fn question(expr: &Expr) -> Option<(&[Ident], Question)> {
                 _ => moments::compared(expr),
             }
         }
-        Expr::InList { expr, list, negated: _ } => match column_name(expr) {
-            Some(column) => Some((column, Question::In(operands(list)?))),
-            None => patterns::folded(expr, list),
-        },
+        Expr::InList { expr, list, negated: _ } => {
+            operands(list).and_then(|list| of_column(expr, Question::In(list))).or_else(|| patterns::folded(expr, list))
+        }
         Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, is_some: _ }
         | Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
             let question = match unwrapped(right) {
                 Expr::Array(array) => Question::In(operands(&array.elem)?),
+                Expr::Cast {
+                    expr, data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), ..
+                } if let (Expr::Array(array), true) = (unwrapped(expr), patterns::is_text(element)) => {
+                    Question::In(operands(&array.elem)?)
+                }
                 array => Question::Any(array_operand(array)?),
             };
-            Some((column_name(left)?, question))
+            of_column(left, question)
         }
         Expr::Like { .. } | Expr::ILike { .. } => patterns::matching(expr),
         Expr::IsNull(expr) => Some((column_name(expr)?, Question::Null)),

@@ -168,6 +168,7 @@ impl Footprint {
             Question::Any(operand) => list(self.array(column, *operand, params)?).map(Test::In),
             Question::Null => Some(Test::Null),
             Question::NotNull => Some(Test::NotNull),
+            Question::OfText(_) => None,
             Question::OrNull(question) => {
                 let atom = Atom { question: (**question).clone(), ..atom.clone() };
                 match self.test(&atom, params)? {

@@ -188,6 +188,13 @@ fn beginnings_and_disjunctions_lead_on() {
     for (condition, expected) in [
         ("g.genre LIKE 'dra%'", "t0.\"genre\" LIKE 'dra%' LIMIT"),
         ("g.genre IS NULL", "t0.\"genre\" IS NULL LIMIT"),
+        // As PostgreSQL writes conditions of a `varchar` in views.
+        ("(g.genre)::text = 'x'::text", "t0.\"genre\" IN ('x') LIMIT"),
+        ("'x' = g.genre::varchar", "t0.\"genre\" IN ('x') LIMIT"),
+        (
+            "((g.genre)::text = ANY ((ARRAY['x'::character varying, 'y'::character varying])::text[]))",
+            "t0.\"genre\" IN ('x', 'y') LIMIT",
+        ),
         ("(g.genre = 'x' OR g.title_id > 7)", "(t0.\"genre\" IN ('x') OR t0.\"title_id\" >= 8) LIMIT"),
     ] {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
@@ -195,7 +202,14 @@ fn beginnings_and_disjunctions_lead_on() {
         let sql = Lineage::sql([&bound.lineage.expect(condition)]);
         assert!(sql.contains(expected), "{sql}");
     }
-    for condition in ["g.genre LIKE 'x\\_%'", "g.genre NOT LIKE '%x'", "g.genre IS NOT NULL"] {
+    for condition in [
+        "g.genre LIKE 'x\\_%'",
+        "g.genre NOT LIKE '%x'",
+        "g.genre IS NOT NULL",
+        "g.genre::text <> 'x'",
+        "g.title_id::text = '1'",
+        "g.genre::varchar(1) = 'x'",
+    ] {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
         assert!(footprint(Dialect::Postgres, &sql).1.lineage.is_none(), "{sql}");
     }

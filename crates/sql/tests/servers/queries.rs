@@ -273,14 +273,15 @@ impl Queries<'_> {
         let column = format!("{alias}.{}", self.random.one_of(&["s", "e"]));
         let (x, y, pattern) = (self.text(), self.text(), self.pattern());
         let compares = self.random.one_of(&["<", "<=", ">", ">="]);
+        let cast = if self.postgres { self.random.one_of(&["", "::text", "::varchar"]) } else { "" };
         if self.random.below(3) == 0 {
             return self.folded_atom(&column);
         }
         match self.random.below(15) {
             12 | 13 => format!("{column} {compares} {x}"),
             14 => format!("{x} {compares} {column}"),
-            0 | 1 => format!("{column} = {x}"),
-            2 => format!("{column} IN ({x}, {y})"),
+            0 | 1 => format!("{column}{cast} = {x}"),
+            2 => format!("{column}{cast} IN ({x}, {y})"),
             3..=6 => format!("{column} LIKE {pattern}"),
             7 => format!("{column} NOT LIKE {pattern}"),
             8 => format!("{column} {} {pattern} ESCAPE '!'", self.random.one_of(&["LIKE", "NOT LIKE"])),
