@@ -32,7 +32,7 @@ pub enum RowSet {
     Later,
     /// Rows for which all these hold; at least one, sorted by column.
     Where(Box<[Term]>),
-    /// Rows that come to be such, by an insert or an update, told by the new row alone. A row that is such and goes does
+    /// Rows that come to be such, by an insert or an update, told by the new row alone; any, if there are no terms. A row that is such and goes does
     /// not matter, or another tag names it: images of old rows may lack what the terms compare.
     Enters(Box<[Term]>),
 }

@@ -3,6 +3,9 @@
 //! Which table a name belongs to is not asked: a column is mentioned if its name stands anywhere in the statement, behind
 //! whatever qualifier. All columns are, wherever a name may stand for more than one: `*`, NATURAL joins, whole rows, names
 //! that no table has (`_rowid`) and names that the servers may fold in ways that are not known here.
+//!
+//! Columns that the list of the outermost SELECT alone mentions decide what is shown of a row, and not which rows are: the others
+//! select (`identity.rs`).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,6 +16,12 @@ use freshet_model::{Columns, Table};
 #[derive(Debug, Default)]
 pub(crate) struct Mentioned {
     names: BTreeSet<String>,
+    /// Those outside of the outermost list.
+    selecting: BTreeSet<String>,
+    /// The current place is in that list.
+    pub(crate) in_list: bool,
+    /// Outside of it any column may be meant.
+    all_select: bool,
     /// Unqualified names: those that would be a whole row only if they were no column of it, and others.
     own: BTreeSet<String>,
     bare: BTreeSet<String>,
@@ -34,11 +43,18 @@ impl Mentioned {
     /// Any column may be meant.
     pub(crate) fn all(&mut self) {
         self.all = true;
+        self.all_select |= !self.in_list;
     }
 
     pub(crate) fn name(&mut self, name: &str) {
-        self.all |= !name.is_ascii();
-        self.names.insert(self.folded(name));
+        if !name.is_ascii() {
+            self.all();
+        }
+        let name = self.folded(name);
+        if !self.in_list {
+            self.selecting.insert(name.clone());
+        }
+        self.names.insert(name);
     }
 
     /// The same without a qualifier; `own`: a column of the table of that name, which comes before its row.
@@ -68,14 +84,24 @@ impl Mentioned {
         let columns = relations.flat_map(|relation| &relation.columns);
         let columns: BTreeSet<String> = columns.map(|column| self.folded(&column.name)).collect();
         let known = |name: &String| self.given.contains(name) || columns.contains(name);
+        self.all_select |= whole_rows || !self.selecting.iter().all(known);
         self.all |= whole_rows || !self.names.iter().all(known);
     }
 
     /// Those of one table.
     pub(crate) fn of(&self, table: &Table) -> Columns {
-        let maybe = |name: &str| self.names.contains(&self.folded(name)) || (self.folds && !name.is_ascii());
+        self.among(&self.names, self.all, table)
+    }
+
+    /// Those of one table that decide which of its rows are in the answer.
+    pub(crate) fn selecting(&self, table: &Table) -> Columns {
+        self.among(&self.selecting, self.all_select, table)
+    }
+
+    fn among(&self, names: &BTreeSet<String>, all: bool, table: &Table) -> Columns {
+        let maybe = |name: &str| names.contains(&self.folded(name)) || (self.folds && !name.is_ascii());
         let mentioned = || table.columns.iter().filter(|column| maybe(&column.name));
-        if self.all || mentioned().any(|column| column.generated) {
+        if all || mentioned().any(|column| column.generated) {
             return Columns::All;
         }
         let mut names: Vec<Arc<str>> = mentioned().map(|column| column.name.clone()).collect();

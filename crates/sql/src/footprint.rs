@@ -320,6 +320,12 @@ impl Footprint {
                         by_keys = ", by the keys of the answer's rows";
                     }
                 }
+                if let Some(Columns::Only(names)) =
+                    self.described_spared(place, rows).filter(|_| conjunctions.is_empty())
+                {
+                    let names = names.join(", ");
+                    conjunctions.push(format!("the keys of the answer's rows, and what enters by {names}"));
+                }
             }
             let rows = if conjunctions.is_empty() { "any row".to_owned() } else { conjunctions.join(" or ") };
             lines.push(format!("{}.{}: {rows}{by_keys}", table.schema, table.name));

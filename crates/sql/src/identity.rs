@@ -43,6 +43,15 @@
 //! If there are fewer rows than k, these are all: then what enters matters, as without LIMIT. The key is that of the replica identity, or
 //! the primary key. That it tells rows apart is not needed here: what has the same key hits, too.
 //!
+//! # Rows that nothing bounds
+//!
+//! Where T is any row (`ORDER BY` a text and LIMIT, a function of a column), images are whole and the columns that select
+//! (`columns.rs`) are fewer than those that the statement mentions, any change would hit. But a row whose key is not in K
+//! is in no joined row that is shown; as long as the columns that select stay what they are, so does whether it is shown, and
+//! where it is sorted. So beside the keys there is a tag of all rows that *enter by a change of these columns*. ORDER BY decides
+//! what is shown only with LIMIT, and by names of the list or numbers it may mean what is shown alone: then not. Nor without WHERE and
+//! LIMIT, where the answer shows all rows.
+//!
 //! More keys than [`KEYS_MAX`], or one that cannot be read: then T is tested on old and new images, as without all this.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -76,6 +85,10 @@ pub(crate) struct Keyed {
     limit: Option<Limit>,
     /// They are those of a page, which is cut here.
     page: Option<Limit>,
+    /// The columns that decide which rows of its table the answer shows.
+    pub(crate) selecting: Columns,
+    /// They are told by these alone.
+    is_selected: bool,
 }
 
 /// What the rows of an answer tell by their keys.
@@ -101,6 +114,8 @@ struct KeyedTable {
     limit: Option<u64>,
     /// Fewer keys may not be all that the page has.
     least: Option<usize>,
+    /// Of all other rows only a change of the columns that select matters.
+    spares: bool,
 }
 
 impl Keys {
@@ -186,13 +201,13 @@ impl KeyedTable {
                 }
                 return terms.map(|terms| self.tag(RowSet::Where(terms.into()))).into_iter().collect();
             }
-            known => known.filter(|_| self.old_by_key),
+            known => known.filter(|_| self.old_by_key || self.spares),
         };
         let conjunctions = match &self.top {
             Some(top) => top.conjunctions(end.rows, &end.last),
             None => self.rows.clone().unwrap_or_else(|| vec![Vec::new()]),
         };
-        if conjunctions.iter().any(Vec::is_empty) {
+        if conjunctions.iter().any(Vec::is_empty) && (known.is_none() || !self.spares) {
             return vec![self.tag(RowSet::Any)];
         }
         let conjunctions = conjunctions.into_iter().map(Vec::into_boxed_slice);
@@ -200,7 +215,9 @@ impl KeyedTable {
             None => conjunctions.map(|terms| self.tag(RowSet::Where(terms))).collect(),
             Some(known) => {
                 let by_keys = by_keys(known).map(|terms| self.tag(RowSet::Where(terms.into())));
-                conjunctions.map(|terms| self.tag(RowSet::Enters(terms))).chain(by_keys).collect()
+                let columns = if self.spares { &self.keyed.selecting } else { &self.columns };
+                let enters = |terms| Tag { table: self.table, rows: RowSet::Enters(terms), columns: columns.clone() };
+                conjunctions.map(enters).chain(by_keys).collect()
             }
         }
     }
@@ -236,6 +253,17 @@ impl Keyed {
         self.place == place && self.limit.is_some_and(limits) && self.exceeds(rows)
     }
 
+    /// Whether rows that nothing bounds are told so, of a table of which these columns are mentioned.
+    fn spares(&self, rows: &Rows, mentioned: &Columns) -> bool {
+        let fewer = match (&self.selecting, mentioned) {
+            (Columns::Only(selecting), Columns::Only(mentioned)) => selecting.len() < mentioned.len(),
+            (Columns::Only(_), Columns::All) => true,
+            (Columns::All, _) => false,
+        };
+        let selects = matches!(&self.selecting, Columns::Only(selecting) if !selecting.is_empty());
+        rows.is_none() && self.is_selected && !self.old_by_key && self.page.is_none() && selects && fewer
+    }
+
     /// Whether these are more rows than those of some keys.
     fn exceeds(&self, rows: &Rows) -> bool {
         !rows.as_ref().is_some_and(|rows| rows.iter().all(|terms| self.is_point(terms)))
@@ -259,7 +287,8 @@ impl Footprint {
                 None => None,
             };
             let old_by_key = keyed.lacks(rows, top.map(Top::sorted_by));
-            (old_by_key || limit.is_some()).then(|| KeyedTable {
+            let spares = top.is_none() && keyed.spares(rows, &reference.columns);
+            (old_by_key || limit.is_some() || spares).then(|| KeyedTable {
                 keyed: keyed.clone(),
                 table: reference.table.id,
                 columns: reference.columns.clone(),
@@ -268,6 +297,7 @@ impl Footprint {
                 top: top.cloned(),
                 limit,
                 least,
+                spares,
             })
         });
         let tables: Vec<KeyedTable> = tables.collect();
@@ -283,6 +313,13 @@ impl Footprint {
     /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
     pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         self.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
+    }
+
+    /// For people: the columns by a change of which other rows of the reference come to matter than those that the answer shows.
+    pub(crate) fn described_spared(&self, place: usize, rows: &Rows) -> Option<&Columns> {
+        let mentioned = &self.references.get(place)?.columns;
+        let keyed = self.keyed.iter().find(|keyed| keyed.place == place && keyed.spares(rows, mentioned))?;
+        Some(&keyed.selecting)
     }
 
     /// The same if there are as many rows as LIMIT says, in no order.
@@ -313,6 +350,8 @@ impl Walk<'_> {
         let block = self.blocks.last()?;
         let items = top::items(block, select)?;
         let limit = top::limit_of(query).filter(|_| query.order_by.is_none());
+        let cuts = query.limit_clause.is_some() || query.fetch.is_some();
+        let is_selected = if cuts { !top::sorts_by_list(query, select) } else { select.selection.is_some() };
         let keyed = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
             let Source::Table { places, .. } = &reference.source else { return None };
             let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
@@ -329,7 +368,16 @@ impl Walk<'_> {
                 Some((ComparedColumn { name: column.name.clone(), value_type }, at))
             });
             let key: Vec<_> = key.collect::<Option<_>>()?;
-            (!key.is_empty()).then_some(Keyed { place, key, width: items.len(), old_by_key, limit, page: None })
+            (!key.is_empty()).then_some(Keyed {
+                place,
+                key,
+                width: items.len(),
+                old_by_key,
+                limit,
+                page: None,
+                selecting: Columns::All,
+                is_selected,
+            })
         });
         Some(keyed.collect())
     }

@@ -346,6 +346,34 @@ pub(crate) fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
     of.visit(&mut Calls(is)).is_break()
 }
 
+/// Whether ORDER BY may sort by what the list shows, by its number or by the name that the list gives it.
+pub(crate) fn sorts_by_list(query: &Query, select: &Select) -> bool {
+    let Some(order_by) = &query.order_by else { return false };
+    let OrderByKind::Expressions(order) = &order_by.kind else { return true };
+    let is_alias = |name: &Ident| {
+        let aliases = select.projection.iter().filter_map(|item| match item {
+            SelectItem::ExprWithAlias { alias, .. } => Some(alias),
+            _ => None,
+        });
+        aliases.into_iter().any(|alias| alias.value.eq_ignore_ascii_case(&name.value))
+    };
+    struct Names<F>(F);
+    impl<F: Fn(&Ident) -> bool> Visitor for Names<F> {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Identifier(name) if (self.0)(name) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    let is_number = |order: &OrderByExpr| {
+        parameter(unwrapped(&order.expr)).is_some() || matches!(unwrapped(&order.expr), Expr::Value(_))
+    };
+    order.iter().any(is_number) || order.visit(&mut Names(is_alias)).is_break()
+}
+
 /// The columns of the answer; None if they are not known.
 pub(crate) fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item<'b>>> {
     let mut items = Vec::new();

@@ -150,6 +150,10 @@ impl<'a> Walk<'a> {
         for reference in &mut self.references {
             reference.columns = self.mentioned.of(&reference.table);
         }
+        for keyed in &mut self.keyed {
+            let table = self.references.get(keyed.place).map(|reference| &reference.table);
+            keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
+        }
         let Self { references, edges, cut, keyed, definitions, .. } = self;
         let Views { unopened, constants, .. } = self.views;
         let read = Read { references, edges, cut, keyed, definitions, unopened, constants };
@@ -280,7 +284,10 @@ impl<'a> Walk<'a> {
         if let Some(Distinct::On(exprs)) = &select.distinct {
             self.exprs(exprs)?;
         }
+        let in_list = self.mentioned.in_list;
+        self.mentioned.in_list |= self.blocks.len() == 1 && self.views.is_outside();
         select.projection.iter().try_for_each(|item| self.select_item(item))?;
+        self.mentioned.in_list = in_list;
         match &select.group_by {
             GroupByExpr::Expressions(exprs, modifiers) => {
                 absent(modifiers.is_empty() || self.is_mysql(), "a modifier of GROUP BY")?;

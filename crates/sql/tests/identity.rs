@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_model::{
-    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
-    Value, ValueType,
+    Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
+    Term, Test, Value, ValueType,
 };
 use freshet_sql::{Bound, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
 
@@ -361,4 +361,52 @@ fn a_page_in_from_is_not_told_where_rows_of_the_answer_may_be_others() {
         let bound = bound(&sql, true);
         assert!(bound.top.is_none() && bound.keys.is_none(), "{sql}: {:?} {:?}", bound.top, bound.keys);
     }
+}
+
+#[test]
+fn of_rows_that_nothing_bounds_those_matter_that_are_shown_or_enter() {
+    let told = |sql: &str, rows: &[&str]| {
+        let keys = bound(sql, true).keys.unwrap_or_else(|| panic!("{sql}"));
+        let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
+        let end = End::of(None, rows.iter(), |row| row.to_vec());
+        let tags = keys.late_tags(rows.iter(), |row| row.to_vec(), &end, None);
+        let columns = |tag: &Tag| match &tag.columns {
+            Columns::Only(names) => names.join(","),
+            Columns::All => "all".to_owned(),
+        };
+        let one = |tag: &Tag| format!("{} by {}", self::told(std::slice::from_ref(tag)), columns(tag));
+        tags.iter().map(one).collect::<Vec<_>>().join(" | ")
+    };
+    let by_function = "select tenant, code, author from full where f + 1 > 3";
+    let shown = "7: code=a,b and tenant=1 by author,code,f,tenant";
+    assert_eq!(told(by_function, &["1,b,4", "1,a,5"]), format!("7: enters  by f | {shown}"));
+    assert_eq!(told(by_function, &[]), "7: enters  by f");
+    assert_eq!(told(by_function, &["1,b,4", "1"]), "7: Any by author,code,f,tenant");
+    let sorted = "select *, tenant from full order by f limit 2";
+    assert_eq!(
+        told(&sorted.replace(", tenant", ""), &["0,4,1,b,x,2", "1,4,1,a,x,2"]),
+        "7: enters  by f | 7: code=a,b and tenant=1 by all"
+    );
+    let joined =
+        "select x.tenant, x.code, x.made from full x left join posts p on p.author = x.author order by x.f limit 2";
+    assert_eq!(
+        told(joined, &["1,a,x", "1,b,x"]),
+        "7: enters  by author,f | 7: code=a,b and tenant=1 by author,code,f,made,tenant"
+    );
+    for sql in [
+        "select tenant, code, author from full",
+        "select tenant, code, author from full order by f",
+        "select tenant, code, f from full where f + tenant + length(code) > 3",
+        "select tenant, code, f + 1 as g from full order by g limit 2",
+        "select tenant, code, f as author from full order by author limit 2",
+        "select tenant, code, f from full order by 3 limit 2",
+        "select tenant, code, author from full order by f limit 2 offset 1",
+        "select code, author from full where f + 1 > 3",
+        "select distinct tenant, code, author from full where f + 1 > 3",
+        "select id, author from posts where f + 1 > 3",
+    ] {
+        assert!(bound(sql, true).keys.is_none(), "{sql}: {:?}", bound(sql, true).keys);
+    }
+    let (footprint, _) = resolved(by_function);
+    assert_eq!(footprint.describe(), ["public.full: the keys of the answer's rows, and what enters by f"]);
 }

@@ -548,7 +548,7 @@ impl Queries<'_> {
             1 if self.postgres => format!("OFFSET {offset} ROWS FETCH FIRST {rows} ROWS {ties}"),
             1 => format!("LIMIT {offset}, {rows}"),
             // All rows, which show their keys.
-            2..=4 if self.postgres && others.is_some() => String::new(),
+            2..=4 if others.is_some() => String::new(),
             _ => format!("LIMIT {rows}"),
         };
         if is_open {

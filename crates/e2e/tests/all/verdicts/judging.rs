@@ -44,6 +44,8 @@ pub(super) enum Tags {
     Range,
     /// Rows with the keys that other rows hold.
     Keys,
+    /// Those that are shown, and all that enter by a change of the columns that select.
+    Entering,
     /// All rows, and all are asked for.
     Whole,
     /// Any row, though not all are asked for.
@@ -91,6 +93,7 @@ impl fmt::Display for Tags {
             Self::Point => "point",
             Self::Range => "range",
             Self::Keys => "keys",
+            Self::Entering => "enters",
             Self::Whole => "whole",
             Self::AnyRow => "any row",
         })
@@ -116,6 +119,7 @@ fn tags(line: &str) -> Option<Tags> {
         "its definition" => return None,
         "any row" => Tags::AnyRow,
         rows if rows.contains("among the values of") => Tags::Keys,
+        rows if rows.contains("what enters by") => Tags::Entering,
         rows if rows.split(" or ").all(known) => Tags::Point,
         _ => Tags::Range,
     })

@@ -114,18 +114,19 @@ impl fmt::Display for Table {
         writeln!(
             f,
             "{:24}{:>6}{:>7}{:>7}{:>9}{:>7}{:>7}{:>7}{:>7}{:>9}{:>9}",
-            "", "ments", "aside", "min.", "", "point", "range", "keys", "whole", "any row", "better"
+            "", "ments", "aside", "min.", "", "point", "range", "keys", "enters", "whole", "any row", "better"
         )?;
         let (totals, single): (Vec<_>, Vec<_>) = self.sources.iter().partition(|(name, _)| !name.contains('/'));
         for (name, figures) in single.into_iter().chain(totals) {
             let deterministic = figures.statements - figures.aside;
-            let [point, range, keys, whole, any] =
-                [Tags::Point, Tags::Range, Tags::Keys, Tags::Whole, Tags::AnyRow].map(|tags| figures.of(tags));
-            let cached = percent(point + range + keys + whole + any, deterministic);
-            let better = percent(point + range + keys, deterministic - whole);
+            let [point, range, keys, enters, whole, any] =
+                [Tags::Point, Tags::Range, Tags::Keys, Tags::Entering, Tags::Whole, Tags::AnyRow]
+                    .map(|tags| figures.of(tags));
+            let cached = percent(point + range + keys + enters + whole + any, deterministic);
+            let better = percent(point + range + keys + enters, deterministic - whole);
             writeln!(
                 f,
-                "{name:24}{:>6}{:>7}{deterministic:>7}{cached:>9}{point:>7}{range:>7}{keys:>7}{whole:>7}{any:>9}{better:>9}",
+                "{name:24}{:>6}{:>7}{deterministic:>7}{cached:>9}{point:>7}{range:>7}{keys:>7}{enters:>7}{whole:>7}{any:>9}{better:>9}",
                 figures.statements, figures.aside
             )?;
         }
