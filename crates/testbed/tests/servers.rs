@@ -111,7 +111,15 @@ fn an_unknown_version_says_what_to_run() {
 #[test]
 fn a_stopped_child_does_not_hold_up_the_drop() {
     let server = start(15, &Settings::default());
-    let child = server.children().unwrap().into_iter().find(|child| child.title().contains("walwriter")).unwrap();
+    // It is ready before all of its processes are there.
+    let writer = || server.children().unwrap().into_iter().find(|child| child.title().contains("walwriter"));
+    let child = std::iter::repeat_with(writer).take(100).find_map(|found| {
+        found.or_else(|| {
+            std::thread::sleep(Duration::from_millis(100));
+            None
+        })
+    });
+    let child = child.unwrap();
     process::pause(child.pid).unwrap();
     let begun = Instant::now();
     drop(server);
