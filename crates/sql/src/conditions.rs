@@ -8,7 +8,8 @@ use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
 
 use crate::block::Block;
 use crate::derived::{Origin, Outer, Reached, ShownColumn};
-use crate::lineage::{Edge, compare_alike, compare_by_keys};
+use crate::lineage::{Edge, Held, compare_alike, compare_by_keys};
+use crate::nulls::Null;
 use crate::predicate::{Atom, Predicate, Question, Said, conjuncts, unwrapped};
 use crate::walk::Walk;
 
@@ -23,8 +24,10 @@ pub(crate) struct Named {
     pub(crate) place: usize,
     /// The columns of which a condition on it is a condition, each bounding its own reference.
     pub(crate) rows: Vec<Reached>,
-    /// Where its values come from, if that is one column.
-    pub(crate) origin: Option<Origin>,
+    /// Where its values come from: each from one of these columns. None: that is not known.
+    pub(crate) origins: Vec<Origin>,
+    /// The branches of a set operation in which it is NULL.
+    pub(crate) nulls: Vec<Null>,
 }
 
 impl Walk<'_> {
@@ -41,9 +44,11 @@ impl Walk<'_> {
                 let told =
                     tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
                 column.value_type = question.compares(column.value_type);
-                told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
+                told.then(|| (*place, Some(Atom { column, question: question.clone(), through: *through })))
             };
-            named.rows.iter().filter(|_| here).filter_map(tells).collect()
+            let nulls = named.nulls.iter().filter(|_| here && question.rejects_null());
+            let never = nulls.flat_map(|null| null.places.clone()).map(|place| (place, None));
+            named.rows.iter().filter(|_| here).filter_map(tells).chain(never).collect()
         };
         let said = Said::by(condition, &resolve);
         let mut places = BTreeSet::new();
@@ -68,8 +73,8 @@ impl Walk<'_> {
         let [Some(left), Some(right)] = sides.map(|side| self.named_on_side(name, side)) else { return };
         let mut edges = Vec::new();
         for (to, from) in [(&left, &right), (&right, &left)] {
-            if let Some(from) = from.origin.as_ref().filter(|_| bounded.contains(&to.place)) {
-                self.connect(&to.rows, from, &mut edges);
+            if bounded.contains(&to.place) {
+                self.connect(&to.rows, &from.origins, &mut edges);
             }
         }
         self.add_edges(edges);
@@ -89,9 +94,7 @@ impl Walk<'_> {
             if let Expr::InSubquery { expr, subquery, negated: false } = conjunct {
                 // Other values inside make it true for no row.
                 for (value, shown) in self.compared_with(expr, subquery) {
-                    if let Some(from) = self.origin(value) {
-                        self.connect(&shown.reached, &from, &mut edges);
-                    }
+                    self.connect(&shown.reached, &self.origins(value), &mut edges);
                 }
             }
         }
@@ -101,7 +104,10 @@ impl Walk<'_> {
     /// The columns that have a value of another one where a conjunct is true.
     fn equalities(&self, conjunct: &Expr) -> Vec<Outer> {
         let inside = |subquery: &Query| self.told_by(subquery).map_or_else(Vec::new, |shown| shown.outer.clone());
-        let pair = |to: &Expr, from: &Expr| Some(Outer { to: self.named(to)?, from: self.origin(from)? });
+        let pair = |to: &Expr, from: &Expr| {
+            let from = Some(self.origins(from)).filter(|from| !from.is_empty())?;
+            Some(Outer { to: self.named(to)?, from })
+        };
         match conjunct {
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match (unwrapped(left), unwrapped(right)) {
                 (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
@@ -111,7 +117,8 @@ impl Walk<'_> {
             },
             Expr::InSubquery { expr, subquery, negated: false } => {
                 let pair = |(value, shown): (&Expr, &ShownColumn)| {
-                    Some(Outer { to: self.named(value)?, from: shown.origin.clone()? })
+                    let from = Some(shown.origins.clone()).filter(|from| !from.is_empty())?;
+                    Some(Outer { to: self.named(value)?, from })
                 };
                 self.compared_with(expr, subquery).into_iter().filter_map(pair).chain(inside(subquery)).collect()
             }
@@ -130,22 +137,27 @@ impl Walk<'_> {
         if values.len() == columns.len() { values.iter().zip(columns).collect() } else { Vec::new() }
     }
 
-    /// Rows of these columns matter only with a row that has the same value in that one.
-    fn connect(&self, to: &[Reached], from: &Origin, edges: &mut Vec<Edge>) {
+    /// Rows of these columns matter only with a row that has the same value in one of those, if these are known.
+    fn connect(&self, to: &[Reached], from: &[Origin], edges: &mut Vec<Edge>) {
         // Of one reference it is nothing: its rows would lead to themselves.
-        if to.iter().any(|to| to.origin.place == from.place) {
+        let is_same = |from: &Origin| to.iter().any(|to| to.origin.place == from.place);
+        if from.is_empty() || from.iter().any(is_same) {
             return;
         }
         for Reached { origin, .. } in to {
-            let (one, two) = (origin.column.value_type, from.column.value_type);
-            let by_keys = compare_by_keys(one, two);
-            let rounds = self.is_mysql() && (origin.through || from.through) && (one != two || !is_whole(one));
-            if !rounds && (by_keys || compare_alike(one, two)) {
+            let one = origin.column.value_type;
+            let by_keys = from.iter().any(|from| compare_by_keys(one, from.column.value_type));
+            let leads = |from: &Origin| {
+                let two = from.column.value_type;
+                let rounds = self.is_mysql() && (origin.through || from.through) && (one != two || !is_whole(one));
+                !rounds && (compare_by_keys(one, two) || compare_alike(one, two))
+            };
+            if from.iter().all(leads) {
+                let held = |from: &Origin| Held { place: from.place, column: compared(&from.column) };
                 edges.push(Edge {
                     to: origin.place,
                     to_column: compared(&origin.column),
-                    from: from.place,
-                    from_column: compared(&from.column),
+                    from: from.iter().map(held).collect(),
                     by_keys,
                 });
             }

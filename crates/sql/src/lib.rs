@@ -28,6 +28,7 @@ mod lexer;
 mod lineage;
 mod moments;
 mod mysql;
+mod nulls;
 mod outer;
 mod params;
 mod patterns;

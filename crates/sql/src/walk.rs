@@ -248,6 +248,7 @@ impl<'a> Walk<'a> {
 
     /// Walks a SELECT with these conditions as its WHERE; returns what it counts in the last one.
     pub(crate) fn select_where(&mut self, select: &Select, selection: &[&Expr]) -> Result<Counts, Reason> {
+        let first = self.references.len();
         self.counts.selects += 1;
         only_standard_clauses(select, self.dialect)?;
         let mut conditions = Vec::new();
@@ -297,7 +298,7 @@ impl<'a> Walk<'a> {
                 self.window(spec)?;
             }
         }
-        self.shown = self.shown_by(select, self.folds.since(before), outer);
+        self.shown = self.shown_by(select, self.folds.since(before), outer, first);
         Ok(last)
     }
 

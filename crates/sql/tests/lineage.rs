@@ -414,6 +414,102 @@ fn disjunctions_over_several_tables() {
     assert_eq!(described(&format!("{both} t.title = 'x' and (g.genre = 'x' or r.average_rating = 7)")).len(), 3);
 }
 
+/// A column of a set operation has the values of one column or of another: the keys of all lead on, or none.
+#[test]
+fn set_operations_lead_on() {
+    let of =
+        |union: &str| format!("select * from ({union}) u join title_genre g on g.title_id = u.n where g.genre <> 'y'");
+    let (titles, names) =
+        ("select title_id as n from title where title = 'x'", "select name_id from name where name = 'y'");
+    let (_, bound) = footprint(Dialect::Postgres, &of(&format!("{titles} union {names}")));
+    let lineage = bound.lineage.expect("a lineage");
+    assert_eq!(
+        Lineage::sql([&lineage]),
+        "(SELECT DISTINCT '0.0', t0.\"title_id\"::pg_catalog.text FROM \"s\".\"title\" t0 \
+         WHERE t0.\"title\" IN ('x') LIMIT 1001) UNION ALL \
+         (SELECT DISTINCT '0.0', t0.\"name_id\"::pg_catalog.text FROM \"s\".\"name\" t0 \
+         WHERE t0.\"name\" IN ('y') LIMIT 1001)"
+    );
+    assert_eq!(lineage.tables(), [TableId(1), TableId(4)]);
+    let key = |key: &str| (0, Some(key.as_bytes().to_vec()));
+    let tags = lineage.late_tags(Some(&[key("7"), key("70")]));
+    let RowSet::Where(terms) = &tags[0].rows else { panic!("{tags:?}") };
+    assert_eq!(terms.iter().filter(|term| term.test == Test::In([Value::Int(7), Value::Int(70)].into())).count(), 1);
+    for (union, expected) in [
+        (format!("{titles} union {names}"), "title_id among the values of name.name_id, title.title_id"),
+        (format!("{titles} union all select null"), "title_id among the values of title.title_id"),
+        (format!("{titles} except {names}"), "title_id among the values of name.name_id, title.title_id"),
+        ("select title_id as n from title where title_id = 3 union select 4".to_owned(), "any row"),
+        (
+            "select title_id as n from title where title_id = 3 union select name_id from name where name_id = 5"
+                .to_owned(),
+            "title_id = …",
+        ),
+        (format!("{titles} union select name_id from name"), "any row"),
+        (format!("{titles} union select average_rating from title_rating where title_id = 4"), "any row"),
+    ] {
+        let sql = of(&union).replace(" where g.genre <> 'y'", "");
+        let line = described(Dialect::Postgres, &sql).into_iter().find(|line| line.starts_with("title_genre:"));
+        assert_eq!(line, Some(format!("title_genre: {expected}")), "{sql}");
+    }
+}
+
+/// Where a branch of a set operation has NULL, a condition leaves none of its rows.
+#[test]
+fn branches_of_null_do_not_matter() {
+    let all = "(select t.title_id, t.title as a, cast(null as varchar(9)) as b from title t join title_rating r using (title_id) \
+        union all select n.name_id, null, n.name from name n union all select c.title_id, null, null from title_name_character c) u";
+    let (title, rating, name) =
+        ("title: title = …", "title_rating: title_id among the values of title.title_id", "name: no row");
+    let other = "title_name_character: no row";
+    for (sql, expected) in [
+        (format!("select * from {all} where a = 'x'"), vec![title, rating, name, other]),
+        (
+            format!("select * from {all} where a = 'x' and title_id > 0"),
+            vec!["title: title = … and title_id within a range", rating, name, other],
+        ),
+        (
+            format!("select * from {all} where b like 'x%'"),
+            vec!["title: no row", "title_rating: no row", "name: any row", other],
+        ),
+        (format!("select * from {all} where a <> 'x'"), vec!["any row", "any row", name, other]),
+        (
+            format!("select * from {all} where not (a is null)"),
+            vec!["title: title is not null", "any row", name, other],
+        ),
+        (format!("select * from {all} where a is null"), vec!["title is null", rating, "any row", "any row"]),
+        (format!("select * from {all} where a = 'x' or b = 'y'"), vec![title, rating, "name: name = …", other]),
+        (
+            format!("select * from {all} where a = 'x' or a is null"),
+            vec!["title is null", rating, "any row", "any row"],
+        ),
+        (format!("select * from {all} where a is distinct from 'x'"), vec!["any row"; 4]),
+        (format!("select * from {all} where coalesce(a, 'x') = 'x'"), vec!["any row"; 4]),
+        (
+            format!("select * from (select max(title_id), a from {all} group by a) v where a = 'x'"),
+            vec![title, rating, name, other],
+        ),
+        (format!("select * from (select max(a) as a from {all} group by b) v where a = 'x'"), vec!["any row"; 4]),
+        (format!("select * from (select * from {all} limit 3) v where a = 'x'"), vec!["any row"; 4]),
+        (format!("select * from (select * from {all}) v where a = 'x'"), vec![title, rating, name, other]),
+        (
+            format!("select * from title_genre g join {all} on g.title_id = u.title_id where b = 'x' and a = 'y'"),
+            vec!["title_genre: no row", "title: no row", "title_rating: no row", "name: no row", other],
+        ),
+    ] {
+        let lines = described(Dialect::Postgres, &sql);
+        let ends = |(line, expected): (&String, &&str)| line.ends_with(expected);
+        assert!(lines.len() == expected.len() && lines.iter().zip(&expected).all(ends), "{sql}: {lines:?}");
+    }
+    // The other type decides what becomes of the column; of MySQL's, the connection does.
+    for (dialect, null) in [(Dialect::Postgres, "null::numeric"), (Dialect::MySql, "cast(null as char(9))")] {
+        let column = if dialect == Dialect::Postgres { "title_id" } else { "title" };
+        let sql =
+            format!("select * from (select {column} as a from title union select {null} from name) u where a = '1'");
+        assert_eq!(described(dialect, &sql), ["title: any row", "name: no row"], "{sql}");
+    }
+}
+
 #[test]
 fn without_a_way_from_constants_any_row_matters() {
     for sql in [

@@ -143,10 +143,32 @@ impl Queries<'_> {
                 _ => format!("NULL AS {name}"),
             };
             COLUMNS.map(column).join(", ")
+        } else if self.random.below(2) == 0 {
+            COLUMNS.map(|name| self.null_or(name)).join(", ")
         } else {
             self.list("w")
         };
         format!("SELECT {list} FROM {table} w{condition}")
+    }
+
+    /// A column, or NULL in its place, of one type or another.
+    fn null_or(&mut self, name: &str) -> String {
+        let value = match (self.random.below(3), name) {
+            (0, "a" | "b") => self.of(
+                &["NULL", "CAST(NULL AS DECIMAL(9, 2))"],
+                &["CAST(NULL AS INT)", "NULL::bigint", "NULL::float8"],
+                &["CAST(NULL AS SIGNED)", "CAST(NULL AS UNSIGNED)", "CAST(NULL AS CHAR(9))"],
+            ),
+            (0, "s" | "e") => self.of(
+                &["NULL", "CAST(NULL AS CHAR(50))"],
+                &["CAST(NULL AS VARCHAR(50))", "NULL::text"],
+                &["CAST(NULL AS BINARY(9))"],
+            ),
+            (0, "d") => self.of(&["NULL", "CAST(NULL AS DATE)"], &["NULL::timestamptz"], &["CAST(NULL AS DATETIME)"]),
+            (0, "n" | "k") => "NULL".to_owned(),
+            _ => format!("w.{name}"),
+        };
+        format!("{value} AS {name}")
     }
 
     /// A sub-select in a condition on a column of the alias.
