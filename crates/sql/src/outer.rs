@@ -4,16 +4,19 @@
 //! it is with an inner join in every state of the database, and its ON bounds both sides. The same with any other condition that a
 //! row must satisfy and that no row with NULLs for all of r satisfies: the ON of a join around this one, for the sides that
 //! it bounds. In this way WHERE reaches through chains of outer joins: `l LEFT JOIN r ON … LEFT JOIN s ON s.k = r.k WHERE s.c = 1`.
-//! A FULL JOIN loses the one side, the other or both.
+//! EXISTS and IN are such conditions, too, where an equality inside with a column of r has to be true of a row (`derived.rs`). A FULL JOIN loses the one side, the other or both.
 //!
 //! Of RIGHT and FULL JOIN only WHERE is asked, since the parser may see another left side than the servers of MySQL do (`joins.rs`).
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, UnaryOperator};
+use freshet_model::Reason;
+use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, Query, UnaryOperator};
 
+use crate::derived::Outer;
 use crate::predicate::unwrapped;
+use crate::survey::Counts;
 use crate::walk::Walk;
 
 /// What must hold of joined rows.
@@ -75,6 +78,40 @@ impl Joined {
 }
 
 impl Walk<'_> {
+    /// Walks the conditions of a block; returns what it counts in the last one.
+    pub(crate) fn walk_conditions(&mut self, conditions: &[Condition<'_>]) -> Result<Counts, Reason> {
+        let mut last = Counts::default();
+        for Condition { clause, .. } in conditions {
+            if let Clause::On(condition) = clause {
+                let before = self.counts;
+                self.expr(condition)?;
+                last = self.counts.since(before);
+            }
+        }
+        Ok(last)
+    }
+
+    /// Adds what the conditions say to the references that they bound; returns what they say of rows of outer blocks.
+    pub(crate) fn bound_all(&mut self, conditions: &[Condition<'_>]) -> Vec<Outer> {
+        let mut outer = Vec::new();
+        for Condition { clause, bounded, join } in conditions {
+            match (clause, join) {
+                (Clause::On(condition), _) => {
+                    let told = self.bound(condition, bounded);
+                    // Of ON it may be that no row has to satisfy it.
+                    outer.extend(told.into_iter().filter(|_| join.is_none()));
+                }
+                (Clause::Using(names), Some(join)) => {
+                    for name in names {
+                        self.connect_merged(name, [join.left.clone(), join.right.clone()], bounded);
+                    }
+                }
+                (Clause::Using(_), None) => {}
+            }
+        }
+        outer
+    }
+
     /// Makes inner joins of the outer joins that other conditions make so.
     pub(crate) fn reduce(&self, conditions: &mut [Condition<'_>]) {
         let rejected: Vec<BTreeSet<usize>> = conditions.iter().map(|condition| self.rejected_by(condition)).collect();
@@ -129,9 +166,12 @@ impl Walk<'_> {
             Expr::IsTrue(inner) => self.needed(inner),
             Expr::UnaryOp { op: UnaryOperator::Not, expr } | Expr::IsFalse(expr) => self.of_null(expr),
             Expr::IsNotNull(column) => self.of_null(column),
-            // Of an empty list or sub-select it is false.
-            Expr::InSubquery { expr: column, negated: false, .. }
-            | Expr::AnyOp { left: column, compare_op: BinaryOperator::Eq, .. } => self.column_of_null(column),
+            Expr::Exists { subquery, negated: false } => self.met_inside(subquery),
+            Expr::InSubquery { expr: column, subquery, negated: false } => {
+                &self.column_of_null(column) | &self.met_inside(subquery)
+            }
+            // Of an empty list it is false.
+            Expr::AnyOp { left: column, compare_op: BinaryOperator::Eq, .. } => self.column_of_null(column),
             other => self.of_null(other),
         }
     }
@@ -149,6 +189,13 @@ impl Walk<'_> {
             | Expr::ILike { any: false, expr: column, .. } => self.column_of_null(column),
             column => self.column_of_null(column),
         }
+    }
+
+    /// The items of the block that have, where a sub-select has a row, a value that equals one inside.
+    fn met_inside(&self, subquery: &Query) -> BTreeSet<usize> {
+        let of_block = |outer: &&Outer| outer.to.block + 1 == self.blocks.len();
+        let outer = self.told_by(subquery).map_or(&[][..], |shown| &shown.outer);
+        outer.iter().filter(of_block).map(|outer| outer.to.place).collect()
     }
 
     fn column_of_null(&self, expr: &Expr) -> BTreeSet<usize> {

@@ -259,27 +259,9 @@ impl<'a> Walk<'a> {
         let all = self.blocks.last().map_or(0, |block| block.references.len());
         let condition = |selection| Condition { clause: Clause::On(selection), bounded: 0..all, join: None };
         conditions.extend(selection.iter().copied().map(condition));
+        let last = self.walk_conditions(&conditions)?;
         self.reduce(&mut conditions);
-        let mut outer = Vec::new();
-        let mut last = Counts::default();
-        for Condition { clause, bounded, join } in &conditions {
-            match (clause, join) {
-                (Clause::On(condition), _) => {
-                    let before = self.counts;
-                    self.expr(condition)?;
-                    last = self.counts.since(before);
-                    let told = self.bound(condition, bounded);
-                    // Of ON it may be that no row has to satisfy it.
-                    outer.extend(told.into_iter().filter(|_| join.is_none()));
-                }
-                (Clause::Using(names), Some(join)) => {
-                    for name in names {
-                        self.connect_merged(name, [join.left.clone(), join.right.clone()], bounded);
-                    }
-                }
-                (Clause::Using(_), None) => {}
-            }
-        }
+        let outer = self.bound_all(&conditions);
         let before = self.folds;
         if let Some(Distinct::On(exprs)) = &select.distinct {
             self.exprs(exprs)?;
