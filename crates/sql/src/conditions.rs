@@ -37,26 +37,20 @@ impl Walk<'_> {
         let resolve = |idents: &[Ident], question: &Question| {
             let Some(named) = self.named_by(idents) else { return Vec::new() };
             let here = named.block == innermost && bounded.contains(&named.place);
-            let tells = |Reached { nullable, origin }: &Reached| {
-                let Origin { place, column, through } = origin;
-                // Rows that a sub-select merges are equal, and not the same.
-                let mut column = compared(column);
-                let told =
-                    tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
-                column.value_type = question.compares(column.value_type);
-                told.then(|| (*place, Some(Atom { column, question: question.clone(), through: *through })))
-            };
             let nulls = named.nulls.iter().filter(|_| here && question.rejects_null());
             let never = nulls.flat_map(|null| null.places.clone()).map(|place| (place, None));
-            named.rows.iter().filter(|_| here).filter_map(tells).chain(never).collect()
+            let atoms = named.rows.iter().filter(|_| here).filter_map(|reached| atom(mysql, reached, question));
+            atoms.map(|(place, atom)| (place, Some(atom))).chain(never).collect()
         };
-        let said = Said::by(condition, &resolve);
-        let mut places = BTreeSet::new();
-        said.note_places(&mut places);
-        for place in places {
-            let Some(reference) = self.references.get_mut(place) else { continue };
-            let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
-            reference.predicate = before.and(said.of(place));
+        let of_scalars = conjuncts(condition).into_iter().filter_map(|conjunct| self.said_by_scalar(conjunct));
+        for said in std::iter::once(Said::by(condition, &resolve)).chain(of_scalars).collect::<Vec<_>>() {
+            let mut places = BTreeSet::new();
+            said.note_places(&mut places);
+            for place in places {
+                let Some(reference) = self.references.get_mut(place) else { continue };
+                let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
+                reference.predicate = before.and(said.of(place));
+            }
         }
         let (edges, outer) = self.equal_columns(condition, bounded);
         self.add_edges(edges);
@@ -113,7 +107,15 @@ impl Walk<'_> {
                 (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
                     left.iter().zip(right).flat_map(|(one, two)| [pair(one, two), pair(two, one)]).flatten().collect()
                 }
-                (left, right) => [pair(left, right), pair(right, left)].into_iter().flatten().collect(),
+                (left, right) => {
+                    // Of no row a scalar sub-select makes NULL.
+                    let of_scalar = |side: &Expr| match side {
+                        Expr::Subquery(subquery) => inside(subquery),
+                        _ => Vec::new(),
+                    };
+                    let pairs = [pair(left, right), pair(right, left)].into_iter().flatten();
+                    pairs.chain(of_scalar(left)).chain(of_scalar(right)).collect()
+                }
             },
             Expr::InSubquery { expr, subquery, negated: false } => {
                 let pair = |(value, shown): (&Expr, &ShownColumn)| {
@@ -179,6 +181,16 @@ pub(crate) fn is_whole(value_type: ValueType) -> bool {
 
 fn compared(column: &Column) -> ComparedColumn {
     ComparedColumn { name: column.name.clone(), value_type: column.value_type }
+}
+
+/// What the answer tells of the rows of one reference.
+pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question: &Question) -> Option<(usize, Atom)> {
+    let Origin { place, column, through } = origin;
+    // Rows that a sub-select merges are equal, and not the same.
+    let mut column = compared(column);
+    let told = tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
+    column.value_type = question.compares(column.value_type);
+    told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
 }
 
 /// Whether the answer tells something of the rows of a reference: see `walk.rs`.

@@ -29,7 +29,8 @@
 //!
 //! A sub-select whose rows matter only by whether there are any says something of the outer row as well: where EXISTS or IN is true
 //! there is a row that satisfies the WHERE inside, so an equality there with an outer column bounds the outer reference
-//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing.
+//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing. Of `(SELECT …) = x` see
+//! `scalar.rs`.
 
 use std::ops::Range;
 
@@ -88,6 +89,8 @@ pub(crate) struct Shown {
     starred: bool,
     /// What holds of outer rows for which it has a row.
     pub(crate) outer: Vec<Outer>,
+    /// It has one row at most for each outer one.
+    pub(crate) is_single: bool,
 }
 
 /// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
@@ -131,7 +134,7 @@ const ORIGINS_MAX: usize = 4;
 
 impl ShownColumn {
     /// What a condition on it bounds outside; `nullable`: an outer join there may put a NULL in its place.
-    fn rows(&self, nullable: bool) -> Vec<Reached> {
+    pub(crate) fn rows(&self, nullable: bool) -> Vec<Reached> {
         let rows = self.reached.iter().map(|Reached { origin, nullable: before }| Reached {
             origin: Origin { through: true, ..origin.clone() },
             nullable: *before || nullable,
@@ -223,7 +226,7 @@ impl Shown {
             return Self::default();
         }
         let columns = self.columns.into_iter().zip(other.columns).map(|(one, two)| one.merged(two, mysql)).collect();
-        Self { columns, starred: false, outer: Vec::new() }
+        Self { columns, ..Self::default() }
     }
 }
 
@@ -270,6 +273,7 @@ impl Walk<'_> {
                 column.clear();
             }
         }
+        shown.is_single = self.is_single(select);
         shown.outer = if makes == (Makes::Other { of_none: true }) { Vec::new() } else { outer };
         shown
     }

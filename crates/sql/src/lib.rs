@@ -35,6 +35,7 @@ mod patterns;
 mod predicate;
 mod relations;
 mod rows;
+mod scalar;
 mod scanner;
 mod starts;
 mod survey;

@@ -199,6 +199,9 @@ impl Walk<'_> {
     }
 
     fn column_of_null(&self, expr: &Expr) -> BTreeSet<usize> {
+        if let Expr::Subquery(subquery) = unwrapped(expr) {
+            return self.met_inside(subquery);
+        }
         let named = self.named(expr).filter(|named| named.block + 1 == self.blocks.len());
         named.into_iter().map(|named| named.place).collect()
     }

@@ -29,7 +29,8 @@ fn catalog(dialect: Dialect) -> Catalog {
         name: (*name).into(),
         kind: RelationKind::Table,
         identity: ReplicaIdentity::Full,
-        key: Vec::new(),
+        // That of names is known.
+        key: if *name == "name" { vec!["name_id".into()] } else { Vec::new() },
         row_security: false,
         user_types: false,
         datetime: false,
@@ -378,6 +379,11 @@ fn sub_selects_bound_outer_rows() {
         ("t.title_id in (select g.title_id from title_genre g where g.genre = 'x')", true),
         ("(t.title_id, t.type) in (select g.title_id, g.genre from title_genre g where g.genre = 'x')", true),
         ("t.title_id = (select max(g.title_id) from title_genre g where g.genre = 'x')", true),
+        ("(select g.genre from title_genre g where g.title_id = t.title_id and g.title_id = 7) = 'x'", true),
+        ("'x' = (select g.genre from title_genre g where t.title_id = g.title_id and g.title_id > 0)", true),
+        ("not (select g.genre from title_genre g where g.title_id = t.title_id and g.title_id = 7) = 'x'", false),
+        ("(select max(g.genre) from title_genre g where g.title_id = t.title_id and g.title_id = 7) = 'x'", false),
+        ("(select g.genre from title_genre g where g.title_id = t.title_id and g.title_id = 7) is null", false),
         ("not exists (select 1 from title_genre g where g.title_id = t.title_id and g.genre = 'x')", false),
         ("exists (select count(*) from title_genre g where g.title_id = t.title_id and g.genre = 'x')", false),
         ("exists (select 1 from title_genre g where g.title_id = t.title_id or g.genre = 'x')", false),
@@ -386,6 +392,31 @@ fn sub_selects_bound_outer_rows() {
     ] {
         let lines = described(Dialect::Postgres, &format!("select * from title t where {condition}"));
         assert_eq!(!lines[0].ends_with("any row"), reached, "{condition}: {lines:?}");
+    }
+}
+
+/// What a sub-select of one row at most equals bounds the table inside, which leads to the one outside.
+#[test]
+fn scalar_sub_selects_equal_constants() {
+    let bounded = "name: name = …";
+    for (condition, expected) in [
+        ("(select n.name from name n where n.name_id = t.title_id) = 'x'", bounded),
+        (
+            "'x' = (select name from name n where t.title_id = n.name_id and n.name <> 'y')",
+            "name: name other than … and name = …",
+        ),
+        ("(select n.name from name n where n.name_id = t.title_id limit 1) = 'x'", "name: any row"),
+        ("(select n.name from name n where n.name_id = t.title_id) <> 'x'", "name: any row"),
+        ("(select max(n.name) from name n where n.name_id = t.title_id) = 'x'", "name: any row"),
+        ("(select n.name from name n where n.name_id < t.title_id) = 'x'", "name: any row"),
+        ("(select n.name from name n where n.name_id = 7 or n.name_id = t.title_id) = 'x'", "name: any row"),
+        ("(select n.name from name n, title_rating r where n.name_id = t.title_id) = 'x'", "name: any row"),
+        ("(select g.genre from title_genre g where g.title_id = t.title_id) = 'x'", "title_genre: any row"),
+        ("coalesce((select n.name from name n where n.name_id = t.title_id) = 'x', true)", "name: any row"),
+    ] {
+        let lines = described(Dialect::Postgres, &format!("select * from title t where {condition}"));
+        assert_eq!(lines[1], expected, "{condition}: {lines:?}");
+        assert_eq!(!lines[0].ends_with("any row"), expected.ends_with("name = …"), "{condition}: {lines:?}");
     }
 }
 
