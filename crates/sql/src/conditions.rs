@@ -10,6 +10,7 @@ use crate::block::Block;
 use crate::derived::{Origin, Outer, Reached, ShownColumn};
 use crate::lineage::{Edge, Held, compare_alike, compare_by_keys};
 use crate::nulls::Null;
+use crate::outer::Joined;
 use crate::predicate::{Atom, Predicate, Question, Said, conjuncts, unwrapped};
 use crate::walk::Walk;
 
@@ -30,9 +31,17 @@ pub(crate) struct Named {
     pub(crate) nulls: Vec<Null>,
 }
 
+/// What a condition says.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Of rows of the references in these places of the whole statement.
+    predicates: Vec<(usize, Predicate)>,
+    edges: Vec<Edge>,
+}
+
 impl Walk<'_> {
-    /// Adds what a condition says to the references that it bounds; returns what it says of rows of outer blocks.
-    pub(crate) fn bound(&mut self, condition: &Expr, bounded: &Range<usize>) -> Vec<Outer> {
+    /// What a condition says of the references that it bounds, and of rows of outer blocks.
+    pub(crate) fn bounds_of(&self, condition: &Expr, bounded: &Range<usize>) -> (Bounds, Vec<Outer>) {
         let (mysql, innermost) = (self.is_mysql(), self.blocks.len().saturating_sub(1));
         let resolve = |idents: &[Ident], question: &Question| {
             let Some(named) = self.named_by(idents) else { return Vec::new() };
@@ -43,35 +52,40 @@ impl Walk<'_> {
             atoms.map(|(place, atom)| (place, Some(atom))).chain(never).collect()
         };
         let of_scalars = conjuncts(condition).into_iter().filter_map(|conjunct| self.said_by_scalar(conjunct));
-        for said in std::iter::once(Said::by(condition, &resolve)).chain(of_scalars).collect::<Vec<_>>() {
+        let mut predicates = Vec::new();
+        for said in std::iter::once(Said::by(condition, &resolve)).chain(of_scalars) {
             let mut places = BTreeSet::new();
             said.note_places(&mut places);
-            for place in places {
-                let Some(reference) = self.references.get_mut(place) else { continue };
-                let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
-                reference.predicate = before.and(said.of(place));
-            }
+            predicates.extend(places.into_iter().map(|place| (place, said.of(place))));
         }
         let (edges, outer) = self.equal_columns(condition, bounded);
-        self.add_edges(edges);
-        outer
+        (Bounds { predicates, edges }, outer)
     }
 
-    fn add_edges(&mut self, edges: Vec<Edge>) {
+    /// Adds what conditions say to the references that they bound.
+    pub(crate) fn add_bounds(&mut self, Bounds { predicates, edges }: Bounds) {
+        for (place, said) in predicates {
+            let Some(reference) = self.references.get_mut(place) else { continue };
+            let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
+            reference.predicate = before.and(said);
+        }
         self.edges.extend(edges);
         self.edges.truncate(EDGES_MAX);
     }
 
-    /// Adds the equality that USING states of the columns of that name on both sides, if it is sure which they are.
-    pub(crate) fn connect_merged(&mut self, name: &str, sides: [Range<usize>; 2], bounded: &Range<usize>) {
-        let [Some(left), Some(right)] = sides.map(|side| self.named_on_side(name, side)) else { return };
+    /// The same of USING, which states the equality of the columns of these names on both sides, if it is sure which they are.
+    pub(crate) fn bounds_of_using(&self, names: &[String], join: &Joined, bounded: &Range<usize>) -> Bounds {
         let mut edges = Vec::new();
-        for (to, from) in [(&left, &right), (&right, &left)] {
-            if bounded.contains(&to.place) {
-                self.connect(&to.rows, &from.origins, &mut edges);
+        for name in names {
+            let sides = [&join.left, &join.right].map(|side| self.named_on_side(name, side.clone()));
+            let [Some(left), Some(right)] = sides else { continue };
+            for (to, from) in [(&left, &right), (&right, &left)] {
+                if bounded.contains(&to.place) {
+                    self.connect(&to.rows, &from.origins, &mut edges);
+                }
             }
         }
-        self.add_edges(edges);
+        Bounds { predicates: Vec::new(), edges }
     }
 
     /// The equalities between columns at the top of a condition: for references that it bounds, and for those of outer blocks.

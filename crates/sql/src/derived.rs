@@ -47,6 +47,7 @@ use crate::nulls::{self, Null};
 use crate::predicate::{column_name, unwrapped};
 use crate::survey::built_in_name;
 use crate::walk::Walk;
+use crate::within::Note;
 
 /// A column of a table reference, by its place among those of the whole statement.
 #[derive(Clone, Debug, PartialEq)]
@@ -91,6 +92,8 @@ pub(crate) struct Shown {
     pub(crate) outer: Vec<Outer>,
     /// It has one row at most for each outer one.
     pub(crate) is_single: bool,
+    /// What its outer joins say if conditions outside make inner ones of them.
+    pub(crate) notes: Vec<Note>,
 }
 
 /// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
@@ -226,7 +229,8 @@ impl Shown {
             return Self::default();
         }
         let columns = self.columns.into_iter().zip(other.columns).map(|(one, two)| one.merged(two, mysql)).collect();
-        Self { columns, ..Self::default() }
+        let notes = self.notes.into_iter().chain(other.notes).collect();
+        Self { columns, notes, ..Self::default() }
     }
 }
 

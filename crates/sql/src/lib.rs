@@ -46,6 +46,7 @@ mod top;
 mod transaction;
 mod views;
 mod walk;
+mod within;
 
 pub use admin::{Admin, admin};
 pub use footprint::{Bound, Footprint, Parameter, ParameterValue};

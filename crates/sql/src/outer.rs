@@ -8,16 +8,17 @@
 //!
 //! Of RIGHT and FULL JOIN only WHERE is asked, since the parser may see another left side than the servers of MySQL do (`joins.rs`).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
 use freshet_model::Reason;
 use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, Query, UnaryOperator};
 
+use crate::conditions::Named;
 use crate::derived::Outer;
 use crate::predicate::unwrapped;
 use crate::survey::Counts;
 use crate::walk::Walk;
+use crate::within::Needed;
 
 /// What must hold of joined rows.
 pub(crate) enum Clause<'q> {
@@ -97,14 +98,14 @@ impl Walk<'_> {
         for Condition { clause, bounded, join } in conditions {
             match (clause, join) {
                 (Clause::On(condition), _) => {
-                    let told = self.bound(condition, bounded);
+                    let (bounds, told) = self.bounds_of(condition, bounded);
+                    self.add_bounds(bounds);
                     // Of ON it may be that no row has to satisfy it.
                     outer.extend(told.into_iter().filter(|_| join.is_none()));
                 }
                 (Clause::Using(names), Some(join)) => {
-                    for name in names {
-                        self.connect_merged(name, [join.left.clone(), join.right.clone()], bounded);
-                    }
+                    let bounds = self.bounds_of_using(names, join, bounded);
+                    self.add_bounds(bounds);
                 }
                 (Clause::Using(_), None) => {}
             }
@@ -114,7 +115,7 @@ impl Walk<'_> {
 
     /// Makes inner joins of the outer joins that other conditions make so.
     pub(crate) fn reduce(&self, conditions: &mut [Condition<'_>]) {
-        let rejected: Vec<BTreeSet<usize>> = conditions.iter().map(|condition| self.rejected_by(condition)).collect();
+        let rejected: Vec<Needed> = conditions.iter().map(|condition| self.rejected_by(condition)).collect();
         loop {
             let reduced = conditions.iter().enumerate().find_map(|(at, Condition { join, .. })| {
                 let join = join.as_ref()?;
@@ -123,7 +124,7 @@ impl Walk<'_> {
                         let Range { start, end } = condition.bounded;
                         let around = start <= join.left.start && join.right.end <= end && other != at;
                         let asked = condition.join.is_none() || (around && !whole);
-                        asked && rejected.get(other).is_some_and(|places| places.range(side.clone()).next().is_some())
+                        asked && rejected.get(other).is_some_and(|all| all.iter().any(|(item, _)| side.contains(item)))
                     };
                     conditions.iter().enumerate().any(needed)
                 };
@@ -147,19 +148,19 @@ impl Walk<'_> {
     }
 
     /// The items of the block of which a condition is true with no row of NULLs.
-    fn rejected_by(&self, condition: &Condition<'_>) -> BTreeSet<usize> {
+    pub(crate) fn rejected_by(&self, condition: &Condition<'_>) -> Needed {
         match (&condition.clause, &condition.join) {
             (Clause::On(expr), _) => self.needed(expr),
             (Clause::Using(names), Some(Joined { left, right, .. })) => {
                 let sides = |name| [left, right].map(|side| self.named_on_side(name, side.clone()));
-                names.iter().flat_map(|name| sides(name)).flatten().map(|named| named.place).collect()
+                names.iter().flat_map(|name| sides(name)).flatten().flat_map(|named| needed_by(&named)).collect()
             }
-            (Clause::Using(_), None) => BTreeSet::new(),
+            (Clause::Using(_), None) => Needed::new(),
         }
     }
 
     /// The items of the block whose row is not one of NULLs where an expression is true.
-    fn needed(&self, expr: &Expr) -> BTreeSet<usize> {
+    fn needed(&self, expr: &Expr) -> Needed {
         match unwrapped(expr) {
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => &self.needed(left) | &self.needed(right),
             Expr::BinaryOp { left, op: BinaryOperator::Or, right } => &self.needed(left) & &self.needed(right),
@@ -177,7 +178,7 @@ impl Walk<'_> {
     }
 
     /// The items of the block for which a row of NULLs makes an expression NULL.
-    fn of_null(&self, expr: &Expr) -> BTreeSet<usize> {
+    fn of_null(&self, expr: &Expr) -> Needed {
         use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
         match unwrapped(expr) {
             Expr::BinaryOp { left, op: Eq | NotEq | Lt | LtEq | Gt | GtEq, right } => {
@@ -192,17 +193,23 @@ impl Walk<'_> {
     }
 
     /// The items of the block that have, where a sub-select has a row, a value that equals one inside.
-    fn met_inside(&self, subquery: &Query) -> BTreeSet<usize> {
+    fn met_inside(&self, subquery: &Query) -> Needed {
         let of_block = |outer: &&Outer| outer.to.block + 1 == self.blocks.len();
         let outer = self.told_by(subquery).map_or(&[][..], |shown| &shown.outer);
-        outer.iter().filter(of_block).map(|outer| outer.to.place).collect()
+        outer.iter().filter(of_block).flat_map(|outer| needed_by(&outer.to)).collect()
     }
 
-    fn column_of_null(&self, expr: &Expr) -> BTreeSet<usize> {
+    fn column_of_null(&self, expr: &Expr) -> Needed {
         if let Expr::Subquery(subquery) = unwrapped(expr) {
             return self.met_inside(subquery);
         }
         let named = self.named(expr).filter(|named| named.block + 1 == self.blocks.len());
-        named.into_iter().map(|named| named.place).collect()
+        named.iter().flat_map(needed_by).collect()
     }
+}
+
+/// What a column belongs to that is not NULL.
+fn needed_by(named: &Named) -> Needed {
+    let rows = named.rows.iter().map(|reached| Some(reached.origin.place));
+    rows.chain([None]).map(|row| (named.place, row)).collect()
 }

@@ -262,6 +262,7 @@ impl<'a> Walk<'a> {
         let last = self.walk_conditions(&conditions)?;
         self.reduce(&mut conditions);
         let outer = self.bound_all(&conditions);
+        let notes = self.notes(&conditions);
         let before = self.folds;
         if let Some(Distinct::On(exprs)) = &select.distinct {
             self.exprs(exprs)?;
@@ -281,6 +282,7 @@ impl<'a> Walk<'a> {
             }
         }
         self.shown = self.shown_by(select, self.folds.since(before), outer, first);
+        self.shown.notes = notes;
         Ok(last)
     }
 

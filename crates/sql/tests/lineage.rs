@@ -364,6 +364,52 @@ fn outer_joins_that_are_inner_ones() {
     }
 }
 
+/// The same of outer joins in derived tables and conditions outside.
+#[test]
+fn outer_joins_within_that_are_inner_ones() {
+    let inside = "select t.title_id, t.title, g.genre, g.title_id as h from title t left join title_genre g on g.title_id = t.title_id";
+    let chain = "select t.title, r.average_rating as a from title t left join title_genre g using (title_id) \
+        left join title_rating r on r.title_id = g.title_id";
+    let ratings = "title_rating r where r.average_rating = 5";
+    let other = "select name as title, null as genre from name";
+    for (sql, reached) in [
+        (format!("select * from ({inside}) q where q.genre = 'x'"), true),
+        (format!("select * from ({inside}) q where genre in ('x', 'y') and title <> 'z'"), true),
+        (
+            format!("select * from ({inside}) q join name n on q.genre = n.name where n.name_id = 1 and q.genre = 'x'"),
+            true,
+        ),
+        (format!("select * from name n left join ({inside}) q on q.genre = 'x'"), true),
+        (format!("select * from (select * from ({inside}) p) q where genre = 'x'"), true),
+        (format!("with q as ({inside}) select * from q where genre = 'x'"), true),
+        (format!("select * from ({chain}) q where a = 7"), true),
+        (format!("select * from name n left join (select * from ({chain}) p where a = 7) q on q.title = n.name"), true),
+        (format!("select * from (select title, genre from ({inside}) p union all {other}) q where genre = 'x'"), true),
+        (format!("select * from (select genre, count(*) from ({inside}) p group by genre) q where genre = 'x'"), true),
+        (format!("select * from ({inside}) q where exists (select 1 from {ratings} and r.title_id = q.h)"), true),
+        (format!("select * from ({inside}) q where q.genre = 'x' or q.title = 'y'"), false),
+        (format!("select * from ({inside}) q where q.genre = 'x' or q.genre is null"), false),
+        (format!("select * from ({inside}) q where coalesce(q.genre, 'x') = 'x'"), false),
+        (format!("select * from ({inside} limit 5) q where q.genre = 'x'"), false),
+        (format!("select * from (select max(genre) as genre from ({inside}) p) q where q.genre = 'x'"), false),
+        (format!("select * from ({inside}) q left join title_rating r on q.genre = 'x'"), false),
+        (
+            format!("with q as ({inside}) select * from q join q p on q.title_id < p.title_id where q.genre = 'x'"),
+            false,
+        ),
+        (
+            format!(
+                "select * from title t left join (select * from title_genre) g on g.title_id = t.title_id and g.genre = 'x'"
+            ),
+            false,
+        ),
+    ] {
+        let lines = described(Dialect::Postgres, &sql);
+        let title = lines.iter().find(|line| line.starts_with("title:")).expect("a table");
+        assert_eq!(!title.ends_with("any row"), reached, "{sql}: {lines:?}");
+    }
+}
+
 /// Where a sub-select has a row for an outer one, an equality inside bounds the outer one.
 #[test]
 fn sub_selects_bound_outer_rows() {
