@@ -24,10 +24,8 @@ impl Walk<'_> {
     /// What `(SELECT …) = 'x'` says of the rows in the sub-select.
     pub(crate) fn said_by_scalar(&self, conjunct: &Expr) -> Option<Said> {
         let Expr::BinaryOp { left, op: BinaryOperator::Eq, right } = conjunct else { return None };
-        let (subquery, constant) = match (unwrapped(left), unwrapped(right)) {
-            (Expr::Subquery(subquery), constant) | (constant, Expr::Subquery(subquery)) => (subquery, constant),
-            _ => return None,
-        };
+        let sides = (unwrapped(left), unwrapped(right));
+        let ((Expr::Subquery(subquery), constant) | (constant, Expr::Subquery(subquery))) = sides else { return None };
         let shown = self.told_by(subquery).filter(|shown| shown.is_single)?;
         let ([column], question) = (shown.columns.as_slice(), Question::In(vec![operand(constant)?])) else {
             return None;

@@ -398,9 +398,7 @@ fn outer_joins_within_that_are_inner_ones() {
             false,
         ),
         (
-            format!(
-                "select * from title t left join (select * from title_genre) g on g.title_id = t.title_id and g.genre = 'x'"
-            ),
+            "select * from title t left join (select * from title_genre) g on g.title_id = t.title_id and g.genre = 'x'".to_owned(),
             false,
         ),
     ] {
