@@ -8,7 +8,9 @@ use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
 
 use crate::block::Block;
 use crate::derived::{Origin, Outer, Reached, ShownColumn};
-use crate::lineage::{Edge, compare_alike, compare_by_keys};
+use crate::lineage::{Edge, Held, compare_alike, compare_by_keys};
+use crate::nulls::Null;
+use crate::outer::Joined;
 use crate::predicate::{Atom, Predicate, Question, Said, conjuncts, unwrapped};
 use crate::walk::Walk;
 
@@ -23,57 +25,67 @@ pub(crate) struct Named {
     pub(crate) place: usize,
     /// The columns of which a condition on it is a condition, each bounding its own reference.
     pub(crate) rows: Vec<Reached>,
-    /// Where its values come from, if that is one column.
-    pub(crate) origin: Option<Origin>,
+    /// Where its values come from: each from one of these columns. None: that is not known.
+    pub(crate) origins: Vec<Origin>,
+    /// The branches of a set operation in which it is NULL.
+    pub(crate) nulls: Vec<Null>,
+}
+
+/// What a condition says.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Of rows of the references in these places of the whole statement.
+    predicates: Vec<(usize, Predicate)>,
+    edges: Vec<Edge>,
 }
 
 impl Walk<'_> {
-    /// Adds what a condition says to the references that it bounds; returns what it says of rows of outer blocks.
-    pub(crate) fn bound(&mut self, condition: &Expr, bounded: &Range<usize>) -> Vec<Outer> {
+    /// What a condition says of the references that it bounds, and of rows of outer blocks.
+    pub(crate) fn bounds_of(&self, condition: &Expr, bounded: &Range<usize>) -> (Bounds, Vec<Outer>) {
         let (mysql, innermost) = (self.is_mysql(), self.blocks.len().saturating_sub(1));
         let resolve = |idents: &[Ident], question: &Question| {
             let Some(named) = self.named_by(idents) else { return Vec::new() };
             let here = named.block == innermost && bounded.contains(&named.place);
-            let tells = |Reached { nullable, origin }: &Reached| {
-                let Origin { place, column, through } = origin;
-                // Rows that a sub-select merges are equal, and not the same.
-                let mut column = compared(column);
-                let question = question.asked_of(column.value_type)?;
-                let told =
-                    tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
-                column.value_type = question.compares(column.value_type);
-                told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
-            };
-            named.rows.iter().filter(|_| here).filter_map(tells).collect()
+            let nulls = named.nulls.iter().filter(|_| here && question.rejects_null());
+            let never = nulls.flat_map(|null| null.places.clone()).map(|place| (place, None));
+            let atoms = named.rows.iter().filter(|_| here).filter_map(|reached| atom(mysql, reached, question));
+            atoms.map(|(place, atom)| (place, Some(atom))).chain(never).collect()
         };
-        let said = Said::by(condition, &resolve);
-        let mut places = BTreeSet::new();
-        said.note_places(&mut places);
-        for place in places {
-            let Some(reference) = self.references.get_mut(place) else { continue };
-            let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
-            reference.predicate = before.and(said.of(place));
+        let of_scalars = conjuncts(condition).into_iter().filter_map(|conjunct| self.said_by_scalar(conjunct));
+        let mut predicates = Vec::new();
+        for said in std::iter::once(Said::by(condition, &resolve)).chain(of_scalars) {
+            let mut places = BTreeSet::new();
+            said.note_places(&mut places);
+            predicates.extend(places.into_iter().map(|place| (place, said.of(place))));
         }
         let (edges, outer) = self.equal_columns(condition, bounded);
-        self.add_edges(edges);
-        outer
+        (Bounds { predicates, edges }, outer)
     }
 
-    fn add_edges(&mut self, edges: Vec<Edge>) {
+    /// Adds what conditions say to the references that they bound.
+    pub(crate) fn add_bounds(&mut self, Bounds { predicates, edges }: Bounds) {
+        for (place, said) in predicates {
+            let Some(reference) = self.references.get_mut(place) else { continue };
+            let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
+            reference.predicate = before.and(said);
+        }
         self.edges.extend(edges);
         self.edges.truncate(EDGES_MAX);
     }
 
-    /// Adds the equality that USING states of the columns of that name on both sides, if it is sure which they are.
-    pub(crate) fn connect_merged(&mut self, name: &str, sides: [Range<usize>; 2], bounded: &Range<usize>) {
-        let [Some(left), Some(right)] = sides.map(|side| self.named_on_side(name, side)) else { return };
+    /// The same of USING, which states the equality of the columns of these names on both sides, if it is sure which they are.
+    pub(crate) fn bounds_of_using(&self, names: &[String], join: &Joined, bounded: &Range<usize>) -> Bounds {
         let mut edges = Vec::new();
-        for (to, from) in [(&left, &right), (&right, &left)] {
-            if let Some(from) = from.origin.as_ref().filter(|_| bounded.contains(&to.place)) {
-                self.connect(&to.rows, from, &mut edges);
+        for name in names {
+            let sides = [&join.left, &join.right].map(|side| self.named_on_side(name, side.clone()));
+            let [Some(left), Some(right)] = sides else { continue };
+            for (to, from) in [(&left, &right), (&right, &left)] {
+                if bounded.contains(&to.place) {
+                    self.connect(&to.rows, &from.origins, &mut edges);
+                }
             }
         }
-        self.add_edges(edges);
+        Bounds { predicates: Vec::new(), edges }
     }
 
     /// The equalities between columns at the top of a condition: for references that it bounds, and for those of outer blocks.
@@ -90,9 +102,7 @@ impl Walk<'_> {
             if let Expr::InSubquery { expr, subquery, negated: false } = conjunct {
                 // Other values inside make it true for no row.
                 for (value, shown) in self.compared_with(expr, subquery) {
-                    if let Some(from) = self.origin(value) {
-                        self.connect(&shown.reached, &from, &mut edges);
-                    }
+                    self.connect(&shown.reached, &self.origins(value), &mut edges);
                 }
             }
         }
@@ -102,17 +112,29 @@ impl Walk<'_> {
     /// The columns that have a value of another one where a conjunct is true.
     fn equalities(&self, conjunct: &Expr) -> Vec<Outer> {
         let inside = |subquery: &Query| self.told_by(subquery).map_or_else(Vec::new, |shown| shown.outer.clone());
-        let pair = |to: &Expr, from: &Expr| Some(Outer { to: self.named(to)?, from: self.origin(from)? });
+        let pair = |to: &Expr, from: &Expr| {
+            let from = Some(self.origins(from)).filter(|from| !from.is_empty())?;
+            Some(Outer { to: self.named(to)?, from })
+        };
         match conjunct {
             Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match (unwrapped(left), unwrapped(right)) {
                 (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
                     left.iter().zip(right).flat_map(|(one, two)| [pair(one, two), pair(two, one)]).flatten().collect()
                 }
-                (left, right) => [pair(left, right), pair(right, left)].into_iter().flatten().collect(),
+                (left, right) => {
+                    // Of no row a scalar sub-select makes NULL.
+                    let of_scalar = |side: &Expr| match side {
+                        Expr::Subquery(subquery) => inside(subquery),
+                        _ => Vec::new(),
+                    };
+                    let pairs = [pair(left, right), pair(right, left)].into_iter().flatten();
+                    pairs.chain(of_scalar(left)).chain(of_scalar(right)).collect()
+                }
             },
             Expr::InSubquery { expr, subquery, negated: false } => {
                 let pair = |(value, shown): (&Expr, &ShownColumn)| {
-                    Some(Outer { to: self.named(value)?, from: shown.origin.clone()? })
+                    let from = Some(shown.origins.clone()).filter(|from| !from.is_empty())?;
+                    Some(Outer { to: self.named(value)?, from })
                 };
                 self.compared_with(expr, subquery).into_iter().filter_map(pair).chain(inside(subquery)).collect()
             }
@@ -131,22 +153,27 @@ impl Walk<'_> {
         if values.len() == columns.len() { values.iter().zip(columns).collect() } else { Vec::new() }
     }
 
-    /// Rows of these columns matter only with a row that has the same value in that one.
-    fn connect(&self, to: &[Reached], from: &Origin, edges: &mut Vec<Edge>) {
+    /// Rows of these columns matter only with a row that has the same value in one of those, if these are known.
+    fn connect(&self, to: &[Reached], from: &[Origin], edges: &mut Vec<Edge>) {
         // Of one reference it is nothing: its rows would lead to themselves.
-        if to.iter().any(|to| to.origin.place == from.place) {
+        let is_same = |from: &Origin| to.iter().any(|to| to.origin.place == from.place);
+        if from.is_empty() || from.iter().any(is_same) {
             return;
         }
         for Reached { origin, .. } in to {
-            let (one, two) = (origin.column.value_type, from.column.value_type);
-            let by_keys = compare_by_keys(one, two);
-            let rounds = self.is_mysql() && (origin.through || from.through) && (one != two || !is_whole(one));
-            if !rounds && (by_keys || compare_alike(one, two)) {
+            let one = origin.column.value_type;
+            let by_keys = from.iter().any(|from| compare_by_keys(one, from.column.value_type));
+            let leads = |from: &Origin| {
+                let two = from.column.value_type;
+                let rounds = self.is_mysql() && (origin.through || from.through) && (one != two || !is_whole(one));
+                !rounds && (compare_by_keys(one, two) || compare_alike(one, two))
+            };
+            if from.iter().all(leads) {
+                let held = |from: &Origin| Held { place: from.place, column: compared(&from.column) };
                 edges.push(Edge {
                     to: origin.place,
                     to_column: compared(&origin.column),
-                    from: from.place,
-                    from_column: compared(&from.column),
+                    from: from.iter().map(held).collect(),
                     by_keys,
                 });
             }
@@ -168,6 +195,17 @@ pub(crate) fn is_whole(value_type: ValueType) -> bool {
 
 fn compared(column: &Column) -> ComparedColumn {
     ComparedColumn { name: column.name.clone(), value_type: column.value_type }
+}
+
+/// What the answer tells of the rows of one reference.
+pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question: &Question) -> Option<(usize, Atom)> {
+    let Origin { place, column, through } = origin;
+    // Rows that a sub-select merges are equal, and not the same.
+    let mut column = compared(column);
+    let question = question.asked_of(column.value_type)?;
+    let told = tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
+    column.value_type = question.compares(column.value_type);
+    told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
 }
 
 /// Whether the answer tells something of the rows of a reference: see `walk.rs`.

@@ -4,7 +4,8 @@
 //! is one of the values of `s.d` in the rows of s that matter, just as `r.c = s.d` does in one block (`walk.rs`: "Constants
 //! travel"): whatever the sub-select does with its rows (joins, groups, DISTINCT, LIMIT), a plain column of its list has no other
 //! values, but for NULL, which equals nothing. So such an equality is an edge from s to r. MIN and MAX of a column have no
-//! other values either. Of a set operation's columns the values are not followed.
+//! other values either. A set operation's column has those of the columns in its place, one or the other, if all are stored in the same
+//! way, so that the operation converts none of them.
 //!
 //! The other way round a condition on `q.e` bounds s, if taking away the rows of s for which it is not true takes away just the
 //! rows of q for which it is not. Then it is what it were at the top of q's own WHERE, where `walk.rs` says the rest (also why s may
@@ -15,7 +16,7 @@
 //!   a group, and those that DISTINCT or UNION merge, are equal in `d`, so they have one normal form or none, and tests of the
 //!   tags are true of all of them or of none; but for those that look at the spelling (LIKE, NOT), which stay outside;
 //! * through set operations of all kinds, the column in the same place of each branch: if all are plain columns that are stored
-//!   in the same way, so that the operation converts none of them;
+//!   in the same way, so that the operation converts none of them, or NULL (`nulls.rs`);
 //! * not where a common table expression is referred to more than once: what one reference drops another one may show.
 //!
 //! The columns of a view are those of the derived table that its query is (`views.rs`).
@@ -28,7 +29,8 @@
 //!
 //! A sub-select whose rows matter only by whether there are any says something of the outer row as well: where EXISTS or IN is true
 //! there is a row that satisfies the WHERE inside, so an equality there with an outer column bounds the outer reference
-//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing.
+//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing. Of `(SELECT …) = x` see
+//! `scalar.rs`.
 
 use std::ops::Range;
 
@@ -41,11 +43,13 @@ use freshet_model::{Column, ValueType};
 
 use crate::block::{Block, Meaning, Reference, Source};
 use crate::conditions::{Named, has_similar};
+use crate::nulls::{self, Null};
 use crate::pages::Page;
 use crate::patterns::as_text;
 use crate::predicate::{column_name, is_plain_text, unwrapped};
 use crate::survey::built_in_name;
 use crate::walk::Walk;
+use crate::within::Note;
 
 /// A column of a table reference, by its place among those of the whole statement.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,10 +73,14 @@ pub(crate) struct Reached {
 pub(crate) struct ShownColumn {
     /// Empty: it has none of its own, so it cannot be referred to, unless it is the only one.
     name: String,
-    /// Where its values come from, if that is one column.
-    pub(crate) origin: Option<Origin>,
+    /// Where its values come from: each from one of these columns. None: that is not known.
+    pub(crate) origins: Vec<Origin>,
     /// The columns of which a condition on it is a condition, each bounding its own reference.
     pub(crate) reached: Vec<Reached>,
+    /// The branches of a set operation in which it is NULL.
+    pub(crate) nulls: Vec<Null>,
+    /// It is nothing else.
+    pub(crate) is_null: bool,
 }
 
 /// What a sub-select tells outside of it.
@@ -86,13 +94,18 @@ pub(crate) struct Shown {
     pub(crate) outer: Vec<Outer>,
     /// LIMIT cuts its rows.
     pub(crate) page: Option<Box<Page>>,
+    /// It has one row at most for each outer one.
+    pub(crate) is_single: bool,
+    /// What its outer joins say if conditions outside make inner ones of them.
+    pub(crate) notes: Vec<Note>,
 }
 
 /// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
 #[derive(Clone, Debug)]
 pub(crate) struct Outer {
     pub(crate) to: Named,
-    pub(crate) from: Origin,
+    /// At least one.
+    pub(crate) from: Vec<Origin>,
 }
 
 /// A sub-select's place in the tree of its statement.
@@ -123,9 +136,12 @@ enum Makes {
     Other { of_none: bool },
 }
 
+/// Columns that one of a set operation has its values from.
+const ORIGINS_MAX: usize = 4;
+
 impl ShownColumn {
     /// What a condition on it bounds outside; `nullable`: an outer join there may put a NULL in its place.
-    fn rows(&self, nullable: bool) -> Vec<Reached> {
+    pub(crate) fn rows(&self, nullable: bool) -> Vec<Reached> {
         let rows = self.reached.iter().map(|Reached { origin, nullable: before }| Reached {
             origin: Origin { through: true, ..origin.clone() },
             nullable: *before || nullable,
@@ -133,9 +149,34 @@ impl ShownColumn {
         rows.collect()
     }
 
+    /// The column that a set operation makes of two.
+    fn merged(mut self, other: Self, mysql: bool) -> Self {
+        let both = |is: fn(&Self) -> bool| (is(&self) || self.is_null) && (is(&other) || other.is_null);
+        let (are_reached, are_known) = (both(|one| !one.reached.is_empty()), both(|one| !one.origins.is_empty()));
+        self.is_null &= other.is_null;
+        self.nulls.extend(other.nulls);
+        self.reached.extend(other.reached);
+        if !are_reached || !are_kept(self.reached.iter().map(|reached| &reached.origin), &self.nulls, mysql) {
+            self.reached.clear();
+        }
+        self.origins.extend(other.origins.into_iter().map(|origin| Origin { through: true, ..origin }));
+        self.origins.iter_mut().for_each(|origin| origin.through = true);
+        if !are_known || self.origins.len() > ORIGINS_MAX || !are_kept(&self.origins, &self.nulls, mysql) {
+            self.origins.clear();
+        }
+        self
+    }
+
+    /// Others decide which of its rows there are.
+    fn clear(&mut self) {
+        self.reached.clear();
+        self.nulls.clear();
+        self.is_null = false;
+    }
+
     /// Where its values come from.
-    fn values(&self) -> Option<Origin> {
-        self.origin.clone().map(|origin| Origin { through: true, ..origin })
+    fn values(&self) -> Vec<Origin> {
+        self.origins.iter().map(|origin| Origin { through: true, ..origin.clone() }).collect()
     }
 }
 
@@ -181,7 +222,9 @@ impl Shown {
         for (shown, column) in self.columns.iter_mut().zip(columns) {
             let alike = |origin: &Origin| origin.column.value_type == column.value_type;
             shown.name = column.name.to_string();
-            shown.origin.take_if(|origin| !alike(origin));
+            if !shown.origins.iter().all(alike) {
+                shown.origins.clear();
+            }
             shown.reached.retain(|reached| alike(&reached.origin));
         }
         self.outer.clear();
@@ -191,7 +234,7 @@ impl Shown {
 
     /// Which of its rows there are is decided by others of them.
     pub(crate) fn unreached(mut self) -> Self {
-        self.columns.iter_mut().for_each(|column| column.reached.clear());
+        self.columns.iter_mut().for_each(ShownColumn::clear);
         self
     }
 
@@ -200,18 +243,17 @@ impl Shown {
         if self.starred || other.starred || self.columns.len() != other.columns.len() {
             return Self::default();
         }
-        let merge = |(mut one, two): (ShownColumn, ShownColumn)| {
-            let mut types = one.reached.iter().chain(&two.reached).map(|reached| reached.origin.column.value_type);
-            let first = types.next().filter(|first| keeps_type(*first, mysql));
-            let alike = !one.reached.is_empty() && !two.reached.is_empty() && types.all(|next| Some(next) == first);
-            one.origin = None;
-            one.reached.extend(two.reached);
-            one.reached.retain(|_| alike && first.is_some());
-            one
-        };
-        let columns = self.columns.into_iter().zip(other.columns).map(merge).collect();
-        Self { columns, ..Self::default() }
+        let columns = self.columns.into_iter().zip(other.columns).map(|(one, two)| one.merged(two, mysql)).collect();
+        let notes = self.notes.into_iter().chain(other.notes).collect();
+        Self { columns, notes, ..Self::default() }
     }
+}
+
+/// Whether a set operation over these columns keeps their values as they are.
+fn are_kept<'o>(origins: impl IntoIterator<Item = &'o Origin>, nulls: &[Null], mysql: bool) -> bool {
+    let mut types = origins.into_iter().map(|origin| origin.column.value_type);
+    let Some(first) = types.next().filter(|first| keeps_type(*first, mysql)) else { return false };
+    types.all(|next| next == first) && nulls.iter().all(|null| null.keeps(first))
 }
 
 /// Whether a set operation over columns of this type alone keeps the values as they are. MySQL may round decimals and pads bytes
@@ -229,13 +271,13 @@ fn keeps_type(value_type: ValueType, mysql: bool) -> bool {
 
 impl Walk<'_> {
     /// What the innermost block shows.
-    pub(crate) fn shown_by(&self, select: &Select, folds: Folds, outer: Vec<Outer>) -> Shown {
+    pub(crate) fn shown_by(&self, select: &Select, folds: Folds, outer: Vec<Outer>, first: usize) -> Shown {
         let makes = makes(select, folds);
         let groups = match &select.group_by {
             GroupByExpr::Expressions(exprs, _) if makes == Makes::Groups => exprs.as_slice(),
             _ => &[],
         };
-        let groups: Vec<Origin> = groups.iter().filter_map(|expr| self.named(expr)?.origin).collect();
+        let groups: Vec<Vec<Origin>> = groups.iter().filter_map(|expr| Some(self.named(expr)?.origins)).collect();
         let mut shown = Shown::default();
         for item in &select.projection {
             if !self.show(item, &mut shown) {
@@ -243,10 +285,14 @@ impl Walk<'_> {
                 break;
             }
         }
-        for ShownColumn { origin, reached, .. } in &mut shown.columns {
-            let is_group = origin.as_ref().is_some_and(|origin| groups.contains(origin));
-            reached.retain(|_| makes == Makes::Rows || (makes == Makes::Groups && is_group));
+        nulls::note(&mut shown, select, &(first..self.references.len()), self.is_mysql());
+        for column in &mut shown.columns {
+            let is_group = !column.origins.is_empty() && groups.contains(&column.origins);
+            if makes != Makes::Rows && (makes != Makes::Groups || !is_group) {
+                column.clear();
+            }
         }
+        shown.is_single = self.is_single(select);
         shown.outer = if makes == (Makes::Other { of_none: true }) { Vec::new() } else { outer };
         shown
     }
@@ -257,8 +303,8 @@ impl Walk<'_> {
         let with_name = |name: &str, expr: &Expr| {
             let named = self.named(expr);
             let own = named.as_ref().filter(|named| named.block + 1 == self.blocks.len());
-            let reached = own.map_or_else(Vec::new, |named| named.rows.clone());
-            ShownColumn { name: name.to_owned(), origin: self.origin(expr), reached }
+            let (reached, nulls) = own.map(|named| (named.rows.clone(), named.nulls.clone())).unwrap_or_default();
+            ShownColumn { name: name.to_owned(), origins: self.origins(expr), reached, nulls, is_null: false }
         };
         match item {
             SelectItem::UnnamedExpr(expr) => {
@@ -294,12 +340,14 @@ impl Walk<'_> {
     fn show_all(&self, reference: &Reference, shown: &mut Shown) -> bool {
         match &reference.source {
             Source::Table { table, .. } => shown.columns.extend(table.columns.iter().map(|column| {
-                let rows = self.rows_of(reference, column);
-                ShownColumn { name: column.name.to_string(), origin: self.only(reference, column), reached: rows }
+                let (name, reached) = (column.name.to_string(), self.rows_of(reference, column));
+                let (origins, nulls) = (self.only(reference, column), nulls_of(reference, column));
+                ShownColumn { name, origins, reached, nulls, is_null: false }
             })),
             Source::Opaque if reference.shown.columns.is_empty() => return false,
             Source::Opaque => shown.columns.extend(reference.shown.columns.iter().cloned().map(|mut column| {
                 column.reached.iter_mut().for_each(|reached| reached.nullable |= reference.nullable);
+                column.is_null = false;
                 column
             })),
         }
@@ -324,15 +372,15 @@ impl Walk<'_> {
         self.told.get(&std::ptr::from_ref(subquery))
     }
 
-    /// Where the values of an expression come from, but for NULL, if that is one column.
-    pub(crate) fn origin(&self, expr: &Expr) -> Option<Origin> {
+    /// Where the values of an expression come from, but for NULL, each from one of these columns. None: that is not known.
+    pub(crate) fn origins(&self, expr: &Expr) -> Vec<Origin> {
         match unwrapped(expr) {
-            Expr::Function(function) => self.origin(self.extreme_of(function)?),
-            Expr::Subquery(subquery) => match self.told_by(subquery)?.columns.as_slice() {
-                [only] => only.origin.clone(),
-                _ => None,
+            Expr::Function(function) => self.extreme_of(function).map_or_else(Vec::new, |expr| self.origins(expr)),
+            Expr::Subquery(subquery) => match self.told_by(subquery).map(|shown| shown.columns.as_slice()) {
+                Some([only]) => only.origins.clone(),
+                _ => Vec::new(),
             },
-            expr => self.named(expr)?.origin,
+            expr => self.named(expr).map_or_else(Vec::new, |named| named.origins),
         }
     }
 
@@ -352,7 +400,9 @@ impl Walk<'_> {
         let mut named = self.named_by(column_name(column)?)?;
         if cast {
             named.rows.retain(|reached| is_plain_text(reached.origin.column.value_type));
-            named.origin.take_if(|origin| !is_plain_text(origin.column.value_type));
+            if !named.origins.iter().all(|origin| is_plain_text(origin.column.value_type)) {
+                named.origins.clear();
+            }
         }
         Some(named)
     }
@@ -379,13 +429,13 @@ impl Walk<'_> {
         match *meaning {
             Meaning::Column(place, column) => {
                 let reference = block.references.get(place)?;
-                let (rows, origin) = (self.rows_of(reference, column), self.only(reference, column));
-                Some(Named { block: at, place, rows, origin })
+                let (rows, origins) = (self.rows_of(reference, column), self.only(reference, column));
+                Some(Named { block: at, place, rows, origins, nulls: nulls_of(reference, column) })
             }
             Meaning::Shown(place, column) => {
                 let nullable = block.references.get(place).is_none_or(|reference| reference.nullable);
-                let (rows, origin) = (column.rows(nullable), column.values());
-                Some(Named { block: at, place, rows, origin })
+                let (rows, origins) = (column.rows(nullable), column.values());
+                Some(Named { block: at, place, rows, origins, nulls: column.nulls.clone() })
             }
             Meaning::Opaque | Meaning::NoColumn | Meaning::Elsewhere => None,
         }
@@ -408,14 +458,21 @@ impl Walk<'_> {
     }
 
     /// The same if that is one table: rows of several may be meant else, and no single one says which values there are.
-    fn only(&self, reference: &Reference, column: &Column) -> Option<Origin> {
+    fn only(&self, reference: &Reference, column: &Column) -> Vec<Origin> {
         if let Some(shown) = reference.of_view(column) {
             return shown.values();
         }
-        let Source::Table { places, .. } = &reference.source else { return None };
-        let rows = self.rows_of(reference, column);
-        rows.into_iter().next().map(|reached| reached.origin).filter(|_| places.len() == 1)
+        let rows = match &reference.source {
+            Source::Table { places, .. } if places.len() == 1 => self.rows_of(reference, column),
+            _ => Vec::new(),
+        };
+        rows.into_iter().map(|reached| reached.origin).collect()
     }
+}
+
+/// The branches in which a column of a view is NULL.
+fn nulls_of(reference: &Reference, column: &Column) -> Vec<Null> {
+    reference.of_view(column).map_or_else(Vec::new, |shown| shown.nulls.clone())
 }
 
 fn makes(select: &Select, folds: Folds) -> Makes {

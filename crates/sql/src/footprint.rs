@@ -10,7 +10,7 @@ use freshet_model::{
 };
 
 use crate::identity::Keyed;
-use crate::lineage::Edge;
+use crate::lineage::{Edge, is_never};
 use crate::params::Params;
 use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
@@ -327,7 +327,8 @@ impl Footprint {
                     conjunctions.push(format!("the keys of the answer's rows, and what enters by {names}"));
                 }
             }
-            let rows = if conjunctions.is_empty() { "any row".to_owned() } else { conjunctions.join(" or ") };
+            let of_none = if is_never(rows) { "no row" } else { "any row" };
+            let rows = if conjunctions.is_empty() { of_none.to_owned() } else { conjunctions.join(" or ") };
             lines.push(format!("{}.{}: {rows}{by_keys}", table.schema, table.name));
         }
         lines.extend(self.definitions.iter().map(|r| format!("{}.{}: its definition", r.schema, r.name)));

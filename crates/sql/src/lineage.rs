@@ -12,6 +12,9 @@
 //! Hence `c IN K` with K = {s.d | s ∈ σ_{T_S}(S)} is a sound predicate of R, and R may lead on to the next. It holds for inner
 //! and outer joins and within sub-queries alike, since nothing is said of rows of S.
 //!
+//! A column of a set operation has no other values than the columns in its place, so an equality with it leads from all of these: K has
+//! the keys of each, which all must be reached. A row whose c is none of them meets no row that any of them made.
+//!
 //! Of S more rows may be asked for than its condition leaves: more keys are more rows of R. So it may also be a range that leads
 //! from S to R, whose limits are written as far as they are known; but a column that equals constants comes first. The same with
 //! patterns of texts, those that no index finds last (`starts.rs`); of a disjunction each part must be written.
@@ -40,6 +43,8 @@ pub(crate) const KEYS_MAX: usize = 1_000;
 const STEPS_MAX: usize = 5;
 /// Parts of one query.
 const PARTS_MAX: usize = 12;
+/// Ways that lead to the keys of one part.
+const WAYS_MAX: usize = 4;
 
 /// Rows that matter only by the keys that other rows hold: read when the query is.
 #[derive(Clone, Debug)]
@@ -57,8 +62,8 @@ pub type Key = (usize, Option<Vec<u8>>);
 #[derive(Clone, Debug)]
 struct Part {
     table: TableId,
-    /// The SELECT for its keys; None: they are not asked for.
-    select: Option<Select>,
+    /// The SELECTs whose keys are its keys, all together; none: they are not asked for.
+    selects: Vec<Select>,
     /// Holds the key.
     column: ComparedColumn,
     /// What else is known of the rows.
@@ -79,17 +84,27 @@ struct Select {
     cut: Option<usize>,
 }
 
-/// A row of `to` matters only with a row of `from` that has the same value: a condition that bounds `to` says so. Both
-/// are places among the references of the whole statement.
+/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
+/// are those among the references of the whole statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Edge {
     pub(crate) to: usize,
     pub(crate) to_column: ComparedColumn,
-    pub(crate) from: usize,
-    pub(crate) from_column: ComparedColumn,
+    /// At least one; several if a set operation made one column of them.
+    pub(crate) from: Vec<Held>,
     /// Only keys that were read lead on: see [`compare_by_keys`].
     pub(crate) by_keys: bool,
 }
+
+/// A column of a reference whose values are keys of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) place: usize,
+    pub(crate) column: ComparedColumn,
+}
+
+/// The edges from a reference back to one that has constants, each with the column that it was followed to.
+type Way<'f> = Vec<(&'f Edge, &'f Held)>;
 
 /// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
 pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
@@ -106,9 +121,10 @@ pub(crate) fn compare_by_keys(a: ValueType, b: ValueType) -> bool {
     a == ValueType::FoldedText && a == b
 }
 
-/// How references without constants are reached from those that have some: for each the edges, the last one first.
+/// How references without constants are reached from those that have some: for each the ways that give all of its keys together.
+/// A start has one without edges.
 struct Ways<'f> {
-    of: Vec<Option<Vec<&'f Edge>>>,
+    of: Vec<Option<Vec<Way<'f>>>>,
     /// The places of those that were reached.
     reached: Vec<usize>,
 }
@@ -120,7 +136,7 @@ impl<'f> Ways<'f> {
         for start in Start::ALL {
             for (way, own) in ways.of.iter_mut().zip(starts) {
                 if way.is_none() && *own == Some(start) {
-                    *way = Some(Vec::new());
+                    *way = Some(vec![Vec::new()]);
                 }
             }
             ways.extend(rows, edges);
@@ -134,30 +150,48 @@ impl<'f> Ways<'f> {
             for edge in edges.iter().filter(|edge| !edge.by_keys).chain(edges.iter().filter(|edge| edge.by_keys)) {
                 let wanted =
                     rows.get(edge.to).is_some_and(is_open) && self.of.get(edge.to).is_some_and(Option::is_none);
-                let before = self.of.get(edge.from).and_then(Option::as_ref).filter(|_| wanted);
-                if let Some(before) = before.filter(|before| before.len() + 1 < STEPS_MAX) {
-                    next.push((edge, std::iter::once(edge).chain(before.iter().copied()).collect()));
+                if let Some(along) = self.along(rows, edge).filter(|_| wanted) {
+                    next.push((edge.to, along));
                 }
             }
-            for (edge, way) in next {
-                let new = self.reached.len() < PARTS_MAX && !self.reached.contains(&edge.to);
-                if let Some(of) = self.of.get_mut(edge.to).filter(|_| new) {
-                    *of = Some(way);
-                    self.reached.push(edge.to);
+            for (to, along) in next {
+                let new = self.reached.len() < PARTS_MAX && !self.reached.contains(&to);
+                if let Some(of) = self.of.get_mut(to).filter(|_| new) {
+                    *of = Some(along);
+                    self.reached.push(to);
                 }
             }
         }
     }
 
-    fn reached(&self) -> impl Iterator<Item = (usize, &[&'f Edge])> {
+    /// The ways over an edge, if all of those that it comes from are reached.
+    fn along(&self, rows: &[Rows], edge: &'f Edge) -> Option<Vec<Way<'f>>> {
+        let mut ways = Vec::new();
+        let holds_keys = |held: &&Held| !rows.get(held.place).is_some_and(is_never);
+        for held in edge.from.iter().filter(holds_keys) {
+            for before in self.of.get(held.place)?.as_ref()? {
+                ways.push(std::iter::once((edge, held)).chain(before.iter().copied()).collect());
+            }
+        }
+        let short = ways.iter().all(|way: &Way<'_>| way.len() < STEPS_MAX);
+        (short && (1..=WAYS_MAX).contains(&ways.len())).then_some(ways)
+    }
+
+    fn reached(&self) -> impl Iterator<Item = (usize, &[Way<'f>])> {
         self.reached.iter().filter_map(|place| Some((*place, self.of.get(*place)?.as_deref()?)))
     }
+}
+
+/// Whether no row matters in any state of the database.
+pub(crate) fn is_never(rows: &Rows) -> bool {
+    rows.as_ref().is_some_and(Vec::is_empty)
 }
 
 /// Whether nothing says which values the rows have that matter; a range may be known.
 fn is_open(rows: &Rows) -> bool {
     match rows.as_deref() {
         None => true,
+        Some([]) => false,
         Some(conjunctions) => conjunctions.iter().flatten().all(|term| terms::is_open(&term.test)),
     }
 }
@@ -182,13 +216,14 @@ impl Footprint {
         let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
         let mut parts = Vec::new();
         let mut tables = Vec::new();
-        for (place, way) in ways.reached() {
+        for (place, ways) in ways.reached() {
             let reference = &self.references[place];
-            tables.extend(way.iter().map(|edge| self.references[edge.from].table.id));
+            tables.extend(ways.iter().flatten().map(|(_, held)| self.references[held.place].table.id));
+            let (edge, _) = ways.first()?.first()?;
             parts.push(Part {
                 table: reference.table.id,
-                select: Some(self.select(way, &constants, is_cut)?),
-                column: way.first()?.to_column.clone(),
+                selects: ways.iter().map(|way| self.select(way, &constants, is_cut)).collect::<Option<_>>()?,
+                column: edge.to_column.clone(),
                 terms: match rows[place].as_deref() {
                     Some([terms]) => terms.clone(),
                     _ => Vec::new(),
@@ -209,32 +244,36 @@ impl Footprint {
     ) -> Vec<(usize, String)> {
         let starts: Vec<Option<Start>> = (0..rows.len()).map(start).collect();
         let ways = Ways::from(rows, &starts, &self.edges);
-        let reached = ways.reached().filter_map(|(place, way)| {
-            let Edge { to_column, from, from_column, .. } = way.first()?;
-            let table = &self.references[*from].table.name;
-            Some((place, format!("{} among the values of {table}.{}", to_column.name, from_column.name)))
+        let reached = ways.reached().filter_map(|(place, ways)| {
+            let (edge, _) = ways.first()?.first()?;
+            let held = ways.iter().filter_map(|way| way.first());
+            let name = |held: &Held| format!("{}.{}", self.references[held.place].table.name, held.column.name);
+            let mut names: Vec<String> = held.map(|(_, held)| name(held)).collect();
+            names.sort_unstable();
+            names.dedup();
+            Some((place, format!("{} among the values of {}", edge.to_column.name, names.join(", "))))
         });
         reached.collect()
     }
 
     /// The keys to which a way leads, from the key on.
-    fn select(&self, way: &[&Edge], constants: &[Constants<'_>], is_cut: impl Fn(usize) -> bool) -> Option<Select> {
+    fn select(&self, way: &Way<'_>, constants: &[Constants<'_>], is_cut: impl Fn(usize) -> bool) -> Option<Select> {
         let quoted = |name: &str| quoted(self.dialect, name);
         let mut from = String::new();
         let mut conditions = Vec::new();
-        let mut before: Option<&Edge> = None;
+        let mut before: Option<(&Edge, &Held)> = None;
         // From the constants on: each edge leads to the table that the next one starts from.
-        for (at, edge) in way.iter().rev().enumerate() {
-            let table = &self.references.get(edge.from)?.table;
+        for (at, (edge, held)) in way.iter().rev().enumerate() {
+            let table = &self.references.get(held.place)?.table;
             let name = format!("{}.{} t{at}", quoted(&table.schema), quoted(&table.name));
             match before {
                 None => from = name,
-                Some(Edge { to_column, from_column, .. }) => {
-                    let (to, of) = (quoted(&to_column.name), quoted(&from_column.name));
+                Some((Edge { to_column, .. }, before)) => {
+                    let (to, of) = (quoted(&to_column.name), quoted(&before.column.name));
                     let _ = write!(from, " JOIN {name} ON t{at}.{to} = t{}.{of}", at - 1);
                 }
             }
-            let all = constants.get(edge.from)?.iter().map(|conjunction| {
+            let all = constants.get(held.place)?.iter().map(|conjunction| {
                 let column = |column: &ComparedColumn| format!("t{at}.{}", quoted(&column.name));
                 conjunction
                     .iter()
@@ -248,16 +287,16 @@ impl Footprint {
                 [only] => conditions.push(only.clone()),
                 several => conditions.push(format!("({})", several.join(" OR "))),
             }
-            before = Some(edge);
+            before = Some((edge, held));
         }
-        let key = format!("t{}.{}", way.len() - 1, quoted(&before?.from_column.name));
+        let key = format!("t{}.{}", way.len() - 1, quoted(&before?.1.column.name));
         // Not as text of the connection: under its collation two keys may be one.
         let key = if self.dialect.is_mysql_family() {
             format!("CAST({key} AS BINARY)")
         } else {
             format!("{key}::pg_catalog.text")
         };
-        let start = way.last()?.from;
+        let start = way.last()?.1.place;
         let cut = Some(start).filter(|start| is_cut(*start));
         let bounded = constants.get(start).is_some_and(|constants| !constants.is_empty());
         Some(Select { of: format!("{key} FROM {from}"), conditions, bounded, cut })
@@ -276,7 +315,8 @@ impl Lineage {
         let mut sql = String::new();
         for (number, lineage) in lineages.into_iter().enumerate() {
             let parts = lineage.parts.iter().enumerate();
-            for (part, Select { of, conditions, .. }) in parts.filter_map(|(at, part)| Some((at, part.asked()?))) {
+            let selects = parts.flat_map(|(at, part)| part.asked().iter().map(move |select| (at, select)));
+            for (part, Select { of, conditions, .. }) in selects {
                 let and = if sql.is_empty() { "" } else { " UNION ALL " };
                 let (conditions, limit) = (conditions.join(" AND "), KEYS_MAX + 1);
                 let _ = write!(sql, "{and}(SELECT DISTINCT '{number}.{part}', {of} WHERE {conditions} LIMIT {limit})");
@@ -288,9 +328,10 @@ impl Lineage {
     /// Asks for no keys of other tables than these: of those any row will matter. False if nothing is left to ask for.
     pub fn ask_only_of(&mut self, mut is_wanted: impl FnMut(TableId) -> bool) -> bool {
         for part in &mut self.parts {
-            part.select.take_if(|_| !is_wanted(part.table));
+            let wanted = is_wanted(part.table);
+            part.selects.retain(|_| wanted);
         }
-        self.parts.iter().any(|part| part.asked().is_some())
+        self.parts.iter().any(Part::is_asked)
     }
 
     /// The answer is known: it has so many rows, the last of which holds these values. Keys of rows that nothing else bounds are
@@ -313,7 +354,7 @@ impl Lineage {
         let name = |column: &ComparedColumn| format!("t0.{}", quoted(self.dialect, &column.name));
         let written = tests.iter().map(|(column, tests)| written_bound(column, &name(column), tests));
         let Some(conditions) = written.collect::<Option<Vec<_>>>() else { return };
-        for select in self.parts.iter_mut().filter_map(|part| part.select.as_mut()) {
+        for select in self.parts.iter_mut().flat_map(|part| &mut part.selects) {
             if select.cut.take_if(|start| *start == place).is_some() {
                 select.conditions.extend_from_slice(&conditions);
                 select.bounded = true;
@@ -323,13 +364,13 @@ impl Lineage {
 
     /// Tables of which any row will matter because their keys are not asked for.
     pub fn left_out(&self) -> usize {
-        self.parts.iter().filter(|part| part.asked().is_none() && part.terms.is_empty()).count()
+        self.parts.iter().filter(|part| !part.is_asked() && part.terms.is_empty()).count()
     }
 
     /// Bytes of its part of the query.
     pub fn sql_bytes(&self) -> usize {
         let bytes = |select: &Select| select.of.len() + select.conditions.iter().map(String::len).sum::<usize>();
-        self.parts.iter().filter_map(|part| Some(bytes(part.asked()?))).sum()
+        self.parts.iter().flat_map(Part::asked).map(bytes).sum()
     }
 
     /// The tables that it reads, sorted and distinct.
@@ -341,15 +382,19 @@ impl Lineage {
     /// row matters.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let parts = self.parts.iter().enumerate();
-        let keys = |number, part: &Part| part.asked().and(rows).and_then(|rows| part.keys(number, rows));
+        let keys = |number, part: &Part| part.keys(number, rows.filter(|_| part.is_asked())?);
         parts.filter_map(|(number, part)| part.tag(keys(number, part))).collect()
     }
 }
 
 impl Part {
     /// What is asked for its keys: not all rows of a table.
-    fn asked(&self) -> Option<&Select> {
-        self.select.as_ref().filter(|select| select.bounded)
+    fn asked(&self) -> &[Select] {
+        if self.selects.iter().all(|select| select.bounded) { &self.selects } else { &[] }
+    }
+
+    fn is_asked(&self) -> bool {
+        !self.asked().is_empty()
     }
 
     /// Its keys; None: too many, or one that has no normal form.

@@ -4,17 +4,21 @@
 //! it is with an inner join in every state of the database, and its ON bounds both sides. The same with any other condition that a
 //! row must satisfy and that no row with NULLs for all of r satisfies: the ON of a join around this one, for the sides that
 //! it bounds. In this way WHERE reaches through chains of outer joins: `l LEFT JOIN r ON … LEFT JOIN s ON s.k = r.k WHERE s.c = 1`.
-//! A FULL JOIN loses the one side, the other or both.
+//! EXISTS and IN are such conditions, too, where an equality inside with a column of r has to be true of a row (`derived.rs`). A FULL JOIN loses the one side, the other or both.
 //!
 //! Of RIGHT and FULL JOIN only WHERE is asked, since the parser may see another left side than the servers of MySQL do (`joins.rs`).
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
-use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, UnaryOperator};
+use freshet_model::Reason;
+use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, Query, UnaryOperator};
 
+use crate::conditions::Named;
+use crate::derived::Outer;
 use crate::predicate::unwrapped;
+use crate::survey::Counts;
 use crate::walk::Walk;
+use crate::within::Needed;
 
 /// What must hold of joined rows.
 pub(crate) enum Clause<'q> {
@@ -75,9 +79,43 @@ impl Joined {
 }
 
 impl Walk<'_> {
+    /// Walks the conditions of a block; returns what it counts in the last one.
+    pub(crate) fn walk_conditions(&mut self, conditions: &[Condition<'_>]) -> Result<Counts, Reason> {
+        let mut last = Counts::default();
+        for Condition { clause, .. } in conditions {
+            if let Clause::On(condition) = clause {
+                let before = self.counts;
+                self.expr(condition)?;
+                last = self.counts.since(before);
+            }
+        }
+        Ok(last)
+    }
+
+    /// Adds what the conditions say to the references that they bound; returns what they say of rows of outer blocks.
+    pub(crate) fn bound_all(&mut self, conditions: &[Condition<'_>]) -> Vec<Outer> {
+        let mut outer = Vec::new();
+        for Condition { clause, bounded, join } in conditions {
+            match (clause, join) {
+                (Clause::On(condition), _) => {
+                    let (bounds, told) = self.bounds_of(condition, bounded);
+                    self.add_bounds(bounds);
+                    // Of ON it may be that no row has to satisfy it.
+                    outer.extend(told.into_iter().filter(|_| join.is_none()));
+                }
+                (Clause::Using(names), Some(join)) => {
+                    let bounds = self.bounds_of_using(names, join, bounded);
+                    self.add_bounds(bounds);
+                }
+                (Clause::Using(_), None) => {}
+            }
+        }
+        outer
+    }
+
     /// Makes inner joins of the outer joins that other conditions make so.
     pub(crate) fn reduce(&self, conditions: &mut [Condition<'_>]) {
-        let rejected: Vec<BTreeSet<usize>> = conditions.iter().map(|condition| self.rejected_by(condition)).collect();
+        let rejected: Vec<Needed> = conditions.iter().map(|condition| self.rejected_by(condition)).collect();
         loop {
             let reduced = conditions.iter().enumerate().find_map(|(at, Condition { join, .. })| {
                 let join = join.as_ref()?;
@@ -86,7 +124,7 @@ impl Walk<'_> {
                         let Range { start, end } = condition.bounded;
                         let around = start <= join.left.start && join.right.end <= end && other != at;
                         let asked = condition.join.is_none() || (around && !whole);
-                        asked && rejected.get(other).is_some_and(|places| places.range(side.clone()).next().is_some())
+                        asked && rejected.get(other).is_some_and(|all| all.iter().any(|(item, _)| side.contains(item)))
                     };
                     conditions.iter().enumerate().any(needed)
                 };
@@ -110,34 +148,37 @@ impl Walk<'_> {
     }
 
     /// The items of the block of which a condition is true with no row of NULLs.
-    fn rejected_by(&self, condition: &Condition<'_>) -> BTreeSet<usize> {
+    pub(crate) fn rejected_by(&self, condition: &Condition<'_>) -> Needed {
         match (&condition.clause, &condition.join) {
             (Clause::On(expr), _) => self.needed(expr),
             (Clause::Using(names), Some(Joined { left, right, .. })) => {
                 let sides = |name| [left, right].map(|side| self.named_on_side(name, side.clone()));
-                names.iter().flat_map(|name| sides(name)).flatten().map(|named| named.place).collect()
+                names.iter().flat_map(|name| sides(name)).flatten().flat_map(|named| needed_by(&named)).collect()
             }
-            (Clause::Using(_), None) => BTreeSet::new(),
+            (Clause::Using(_), None) => Needed::new(),
         }
     }
 
     /// The items of the block whose row is not one of NULLs where an expression is true.
-    fn needed(&self, expr: &Expr) -> BTreeSet<usize> {
+    fn needed(&self, expr: &Expr) -> Needed {
         match unwrapped(expr) {
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => &self.needed(left) | &self.needed(right),
             Expr::BinaryOp { left, op: BinaryOperator::Or, right } => &self.needed(left) & &self.needed(right),
             Expr::IsTrue(inner) => self.needed(inner),
             Expr::UnaryOp { op: UnaryOperator::Not, expr } | Expr::IsFalse(expr) => self.of_null(expr),
             Expr::IsNotNull(column) => self.of_null(column),
-            // Of an empty list or sub-select it is false.
-            Expr::InSubquery { expr: column, negated: false, .. }
-            | Expr::AnyOp { left: column, compare_op: BinaryOperator::Eq, .. } => self.column_of_null(column),
+            Expr::Exists { subquery, negated: false } => self.met_inside(subquery),
+            Expr::InSubquery { expr: column, subquery, negated: false } => {
+                &self.column_of_null(column) | &self.met_inside(subquery)
+            }
+            // Of an empty list it is false.
+            Expr::AnyOp { left: column, compare_op: BinaryOperator::Eq, .. } => self.column_of_null(column),
             other => self.of_null(other),
         }
     }
 
     /// The items of the block for which a row of NULLs makes an expression NULL.
-    fn of_null(&self, expr: &Expr) -> BTreeSet<usize> {
+    fn of_null(&self, expr: &Expr) -> Needed {
         use BinaryOperator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
         match unwrapped(expr) {
             Expr::BinaryOp { left, op: Eq | NotEq | Lt | LtEq | Gt | GtEq, right } => {
@@ -151,8 +192,24 @@ impl Walk<'_> {
         }
     }
 
-    fn column_of_null(&self, expr: &Expr) -> BTreeSet<usize> {
-        let named = self.named(expr).filter(|named| named.block + 1 == self.blocks.len());
-        named.into_iter().map(|named| named.place).collect()
+    /// The items of the block that have, where a sub-select has a row, a value that equals one inside.
+    fn met_inside(&self, subquery: &Query) -> Needed {
+        let of_block = |outer: &&Outer| outer.to.block + 1 == self.blocks.len();
+        let outer = self.told_by(subquery).map_or(&[][..], |shown| &shown.outer);
+        outer.iter().filter(of_block).flat_map(|outer| needed_by(&outer.to)).collect()
     }
+
+    fn column_of_null(&self, expr: &Expr) -> Needed {
+        if let Expr::Subquery(subquery) = unwrapped(expr) {
+            return self.met_inside(subquery);
+        }
+        let named = self.named(expr).filter(|named| named.block + 1 == self.blocks.len());
+        named.iter().flat_map(needed_by).collect()
+    }
+}
+
+/// What a column belongs to that is not NULL.
+fn needed_by(named: &Named) -> Needed {
+    let rows = named.rows.iter().map(|reached| Some(reached.origin.place));
+    rows.chain([None]).map(|row| (named.place, row)).collect()
 }

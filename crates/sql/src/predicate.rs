@@ -108,6 +108,11 @@ impl Question {
         matches!(self, Self::Like(_) | Self::Not(_) | Self::OrNull(_))
     }
 
+    /// It is not true of NULL.
+    pub(crate) fn rejects_null(&self) -> bool {
+        !matches!(self, Self::Null | Self::OrNull(_))
+    }
+
     /// When it is false: if one of these is true.
     fn denied(self) -> Vec<Self> {
         let flipped = |limit: Limit| Limit { included: !limit.included, ..limit };
@@ -146,19 +151,19 @@ pub(crate) struct Atom {
 }
 
 /// Gives a test of a column the references of whose rows it tells something, by their places in the statement: what it says of
-/// the rows of each.
-type Resolve<'r> = dyn Fn(&[Ident], &Question) -> Vec<(usize, Atom)> + 'r;
+/// the rows of each. None: it is true of none.
+type Resolve<'r> = dyn Fn(&[Ident], &Question) -> Vec<(usize, Option<Atom>)> + 'r;
 
 /// A condition as far as it is understood.
 pub(crate) enum Said {
     Both(Box<Said>, Box<Said>),
     Either(Box<Said>, Box<Said>),
     /// Tests of rows of the references in these places.
-    Of(Vec<(usize, Atom)>),
+    Of(Vec<(usize, Option<Atom>)>),
     Nothing,
 }
 
-/// What must hold of a row to matter: one of these conjunctions; an empty one holds for any row.
+/// What must hold of a row to matter: one of these conjunctions; an empty one holds for any row. Without one no row matters.
 #[derive(Clone, Debug)]
 pub(crate) struct Predicate(Vec<Vec<Atom>>);
 
@@ -167,7 +172,6 @@ impl Predicate {
         Self(vec![Vec::new()])
     }
 
-    /// At least one.
     pub(crate) fn conjunctions(&self) -> &[Vec<Atom>] {
         &self.0
     }
@@ -299,7 +303,7 @@ impl Said {
     fn joined(left: Self, right: Self, both: bool) -> Self {
         if !both
             && let (Self::Of(left), Self::Of(right)) = (&left, &right)
-            && let ([(place, one)], [(other_place, two)]) = (left.as_slice(), right.as_slice())
+            && let ([(place, Some(one))], [(other_place, Some(two))]) = (left.as_slice(), right.as_slice())
         {
             let of_same = place == other_place && one.column.name == two.column.name;
             let or_null = match (&one.question, &two.question) {
@@ -309,7 +313,7 @@ impl Said {
             };
             if let Some((atom, question)) = or_null.filter(|_| of_same) {
                 let question = Question::OrNull(question.clone().into());
-                return Self::Of(vec![(*place, Atom { question, ..atom.clone() })]);
+                return Self::Of(vec![(*place, Some(Atom { question, ..atom.clone() }))]);
             }
         }
         if both { Self::Both(left.into(), right.into()) } else { Self::Either(left.into(), right.into()) }
@@ -340,9 +344,9 @@ impl Said {
             Self::Both(one, two) => one.of(wanted).and(two.of(wanted)),
             Self::Either(one, two) => one.of(wanted).or(two.of(wanted)),
             Self::Of(tests) => {
-                let tests: Vec<Atom> =
-                    tests.iter().filter(|(place, _)| *place == wanted).map(|(_, atom)| atom.clone()).collect();
-                Predicate(vec![tests])
+                let tests = tests.iter().filter(|(place, _)| *place == wanted).map(|(_, atom)| atom.clone());
+                let tests: Option<Vec<Atom>> = tests.collect();
+                Predicate(tests.into_iter().collect())
             }
             Self::Nothing => Predicate::any_row(),
         }

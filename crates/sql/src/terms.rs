@@ -13,7 +13,7 @@ use crate::conditions::is_whole;
 use crate::footprint::{Footprint, Parameter, ParameterValue};
 use crate::functions::oid;
 use crate::lexer::VIEWS_BASE;
-use crate::lineage::Edge;
+use crate::lineage::{Edge, Held, is_never};
 use crate::mysql;
 use crate::params::Params;
 use crate::predicate::{Atom, Limit, Operand, Predicate, Question};
@@ -29,7 +29,7 @@ const ROUNDS_MAX: usize = 8;
 const ZONE_REACH_POSTGRES: i64 = 8 * 86_400_000_000;
 const ZONE_REACH_MYSQL: i64 = 2 * 86_400_000_000;
 
-/// The rows of one reference that matter: those of one of these conjunctions, each with a term. None: any row.
+/// The rows of one reference that matter: those of one of these conjunctions, each with a term; without one: none. None: any row.
 pub(crate) type Rows = Option<Vec<Vec<Term>>>;
 
 /// The rows of a reference that a predicate leaves, with the tests that `term` makes.
@@ -80,13 +80,18 @@ pub(crate) fn finds(test: &Test) -> bool {
 pub(crate) fn travel(references: &mut [Rows], edges: &[Edge]) {
     for _ in 0..ROUNDS_MAX {
         let mut changed = false;
-        for Edge { to, to_column, from, from_column, by_keys } in edges {
-            if *by_keys {
+        for Edge { to, to_column, from, by_keys } in edges {
+            let never = from.iter().all(|held| references.get(held.place).is_some_and(is_never));
+            if let Some(rows) = references.get_mut(*to).filter(|rows| never && !is_never(rows)) {
+                *rows = Some(Vec::new());
+                changed = true;
+            }
+            if *by_keys || never {
                 continue;
             }
-            let Some(values) = references.get(*from).and_then(|rows| keys(rows, from_column)) else { continue };
+            let Some(values) = values_of(references, from) else { continue };
             let Some(rows) = references.get_mut(*to) else { continue };
-            let term = Term { column: to_column.clone(), test: Test::In(values.into()) };
+            let term = Term { column: to_column.clone(), test: Test::In(values) };
             for conjunction in rows.get_or_insert_with(|| vec![Vec::new()]) {
                 if conjunction.iter().any(|known| known.column == *to_column && matches!(known.test, Test::In(_))) {
                     continue;
@@ -103,17 +108,19 @@ pub(crate) fn travel(references: &mut [Rows], edges: &[Edge]) {
     }
 }
 
-/// The values that a column may have in the rows that matter, if all of them are known.
-fn keys(rows: &Rows, column: &ComparedColumn) -> Option<Vec<Value>> {
+/// The values that these columns may have in the rows that matter, if all of them are known.
+fn values_of(references: &[Rows], columns: &[Held]) -> Option<Box<[Value]>> {
     let mut values = Vec::new();
-    for conjunction in rows.as_ref()? {
-        let mut of_column = conjunction.iter().filter(|term| term.column == *column);
-        values.extend_from_slice(of_column.find_map(|term| match &term.test {
-            Test::In(list) => Some(list),
-            _ => None,
-        })?);
+    for Held { place, column } in columns {
+        for conjunction in references.get(*place)?.as_ref()? {
+            let mut of_column = conjunction.iter().filter(|term| term.column == *column);
+            values.extend_from_slice(of_column.find_map(|term| match &term.test {
+                Test::In(list) => Some(list),
+                _ => None,
+            })?);
+        }
     }
-    list(values).map(Into::into)
+    list(values)
 }
 
 /// Sorted and distinct; None if there is none or too many.

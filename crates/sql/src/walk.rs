@@ -249,6 +249,7 @@ impl<'a> Walk<'a> {
 
     /// Walks a SELECT with these conditions as its WHERE; returns what it counts in the last one.
     pub(crate) fn select_where(&mut self, select: &Select, selection: &[&Expr]) -> Result<Counts, Reason> {
+        let first = self.references.len();
         self.counts.selects += 1;
         only_standard_clauses(select, self.dialect)?;
         let mut conditions = Vec::new();
@@ -259,27 +260,10 @@ impl<'a> Walk<'a> {
         let all = self.blocks.last().map_or(0, |block| block.references.len());
         let condition = |selection| Condition { clause: Clause::On(selection), bounded: 0..all, join: None };
         conditions.extend(selection.iter().copied().map(condition));
+        let last = self.walk_conditions(&conditions)?;
         self.reduce(&mut conditions);
-        let mut outer = Vec::new();
-        let mut last = Counts::default();
-        for Condition { clause, bounded, join } in &conditions {
-            match (clause, join) {
-                (Clause::On(condition), _) => {
-                    let before = self.counts;
-                    self.expr(condition)?;
-                    last = self.counts.since(before);
-                    let told = self.bound(condition, bounded);
-                    // Of ON it may be that no row has to satisfy it.
-                    outer.extend(told.into_iter().filter(|_| join.is_none()));
-                }
-                (Clause::Using(names), Some(join)) => {
-                    for name in names {
-                        self.connect_merged(name, [join.left.clone(), join.right.clone()], bounded);
-                    }
-                }
-                (Clause::Using(_), None) => {}
-            }
-        }
+        let outer = self.bound_all(&conditions);
+        let notes = self.notes(&conditions);
         let before = self.folds;
         if let Some(Distinct::On(exprs)) = &select.distinct {
             self.exprs(exprs)?;
@@ -301,7 +285,8 @@ impl<'a> Walk<'a> {
                 self.window(spec)?;
             }
         }
-        self.shown = self.shown_by(select, self.folds.since(before), outer);
+        self.shown = self.shown_by(select, self.folds.since(before), outer, first);
+        self.shown.notes = notes;
         Ok(last)
     }
 

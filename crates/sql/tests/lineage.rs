@@ -29,7 +29,8 @@ fn catalog(dialect: Dialect) -> Catalog {
         name: (*name).into(),
         kind: RelationKind::Table,
         identity: ReplicaIdentity::Full,
-        key: Vec::new(),
+        // That of names is known.
+        key: if *name == "name" { vec!["name_id".into()] } else { Vec::new() },
         row_security: false,
         user_types: false,
         datetime: false,
@@ -357,12 +358,65 @@ fn outer_joins_that_are_inner_ones() {
             ),
             true,
         ),
+        (format!("{chain} exists (select 1 from name n where n.name_id = r.title_id and n.name = 'x')"), true),
+        (format!("{chain} r.title_id in (select name_id from name n where n.name = 'x') and t.type <> 'y'"), true),
+        (format!("{chain} 1 in (select 1 from name n where n.name_id = r.title_id and n.name = 'x')"), true),
+        (format!("{chain} not exists (select 1 from name n where n.name_id = r.title_id and n.name = 'x')"), false),
+        (format!("{chain} exists (select count(*) from name n where n.name_id = r.title_id and n.name = 'x')"), false),
+        (
+            format!("{chain} exists (select 1 from name n where coalesce(r.title_id, 1) = n.name_id and n.name = 'x')"),
+            false,
+        ),
         (format!("{chain} r.average_rating = 7"), true),
         (format!("{chain} r.average_rating <=> 7"), false),
         (format!("{chain} coalesce(r.average_rating, 7) = 7"), false),
     ] {
         let dialect = if sql.contains("<=>") { Dialect::MySql } else { Dialect::Postgres };
         let lines = described(dialect, &sql);
+        let title = lines.iter().find(|line| line.starts_with("title:")).expect("a table");
+        assert_eq!(!title.ends_with("any row"), reached, "{sql}: {lines:?}");
+    }
+}
+
+/// The same of outer joins in derived tables and conditions outside.
+#[test]
+fn outer_joins_within_that_are_inner_ones() {
+    let inside = "select t.title_id, t.title, g.genre, g.title_id as h from title t left join title_genre g on g.title_id = t.title_id";
+    let chain = "select t.title, r.average_rating as a from title t left join title_genre g using (title_id) \
+        left join title_rating r on r.title_id = g.title_id";
+    let ratings = "title_rating r where r.average_rating = 5";
+    let other = "select name as title, null as genre from name";
+    for (sql, reached) in [
+        (format!("select * from ({inside}) q where q.genre = 'x'"), true),
+        (format!("select * from ({inside}) q where genre in ('x', 'y') and title <> 'z'"), true),
+        (
+            format!("select * from ({inside}) q join name n on q.genre = n.name where n.name_id = 1 and q.genre = 'x'"),
+            true,
+        ),
+        (format!("select * from name n left join ({inside}) q on q.genre = 'x'"), true),
+        (format!("select * from (select * from ({inside}) p) q where genre = 'x'"), true),
+        (format!("with q as ({inside}) select * from q where genre = 'x'"), true),
+        (format!("select * from ({chain}) q where a = 7"), true),
+        (format!("select * from name n left join (select * from ({chain}) p where a = 7) q on q.title = n.name"), true),
+        (format!("select * from (select title, genre from ({inside}) p union all {other}) q where genre = 'x'"), true),
+        (format!("select * from (select genre, count(*) from ({inside}) p group by genre) q where genre = 'x'"), true),
+        (format!("select * from ({inside}) q where exists (select 1 from {ratings} and r.title_id = q.h)"), true),
+        (format!("select * from ({inside}) q where q.genre = 'x' or q.title = 'y'"), false),
+        (format!("select * from ({inside}) q where q.genre = 'x' or q.genre is null"), false),
+        (format!("select * from ({inside}) q where coalesce(q.genre, 'x') = 'x'"), false),
+        (format!("select * from ({inside} limit 5) q where q.genre = 'x'"), false),
+        (format!("select * from (select max(genre) as genre from ({inside}) p) q where q.genre = 'x'"), false),
+        (format!("select * from ({inside}) q left join title_rating r on q.genre = 'x'"), false),
+        (
+            format!("with q as ({inside}) select * from q join q p on q.title_id < p.title_id where q.genre = 'x'"),
+            false,
+        ),
+        (
+            "select * from title t left join (select * from title_genre) g on g.title_id = t.title_id and g.genre = 'x'".to_owned(),
+            false,
+        ),
+    ] {
+        let lines = described(Dialect::Postgres, &sql);
         let title = lines.iter().find(|line| line.starts_with("title:")).expect("a table");
         assert_eq!(!title.ends_with("any row"), reached, "{sql}: {lines:?}");
     }
@@ -383,6 +437,11 @@ fn sub_selects_bound_outer_rows() {
         ("t.title_id in (select g.title_id from title_genre g where g.genre = 'x')", true),
         ("(t.title_id, t.type) in (select g.title_id, g.genre from title_genre g where g.genre = 'x')", true),
         ("t.title_id = (select max(g.title_id) from title_genre g where g.genre = 'x')", true),
+        ("(select g.genre from title_genre g where g.title_id = t.title_id and g.title_id = 7) = 'x'", true),
+        ("'x' = (select g.genre from title_genre g where t.title_id = g.title_id and g.title_id > 0)", true),
+        ("not (select g.genre from title_genre g where g.title_id = t.title_id and g.title_id = 7) = 'x'", false),
+        ("(select max(g.genre) from title_genre g where g.title_id = t.title_id and g.title_id = 7) = 'x'", false),
+        ("(select g.genre from title_genre g where g.title_id = t.title_id and g.title_id = 7) is null", false),
         ("not exists (select 1 from title_genre g where g.title_id = t.title_id and g.genre = 'x')", false),
         ("exists (select count(*) from title_genre g where g.title_id = t.title_id and g.genre = 'x')", false),
         ("exists (select 1 from title_genre g where g.title_id = t.title_id or g.genre = 'x')", false),
@@ -391,6 +450,31 @@ fn sub_selects_bound_outer_rows() {
     ] {
         let lines = described(Dialect::Postgres, &format!("select * from title t where {condition}"));
         assert_eq!(!lines[0].ends_with("any row"), reached, "{condition}: {lines:?}");
+    }
+}
+
+/// What a sub-select of one row at most equals bounds the table inside, which leads to the one outside.
+#[test]
+fn scalar_sub_selects_equal_constants() {
+    let bounded = "name: name = …";
+    for (condition, expected) in [
+        ("(select n.name from name n where n.name_id = t.title_id) = 'x'", bounded),
+        (
+            "'x' = (select name from name n where t.title_id = n.name_id and n.name <> 'y')",
+            "name: name other than … and name = …",
+        ),
+        ("(select n.name from name n where n.name_id = t.title_id limit 1) = 'x'", "name: any row"),
+        ("(select n.name from name n where n.name_id = t.title_id) <> 'x'", "name: any row"),
+        ("(select max(n.name) from name n where n.name_id = t.title_id) = 'x'", "name: any row"),
+        ("(select n.name from name n where n.name_id < t.title_id) = 'x'", "name: any row"),
+        ("(select n.name from name n where n.name_id = 7 or n.name_id = t.title_id) = 'x'", "name: any row"),
+        ("(select n.name from name n, title_rating r where n.name_id = t.title_id) = 'x'", "name: any row"),
+        ("(select g.genre from title_genre g where g.title_id = t.title_id) = 'x'", "title_genre: any row"),
+        ("coalesce((select n.name from name n where n.name_id = t.title_id) = 'x', true)", "name: any row"),
+    ] {
+        let lines = described(Dialect::Postgres, &format!("select * from title t where {condition}"));
+        assert_eq!(lines[1], expected, "{condition}: {lines:?}");
+        assert_eq!(!lines[0].ends_with("any row"), expected.ends_with("name = …"), "{condition}: {lines:?}");
     }
 }
 
@@ -426,6 +510,102 @@ fn disjunctions_over_several_tables() {
     }
     // One walk is enough where it bounds all tables.
     assert_eq!(described(&format!("{both} t.title = 'x' and (g.genre = 'x' or r.average_rating = 7)")).len(), 3);
+}
+
+/// A column of a set operation has the values of one column or of another: the keys of all lead on, or none.
+#[test]
+fn set_operations_lead_on() {
+    let of =
+        |union: &str| format!("select * from ({union}) u join title_genre g on g.title_id = u.n where g.genre <> 'y'");
+    let (titles, names) =
+        ("select title_id as n from title where title = 'x'", "select name_id from name where name = 'y'");
+    let (_, bound) = footprint(Dialect::Postgres, &of(&format!("{titles} union {names}")));
+    let lineage = bound.lineage.expect("a lineage");
+    assert_eq!(
+        Lineage::sql([&lineage]),
+        "(SELECT DISTINCT '0.0', t0.\"title_id\"::pg_catalog.text FROM \"s\".\"title\" t0 \
+         WHERE t0.\"title\" IN ('x') LIMIT 1001) UNION ALL \
+         (SELECT DISTINCT '0.0', t0.\"name_id\"::pg_catalog.text FROM \"s\".\"name\" t0 \
+         WHERE t0.\"name\" IN ('y') LIMIT 1001)"
+    );
+    assert_eq!(lineage.tables(), [TableId(1), TableId(4)]);
+    let key = |key: &str| (0, Some(key.as_bytes().to_vec()));
+    let tags = lineage.late_tags(Some(&[key("7"), key("70")]));
+    let RowSet::Where(terms) = &tags[0].rows else { panic!("{tags:?}") };
+    assert_eq!(terms.iter().filter(|term| term.test == Test::In([Value::Int(7), Value::Int(70)].into())).count(), 1);
+    for (union, expected) in [
+        (format!("{titles} union {names}"), "title_id among the values of name.name_id, title.title_id"),
+        (format!("{titles} union all select null"), "title_id among the values of title.title_id"),
+        (format!("{titles} except {names}"), "title_id among the values of name.name_id, title.title_id"),
+        ("select title_id as n from title where title_id = 3 union select 4".to_owned(), "any row"),
+        (
+            "select title_id as n from title where title_id = 3 union select name_id from name where name_id = 5"
+                .to_owned(),
+            "title_id = …",
+        ),
+        (format!("{titles} union select name_id from name"), "any row"),
+        (format!("{titles} union select average_rating from title_rating where title_id = 4"), "any row"),
+    ] {
+        let sql = of(&union).replace(" where g.genre <> 'y'", "");
+        let line = described(Dialect::Postgres, &sql).into_iter().find(|line| line.starts_with("title_genre:"));
+        assert_eq!(line, Some(format!("title_genre: {expected}")), "{sql}");
+    }
+}
+
+/// Where a branch of a set operation has NULL, a condition leaves none of its rows.
+#[test]
+fn branches_of_null_do_not_matter() {
+    let all = "(select t.title_id, t.title as a, cast(null as varchar(9)) as b from title t join title_rating r using (title_id) \
+        union all select n.name_id, null, n.name from name n union all select c.title_id, null, null from title_name_character c) u";
+    let (title, rating, name) =
+        ("title: title = …", "title_rating: title_id among the values of title.title_id", "name: no row");
+    let other = "title_name_character: no row";
+    for (sql, expected) in [
+        (format!("select * from {all} where a = 'x'"), vec![title, rating, name, other]),
+        (
+            format!("select * from {all} where a = 'x' and title_id > 0"),
+            vec!["title: title = … and title_id within a range", rating, name, other],
+        ),
+        (
+            format!("select * from {all} where b like 'x%'"),
+            vec!["title: no row", "title_rating: no row", "name: any row", other],
+        ),
+        (format!("select * from {all} where a <> 'x'"), vec!["any row", "any row", name, other]),
+        (
+            format!("select * from {all} where not (a is null)"),
+            vec!["title: title is not null", "any row", name, other],
+        ),
+        (format!("select * from {all} where a is null"), vec!["title is null", rating, "any row", "any row"]),
+        (format!("select * from {all} where a = 'x' or b = 'y'"), vec![title, rating, "name: name = …", other]),
+        (
+            format!("select * from {all} where a = 'x' or a is null"),
+            vec!["title is null", rating, "any row", "any row"],
+        ),
+        (format!("select * from {all} where a is distinct from 'x'"), vec!["any row"; 4]),
+        (format!("select * from {all} where coalesce(a, 'x') = 'x'"), vec!["any row"; 4]),
+        (
+            format!("select * from (select max(title_id), a from {all} group by a) v where a = 'x'"),
+            vec![title, rating, name, other],
+        ),
+        (format!("select * from (select max(a) as a from {all} group by b) v where a = 'x'"), vec!["any row"; 4]),
+        (format!("select * from (select * from {all} limit 3) v where a = 'x'"), vec!["any row"; 4]),
+        (format!("select * from (select * from {all}) v where a = 'x'"), vec![title, rating, name, other]),
+        (
+            format!("select * from title_genre g join {all} on g.title_id = u.title_id where b = 'x' and a = 'y'"),
+            vec!["title_genre: no row", "title: no row", "title_rating: no row", "name: no row", other],
+        ),
+    ] {
+        let lines = described(Dialect::Postgres, &sql);
+        let ends = |(line, expected): (&String, &&str)| line.ends_with(expected);
+        assert!(lines.len() == expected.len() && lines.iter().zip(&expected).all(ends), "{sql}: {lines:?}");
+    }
+    // The other type decides what becomes of the column; of MySQL's, the connection does.
+    for (dialect, null) in [(Dialect::Postgres, "null::numeric"), (Dialect::MySql, "cast(null as char(9))")] {
+        let column = if dialect == Dialect::Postgres { "title_id" } else { "title" };
+        let sql =
+            format!("select * from (select {column} as a from title union select {null} from name) u where a = '1'");
+        assert_eq!(described(dialect, &sql), ["title: any row", "name: no row"], "{sql}");
+    }
 }
 
 #[test]

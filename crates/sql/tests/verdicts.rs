@@ -331,7 +331,7 @@ fn columns_of_sub_selects_lead_to_other_rows() {
         (joined("SELECT 1 AS f, 2 AS e, p.id AS e FROM plain p WHERE p.a = 3"), "plain(a=3) title_genre(*)"),
         (
             joined("SELECT id AS e FROM plain WHERE a = 3 UNION SELECT id AS e FROM plain WHERE a = 4"),
-            "plain(a=3) plain(a=4) title_genre(*)",
+            "plain(a=3) plain(a=4) title_genre(later)",
         ),
         (joined("SELECT * FROM plain WHERE a = 3"), "plain(a=3) title_genre(*)"),
         (

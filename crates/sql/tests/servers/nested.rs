@@ -143,10 +143,32 @@ impl Queries<'_> {
                 _ => format!("NULL AS {name}"),
             };
             COLUMNS.map(column).join(", ")
+        } else if self.random.below(2) == 0 {
+            COLUMNS.map(|name| self.null_or(name)).join(", ")
         } else {
             self.list("w")
         };
         format!("SELECT {list} FROM {table} w{condition}")
+    }
+
+    /// A column, or NULL in its place, of one type or another.
+    fn null_or(&mut self, name: &str) -> String {
+        let value = match (self.random.below(3), name) {
+            (0, "a" | "b") => self.of(
+                &["NULL", "CAST(NULL AS DECIMAL(9, 2))"],
+                &["CAST(NULL AS INT)", "NULL::bigint", "NULL::float8"],
+                &["CAST(NULL AS SIGNED)", "CAST(NULL AS UNSIGNED)", "CAST(NULL AS CHAR(9))"],
+            ),
+            (0, "s" | "e") => self.of(
+                &["NULL", "CAST(NULL AS CHAR(50))"],
+                &["CAST(NULL AS VARCHAR(50))", "NULL::text"],
+                &["CAST(NULL AS BINARY(9))"],
+            ),
+            (0, "d") => self.of(&["NULL", "CAST(NULL AS DATE)"], &["NULL::timestamptz"], &["CAST(NULL AS DATETIME)"]),
+            (0, "n" | "k") => "NULL".to_owned(),
+            _ => format!("w.{name}"),
+        };
+        format!("{value} AS {name}")
     }
 
     /// A sub-select in a condition on a column of the alias.
@@ -156,7 +178,7 @@ impl Queries<'_> {
         let inner = self.atom(&["w"]);
         let not = self.random.one_of(&["", "", "", "NOT "]);
         let (of, two) = (self.random.one_of(NUMBERS).to_owned(), self.random.one_of(NUMBERS).to_owned());
-        match self.random.below(15) {
+        match self.random.below(18) {
             0 => format!("{not}EXISTS (SELECT 1 FROM {{td}} w WHERE {correlated} AND {inner} LIMIT 1)"),
             1 => format!("{not}EXISTS (SELECT 1 FROM {{td}} w WHERE {correlated} OR {inner})"),
             2 => format!("{not}EXISTS (SELECT COUNT(*) FROM {{td}} w WHERE {correlated} AND {inner})"),
@@ -179,6 +201,18 @@ impl Queries<'_> {
             ),
             9 => format!("{column} = (SELECT MAX(w.{of}) FROM {{td}} w WHERE {inner})"),
             10 => format!("{column} = (SELECT w.{of} FROM {{td}} w WHERE w.id = 3)"),
+            15 => {
+                let limit = self.random.one_of(&["", " LIMIT 1", " LIMIT 1 OFFSET 1"]);
+                let scalar = format!("(SELECT w.{of} FROM {{td}} w WHERE w.id = {column}{limit})");
+                format!("{not}{scalar} = {}", self.random.below(3))
+            }
+            16 => {
+                let more = self.random.one_of(&["", " AND w.id IN (1, 2)"]);
+                let made = self.random.one_of(&["w.", "MAX(w.", "1 + (w."]);
+                let end = if made.len() > 2 { ")" } else { "" };
+                format!("1 = (SELECT {made}{of}{end} FROM {{td}} w WHERE {column} = w.id{more})")
+            }
+            17 => format!("(SELECT w.{of} FROM {{td}} w WHERE w.id = {alias}.{two} AND {inner}) IS {not}NULL"),
             11 => format!("{column} IN (SELECT p.a FROM {} p WHERE p.{of} = {alias}.{two})", self.nested(0)),
             12 => format!("{not}EXISTS (SELECT 1 FROM {} p WHERE p.{of} = {alias}.{two} AND p.b = 1)", self.nested(0)),
             13 => format!(

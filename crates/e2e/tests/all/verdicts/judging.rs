@@ -116,7 +116,7 @@ fn tags(line: &str) -> Option<Tags> {
     let (_, rows) = line.split_once(": ")?;
     let known = |part: &str| part.contains(" = …") || part.contains(" in (…)") || part.contains(" is null");
     Some(match rows {
-        "its definition" => return None,
+        "its definition" | "no row" => return None,
         "any row" => Tags::AnyRow,
         rows if rows.contains("among the values of") => Tags::Keys,
         rows if rows.contains("what enters by") => Tags::Entering,
