@@ -81,7 +81,8 @@ impl Bars {
             }
         }
         let _ = write!(text, "<path class=\"b\" d=\"M{LEFT} {TOP}V{bottom}\"/>");
-        let (x, y) = (f64::midpoint(LEFT, WIDTH), bottom + 32.0);
+        let half = width(&self.axis.label) / 2.0;
+        let (x, y) = (f64::midpoint(LEFT, right).min(WIDTH - half), bottom + 32.0);
         let _ = write!(text, "<text class=\"u m\" x=\"{x}\" y=\"{y}\">{}</text>", Text(&self.axis.label));
     }
 

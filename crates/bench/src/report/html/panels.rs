@@ -42,7 +42,7 @@ pub(super) fn throughput(group: &Group<'_>, palette: &Palette) -> String {
     all.iter().map(|measure| measure.html(group, palette)).collect()
 }
 
-/// Quantiles of the latency, on axes alike.
+/// Quantiles of the latency; lines share their axis.
 pub(super) fn latency(group: &Group<'_>, palette: &Palette) -> String {
     let all = group.cells.iter().flat_map(|(_, summaries)| summaries);
     let shared: Vec<f64> =
@@ -140,7 +140,7 @@ pub(super) fn statements(group: &Group<'_>, palette: &Palette) -> String {
             Mark::Span(from, to) => [*from, *to],
             Mark::Bar(_) => [0.0, 0.0],
         });
-        let axis = Axis::wide("ms, from the median to the 95th percentile", ends);
+        let axis = Axis::wide("ms, median to 95th percentile", ends);
         let text = Bars { title: named(group, cell), axis, blocks: blocks.clone() }.html(palette);
         if blocks.len() > 1 { text } else { String::new() }
     };
