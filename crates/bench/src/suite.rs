@@ -30,9 +30,12 @@ pub struct SuiteArgs {
     /// One short round each, to see that all of it works; the figures say little
     #[arg(long)]
     quick: bool,
-    /// Directory for the JSON and Markdown of each  [default: docs/benchmarks; with --quick a temporary one]
+    /// Directory for the JSON and Markdown of each, and for the page of all  [default: docs/benchmarks; with --quick a temporary one]
     #[arg(long)]
     output: Option<PathBuf>,
+    /// Write the page of the documents that are there anew, and do nothing else
+    #[arg(long)]
+    page: bool,
     /// List them and do nothing
     #[arg(long)]
     list: bool,
@@ -178,6 +181,9 @@ pub async fn run(args: SuiteArgs) -> Result<()> {
     }
     let usual = if args.quick { std::env::temp_dir().join("freshet-bench-quick") } else { "docs/benchmarks".into() };
     let output = args.output.clone().unwrap_or(usual);
+    if args.page {
+        return write_page(&output);
+    }
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     let stop = run::stop_on_interrupt();
     let names: Vec<&str> = items.iter().flat_map(|item| item.targets).copied().collect();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::csv::csv;
@@ -62,6 +62,10 @@ impl PageArgs {
     pub fn write(&self, entries: &[Entry]) -> Result<()> {
         if self.html.is_none() && self.csv.is_none() {
             return Ok(());
+        }
+        let workload = |name: &str| entries.iter().flat_map(|entry| &entry.run.cells).any(|cell| cell.workload == name);
+        for (name, _) in &self.weights {
+            ensure!(workload(name), "--weight {name}: there is no such workload");
         }
         let entries: Vec<(&Entry, Vec<Group<'_>>)> =
             entries.iter().map(|entry| (entry, Group::all(&entry.run))).collect();

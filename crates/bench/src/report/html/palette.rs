@@ -1,6 +1,7 @@
 //! How targets are told apart: each has one colour, one marker and one dash on the whole page.
 //!
-//! The colours are those of Okabe and Ito, which people see apart whatever their cones; the style sheet has them. There are
+//! The colours are those of Okabe and Ito, which people see apart whatever their cones, the pale ones darker on white; the
+//! style sheet has them. There are
 //! fewer markers than colours, and their number has no common factor with that of the colours, so that no two targets of a
 //! page of 56 share both.
 
