@@ -111,7 +111,7 @@ impl Improvement {
         let class = if self.rows.len() > 1 { "mean" } else { "mean one" };
         let _ = write!(text, "<table class=\"{class}\"><thead><tr><th>workload</th><th class=\"n\">weight</th>");
         for (target, base) in &self.columns {
-            let _ = write!(text, "<th class=\"n\">{}, × {}</th>", Text(target), Text(base));
+            let _ = write!(text, "<th class=\"n\">{}<br>×&nbsp;{}</th>", Text(target), Text(base));
         }
         text.push_str("</tr></thead><tbody>");
         for (title, workload, ratios) in &self.rows {
@@ -168,7 +168,7 @@ mod tests {
         let mut improvement = Improvement::default();
         improvement.add("a <title>", &groups);
         let text = improvement.html(&BTreeMap::from([("title-5".to_owned(), 2.5)]));
-        assert!(text.contains("freshet, × direct") && text.contains("value=\"2.5\""), "{text}");
+        assert!(text.contains("freshet<br>×&nbsp;direct") && text.contains("value=\"2.5\""), "{text}");
         assert!(text.contains("a &lt;title&gt; (title-5)") && text.contains("<td class=\"n\">4.00×</td>"), "{text}");
         run.targets[1].url = "mysql://h/d".to_owned();
         let mut other = Improvement::default();
