@@ -12,7 +12,7 @@ use clap::{Args, Subcommand};
 use crate::driver::Protocol;
 use crate::load::Loop;
 use crate::peers;
-use crate::report;
+use crate::report::{self, Entry, PageArgs};
 use crate::result::Method;
 use crate::run::{self, Plan};
 use crate::suite::{self, SuiteArgs};
@@ -41,6 +41,14 @@ enum Command {
         /// As Markdown instead of tables for the terminal
         #[arg(long)]
         markdown: bool,
+    },
+    /// Write a page of HTML or CSV of the documents of one or more runs
+    Report {
+        /// The JSON documents
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+        #[command(flatten)]
+        page: PageArgs,
     },
     /// Compare two runs, cell by cell
     Compare {
@@ -107,6 +115,8 @@ pub(crate) struct RunArgs {
     /// Also write the results as Markdown
     #[arg(long)]
     markdown: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
 }
 
 /// How to measure.
@@ -212,6 +222,18 @@ async fn dispatch(command: Command) -> Result<()> {
             }
             Ok(())
         }
+        Command::Report { runs, page } => {
+            ensure!(page.html.is_some() || page.csv.is_some(), "--html FILE or --csv FILE says what to write");
+            let entry = |path: &PathBuf| Ok(Entry::of(path, report::read(path)?));
+            let mut entries = runs.iter().map(entry).collect::<Result<Vec<_>>>()?;
+            if entries.len() > 1 {
+                // Several may be of one workload.
+                for entry in &mut entries {
+                    entry.title.clone_from(&entry.name);
+                }
+            }
+            page.write(&entries)
+        }
         Command::Compare { before, after } => {
             print!("{}", report::comparison(&report::read(&before)?, &report::read(&after)?));
             Ok(())
@@ -268,8 +290,11 @@ async fn measure(args: RunArgs) -> Result<()> {
     if let Some(path) = args.markdown {
         std::fs::write(&path, report::markdown(&document)).with_context(|| path.display().to_string())?;
     }
+    let entry = Entry::of(&output, document);
+    args.page.write(std::slice::from_ref(&entry))?;
     println!("all of it: {}", output.display());
     ensure!(!stop.load(Ordering::Relaxed), "interrupted: {} holds the rounds that had ended", output.display());
-    ensure!(document.wrong_answers() == 0, "{} answers were wrong", document.wrong_answers());
+    let wrong = entry.run.wrong_answers();
+    ensure!(wrong == 0, "{wrong} answers were wrong");
     Ok(())
 }

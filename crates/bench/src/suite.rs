@@ -15,7 +15,7 @@ use freshet_testbed::{Mysql, MysqlSettings, Postgres, Server, Settings};
 
 use crate::cli::RunArgs;
 use crate::peers::{PeerKind, Peers};
-use crate::report;
+use crate::report::{self, Entry, PageArgs};
 use crate::result::Run;
 use crate::run::{self, Plan};
 use crate::target::{Family, Kind, Target};
@@ -30,9 +30,12 @@ pub struct SuiteArgs {
     /// One short round each, to see that all of it works; the figures say little
     #[arg(long)]
     quick: bool,
-    /// Directory for the JSON and Markdown of each  [default: docs/benchmarks; with --quick a temporary one]
+    /// Directory for the JSON and Markdown of each, and for the page of all  [default: docs/benchmarks; with --quick a temporary one]
     #[arg(long)]
     output: Option<PathBuf>,
+    /// Write the page of the documents that are there anew, and do nothing else
+    #[arg(long)]
+    page: bool,
     /// List them and do nothing
     #[arg(long)]
     list: bool,
@@ -178,6 +181,9 @@ pub async fn run(args: SuiteArgs) -> Result<()> {
     }
     let usual = if args.quick { std::env::temp_dir().join("freshet-bench-quick") } else { "docs/benchmarks".into() };
     let output = args.output.clone().unwrap_or(usual);
+    if args.page {
+        return write_page(&output);
+    }
     std::fs::create_dir_all(&output).with_context(|| output.display().to_string())?;
     let stop = run::stop_on_interrupt();
     let names: Vec<&str> = items.iter().flat_map(|item| item.targets).copied().collect();
@@ -197,6 +203,7 @@ pub async fn run(args: SuiteArgs) -> Result<()> {
         write(&output, item, (&measured, &document))?;
         runs.push(document);
     }
+    write_page(&output)?;
     println!("\nwritten to {}", output.display());
     println!("\n{}", report::main_table(&runs));
     ensure!(runs.iter().all(|run| run.wrong_answers() == 0), "there were wrong answers");
@@ -215,6 +222,19 @@ fn write(directory: &Path, item: &Item, (measured, document): (&Path, &Run)) -> 
     let text = format!("# {}\n\n{}", item.title, report::markdown(document));
     std::fs::copy(measured, place.with_extension("json")).with_context(|| place.display().to_string())?;
     std::fs::write(place.with_extension("md"), text).with_context(|| place.display().to_string())
+}
+
+/// One page of all measurements whose documents are there, those of earlier runs included.
+fn write_page(directory: &Path) -> Result<()> {
+    let mut entries = Vec::new();
+    for item in &ITEMS {
+        let path = directory.join(item.name).with_extension("json");
+        if path.exists() {
+            entries.push(Entry { title: item.title.to_owned(), ..Entry::of(&path, report::read(&path)?) });
+        }
+    }
+    let page = PageArgs { html: Some(directory.join("report.html")), ..PageArgs::default() };
+    page.write(&entries)
 }
 
 /// Starts the peers of a database, or of a throw-away one, prints their targets and keeps them until Ctrl-C.

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::figures::{NONE, bytes, count, milliseconds, number, percent, times};
 use super::summary::{Measured, Summary};
-use crate::result::{Cell, FailureCount};
+use crate::result::{Cache, Cell, FailureCount, Run};
 
 /// Headers of [`speed`], with the name of the target that the others are compared with.
 pub(super) fn speed_headers(first: &str) -> Vec<String> {
@@ -44,6 +44,11 @@ pub(super) fn cpu(summary: &Summary, processes: &[String]) -> Vec<String> {
 /// Share of statements answered from memory.
 pub(super) fn hits(summary: &Summary) -> String {
     summary.cache.map_or(NONE.to_owned(), |cache| percent(cache.hit_ratio()))
+}
+
+/// Queries per second that the database was asked behind the cache.
+pub(super) fn to_database(run: &Run, summary: &Summary, cache: &Cache) -> f64 {
+    (cache.fills + cache.passed) / (run.method.measured * summary.load.rate.rounds as f64)
 }
 
 /// Bytes of the target's own process.

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
+use super::html::Text;
+
 /// Rows under a header; the first columns are names, the others figures.
 #[derive(Debug, Default)]
 pub(super) struct Grid {
@@ -39,6 +41,23 @@ impl Grid {
             column.set_cell_alignment(CellAlignment::Right);
         }
         table.to_string()
+    }
+
+    /// In a box of its own, in which a wide table is moved sideways.
+    pub(super) fn html(&self) -> String {
+        let line = |cells: &[String], name: &str| {
+            let mut text = String::from("<tr>");
+            for (column, cell) in cells.iter().enumerate() {
+                let class = if column < self.names { "" } else { " class=\"n\"" };
+                let _ = write!(text, "<{name}{class}>{}</{name}>", Text(&cell.replace("-\n", "").replace('\n', " ")));
+            }
+            text + "</tr>"
+        };
+        let rows: String = self.rows.iter().map(|row| line(row, "td")).collect();
+        let header = line(&self.header, "th");
+        format!(
+            "<div class=\"wide\" tabindex=\"0\"><table><thead>{header}</thead><tbody>{rows}</tbody></table></div>\n"
+        )
     }
 
     pub(super) fn markdown(&self) -> String {

@@ -11,6 +11,11 @@ use crate::result::{Cell, Run};
 
 /// One row for each target of each workload, as Markdown. Of the numbers of connections the largest stands for all.
 pub fn main_table(runs: &[Run]) -> String {
+    main_grid(&runs.iter().collect::<Vec<_>>()).markdown()
+}
+
+/// The table itself.
+pub(super) fn main_grid(runs: &[&Run]) -> Grid {
     let cells: Vec<&Cell> = runs.iter().flat_map(|run| &run.cells).collect();
     let figures = [
         "connections",
@@ -38,7 +43,7 @@ pub fn main_table(runs: &[Run]) -> String {
             }
         }
     }
-    grid.markdown()
+    grid
 }
 
 /// It has the most connections of the cells that differ in nothing else.

@@ -1,19 +1,23 @@
-//! Results for people: a table for the terminal, Markdown, a comparison of two runs.
+//! Results for people: a table for the terminal, Markdown, a page of HTML, a comparison of two runs; for programs, CSV.
 //!
 //! All of it is computed from the document of a run alone ([`crate::result`]), so that an old one can be shown anew.
 //! `summary` takes the rounds of a target together, `columns` says how its figures are shown, the others arrange them.
 
 mod columns;
 mod comparison;
+mod csv;
 #[cfg(test)]
 mod example;
 mod figures;
 mod grid;
 pub mod histogram;
+mod html;
 mod main_table;
 mod markdown;
+mod page;
 mod read;
 mod summary;
+mod tables;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -21,5 +25,6 @@ mod tests;
 pub use comparison::comparison;
 pub use main_table::main_table;
 pub use markdown::markdown;
+pub use page::{Entry, PageArgs};
 pub use read::read;
 pub use terminal::cell_table;

@@ -48,6 +48,8 @@ impl Spread {
 pub(super) struct Measured {
     /// Transactions per second.
     pub(super) rate: Spread,
+    /// Statements per second, without BEGIN and COMMIT.
+    pub(super) queries: Spread,
     /// Nanoseconds.
     pub(super) latency: Histogram<u64>,
     /// Rows returned or changed, by statement.
@@ -72,6 +74,7 @@ impl Measured {
         let lateness = loads.clone().filter_map(|load| load.lateness.as_ref());
         Self {
             rate: Spread::of(loads.clone().map(rate)),
+            queries: Spread::of(loads.clone().map(|load| load.queries as f64 / load.seconds.max(1e-9))),
             latency: merged(loads.clone().map(|load| &load.latency)),
             statements: (0..statements).map(statement).collect(),
             rows: (0..statements).map(|index| loads.clone().filter_map(|load| load.rows.get(index)).sum()).collect(),

@@ -4,6 +4,7 @@
 //! agree with each other, and that answers which are not the database's are called wrong.
 
 mod ended_early;
+mod page;
 mod runs;
 mod wrong;
 

@@ -1,0 +1,57 @@
+//! The documents themselves, within the page.
+
+use std::fmt::Write as _;
+
+use super::super::page::Entry;
+use super::text::embedded;
+use crate::result::Run;
+
+/// Of more bytes than this the histograms of single statements are left out, which are most of a document of many statements.
+const BYTES_MAX: usize = 1_500_000;
+
+/// The documents of a page's runs.
+#[derive(Debug)]
+pub(super) struct Documents {
+    texts: Vec<String>,
+    whole: bool,
+}
+
+impl Documents {
+    pub(super) fn of<'a>(entries: impl Iterator<Item = &'a Entry> + Clone) -> Self {
+        let text = |run: &Run| serde_json::to_string(run).map(|json| embedded(&json)).unwrap_or_default();
+        let texts: Vec<String> = entries.clone().map(|entry| text(&entry.run)).collect();
+        if texts.iter().map(String::len).sum::<usize>() <= BYTES_MAX {
+            return Self { texts, whole: true };
+        }
+        Self { texts: entries.map(|entry| text(&thinned(&entry.run))).collect(), whole: false }
+    }
+
+    /// What is in them.
+    pub(super) fn note(&self) -> &'static str {
+        if self.whole {
+            "The page holds the run's whole document, with all histograms."
+        } else {
+            "The page holds the run's document without the histograms of single statements, which would make it large."
+        }
+    }
+
+    /// Elements from which the page's script hands them out.
+    pub(super) fn html(&self, csv: &str) -> String {
+        let mut html = String::new();
+        for (index, text) in self.texts.iter().enumerate() {
+            let _ = writeln!(html, "<script type=\"application/json\" id=\"data-{index}\">{text}</script>");
+        }
+        let csv = serde_json::to_string(csv).map(|json| embedded(&json)).unwrap_or_default();
+        let _ = writeln!(html, "<script type=\"application/json\" id=\"csv\">{csv}</script>");
+        html
+    }
+}
+
+fn thinned(run: &Run) -> Run {
+    let mut run = run.clone();
+    for round in run.cells.iter_mut().flat_map(|cell| &mut cell.rounds) {
+        round.load.statements.clear();
+        round.writes.iter_mut().for_each(|load| load.statements.clear());
+    }
+    run
+}

@@ -1,0 +1,43 @@
+//! Text on a page: escaped, wherever it comes from.
+
+use std::fmt;
+
+/// A text that shows as it is written, in an element or in an attribute within double quotes.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Text<'a>(pub(in super::super) &'a str);
+
+impl fmt::Display for Text<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0;
+        while let Some(at) = rest.find(['&', '<', '>', '"', '\'']) {
+            let (plain, special) = rest.split_at(at);
+            formatter.write_str(plain)?;
+            formatter.write_str(match special.as_bytes()[0] {
+                b'&' => "&amp;",
+                b'<' => "&lt;",
+                b'>' => "&gt;",
+                b'"' => "&quot;",
+                _ => "&#39;",
+            })?;
+            rest = &special[1..];
+        }
+        formatter.write_str(rest)
+    }
+}
+
+/// JSON that nothing in a script element can end: outside of its texts it has no `<`, and inside it may be written otherwise.
+pub(super) fn embedded(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_a_text_is_markup() {
+        assert_eq!(Text("a<b>&\"c'é").to_string(), "a&lt;b&gt;&amp;&quot;c&#39;é");
+        assert_eq!(Text("").to_string(), "");
+        assert_eq!(embedded(r#"{"a":"</script>"}"#), r#"{"a":"\u003c/script>"}"#);
+    }
+}

@@ -1,0 +1,83 @@
+//! What is written beside the document of a run, for people and other programs: a page of HTML, and CSV.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use super::csv::csv;
+use super::html::{Price, html};
+use super::tables::Group;
+use crate::result::Run;
+
+/// A run that is shown.
+#[derive(Debug)]
+pub struct Entry {
+    /// Name of its files.
+    pub name: String,
+    /// What it is about.
+    pub title: String,
+    /// What was measured.
+    pub run: Run,
+}
+
+impl Entry {
+    /// Of a document's path. The title is its workloads'.
+    pub fn of(path: &Path, run: Run) -> Self {
+        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        Self { title: super::markdown::title(&run), name, run }
+    }
+}
+
+/// Where these go, and what the page is to reckon with.
+#[derive(Clone, Debug, Default, Args)]
+pub struct PageArgs {
+    /// Write the results as a page of HTML, charts included, that needs nothing beside itself
+    #[arg(long)]
+    pub html: Option<PathBuf>,
+    /// Write the figures as CSV, a line for each target of each cell
+    #[arg(long)]
+    pub csv: Option<PathBuf>,
+    /// What the machine costs for an hour, such as '0.0832 USD': the page then says what a million queries cost
+    #[arg(long, requires = "html")]
+    pub price_per_hour: Option<Price>,
+    /// WORKLOAD=NUMBER, the weight of a workload in the page's geometric mean  [default: 1 each]
+    #[arg(long = "weight", requires = "html", value_parser = weight)]
+    pub weights: Vec<(String, f64)>,
+}
+
+fn weight(text: &str) -> Result<(String, f64), String> {
+    let (name, weight) = text.split_once('=').ok_or("it is WORKLOAD=NUMBER")?;
+    let weight: f64 = weight.parse().map_err(|_| format!("{weight:?} is no number"))?;
+    if weight.is_finite() && weight >= 0.0 {
+        Ok((name.to_owned(), weight))
+    } else {
+        Err("a weight is 0 or more".to_owned())
+    }
+}
+
+impl PageArgs {
+    /// Writes what is wanted of these.
+    pub fn write(&self, entries: &[Entry]) -> Result<()> {
+        if self.html.is_none() && self.csv.is_none() {
+            return Ok(());
+        }
+        let workload = |name: &str| entries.iter().flat_map(|entry| &entry.run.cells).any(|cell| cell.workload == name);
+        for (name, _) in &self.weights {
+            ensure!(workload(name), "--weight {name}: there is no such workload");
+        }
+        let entries: Vec<(&Entry, Vec<Group<'_>>)> =
+            entries.iter().map(|entry| (entry, Group::all(&entry.run))).collect();
+        let figures = csv(&entries);
+        if let Some(path) = &self.html {
+            let weights: BTreeMap<String, f64> = self.weights.iter().cloned().collect();
+            let page = html(&entries, &figures, (self.price_per_hour.as_ref(), &weights));
+            std::fs::write(path, page).with_context(|| path.display().to_string())?;
+        }
+        if let Some(path) = &self.csv {
+            std::fs::write(path, figures).with_context(|| path.display().to_string())?;
+        }
+        Ok(())
+    }
+}
