@@ -15,13 +15,11 @@ use freshet_model::{Columns, Table};
 /// The names in a statement.
 #[derive(Debug, Default)]
 pub(crate) struct Mentioned {
-    names: BTreeSet<String>,
+    anywhere: Names,
     /// Those outside of the outermost list.
-    selecting: BTreeSet<String>,
+    selecting: Names,
     /// The current place is in that list.
     pub(crate) in_list: bool,
-    /// Outside of it any column may be meant.
-    all_select: bool,
     /// Unqualified names: those that would be a whole row only if they were no column of it, and others.
     own: BTreeSet<String>,
     bare: BTreeSet<String>,
@@ -30,9 +28,16 @@ pub(crate) struct Mentioned {
     shared: BTreeSet<String>,
     /// Names that the statement gives to values: aliases.
     given: BTreeSet<String>,
-    all: bool,
     /// Names of columns are the same in any case of ASCII letters: MySQL.
     folds: bool,
+}
+
+/// Names of columns.
+#[derive(Debug, Default)]
+struct Names {
+    names: BTreeSet<String>,
+    /// Any column may be meant.
+    all: bool,
 }
 
 impl Mentioned {
@@ -42,8 +47,8 @@ impl Mentioned {
 
     /// Any column may be meant.
     pub(crate) fn all(&mut self) {
-        self.all = true;
-        self.all_select |= !self.in_list;
+        self.anywhere.all = true;
+        self.selecting.all |= !self.in_list;
     }
 
     pub(crate) fn name(&mut self, name: &str) {
@@ -52,9 +57,9 @@ impl Mentioned {
         }
         let name = self.folded(name);
         if !self.in_list {
-            self.selecting.insert(name.clone());
+            self.selecting.names.insert(name.clone());
         }
-        self.names.insert(name);
+        self.anywhere.names.insert(name);
     }
 
     /// The same without a qualifier; `own`: a column of the table of that name, which comes before its row.
@@ -84,24 +89,24 @@ impl Mentioned {
         let columns = relations.flat_map(|relation| &relation.columns);
         let columns: BTreeSet<String> = columns.map(|column| self.folded(&column.name)).collect();
         let known = |name: &String| self.given.contains(name) || columns.contains(name);
-        self.all_select |= whole_rows || !self.selecting.iter().all(known);
-        self.all |= whole_rows || !self.names.iter().all(known);
+        self.selecting.all |= whole_rows || !self.selecting.names.iter().all(known);
+        self.anywhere.all |= whole_rows || !self.anywhere.names.iter().all(known);
     }
 
     /// Those of one table.
     pub(crate) fn of(&self, table: &Table) -> Columns {
-        self.among(&self.names, self.all, table)
+        self.among(&self.anywhere, table)
     }
 
     /// Those of one table that decide which of its rows are in the answer.
     pub(crate) fn selecting(&self, table: &Table) -> Columns {
-        self.among(&self.selecting, self.all_select, table)
+        self.among(&self.selecting, table)
     }
 
-    fn among(&self, names: &BTreeSet<String>, all: bool, table: &Table) -> Columns {
+    fn among(&self, Names { names, all }: &Names, table: &Table) -> Columns {
         let maybe = |name: &str| names.contains(&self.folded(name)) || (self.folds && !name.is_ascii());
         let mentioned = || table.columns.iter().filter(|column| maybe(&column.name));
-        if all || mentioned().any(|column| column.generated) {
+        if *all || mentioned().any(|column| column.generated) {
             return Columns::All;
         }
         let mut names: Vec<Arc<str>> = mentioned().map(|column| column.name.clone()).collect();

@@ -34,6 +34,7 @@ mod pages;
 mod params;
 mod patterns;
 mod predicate;
+mod questions;
 mod relations;
 mod rows;
 mod scalar;

@@ -54,13 +54,11 @@ pub struct End<'a> {
 impl<'a> End<'a> {
     /// That of an answer's rows; `read` tells the values of one.
     pub fn of<R>(page: Option<&Furthest>, rows: impl Iterator<Item = R>, read: impl Fn(&R) -> Vec<Field<'a>>) -> Self {
-        match page {
-            Some(page) => page.of(rows.map(|row| read(&row))),
-            None => {
-                let (count, last) = rows.fold((0, None), |(count, _), row| (count + 1, Some(row)));
-                Self { rows: count, last: last.map_or_else(Vec::new, |row| read(&row)) }
-            }
+        if let Some(page) = page {
+            return page.of(rows.map(|row| read(&row)));
         }
+        let (count, last) = rows.fold((0, None), |(count, _), row| (count + 1, Some(row)));
+        Self { rows: count, last: last.map_or_else(Vec::new, |row| read(&row)) }
     }
 }
 

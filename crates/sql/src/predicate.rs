@@ -10,11 +10,12 @@
 use std::collections::BTreeSet;
 
 use freshet_model::{ComparedColumn, ValueType};
-use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
+use sqlparser::ast::{BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
 
 use crate::functions::{TypeClass, oid, type_class};
 use crate::moments::{self, Span};
-use crate::patterns::{self, Folding, Matching};
+use crate::patterns::{Folding, Matching};
+use crate::questions::{equality, is_negated, is_plain_text, question};
 use crate::rows;
 
 /// Conjunctions of one predicate.
@@ -366,81 +367,6 @@ pub(crate) fn conjuncts(condition: &Expr) -> Vec<&Expr> {
     found
 }
 
-/// The test that an equality is, one way or the other.
-fn equality<'e>(left: &'e Expr, right: &'e Expr) -> Option<(&'e [Ident], Question)> {
-    let sides = |column: &'e Expr, constant: &'e Expr| {
-        let question = match unwrapped(constant) {
-            Expr::Value(value) if let Value::Boolean(value) = value.value => Question::Is(value),
-            constant => Question::In(vec![operand(constant)?]),
-        };
-        of_column(column, question)
-    };
-    let folded = |column, constant| patterns::folded(column, std::iter::once(constant));
-    sides(left, right).or_else(|| sides(right, left)).or_else(|| folded(left, right)).or_else(|| folded(right, left))
-}
-
-/// The test of a column, or of one that is cast to text.
-fn of_column(column: &Expr, question: Question) -> Option<(&[Ident], Question)> {
-    match patterns::as_text(column) {
-        (true, column) => Some((column_name(column)?, Question::OfText(question.into()))),
-        (false, column) => Some((column_name(column)?, question)),
-    }
-}
-
-/// PostgreSQL's text and varchar.
-pub(crate) fn is_plain_text(value_type: ValueType) -> bool {
-    matches!(value_type, ValueType::Text | ValueType::OrderedText)
-}
-
-/// Whether NOT stands within an expression whose test is told without it.
-fn is_negated(expr: &Expr) -> bool {
-    match expr {
-        Expr::Between { negated, .. }
-        | Expr::InList { negated, .. }
-        | Expr::Like { negated, .. }
-        | Expr::ILike { negated, .. } => *negated,
-        Expr::AllOp { .. } => true,
-        _ => false,
-    }
-}
-
-/// The test of a column that an expression is, if it is one that is known, without the NOT in it.
-fn question(expr: &Expr) -> Option<(&[Ident], Question)> {
-    match expr {
-        // A column that is true, or false: NOT NULL is not true.
-        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => Some((column_name(expr)?, Question::Is(true))),
-        Expr::BinaryOp { left, op, right } => rows::ordered(left, op, right).or_else(|| moments::compared(expr)),
-        Expr::Between { expr: tested, low, high, negated: _ } => {
-            // MySQL compares all three in one way, which one that is not known would decide.
-            let limit = |expr| operand(expr).map(|operand| Some(Limit { operand, included: true }));
-            match (limit(low), limit(high)) {
-                (Some(low), Some(high)) => Some((column_name(tested)?, Question::Range { low, high, beside: None })),
-                _ => moments::compared(expr),
-            }
-        }
-        Expr::InList { expr, list, negated: _ } => {
-            operands(list).and_then(|list| of_column(expr, Question::In(list))).or_else(|| patterns::folded(expr, list))
-        }
-        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, is_some: _ }
-        | Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
-            let question = match unwrapped(right) {
-                Expr::Array(array) => Question::In(operands(&array.elem)?),
-                Expr::Cast {
-                    expr, data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), ..
-                } if let (Expr::Array(array), true) = (unwrapped(expr), patterns::is_text(element)) => {
-                    Question::In(operands(&array.elem)?)
-                }
-                array => Question::Any(array_operand(array)?),
-            };
-            of_column(left, question)
-        }
-        Expr::Like { .. } | Expr::ILike { .. } => patterns::matching(expr),
-        Expr::IsNull(expr) => Some((column_name(expr)?, Question::Null)),
-        Expr::IsNotNull(expr) => Some((column_name(expr)?, Question::NotNull)),
-        _ => None,
-    }
-}
-
 /// Without the brackets around it.
 pub(crate) fn unwrapped(mut expr: &Expr) -> &Expr {
     while let Expr::Nested(inner) = expr {
@@ -489,18 +415,8 @@ pub(crate) fn operand(expr: &Expr) -> Option<Operand> {
     }
 }
 
-fn array_operand(expr: &Expr) -> Option<Operand> {
-    match expr {
-        Expr::Cast { expr, data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), .. } => {
-            let parameter = parameter(unwrapped(expr))?;
-            Some(Operand { parameter, negated: false, cast: Some(comparable_type(element)?) })
-        }
-        _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
-    }
-}
-
 /// The OID of a type whose values have a normal form.
-fn comparable_type(data_type: &DataType) -> Option<u32> {
+pub(crate) fn comparable_type(data_type: &DataType) -> Option<u32> {
     match type_class(data_type)? {
         TypeClass::Tagged(oid) => Some(oid),
         TypeClass::DateTime => date_type(data_type),

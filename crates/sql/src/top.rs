@@ -351,27 +351,30 @@ pub(crate) fn sorts_by_list(query: &Query, select: &Select) -> bool {
     let Some(order_by) = &query.order_by else { return false };
     let OrderByKind::Expressions(order) = &order_by.kind else { return true };
     let is_alias = |name: &Ident| {
-        let aliases = select.projection.iter().filter_map(|item| match item {
-            SelectItem::ExprWithAlias { alias, .. } => Some(alias),
-            _ => None,
-        });
-        aliases.into_iter().any(|alias| alias.value.eq_ignore_ascii_case(&name.value))
+        select.projection.iter().any(|item| match item {
+            SelectItem::ExprWithAlias { alias, .. } => alias.value.eq_ignore_ascii_case(&name.value),
+            _ => false,
+        })
     };
+    let sorts =
+        |OrderByExpr { expr, .. }: &OrderByExpr| matches!(unwrapped(expr), Expr::Value(_)) || names(expr, is_alias);
+    order.iter().any(sorts)
+}
+
+/// Whether a name alone stands in it of which this is true.
+fn names(of: &impl Visit, is: impl Fn(&Ident) -> bool) -> bool {
     struct Names<F>(F);
     impl<F: Fn(&Ident) -> bool> Visitor for Names<F> {
         type Break = ();
 
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             match expr {
-                Expr::Identifier(name) if (self.0)(name) => ControlFlow::Break(()),
+                Expr::Identifier(name) if self.0(name) => ControlFlow::Break(()),
                 _ => ControlFlow::Continue(()),
             }
         }
     }
-    let is_number = |order: &OrderByExpr| {
-        parameter(unwrapped(&order.expr)).is_some() || matches!(unwrapped(&order.expr), Expr::Value(_))
-    };
-    order.iter().any(is_number) || order.visit(&mut Names(is_alias)).is_break()
+    of.visit(&mut Names(is)).is_break()
 }
 
 /// The columns of the answer; None if they are not known.

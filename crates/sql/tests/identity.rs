@@ -299,14 +299,14 @@ fn it_is_described() {
 fn of_page(sql: &str, rows: &[&str]) -> String {
     let bound = bound(sql, true);
     let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
-    let end = End::of(bound.page.as_ref(), rows.iter(), |row| row.to_vec());
+    let end = End::of(bound.page.as_ref(), rows.iter(), |row| Vec::clone(row));
     let mut lineage = bound.lineage;
     if let Some(lineage) = &mut lineage {
         lineage.bound_by_last(end.rows, &end.last);
     }
     let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last)).collect();
     tags.extend(
-        bound.keys.iter().flat_map(|keys| keys.late_tags(rows.iter(), |row| row.to_vec(), &end, lineage.as_mut())),
+        bound.keys.iter().flat_map(|keys| keys.late_tags(rows.iter(), |row| Vec::clone(row), &end, lineage.as_mut())),
     );
     let asked = lineage.as_ref().map(|lineage| Lineage::sql([lineage]));
     let asked =
@@ -368,8 +368,8 @@ fn of_rows_that_nothing_bounds_those_matter_that_are_shown_or_enter() {
     let told = |sql: &str, rows: &[&str]| {
         let keys = bound(sql, true).keys.unwrap_or_else(|| panic!("{sql}"));
         let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
-        let end = End::of(None, rows.iter(), |row| row.to_vec());
-        let tags = keys.late_tags(rows.iter(), |row| row.to_vec(), &end, None);
+        let end = End::of(None, rows.iter(), |row| Vec::clone(row));
+        let tags = keys.late_tags(rows.iter(), |row| Vec::clone(row), &end, None);
         let columns = |tag: &Tag| match &tag.columns {
             Columns::Only(names) => names.join(","),
             Columns::All => "all".to_owned(),

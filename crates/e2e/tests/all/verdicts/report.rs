@@ -113,7 +113,7 @@ impl fmt::Display for Table {
         writeln!(f, "{:24}{:>6}{:>7}{:>7}{:>9}   of which", "", "state-", "set", "deter-", "cached")?;
         writeln!(
             f,
-            "{:24}{:>6}{:>7}{:>7}{:>9}{:>7}{:>7}{:>7}{:>7}{:>9}{:>9}",
+            "{:24}{:>6}{:>7}{:>7}{:>9}{:>7}{:>7}{:>7}{:>7}{:>7}{:>9}{:>9}",
             "", "ments", "aside", "min.", "", "point", "range", "keys", "enters", "whole", "any row", "better"
         )?;
         let (totals, single): (Vec<_>, Vec<_>) = self.sources.iter().partition(|(name, _)| !name.contains('/'));

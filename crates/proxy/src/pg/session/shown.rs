@@ -37,7 +37,7 @@ impl Shown {
     }
 
     /// The late tags of a whole answer, which may bound the rows whose keys are to be read.
-    pub(crate) fn tags<'f>(&self, frames: &'f [u8], mut lineage: Option<&mut Lineage>) -> Vec<Tag> {
+    pub(crate) fn tags(&self, frames: &[u8], mut lineage: Option<&mut Lineage>) -> Vec<Tag> {
         let end = End::of(self.page.as_ref(), rows(frames), |row| self.fields(row));
         if let Some(lineage) = lineage.as_deref_mut() {
             lineage.bound_by_last(end.rows, &end.last);
