@@ -233,8 +233,9 @@ impl Shown {
         self
     }
 
-    /// Which of its rows there are is decided by others of them.
+    /// Which of its rows there are is decided by others of them, or it stands in several places, in which they may be others.
     pub(crate) fn unreached(mut self) -> Self {
+        self.page = None;
         self.columns.iter_mut().for_each(ShownColumn::clear);
         self
     }

@@ -15,7 +15,9 @@
 //! If there are fewer, the page may have fewer, or rows that are alike, or some that a condition or a join leaves out: nothing is
 //! said then of how far it reaches.
 //!
-//! Only items of the outermost FROM are looked at: no other block, and no row beside (LATERAL), makes them other ones.
+//! Only items of the outermost FROM are looked at: no other block, and no row beside (LATERAL), makes them other ones; and no common table
+//! expression that is named twice, which may be another page each time. `WITH TIES` shows more rows than LIMIT says: the bound
+//! includes them, but their keys may not all be known.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -144,7 +146,10 @@ impl Walk<'_> {
     /// The page that a query is.
     fn page_of(&self, query: &Query) -> Option<Page> {
         let limit = top::limit_of(query)?;
-        Some(Page { cut: self.cut_of(query), keyed: self.keyed_by(query), limit })
+        // Of more rows than LIMIT says some may not be shown.
+        let has_ties = query.fetch.as_ref().is_some_and(|fetch| fetch.with_ties);
+        let keyed = if has_ties { Vec::new() } else { self.keyed_by(query) };
+        Some(Page { cut: self.cut_of(query), keyed, limit })
     }
 
     /// How a page is cut whose rows the outermost query shows, and the keys of these.

@@ -335,6 +335,12 @@ fn a_page_in_from_is_told_by_an_answer_that_shows_all_of_it() {
     let told = "1: enters made 1577836800000000..+ | 1: enters made null | 1: id=4,9";
     assert!(of_page(&posts, three).starts_with(told), "{}", of_page(&posts, three));
     assert!(of_page(&posts, &three[..2]).starts_with("1: Any"));
+    let ties = posts.replace("limit 2", "fetch first 2 rows with ties");
+    assert!(
+        of_page(&ties, three).starts_with("1: made 1577836800000000..+ | 1: made null"),
+        "{}",
+        of_page(&ties, three)
+    );
     let unordered = "select p.id, n.id from (select id from posts limit 2) p left join notes n on n.author = p.id";
     assert_eq!(of_page(unordered, &["4,1", "9,1"]), "1: id=4,9 ; (t0.id IN (4, 9))");
     assert_eq!(of_page(unordered, &["4,1", "4,2"]), "1: Any");
@@ -356,6 +362,7 @@ fn a_page_in_from_is_not_told_where_rows_of_the_answer_may_be_others() {
             .to_owned(),
         "select p.id from (select id from whole order by id) p".to_owned(),
         "select p.id from (select id from whole union select 1 order by id limit 1) p".to_owned(),
+        "with p as (select id from whole order by id limit 1) select p.id from p join p q on q.id = p.id".to_owned(),
         "select p.id from (select distinct on (author) id from whole order by author, id limit 1) p".to_owned(),
     ] {
         let bound = bound(&sql, true);
