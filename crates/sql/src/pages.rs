@@ -20,8 +20,9 @@
 //! includes them, but their keys may not all be known.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::ControlFlow;
 
-use sqlparser::ast::{Function, GroupByExpr, Query, Select, SetExpr};
+use sqlparser::ast::{Function, GroupByExpr, Query, Select, SetExpr, Visit, Visitor};
 
 use crate::identity::Keyed;
 use crate::top::{self, Cut, Field, Item, Limit};
@@ -168,6 +169,29 @@ impl Walk<'_> {
         let shows = |(at, item): (usize, &Item<'_>)| item.shown.filter(|(of, _)| *of == place).map(|(_, of)| (of, at));
         Some(page.seen_as(&items.iter().enumerate().filter_map(shows).collect(), items.len()))
     }
+}
+
+/// Whether a query, or a derived table or common table expression in it, has a LIMIT and no order.
+pub(crate) fn leave_rows_open(query: &Query) -> bool {
+    struct Pages;
+    impl Visitor for Pages {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            if is_open(query) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    let from = match &*query.body {
+        SetExpr::Select(select) => select.from.as_slice(),
+        _ => &[],
+    };
+    is_open(query)
+        || query.with.visit(&mut Pages).is_break()
+        || from.iter().any(|item| item.visit(&mut Pages).is_break())
+}
+
+fn is_open(query: &Query) -> bool {
+    top::limit_of(query).is_some() && query.order_by.is_none()
 }
 
 /// Whether each row comes of one joined row.

@@ -15,11 +15,11 @@ use crate::Footprint;
 use crate::bounds::{NESTING_MAX, is_too_long};
 use crate::branches::has_branches;
 use crate::mysql::{self, Facts, Snapshot};
+use crate::pages;
 use crate::relations::family;
 use crate::scanner::{Kind, Token};
 use crate::survey::Survey;
 use crate::tokens::Tokens;
-use crate::top;
 use crate::transaction::Bracket;
 use crate::views::{add_views, effect_of_views};
 use crate::walk::Walk;
@@ -164,10 +164,9 @@ impl Template {
         self.facts.counts_found_rows
     }
 
-    /// It leaves open which rows its answer shows: LIMIT without ORDER BY.
+    /// It leaves open which rows its answer shows: LIMIT without ORDER BY, its own or in FROM.
     pub fn leaves_rows_open(&self) -> bool {
-        let is_open = |query: &Query| top::limit_of(query).is_some() && query.order_by.is_none();
-        self.verdict.as_ref().is_ok_and(|parsed| is_open(&parsed.query))
+        self.verdict.as_ref().is_ok_and(|parsed| pages::leave_rows_open(&parsed.query))
     }
 
     /// MySQL and MariaDB: run in a REPEATABLE READ transaction without a snapshot, it takes one if it returns a row (a

@@ -417,3 +417,17 @@ fn of_rows_that_nothing_bounds_those_matter_that_are_shown_or_enter() {
     let (footprint, _) = resolved(by_function);
     assert_eq!(footprint.describe(), ["public.full: the keys of the answer's rows, and what enters by f"]);
 }
+
+#[test]
+fn a_limit_in_no_order_leaves_rows_open_in_from_too() {
+    for (sql, expected) in [
+        ("select id from posts limit 2", true),
+        ("select p.id from (select id from posts limit 2) p join notes n on n.author = p.id order by 1", true),
+        ("with p as (select id from posts limit 2) select id from p", true),
+        ("select p.id from (select id from posts order by id limit 2) p", false),
+        ("select id from posts where exists (select 1 from notes limit 1)", false),
+    ] {
+        let template = Template::parse(Dialect::Postgres, &lex(Dialect::Postgres, sql).shape);
+        assert_eq!(template.leaves_rows_open(), expected, "{sql}");
+    }
+}
