@@ -295,7 +295,11 @@ impl Said {
         // No constant that is NULL has a normal form.
         let equality = equality(left, right);
         if truth {
-            return Self::test(equality, true, resolve);
+            // The constant may be NULL, which is the same as NULL: branches of NULL stay.
+            let of_rows = |idents: &[Ident], question: &Question| {
+                resolve(idents, question).into_iter().filter(|(_, atom)| atom.is_some()).collect()
+            };
+            return Self::test(equality, true, &of_rows);
         }
         let null = equality.as_ref().map(|(column, _)| (*column, Question::Null));
         Self::joined(Self::test(equality, false, resolve), Self::test(null, true, resolve), false)

@@ -582,6 +582,11 @@ fn branches_of_null_do_not_matter() {
             vec!["title is null", rating, "any row", "any row"],
         ),
         (format!("select * from {all} where a is distinct from 'x'"), vec!["any row"; 4]),
+        // A parameter in its place may be NULL.
+        (
+            format!("select * from {all} where a is not distinct from 'x'"),
+            vec![title, rating, "name: any row", "title_name_character: any row"],
+        ),
         (format!("select * from {all} where coalesce(a, 'x') = 'x'"), vec!["any row"; 4]),
         (
             format!("select * from (select max(title_id), a from {all} group by a) v where a = 'x'"),
