@@ -241,6 +241,8 @@ impl Footprint {
         let definition =
             |relation: &Arc<Table>| Tag { table: relation.id, rows: RowSet::Definition, columns: Columns::All };
         tags.extend(self.definitions.iter().map(definition));
+        let never = bound().filter(|(_, rows)| is_never(rows));
+        tags.extend(never.map(|(reference, _)| definition(&reference.table)));
         for (reference, rows) in bound().filter(|(reference, _)| !any.contains_key(&reference.table.id)) {
             for conjunction in rows.iter().flatten() {
                 let (table, columns) = (reference.table.id, reference.columns.clone());

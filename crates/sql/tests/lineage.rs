@@ -604,6 +604,10 @@ fn branches_of_null_do_not_matter() {
         let ends = |(line, expected): (&String, &&str)| line.ends_with(expected);
         assert!(lines.len() == expected.len() && lines.iter().zip(&expected).all(ends), "{sql}: {lines:?}");
     }
+    // What the tables are matters.
+    let sql = "select * from (select title as a, 1 as b from title union select null, 2 from name) u where a = '1'";
+    let tags = footprint(Dialect::Postgres, sql).1.tags;
+    assert_eq!(tags.iter().filter(|tag| tag.rows == RowSet::Definition).count(), 1, "{tags:?}");
     // The other type decides what becomes of the column; of MySQL's, the connection does.
     for (dialect, null) in [(Dialect::Postgres, "null::numeric"), (Dialect::MySql, "cast(null as char(9))")] {
         let column = if dialect == Dialect::Postgres { "title_id" } else { "title" };
