@@ -163,14 +163,20 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Counts those as unfinished that were due before `now` and have not ended: in progress, or not even started.
+    /// Counts those as unfinished that were due before `now` and have not ended: in progress, or not even started. Those
+    /// that a free connection should have started are late by the client's own fault: the thread was held up.
     pub(super) fn stop(&self, now: Instant, recorder: &mut Recorder) {
         for due in self.lanes.iter().filter_map(|lane| lane.due.take()) {
             recorder.unfinished(due, now);
         }
+        let mut free = self.free.take().into_iter();
         let mut schedule = self.schedule.borrow_mut();
         while schedule.peek() < now.min(self.finish) {
-            recorder.unfinished(schedule.take(), now);
+            let due = schedule.take();
+            if free.next().is_some() {
+                recorder.lateness(due, now.duration_since(due));
+            }
+            recorder.unfinished(due, now);
         }
     }
 }

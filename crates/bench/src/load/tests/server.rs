@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -78,13 +78,13 @@ pub(super) struct Asking {
     pub(super) address: SocketAddr,
     pub(super) opened: AtomicU64,
     pub(super) rolled_back: AtomicU64,
-    /// The next transaction keeps its thread from doing anything else for 100 ms.
-    pub(super) hold_up: AtomicBool,
+    /// Milliseconds for which the next transaction keeps its thread from doing anything else.
+    pub(super) hold_up: AtomicU64,
 }
 
 impl Asking {
     pub(super) fn new(address: SocketAddr) -> Self {
-        Self { address, opened: AtomicU64::new(0), rolled_back: AtomicU64::new(0), hold_up: AtomicBool::new(false) }
+        Self { address, opened: AtomicU64::new(0), rolled_back: AtomicU64::new(0), hold_up: AtomicU64::new(0) }
     }
 }
 
@@ -130,9 +130,7 @@ impl Client for Asking {
 
     async fn run(&self, connection: &mut Connection) -> Result<(), Failure> {
         let began = Instant::now();
-        if self.hold_up.swap(false, Ordering::Relaxed) {
-            std::thread::sleep(Duration::from_millis(100));
-        }
+        std::thread::sleep(Duration::from_millis(self.hold_up.swap(0, Ordering::Relaxed)));
         connection.ask(b'?').await?;
         connection.recorder.borrow_mut().statement(0, began, 1);
         Ok(())
