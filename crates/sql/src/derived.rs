@@ -29,8 +29,7 @@
 //!
 //! A sub-select whose rows matter only by whether there are any says something of the outer row as well: where EXISTS or IN is true
 //! there is a row that satisfies the WHERE inside, so an equality there with an outer column bounds the outer reference
-//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing. Of `(SELECT …) = x` see
-//! `scalar.rs`.
+//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing. Of `(SELECT …) = x` see `scalar.rs`.
 
 use std::ops::Range;
 

@@ -274,9 +274,8 @@ fn killed_by_another(kind: Kind) -> Result<()> {
         c.heard.clear();
         c.query("SELECT name FROM item WHERE id = 1")?;
         c.send(&packets::query("SELECT SLEEP(20) FROM item"))?;
-        let running = format!(
-            "SELECT COUNT(*) FROM information_schema.processlist WHERE id = {victim} AND info LIKE 'SELECT SLEEP%'"
-        );
+        let running =
+            format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {victim} AND state = 'User sleep'");
         while killer.value(&running)? == "0" {}
         killer.run(&format!("KILL QUERY {victim}"))?;
         c.answer()?;
