@@ -12,6 +12,7 @@ use crate::support::{Message, Pair, Version, on_both, rest};
 on_both!(
     hits_and_misses_and_errors,
     several_executes_before_one_sync,
+    reads_that_fail,
     an_error_skips_to_the_sync,
     other_messages_within_a_batch,
     the_client_stops_writing,
@@ -51,6 +52,26 @@ fn several_executes_before_one_sync(version: Version) -> Result<()> {
         c.exchange(&[one("1"), sync()].concat(), 1)?;
         c.exchange(&[one("1"), one("2"), one("3"), sync()].concat(), 1)?;
         c.exchange(&[unnamed(READ, &["1"]), unnamed(UNCACHED, &["2"]), unnamed(READ, &["3"]), sync()].concat(), 1)?;
+        c.expect_silence()
+    })
+}
+
+/// Freshet's own question stands behind reads that are to be kept, before their `Sync`: it is skipped with all else behind an
+/// error, and its answer is nobody's.
+fn reads_that_fail(version: Version) -> Result<()> {
+    const AT_ONCE: &str = "select 60 / (id - 1) from item where id >= $1 order by id";
+    const BEHIND_ROWS: &str = "select 60 / (id - 1) from item where id >= $1 order by id desc";
+    let pair = Pair::new(version, SCHEMA)?;
+    let one = |sql, id| [unnamed(sql, &[id]), sync()].concat();
+    let some = |rows| [parse("", READ), bind_text("", "", &["2"]), execute("", rows), sync()].concat();
+    pair.same_with_hits(4, |c| {
+        c.exchange(&one(AT_ONCE, "1"), 1)?;
+        c.exchange(&one(BEHIND_ROWS, "1"), 1)?;
+        c.exchange(&one(AT_ONCE, "2"), 1)?;
+        c.exchange(&[unnamed(READ, &["1"]), unnamed(BEHIND_ROWS, &["1"]), one(READ, "2")].concat(), 1)?;
+        c.exchange(&[one(AT_ONCE, "1"), one(READ, "1"), one(BEHIND_ROWS, "1"), one(READ, "-1")].concat(), 4)?;
+        c.exchange(&[some(1), some(7), one(READ, "")].concat(), 3)?;
+        c.query("select count(*) from item")?;
         c.expect_silence()
     })
 }

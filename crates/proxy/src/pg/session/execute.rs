@@ -6,6 +6,7 @@ use freshet_cache::{Entry, Lookup};
 use freshet_model::Reason;
 use freshet_sql::{Admin, Effect};
 use freshet_wire::pg::backend;
+use freshet_wire::pg::frame::HEADER_BYTES;
 use freshet_wire::pg::frontend::Parse;
 
 use crate::body::Body;
@@ -232,10 +233,12 @@ impl Session {
                 self.parse_sent(parse.name, Some(statement));
             }
         }
-        self.upstream.output.put(messages);
+        let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
+        self.upstream.output.put(before_sync);
         if between {
-            self.ask(Ask::End);
+            self.ask_end_within(groups.len());
         }
+        self.upstream.output.put(sync);
     }
 
     fn answer_admin_batch(

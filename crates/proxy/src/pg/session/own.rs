@@ -1,5 +1,6 @@
-//! The statements that Freshet runs on a client's connection, each under its own `Sync`, never inside an open
-//! transaction block.
+//! The statements that Freshet runs on a client's connection, never inside an open transaction block: each under its own
+//! `Sync`, or, where that is as good, behind the client's messages and under theirs, which spares the database a transaction
+//! and a packet.
 //!
 //! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
 //! unnamed statement. Every name in them is qualified, so that no search path changes their meaning.
@@ -7,7 +8,7 @@
 use freshet_wire::pg::frontend;
 
 use crate::pg::question as context;
-use crate::pg::session::unit::{Ask, Unit};
+use crate::pg::session::unit::{Ask, EndWithin, Unit};
 use crate::pg::session::{Known, Session};
 
 /// Which of them the upstream knows.
@@ -18,9 +19,30 @@ pub(crate) struct OwnStatements {
     context: bool,
 }
 
+impl OwnStatements {
+    /// It is not certain that the upstream knows the question for the end of the log.
+    pub(crate) fn forget_end(&mut self) {
+        self.end = false;
+    }
+}
+
 impl Session {
     /// Asks, behind everything sent so far.
     pub(crate) fn ask(&mut self, ask: Ask) {
+        self.put_question(ask);
+        frontend::put_sync(self.upstream.output.buffer());
+        self.units.push_back(Unit::own(ask));
+    }
+
+    /// Asks for the end of the log in the batch that is being sent, whose statements only read; its `Sync` comes next. The
+    /// answers to so many executions come first.
+    pub(crate) fn ask_end_within(&mut self, executions: usize) {
+        self.put_question(Ask::End);
+        self.last_unit().end = Some(EndWithin { completions: executions + 1, row: None });
+    }
+
+    /// Without the `Sync`.
+    fn put_question(&mut self, ask: Ask) {
         let (name, prepared): (&[u8], &mut bool) = match ask {
             Ask::Proof => (b"_freshet_proof", &mut self.own.proof),
             Ask::End => (b"_freshet_end", &mut self.own.end),
@@ -49,8 +71,6 @@ impl Session {
             *prepared = ask != Ask::Context || self.server.is_some();
         }
         frontend::put_bind_execute(out, name, &[]);
-        frontend::put_sync(out);
-        self.units.push_back(Unit::own(ask));
     }
 
     /// Asks for the session's context; the client waits for the answer.

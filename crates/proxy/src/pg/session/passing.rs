@@ -114,7 +114,7 @@ impl Session {
     fn end_prepared_batch(&mut self, head: Header) -> Step {
         self.passing = None;
         if let Some(Unit::Client(unit)) = self.units.pop_back() {
-            self.client_unit_done(unit);
+            self.client_unit_done(unit, false);
         }
         frontend::put_sync(self.upstream.output.buffer());
         self.units.push_back(Unit::own(Ask::UnnamedStatement));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use freshet_cache::{Entry, FillPermit};
 use freshet_model::{CatalogVersion, Nanos};
 use freshet_sql::Lineage;
+use freshet_wire::pg::backend;
 
 use crate::body::{Body, Source};
 use crate::pg::session::shown::Shown;
@@ -32,6 +33,22 @@ impl Unit {
         match self {
             Self::Client(unit) => Some(unit),
             Self::Own { .. } => None,
+        }
+    }
+
+    /// Where the row goes that comes next, if it answers a question of Freshet's own.
+    pub(crate) fn own_row(&mut self) -> Option<&mut Option<Box<[u8]>>> {
+        match self {
+            Self::Own { row, .. } => Some(row),
+            Self::Client(unit) => unit.end.as_mut().filter(|end| end.is_next()).map(|end| &mut end.row),
+        }
+    }
+
+    /// What comes next is the answer to a question of Freshet's own, or an error.
+    pub(crate) fn is_own_next(&self) -> bool {
+        match self {
+            Self::Own { .. } => true,
+            Self::Client(unit) => unit.end.as_ref().is_some_and(EndWithin::is_next),
         }
     }
 
@@ -115,6 +132,29 @@ pub(crate) struct ClientUnit {
     pub(crate) fills: Vec<Option<Fill>>,
     /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
     pub(crate) execution: usize,
+    /// Freshet asks for the end of the log before its `Sync`.
+    pub(crate) end: Option<EndWithin>,
+}
+
+/// A question of Freshet's own within a client's batch.
+#[derive(Debug)]
+pub(crate) struct EndWithin {
+    /// Executions whose answers are still to end: the client's, then this.
+    pub(crate) completions: usize,
+    /// The row that came, as a whole frame.
+    pub(crate) row: Option<Box<[u8]>>,
+}
+
+impl EndWithin {
+    pub(crate) fn is_next(&self) -> bool {
+        self.completions == 1
+    }
+
+    /// A message came of an answer within the unit.
+    pub(crate) fn note(&mut self, tag: u8) {
+        let ends = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED | backend::EMPTY_QUERY);
+        self.completions = self.completions.saturating_sub(usize::from(ends));
+    }
 }
 
 impl ClientUnit {

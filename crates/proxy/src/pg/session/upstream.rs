@@ -58,7 +58,7 @@ impl Session {
                 } else if head.tag == backend::ERROR {
                     // The last words of a server that ends the connection are for the client.
                     self.upstream_way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
-                } else if let Some(Unit::Own { row, .. }) = self.units.front_mut() {
+                } else if let Some(row) = self.units.front_mut().and_then(Unit::own_row) {
                     *row = Some(message.into());
                     self.upstream_way = Way::Swallow;
                 }
@@ -96,7 +96,7 @@ impl Session {
 
     /// It is needed whole: a row, or an error that may be fatal, of a statement of Freshet's own.
     fn is_own_answer(&self, head: Header) -> bool {
-        matches!(head.tag, backend::DATA_ROW | backend::ERROR) && matches!(self.units.front(), Some(Unit::Own { .. }))
+        matches!(head.tag, backend::DATA_ROW | backend::ERROR) && self.units.front().is_some_and(Unit::is_own_next)
     }
 
     /// Decides what becomes of a message other than `ReadyForQuery`.
@@ -120,6 +120,13 @@ impl Session {
             }
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
+                if let Some(end) = &mut unit.end {
+                    let swallow = end.is_next();
+                    end.note(head.tag);
+                    if swallow {
+                        return Ok(Way::Swallow);
+                    }
+                }
                 let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
                 if head.tag == backend::COMMAND_COMPLETE && wrote && unit.mark.may_be_told_early(unit.kind, unit.synced)
                 {
@@ -178,7 +185,7 @@ impl Session {
                 let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
                 let ended = status == backend::STATUS_IDLE || unit.mark.may_commit();
                 let copied_out = unit.copied_out;
-                self.client_unit_done(unit);
+                self.client_unit_done(unit, notified);
                 !(wrote && ended && self.hold(copied_out))
             }
             Some(Unit::Own { ask, row }) => {
@@ -188,7 +195,8 @@ impl Session {
         }
     }
 
-    pub(super) fn client_unit_done(&mut self, unit: ClientUnit) {
+    /// `notified`: see [`Self::own_unit_done`].
+    pub(super) fn client_unit_done(&mut self, unit: ClientUnit, notified: bool) {
         self.absorb_sync = false;
         let tells = unit.tells_of_data();
         if tells {
@@ -228,10 +236,13 @@ impl Session {
         if tells && self.block.is_some() {
             self.shared.want_reading(); // a position for the next look-up, since none is asked for here
         }
-        // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
-        let at_rest = self.is_at_rest();
-        if tells && at_rest && std::mem::take(&mut self.looked_up) {
-            self.ask(Ask::End);
+        match unit.end {
+            // The question was skipped, and may have been prepared there for the first time.
+            Some(_) if unit.failed => self.own.forget_end(),
+            Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
+            // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
+            None if tells && self.is_at_rest() && std::mem::take(&mut self.looked_up) => self.ask(Ask::End),
+            None => {}
         }
     }
 
@@ -361,11 +372,12 @@ impl Session {
 /// Whether a message other than `ReadyForQuery` can belong to the unit, where that is known.
 fn may_answer(unit: &Unit, tag: u8) -> bool {
     use backend::{BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, DATA_ROW, ERROR, NOTICE, PARSE_COMPLETE};
+    let own = || {
+        matches!(tag, PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE | DATA_ROW | COMMAND_COMPLETE | ERROR | NOTICE)
+    };
     match unit {
-        Unit::Own { .. } => matches!(
-            tag,
-            PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE | DATA_ROW | COMMAND_COMPLETE | ERROR | NOTICE
-        ),
+        unit if unit.is_own_next() => own(),
+        Unit::Own { .. } => own(),
         Unit::Client(unit) => unit.kind != Kind::Sync || matches!(tag, ERROR | NOTICE),
     }
 }
