@@ -5,8 +5,9 @@
 #   make test-long   what `make test` leaves out for its time: clients on PostgreSQL 15 too, more of Django's own tests
 #   make check    formatting and lints alone
 #   make fuzz     the fuzz targets of all decoders, an hour each                             FUZZ_SECONDS=60
-#   make verdicts    what is made of the statements that real software sends, in figures      ARGS=--all prints each of them
-#   make soak     the stress test against real servers, 36 runs, a million checked reads      SOAK_SECONDS=50 each
+#   make verdicts    what is made of the statements that real software sends, in figures      ARGS=--all prints each, --full: with REPLICA IDENTITY FULL
+#   make soak     soak-stress, then soak-tags
+#   make soak-stress   the stress test against real servers, 36 runs, a million checked reads      SOAK_SECONDS=50 each
 #   make soak-tags   that every result which a change makes another is hit, and how often others are        TAG_CHANGES=100000
 #   make bench    the workloads direct, through Freshet and through its peers, side by side, into docs/benchmarks
 #   make bench-peers      installs the peers, starts them on private ports and prints their addresses, until Ctrl-C
@@ -31,7 +32,7 @@ FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 export FRESHET_BIN
 
-.PHONY: demo test test-long fuzz soak soak-tags verdicts bench bench-peers bench-overhead bench-index bench-setup check setup setup-packages
+.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-peers bench-overhead bench-index bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -71,7 +72,11 @@ test-long: setup
 fuzz:
 	FUZZ_SECONDS=$(FUZZ_SECONDS) script/fuzz
 
-soak: setup
+soak:
+	$(MAKE) --no-print-directory soak-stress
+	$(MAKE) --no-print-directory soak-tags
+
+soak-stress: setup
 	$(CARGO) build --package freshet --features fault-injection --locked
 	FRESHET_SOAK_SECONDS=$(SOAK_SECONDS) $(CARGO) test --package freshet-e2e --locked -- stress::promises --nocapture --test-threads 1
 

@@ -4,7 +4,7 @@
 //! they come from. A real server gets the tables, and Freshet in front of it is asked `EXPLAIN CACHE` for each statement. What
 //! it says is in the snapshot `verdicts.txt` beside them, line by line; a difference is a failure that shows what changed.
 //! `FRESHET_VERDICTS_WRITE=1` writes the snapshots anew. `make verdicts` prints what comes of it in figures, and with
-//! `ARGS=--all` every line.
+//! `ARGS=--all` every line; with `ARGS=--full` PostgreSQL's tables have REPLICA IDENTITY FULL, which the snapshots' have not.
 
 mod judging;
 mod report;
@@ -35,6 +35,22 @@ sources! {
     mysql: bi django slap sqlalchemy sysbench tpcc tpch wordpress;
 }
 
+/// What PostgreSQL's tables send of old rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Identity {
+    Default,
+    Full,
+}
+
+/// Gives all tables whole images of rows.
+const FULL: &str = "
+DO $$ DECLARE name text; BEGIN
+    FOR name IN SELECT oid::regclass FROM pg_class WHERE relkind IN ('r', 'p') AND relnamespace = 'public'::regnamespace LOOP
+        EXECUTE 'ALTER TABLE ' || name || ' REPLICA IDENTITY FULL';
+    END LOOP;
+END $$;
+";
+
 /// Statements of one origin.
 #[derive(Clone, Copy, Debug)]
 struct Source {
@@ -59,8 +75,11 @@ impl Source {
     }
 
     /// What Freshet says of each; None without a Freshet.
-    fn verdicts(self) -> Result<Option<Vec<Verdict>>> {
-        let (statements, schema) = (self.statements()?, self.read("schema.sql")?);
+    fn verdicts(self, identity: Identity) -> Result<Option<Vec<Verdict>>> {
+        let (statements, mut schema) = (self.statements()?, self.read("schema.sql")?);
+        if identity == Identity::Full && self.family == "postgresql" {
+            schema.push_str(FULL);
+        }
         let Some(mut asked) = Asked::start(self.family, &schema)? else { return Ok(None) };
         // The first one may have to wait until the session is known.
         let mysql = self.family == "mysql";
@@ -124,7 +143,7 @@ impl Asked {
 
 /// The verdicts are those of the snapshot.
 fn is_as_before(source: Source) -> Result<()> {
-    let Some(verdicts) = source.verdicts()? else { return Ok(()) };
+    let Some(verdicts) = source.verdicts(Identity::Default)? else { return Ok(()) };
     let now = report::lines(&verdicts);
     if std::env::var_os("FRESHET_VERDICTS_WRITE").is_some() {
         return std::fs::write(source.path("verdicts.txt"), now).context("writing the snapshot");
@@ -143,10 +162,12 @@ fn is_as_before(source: Source) -> Result<()> {
 #[test]
 #[ignore = "make verdicts prints it"]
 fn printed() -> Result<()> {
-    let all = std::env::var("ARGS").is_ok_and(|arguments| arguments.contains("--all"));
+    let asked = |option| std::env::var("ARGS").is_ok_and(|arguments| arguments.contains(option));
+    let all = asked("--all");
+    let identity = if asked("--full") { Identity::Full } else { Identity::Default };
     let mut table = report::Table::default();
     for source in SOURCES {
-        let Some(verdicts) = source.verdicts()? else { return crate::clients::left_out("Freshet") };
+        let Some(verdicts) = source.verdicts(identity)? else { return crate::clients::left_out("Freshet") };
         if all {
             println!("{}", report::listed(*source, &verdicts, &source.statements()?));
         }
