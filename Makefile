@@ -12,6 +12,8 @@
 #   make bench    the workloads direct, through Freshet and through its peers, side by side, into docs/benchmarks
 #   make bench-peers      installs the peers, starts them on private ports and prints their addresses, until Ctrl-C
 #   make bench-overhead   what Freshet costs: beside sysbench, PgBouncer and HAProxy, and at the database
+#   make bench-index      the dependency index alone: bytes for each entry, changes applied in a second
+#   make bench-instructions   instructions for each hit, miss, passing statement and applied change, under valgrind   ARGS=--write
 #   make setup    what the tests need, without running them
 
 SHELL := /bin/bash
@@ -32,7 +34,7 @@ FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 export FRESHET_BIN
 
-.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-peers bench-overhead bench-index bench-setup check setup setup-packages
+.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-peers bench-overhead bench-index bench-instructions bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -104,6 +106,13 @@ bench-overhead: bench-setup
 
 bench-index:
 	$(CARGO) bench --package freshet-cache --bench changes --locked
+
+# The release binary, as the tests' Freshet, under callgrind.
+bench-instructions: export ARGS := $(ARGS)
+bench-instructions: bench-setup
+	folder=$$(mktemp -d); trap 'rm -r '"$$folder" EXIT; \
+	FRESHET_COUNTS=$$folder FRESHET_COUNTED=$(FRESHET_RELEASE) FRESHET_BIN=$(CURDIR)/script/counted \
+	$(CARGO) test --package freshet-e2e --locked --test all -- instructions::counted --exact --ignored --nocapture
 
 bench-setup:
 	script/setup bench

@@ -10,6 +10,7 @@
 //! * `checking`: what a database lacks, and that the printed statements mend it; preparing one, and leaving one;
 //! * `operating`: switching the cache off, stopping, who may ask, what is logged;
 //! * `benching`: the benchmark program, and that it says what is wrong;
+//! * `instructions`: how many each statement and each change costs (`make bench-instructions`);
 //! * `mysql`: the same for MariaDB and MySQL;
 //! * `stress`: the promises under concurrent writers;
 //! * `verdicts`: what is made of the statements that real software sends;
@@ -22,6 +23,7 @@ mod cached;
 mod checking;
 mod clients;
 mod encryption;
+mod instructions;
 mod lineage;
 mod login;
 mod mysql;

@@ -97,11 +97,16 @@ impl Stage {
     /// On a server of its own: on MariaDB and MySQL other tests' tables have the cache flushed. Results that a change
     /// evicts stay away.
     pub(crate) fn alone(which: Which) -> Result<Option<Self>> {
+        Self::alone_with(which, &["--refresh-share", "0"])
+    }
+
+    /// On a server of its own, with options for `freshet serve`.
+    pub(crate) fn alone_with(which: Which, options: &[&str]) -> Result<Option<Self>> {
         let base = match which {
             Which::Postgres(version) => Base::Postgres(support::Database::create(start_postgres(version))?),
             Which::Mysql(kind) => Base::Mysql(mysql::Database::create(start_mysqld(kind))?),
         };
-        Self::over(base, false, &["--refresh-share", "0"])
+        Self::over(base, false, options)
     }
 
     /// Perhaps with a relay between Freshet and the server; with options for `freshet serve`.

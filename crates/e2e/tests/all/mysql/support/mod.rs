@@ -11,5 +11,5 @@ mod server;
 
 pub(crate) use handshake::Login;
 pub(crate) use pair::{Pair, ensure_same};
-pub(crate) use raw::{Packet, RawClient};
+pub(crate) use raw::{Packet, RawClient, Statement};
 pub(crate) use server::{Database, Kind, Server, on_both};
