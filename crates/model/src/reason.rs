@@ -1,6 +1,7 @@
 //! Why a statement was not answered from the cache: one enumeration for plans, metrics, SHOW and EXPLAIN.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// Why a statement went to the database.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -17,11 +18,11 @@ pub enum Reason {
     /// It locks rows (`FOR UPDATE` and its kin).
     LocksRows,
     /// It calls a function that is not on the allow-list.
-    Function(Box<str>),
+    Function(Arc<str>),
     /// It uses an operator that is not on the allow-list.
-    Operator(Box<str>),
+    Operator(Arc<str>),
     /// A user-defined function or operator of that name could be meant.
-    UserDefined(Box<str>),
+    UserDefined(Arc<str>),
     /// A literal or parameter such as `now` may be folded to a clock reading.
     ClockLiteral,
     /// It uses a construct that is never cached, named here.
@@ -30,15 +31,15 @@ pub enum Reason {
     NoTable,
     // --- the tables ----------------------------------------------------------------------------------------
     /// No such relation is known (or a name that cannot be resolved).
-    UnknownTable(Box<str>),
+    UnknownTable(Arc<str>),
     /// A system table, view, materialised view, foreign, partitioned, inherited, unlogged or temporary table.
-    TableKind(Box<str>),
+    TableKind(Arc<str>),
     /// Row-level security is enabled on the table.
-    RowSecurity(Box<str>),
+    RowSecurity(Arc<str>),
     /// A column of the table has a user-defined type.
-    UserType(Box<str>),
+    UserType(Arc<str>),
     /// The table has no replica identity, so it cannot be published.
-    NoReplicaIdentity(Box<str>),
+    NoReplicaIdentity(Arc<str>),
     /// The table is being added to the publication.
     NotCovered,
     /// The catalogue changed since the statement was analysed, or is not loaded.

@@ -69,6 +69,6 @@ pub(crate) fn family(catalog: &Catalog, table: &Arc<Table>) -> Option<Vec<Arc<Ta
     Some(found)
 }
 
-fn name(table: &Table) -> Box<str> {
+fn name(table: &Table) -> Arc<str> {
     format!("{}.{}", table.schema, table.name).into()
 }

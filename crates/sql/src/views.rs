@@ -182,7 +182,7 @@ fn search_path() -> [Arc<str>; 1] {
     ["pg_catalog".into()]
 }
 
-fn qualified(view: &Table) -> Box<str> {
+fn qualified(view: &Table) -> Arc<str> {
     format!("{}.{}", view.schema, view.name).into()
 }
 

@@ -35,6 +35,10 @@ const SETTINGS: &[&str] = &[
 
 /// Positions in the answer of [`question`] before the settings.
 const FIXED_COLUMNS: usize = 12;
+/// All of them.
+pub(crate) const CONTEXT_COLUMNS: usize = FIXED_COLUMNS + SETTINGS.len();
+/// Where [`CONFIGURATION`] is.
+pub(crate) const CONFIGURATION_COLUMN: usize = 9;
 /// Where the settings begin in [`ContextKey`].
 const KEY_SETTINGS: usize = 5;
 
@@ -52,22 +56,27 @@ const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() OPERATOR(pg_cat
      SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
      AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))::pg_catalog.text";
 
-/// The statement that asks for everything. `system_id` reads the control file, so it is asked once per connection.
-pub(crate) fn question(with_system_id: bool) -> String {
+/// The columns that tell the end of the log, and whether commits of the session wait for the log. `flushed`: a fault of tests.
+pub(crate) fn end(flushed: bool) -> String {
+    let function = if flushed { "pg_current_wal_flush_lsn" } else { "pg_current_wal_insert_lsn" };
+    format!("pg_catalog.{function}()::pg_catalog.text, pg_catalog.current_setting('synchronous_commit')")
+}
+
+/// The statement that asks for everything. Which server it is costs most, and is asked once per connection. What is read
+/// here costs the database less than what it would format.
+pub(crate) fn question(with_server: bool) -> String {
     use std::fmt::Write as _;
-    let system_id = if with_system_id { SYSTEM_ID } else { "NULL" };
+    let (system_id, start) = if with_server { (SYSTEM_ID, POSTMASTER_START) } else { ("NULL", "NULL") };
     let mut sql = format!(
-        "SELECT {system_id}, {POSTMASTER_START}, \
+        "SELECT {system_id}, {start}, \
          pg_catalog.current_database()::pg_catalog.text, session_user::pg_catalog.text, current_user::pg_catalog.text, \
          pg_catalog.current_schemas(true)::pg_catalog.text, {TEMPORARY_OBJECTS}, \
          pg_catalog.current_setting('transaction_isolation'), \
          pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid \
          OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \
          pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid, {CONFIGURATION}, \
-         extract(epoch from coalesce(pg_catalog.current_setting('idle_session_timeout', true), '0')\
-         ::pg_catalog.interval)::pg_catalog.text, \
-         extract(epoch from pg_catalog.current_setting('idle_in_transaction_session_timeout')\
-         ::pg_catalog.interval)::pg_catalog.text"
+         pg_catalog.current_setting('idle_session_timeout', true), \
+         pg_catalog.current_setting('idle_in_transaction_session_timeout')"
     );
     for setting in SETTINGS {
         let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
@@ -87,8 +96,8 @@ pub(crate) struct IdleMax {
 /// The answer to [`question`].
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) system_id: Option<String>,
-    pub(crate) postmaster_start: String,
+    /// The server's system identifier and start, if asked for.
+    pub(crate) server: Option<(String, String)>,
     /// [`CONFIGURATION`]
     pub(crate) configuration: String,
     pub(crate) database: String,
@@ -143,7 +152,7 @@ impl Answer {
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
         let column =
             |at: usize| row.get(at).copied().flatten().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
-        if row.len() != FIXED_COLUMNS + SETTINGS.len() {
+        if row.len() != CONTEXT_COLUMNS {
             return None;
         }
         let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
@@ -165,12 +174,14 @@ impl Answer {
         };
         key.push(obstacle.as_ref().map(|reason| reason.label().to_owned()));
         Some(Self {
-            system_id: column(0),
-            postmaster_start: column(1)?,
-            configuration: column(9)?,
+            server: column(0).zip(column(1)),
+            configuration: column(CONFIGURATION_COLUMN)?,
             database: column(2)?,
             session_user: column(3)?,
-            idle_max: IdleMax { outside: timeout(&column(10)?), in_block: timeout(&column(11)?) },
+            idle_max: IdleMax {
+                outside: column(10).as_deref().and_then(timeout),
+                in_block: column(11).as_deref().and_then(timeout),
+            },
             isolation: Isolation::named(&column(7)?),
             obstacle,
             utf8: setting("client_encoding")? == "UTF8",
@@ -180,14 +191,19 @@ impl Answer {
     }
 }
 
-/// Reads a time-out; None if it is off.
-fn timeout(seconds: &str) -> Option<Nanos> {
-    seconds.parse().ok().map(nanos).filter(|nanos| *nanos > 0)
-}
-
-#[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a time-out of at most some weeks")]
-fn nanos(seconds: f64) -> Nanos {
-    (seconds * 1e9) as Nanos
+/// Reads a time-out as the server writes it, such as `90s`; None if it is off. What is not understood counts as the shortest.
+fn timeout(text: &str) -> Option<Nanos> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let millis = match unit {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Some(1),
+    };
+    number.parse().map_or(Some(1), |number: Nanos| Some(number.saturating_mul(millis * 1_000_000)).filter(|n| *n > 0))
 }
 
 /// Whether the client is sent what the server says of its own work: no answer from memory says it.
@@ -236,6 +252,20 @@ mod tests {
         assert_eq!(parse("{}").as_deref(), Some(""));
         assert_eq!(parse("{\"a}"), None);
         assert_eq!(parse("a"), None);
+    }
+
+    #[test]
+    fn timeouts_are_read() {
+        let read = timeout;
+        assert_eq!((read("0"), read("0ms")), (None, None));
+        let second = 1_000_000_000;
+        assert_eq!((read("1500ms"), read("90s")), (Some(second * 3 / 2), Some(90 * second)));
+        assert_eq!(
+            (read("5min"), read("1h"), read("2d")),
+            (Some(300 * second), Some(3600 * second), Some(172_800 * second))
+        );
+        // Rather too often awake than ended.
+        assert_eq!((read("never"), read("5 lustra")), (Some(1), Some(1)));
     }
 
     #[test]

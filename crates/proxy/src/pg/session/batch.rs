@@ -5,6 +5,7 @@
 
 use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend::{self, Bind, Execute, Parse, Target};
+use smallvec::SmallVec;
 
 use crate::registry::TEXT_BYTES_MAX;
 
@@ -41,7 +42,7 @@ pub(crate) enum Batch<'a> {
     /// They can be answered from the cache.
     Candidate {
         /// The executions, in order; at least one.
-        groups: Vec<Group<'a>>,
+        groups: SmallVec<[Group<'a>; 1]>,
         /// All bytes, `Sync` included.
         bytes: usize,
     },
@@ -49,7 +50,7 @@ pub(crate) enum Batch<'a> {
 
 /// Looks at the start of the input.
 pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
-    let mut groups = Vec::new();
+    let mut groups = SmallVec::new();
     let mut parse = None;
     let mut described = false;
     let mut bound: Option<Group<'_>> = None;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use freshet_cache::{Filling, Lookup};
 use freshet_model::Reason;
-use freshet_sql::{Admin, Bound, Parameter, ParameterValue};
+use freshet_sql::{Admin, Bound, Effect, Parameter, ParameterValue};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
 
@@ -98,6 +98,7 @@ impl Session {
 
     /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
+        self.reads |= statement.shape.template.effect() == Effect::Pure;
         let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
         if !context.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);

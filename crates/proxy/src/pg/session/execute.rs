@@ -8,6 +8,7 @@ use freshet_sql::{Admin, Effect};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::HEADER_BYTES;
 use freshet_wire::pg::frontend::Parse;
+use smallvec::SmallVec;
 
 use crate::body::Body;
 use crate::pg::session::Session;
@@ -78,7 +79,7 @@ impl Session {
             Allowed::Cache { context } => Some(context),
             _ => None,
         };
-        let statements: Vec<Arc<Statement>> =
+        let statements: SmallVec<[Arc<Statement>; 1]> =
             groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
         if let ([group], [statement]) = (groups, statements.as_slice())
             && let Some(admin) = &statement.admin
@@ -109,7 +110,7 @@ impl Session {
                 rows_max: group.rows_max,
             })
         };
-        let mut hits = Vec::with_capacity(groups.len());
+        let mut hits: SmallVec<[Option<Arc<Entry<Body>>>; 1]> = SmallVec::with_capacity(groups.len());
         for execution in executions() {
             hits.push(match self.look_up(context, execution) {
                 Lookup::Hit(entry) => Some(entry),
@@ -118,7 +119,7 @@ impl Session {
                 Lookup::Bypass(reason) => return Err(reason),
             });
         }
-        if let Some(entries) = hits.iter().map(Option::as_ref).collect::<Option<Vec<_>>>() {
+        if let Some(entries) = hits.iter().map(Option::as_ref).collect::<Option<SmallVec<[_; 1]>>>() {
             return self.answer_batch(groups, &statements, &entries);
         }
         let mut fills = Vec::with_capacity(groups.len());

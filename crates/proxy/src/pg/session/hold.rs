@@ -25,7 +25,7 @@ use freshet_model::{End, Lsn, Nanos, Reason};
 use freshet_wire::pg::backend;
 use tokio::time::{Instant, Sleep};
 
-use crate::pg::session::unit::{Ask, Unit};
+use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
 use crate::waits::{Patience, Wait};
 
@@ -120,10 +120,10 @@ impl Session {
             return false;
         }
         let at_rest = self.is_at_rest();
-        let until = if matches!(self.units.front(), Some(Unit::Own { ask: Ask::End, .. })) {
+        let until = if matches!(self.units.front(), Some(Unit::Own { ask, .. }) if ask.tells_end()) {
             Until::Asked
         } else if at_rest && matches!(server, Some(Ok(()))) {
-            self.ask(Ask::End);
+            self.ask_end_behind_write();
             Until::Asked
         } else {
             if at_rest && server.is_none() {

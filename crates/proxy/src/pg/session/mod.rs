@@ -134,6 +134,10 @@ struct Session {
     notified: bool,
     /// The session had temporary objects when its context was last asked for.
     had_temporary: bool,
+    /// It has read, or begun a transaction block, since its context was last asked for behind a write.
+    reads: bool,
+    /// The columns of the last context that came so, and that context.
+    context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
     passing: Option<Reason>,
     /// The next `Sync` is swallowed by the server's COPY mode.
@@ -275,7 +279,8 @@ impl Session {
         }
     }
 
-    fn count_hits(&self, count: usize, bytes: usize) {
+    fn count_hits(&mut self, count: usize, bytes: usize) {
+        self.reads = true;
         if let Some(counters) = self.counters() {
             counters.hits.fetch_add(count as u64, Relaxed);
             counters.hit_bytes.fetch_add(bytes as u64, Relaxed);

@@ -12,11 +12,13 @@ use crate::pg::session::unit::{Ask, EndWithin, Unit};
 use crate::pg::session::{Known, Session};
 
 /// Which of them the upstream knows.
+#[expect(clippy::struct_excessive_bools, reason = "one for each statement")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct OwnStatements {
     proof: bool,
     end: bool,
     context: bool,
+    end_and_context: bool,
 }
 
 impl OwnStatements {
@@ -41,28 +43,40 @@ impl Session {
         self.last_unit().end = Some(EndWithin { completions: executions + 1, row: None });
     }
 
+    /// Behind a transaction that wrote. A session that also reads asks for its context with the same question, if the write
+    /// may have changed it: else the next read would have to wait for that.
+    pub(crate) fn ask_end_behind_write(&mut self) {
+        let with_context =
+            matches!(self.known, Known::Nothing) && self.server.is_some() && std::mem::take(&mut self.reads);
+        self.ask(if with_context {
+            Ask::EndAndContext { era: self.statements.era(), under: self.shared.catalog_version() }
+        } else {
+            Ask::End
+        });
+    }
+
     /// Without the `Sync`.
     fn put_question(&mut self, ask: Ask) {
         let (name, prepared): (&[u8], &mut bool) = match ask {
             Ask::Proof => (b"_freshet_proof", &mut self.own.proof),
             Ask::End => (b"_freshet_end", &mut self.own.end),
             Ask::Context => (b"_freshet_context", &mut self.own.context),
+            Ask::EndAndContext { .. } => (b"_freshet_end_context", &mut self.own.end_and_context),
             Ask::UnnamedStatement => return,
         };
         let out = self.upstream.output.buffer();
         if !*prepared {
             let sql = match ask {
                 Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
-                Ask::End => format!(
-                    "SELECT pg_catalog.{}()::pg_catalog.text, {}, pg_catalog.current_setting('synchronous_commit')",
-                    if self.shared.settings.faults.flushed_end {
-                        "pg_current_wal_flush_lsn"
-                    } else {
-                        "pg_current_wal_insert_lsn"
-                    },
-                    context::CONFIGURATION
-                ),
-                _ => context::question(self.server.is_none()),
+                Ask::End => {
+                    let end = context::end(self.shared.settings.faults.flushed_end);
+                    format!("SELECT {}, {end}", context::CONFIGURATION)
+                }
+                Ask::EndAndContext { .. } => {
+                    let end = context::end(self.shared.settings.faults.flushed_end);
+                    format!("{}, {end}", context::question(false))
+                }
+                Ask::Context | Ask::UnnamedStatement => context::question(self.server.is_none()),
             };
             // Close first: the name may exist after all, and closing what does not exist is no error.
             frontend::put_close_statement(out, name);

@@ -140,7 +140,9 @@ impl Session {
                 let bind = Bind::read(bytes);
                 let portal = bind.as_ref().map(|bind| bind.portal);
                 let name = bind.as_ref().map(|bind| bind.statement).unwrap_or_default();
-                let statement = self.statements.get(name).map(|prepared| prepared.statement.clone());
+                let prepared = self.statements.get(name);
+                let statement = prepared.map(|prepared| prepared.statement.clone());
+                let taken = prepared.is_some_and(|prepared| prepared.catalog == self.shared.catalog_version());
                 let effect = match (&statement, self.statements.remembered(name)) {
                     (Some(statement), _) => self.effect_of(Some(statement)),
                     (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
@@ -169,7 +171,7 @@ impl Session {
                     Ok(_) => {}
                     Err(_) => unit.silent_portal = false,
                 }
-                if settled && unit.bound.len() < NAMES_MAX {
+                if settled && !taken && unit.bound.len() < NAMES_MAX {
                     unit.bound.push((name.into(), catalog));
                 }
                 self.note_bracket(statement.as_ref());

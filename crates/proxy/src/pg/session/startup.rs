@@ -65,6 +65,8 @@ impl Session {
             absorb_sync: false,
             notified: false,
             had_temporary: false,
+            reads: false,
+            context_behind_write: None,
             catalog_dirty: false,
             configuration: None,
             client_rest: 0,

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use freshet_model::CatalogVersion;
+use rapidhash::quality::RandomState;
 
 use crate::registry::Statement;
 
@@ -56,7 +57,7 @@ impl Prepared {
 /// The statements.
 #[derive(Debug, Default)]
 pub(crate) struct Statements {
-    named: HashMap<Box<[u8]>, Prepared>,
+    named: HashMap<Box<[u8]>, Prepared, RandomState>,
     unnamed: Option<Prepared>,
     /// Counts the times that the session's settings could have changed.
     era: u64,

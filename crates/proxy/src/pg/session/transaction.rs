@@ -21,7 +21,7 @@ use freshet_model::{Nanos, Reason};
 use freshet_sql::{Bracket, Effect, Isolation};
 use freshet_wire::pg::backend;
 
-use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind};
+use crate::pg::session::unit::{ClientUnit, Fill, Kind};
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
 
@@ -195,6 +195,7 @@ impl Session {
     /// The session's context is asked for before a block is opened: inside, it cannot be.
     pub(crate) fn prepare_block(&mut self, statement: &Statement) {
         let begins = matches!(statement.shape.template.bracket(), Some(Bracket::Begin(_)));
+        self.reads |= begins;
         if begins && self.is_between_transactions() && matches!(self.known, Known::Nothing | Known::Failed) {
             self.ask_context();
         }
@@ -217,7 +218,7 @@ impl Session {
             Leaves::Open(_) | Leaves::Unknown => false,
         };
         if ends && !mark.asks_for_data && same_server {
-            self.ask(Ask::End);
+            self.ask_end_behind_write();
         }
     }
 

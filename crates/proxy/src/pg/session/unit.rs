@@ -66,8 +66,22 @@ pub(crate) enum Ask {
     End,
     /// The session's context.
     Context,
+    /// Both, behind a write that may have changed the context, for a session that also reads.
+    EndAndContext {
+        /// [`crate::pg::session::statements::Statements::era`] when it was sent.
+        era: u64,
+        /// The catalogue in use then.
+        under: CatalogVersion,
+    },
     /// Brings the upstream's unnamed statement in step with the client's view; answers nothing.
     UnnamedStatement,
+}
+
+impl Ask {
+    /// The answer tells the end of the log.
+    pub(crate) fn tells_end(self) -> bool {
+        matches!(self, Self::End | Self::EndAndContext { .. })
+    }
 }
 
 /// What the client sent.

@@ -8,7 +8,7 @@ use freshet_wire::pg::frame::{self, Header};
 
 use crate::body::Body;
 use crate::lineages::Complete;
-use crate::pg::question::Answer;
+use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
@@ -292,15 +292,54 @@ impl Session {
             Ask::UnnamedStatement => {}
             Ask::Proof => self.proof = first.and_then(Visible::of_snapshot),
             Ask::End => {
-                let end =
-                    first.and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
-                if self.waiting.is_holding() {
-                    let asynchronous = columns.get(2) == Some(&Some(b"off".as_slice()));
-                    self.held_end_known(end, asynchronous);
-                }
-                self.end_known(end, columns.get(1).copied().flatten(), notified);
+                let (configuration, end) = columns.split_at(columns.len().min(1));
+                self.end_read(end, configuration.first().copied().flatten(), notified);
             }
-            Ask::Context => self.context_known(Answer::read(&columns)),
+            Ask::Context => {
+                self.context_behind_write = None;
+                self.context_known(Answer::read(&columns));
+            }
+            Ask::EndAndContext { era, under } => {
+                let (context, end) = columns.split_at(columns.len().min(CONTEXT_COLUMNS));
+                // Not if it failed, or anything has been sent since that may change it again.
+                if !context.is_empty() && matches!(self.known, Known::Nothing) && era == self.statements.era() {
+                    self.asked_under = under;
+                    self.context_came(context);
+                }
+                self.end_read(end, context.get(CONFIGURATION_COLUMN).copied().flatten(), notified);
+            }
+        }
+    }
+
+    /// The columns of [`crate::pg::question::end`].
+    fn end_read(&mut self, columns: &[Option<&[u8]>], configuration: Option<&[u8]>, notified: bool) {
+        let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+        let end = text.and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
+        if self.waiting.is_holding() {
+            let asynchronous = columns.get(1) == Some(&Some(b"off".as_slice()));
+            self.held_end_known(end, asynchronous);
+        }
+        self.end_known(end, configuration, notified);
+    }
+
+    /// The session's context has come with the end of the log; mostly the same as the last time.
+    fn context_came(&mut self, columns: &[Option<&[u8]>]) {
+        let mut bytes = Vec::with_capacity(512);
+        for column in columns {
+            bytes.extend_from_slice(&column.map_or(u32::MAX, |column| column.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(column.unwrap_or_default());
+        }
+        match &self.context_behind_write {
+            Some((last, context)) if **last == *bytes && !self.had_temporary => {
+                self.known = Known::Context(context.clone(), self.asked_under);
+            }
+            _ => {
+                self.context_known(Answer::read(columns));
+                self.context_behind_write = match &self.known {
+                    Known::Context(context, _) => Some((bytes.into(), context.clone())),
+                    _ => None,
+                };
+            }
         }
     }
 
@@ -347,12 +386,8 @@ impl Session {
             return;
         };
         self.configuration = Some(std::mem::take(&mut answer.configuration));
-        if let Some(system_id) = answer.system_id.take() {
-            self.server = Some(ServerIdentity {
-                system_id,
-                postmaster_start: answer.postmaster_start.clone(),
-                database: answer.database.clone(),
-            });
+        if let Some((system_id, postmaster_start)) = answer.server.take() {
+            self.server = Some(ServerIdentity { system_id, postmaster_start, database: answer.database.clone() });
         }
         let temporary = answer.has_temporary_objects();
         if std::mem::replace(&mut self.had_temporary, temporary) || temporary {

@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use freshet_testbed::Settings;
 
 use super::{READ, Twins, each, pair, pair_of};
+use crate::support::frames::{query, sync, unnamed};
 use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both};
 
 on_both!(
@@ -13,6 +14,8 @@ on_both!(
     search_paths,
     settings_that_bypass,
     settings_by_function,
+    settings_by_triggers,
+    the_context_comes_with_the_end_of_the_log,
     a_reloaded_configuration,
 );
 
@@ -135,7 +138,7 @@ fn search_paths(version: Version) -> Result<()> {
         twins.known_key(READ)?;
     }
     twins.run(&["set schema 'other'"])?;
-    twins.fills_until_hit(&crate::support::frames::query(READ))?;
+    twins.fills_until_hit(&query(READ))?;
     twins.run(&["set search_path = other, pg_catalog"])?;
     // Built-in functions and operators could be shadowed.
     twins.passes(READ, "construct")
@@ -188,6 +191,85 @@ fn settings_by_function(version: Version) -> Result<()> {
     twins.known_key(READ)
 }
 
+/// A table whose rows change a setting of who writes them.
+const TRIGGER: &str = "
+    create table note (digits text);
+    create function set_digits() returns trigger language plpgsql as $$ begin
+        if new.digits is not null then perform set_config('extra_float_digits', new.digits, false); end if;
+        return new; end $$;
+    create trigger set_digits before insert on note for each row execute function set_digits();";
+
+fn settings_by_triggers(version: Version) -> Result<()> {
+    let pair = pair_of(version, &format!("{}{TRIGGER}", super::SCHEMA))?;
+    let mut twins = Twins::new(&pair)?;
+    let (changes, quiet, back) =
+        ("insert into note values ('-10')", "insert into note values (null)", "insert into note values ('1')");
+    twins.new_key(READ)?;
+    twins.run(&[quiet])?;
+    twins.known_key(READ)?;
+    twins.run(&[changes])?;
+    twins.new_key(READ)?;
+    let batch = |sql| [unnamed(sql, &[]), sync()].concat();
+    let ways: [&[Vec<u8>]; 5] = [
+        &[query(changes)],
+        &[batch(changes)],
+        &[query("begin"), query(changes), query("commit")],
+        &[query("begin"), query(READ), query(quiet), query(changes), query("commit")],
+        &[query("begin"), query(changes), query("savepoint s"), query(back), query("rollback to s"), query("commit")],
+    ];
+    each(&ways, |way| {
+        twins.run(&[back])?;
+        twins.known_key(READ)?;
+        way.iter().try_for_each(|message| twins.exchange(message, 1))?;
+        twins.known_key(READ)?;
+        twins.run(&[back, "begin", changes, "rollback"])?;
+        twins.known_key(READ)?;
+        // Without waiting for each answer.
+        let reads = || query(READ);
+        let all = [query(changes), reads(), query(back), reads(), query(changes), batch(quiet), reads()];
+        twins.exchange(&all.concat(), all.len())
+    })
+}
+
+/// A session that reads and writes by turns asks for its context with the end of the log, behind the write, and not once more.
+fn the_context_comes_with_the_end_of_the_log(version: Version) -> Result<()> {
+    let pair = pair_of(version, &format!("{}{TRIGGER}", super::SCHEMA))?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut twins = Twins::new(&pair)?;
+    twins.new_key(READ)?;
+    let asked = |twins: &mut Twins<'_>, name: &str| -> Result<u64> {
+        let count = format!(
+            "select coalesce(sum(generic_plans + custom_plans), 0) from pg_prepared_statements where name = '{name}'"
+        );
+        Ok(twins.through.value(&count)?.parse()?)
+    };
+    let quiet = "insert into note values (null)";
+    let ways: [&[&str]; 2] = [&[quiet], &["begin", READ, quiet, "commit"]];
+    for way in ways {
+        twins.run(way)?;
+        twins.known_key(READ)?;
+        let alone = asked(&mut twins, "_freshet_context")?;
+        let with_end = asked(&mut twins, "_freshet_end_context")?;
+        for _ in 0..5 {
+            twins.run(way)?;
+            twins.run(&[READ])?;
+        }
+        let more = asked(&mut twins, "_freshet_context")? - alone;
+        // Once behind the question that counts, which may be taken for a write.
+        ensure!(more <= 1, "the context was asked for {more} more times");
+        let more = asked(&mut twins, "_freshet_end_context")? - with_end;
+        ensure!(more >= 4, "the context came with the end of the log {more} times");
+        // Of several writes in a row the first one, behind the question that counts.
+        let before = asked(&mut twins, "_freshet_end_context")?;
+        twins.run(&[quiet, quiet, quiet, quiet])?;
+        let more = asked(&mut twins, "_freshet_end_context")? - before;
+        ensure!(more <= 1, "the context came with the end of the log {more} times although nothing was read");
+    }
+    Ok(())
+}
+
 /// A setting of the whole server changes under idle sessions: they notice together, within D.
 fn a_reloaded_configuration(version: Version) -> Result<()> {
     let pair = Pair::over(Database::create(version.start(&Settings::default())?)?, super::SCHEMA, &[])?;
@@ -216,7 +298,7 @@ fn a_reloaded_configuration(version: Version) -> Result<()> {
             ensure!(told, "the client has not been told of {zone}");
             Ok(())
         })?;
-        twins.fills_until_hit(&crate::support::frames::query(READ))?;
+        twins.fills_until_hit(&query(READ))?;
     }
     Ok(())
 }
