@@ -14,7 +14,7 @@ use freshet_model::{
 
 use crate::flight::{Begun, Ending, Filling, Flight, Joiners};
 use crate::freshness::Readings;
-use crate::index::Index;
+use crate::index::{Index, trim};
 use crate::ring::{Ring, changes_match, row_count, touches};
 
 /// Identifies a fill and, once installed, its entry.
@@ -30,19 +30,24 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 enum State {
-    /// In flight: the commits that must be proven visible before its result may be kept.
-    Flight {
-        candidates: Vec<CommitId>,
-        failed: bool,
-        /// A fence on its tables: its entry is not served before the stream has passed it.
-        fence: Lsn,
-        /// Its query, and that for its late tags, see all commits up to here.
-        since: Lsn,
-        /// Who waits for its end, and until when others may.
-        joiners: Joiners,
-        join_until: Nanos,
-    },
+    /// Apart, so that the nodes of entries stay small: there are many of them.
+    Flight(Box<Flying>),
     Entry,
+}
+
+/// What is known of a flight.
+#[derive(Debug)]
+struct Flying {
+    /// The commits that must be proven visible before its result may be kept.
+    candidates: Vec<CommitId>,
+    failed: bool,
+    /// A fence on its tables: its entry is not served before the stream has passed it.
+    fence: Lsn,
+    /// Its query, and that for its late tags, see all commits up to here.
+    since: Lsn,
+    /// Who waits for its end, and until when others may.
+    joiners: Joiners,
+    join_until: Nanos,
 }
 
 /// A commit that was delivered and is not yet proven visible.
@@ -122,8 +127,8 @@ impl Core {
     /// Fails all flights.
     pub(crate) fn fail_flights(&mut self) {
         for id in self.flights.values() {
-            if let Some(State::Flight { failed, .. }) = self.nodes.get_mut(id).map(|node| &mut node.state) {
-                *failed = true;
+            if let Some(State::Flight(flying)) = self.nodes.get_mut(id).map(|node| &mut node.state) {
+                flying.failed = true;
             }
         }
     }
@@ -133,7 +138,7 @@ impl Core {
         let mut keys = Vec::new();
         for id in ids {
             match self.nodes.get_mut(&id).map(|node| &mut node.state) {
-                Some(State::Flight { failed, .. }) => *failed = true,
+                Some(State::Flight(flying)) => flying.failed = true,
                 Some(State::Entry) => keys.extend(self.forget(id).map(|node| node.key)),
                 None => {}
             }
@@ -222,7 +227,7 @@ impl Core {
         for id in self.dependents(tables) {
             let Some(node) = self.nodes.get_mut(&id) else { continue };
             match &mut node.state {
-                State::Flight { fence, .. } => *fence = lsn.max(*fence),
+                State::Flight(flying) => flying.fence = lsn.max(flying.fence),
                 State::Entry => keys.push(node.key.clone()),
             }
         }
@@ -269,7 +274,8 @@ impl Core {
         self.index.register(id, 0, &tags);
         self.flights.insert(key.clone(), id);
         let joiners = Joiners::default();
-        let state = State::Flight { candidates, failed: false, fence: Lsn(0), since, joiners, join_until };
+        let flying = Flying { candidates, failed: false, fence: Lsn(0), since, joiners, join_until };
+        let state = State::Flight(flying.into());
         self.nodes.insert(id, Node { key, tags: tags.into(), state });
         let wants_late = !later.is_empty();
         Ok(Begun { id, epoch, needs_proof, may_need_proof, wants_late, coverings: self.coverings })
@@ -278,7 +284,8 @@ impl Core {
     /// Ends a flight. It becomes an entry's node if the proof shows all its candidates; otherwise it is gone.
     pub(crate) fn end_flight(&mut self, id: Id, ending: Ending<'_>) -> Option<Flight> {
         let node = self.nodes.get(&id)?;
-        let State::Flight { candidates, failed, fence, since, .. } = &node.state else { return None };
+        let State::Flight(flying) = &node.state else { return None };
+        let Flying { candidates, failed, fence, since, .. } = flying.as_ref();
         let wants_late = node.tags.iter().any(|tag| tag.rows == RowSet::Later);
         let is_proven = |id: &CommitId| ending.proof.is_some_and(|proof| proof.proves(*id));
         let untold = wants_late && ending.late.is_none();
@@ -297,18 +304,18 @@ impl Core {
         }
         self.index.register(id, early, &late);
         let node = self.nodes.get_mut(&id)?;
-        let State::Flight { joiners, .. } = std::mem::replace(&mut node.state, State::Entry) else { return None };
+        let State::Flight(flying) = std::mem::replace(&mut node.state, State::Entry) else { return None };
         if !late.is_empty() {
             node.tags = std::mem::take(&mut node.tags).into_iter().chain(late).collect();
         }
         let extra = node.tags.iter().map(Tag::extra_bytes).sum();
-        Some(Flight::new(key, (node.tags.len(), extra), fence, joiners))
+        Some(Flight::new(key, (node.tags.len(), extra), fence, flying.joiners))
     }
 
     /// Who waits for the flight of this key, if one is under way, and until when others may.
     pub(crate) fn joiners(&mut self, key: &[u8]) -> Option<(&mut Vec<Waker>, Nanos)> {
         match &mut self.nodes.get_mut(self.flights.get(key)?)?.state {
-            State::Flight { joiners, join_until, .. } => Some((&mut joiners.0, *join_until)),
+            State::Flight(flying) => Some((&mut flying.joiners.0, flying.join_until)),
             State::Entry => None,
         }
     }
@@ -334,6 +341,7 @@ impl Core {
     /// Drops a node and its tags.
     pub(crate) fn forget(&mut self, id: Id) -> Option<Node> {
         let node = self.nodes.remove(&id)?;
+        trim(&mut self.nodes);
         self.index.unregister(id, &node.tags);
         Some(node)
     }
@@ -375,11 +383,11 @@ impl Core {
     pub(crate) fn evict_or_taint(&mut self, id: Id, commit: Option<CommitId>, redefines: bool) -> Option<Arc<[u8]>> {
         match &mut self.nodes.get_mut(&id)?.state {
             State::Entry => self.forget(id).map(|node| node.key),
-            State::Flight { candidates, failed, .. } => {
-                if candidates.len() < Self::CANDIDATES_MAX && !redefines {
-                    candidates.extend(commit);
+            State::Flight(flying) => {
+                if flying.candidates.len() < Self::CANDIDATES_MAX && !redefines {
+                    flying.candidates.extend(commit);
                 } else {
-                    *failed = true;
+                    flying.failed = true;
                 }
                 None
             }
@@ -442,7 +450,7 @@ impl Core {
         self.index.validate(self.nodes.iter().map(|(id, node)| (*id, &*node.tags)));
         for (key, id) in &self.flights {
             let node = &self.nodes[id];
-            assert!(matches!(node.state, State::Flight { .. }) && node.key == *key);
+            assert!(matches!(node.state, State::Flight(_)) && node.key == *key);
         }
         assert_eq!(self.pending_rows, self.pending.iter().map(|p| row_count(&p.commit.changes)).sum::<usize>());
     }

@@ -33,6 +33,8 @@ use crate::intervals::Intervals;
 
 /// Values under which one tag is entered, but for a single longer IN list.
 const KEYS_MAX: usize = 64;
+/// Room of a table below which none is given back.
+const TRIMMED_MIN: usize = 1_024;
 /// Tags that are tested under one key of a group.
 const TESTED_MAX: u32 = 1_024;
 
@@ -149,6 +151,7 @@ impl Index {
                                 by.remove(&hash);
                             }
                         }
+                        trim(by);
                         by.is_empty()
                     });
                 }
@@ -161,6 +164,7 @@ impl Index {
                                 by.remove(&hash);
                             }
                         }
+                        trim(by);
                         by.is_empty()
                     });
                 }
@@ -313,6 +317,14 @@ impl Index {
         }
         all.sort_unstable();
         all
+    }
+}
+
+/// Gives back room that a table has from when it held four times as much. It is moved then, as when it grew: each element
+/// pays for that once.
+pub(crate) fn trim<K: Eq + std::hash::Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
+    if table.capacity() > TRIMMED_MIN && table.len() < table.capacity() / 4 {
+        table.shrink_to(2 * table.len());
     }
 }
 
