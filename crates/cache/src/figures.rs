@@ -67,9 +67,10 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// The limits it was made with.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
+    /// The limits as they are now.
+    pub fn limits(&self) -> Limits {
+        let (memory_bytes, entry_bytes_max) = (self.room.memory_bytes(), self.room.entry_bytes_max());
+        Limits { memory_bytes, entry_bytes_max, ..self.limits }
     }
 
     /// All entries, for tests: key and entry.

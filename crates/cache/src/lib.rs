@@ -31,6 +31,7 @@
 //! 4. An entry is in the store only while its node is in `core`; the node owns the entry's tags.
 //! 5. A new epoch voids everything: first the lease is taken away, then the entries go, then the epoch is published.
 
+mod blocks;
 mod core;
 mod faults;
 mod figures;
@@ -40,6 +41,7 @@ mod index;
 mod intervals;
 mod permit;
 mod ring;
+mod room;
 mod store;
 
 use std::sync::Mutex;
@@ -52,8 +54,10 @@ use freshet_model::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, Tabl
 
 use crate::core::Core;
 use crate::freshness::Freshness;
+use crate::room::Room;
 use crate::store::Store;
 
+pub use blocks::block_bytes;
 pub use faults::Faults;
 pub use figures::{Counters, Levels};
 pub use flight::Filling;
@@ -109,7 +113,9 @@ pub enum Redefinition<'a> {
 /// The cache. `P` is what an entry holds for its reader.
 #[derive(Debug)]
 pub struct Cache<P: Payload> {
+    /// Those of its beginning: what may be others now is in `room`.
     limits: Limits,
+    room: Room,
     faults: Faults,
     freshness: Freshness,
     store: Store<P>,
@@ -125,6 +131,7 @@ impl<P: Payload> Cache<P> {
             freshness: Freshness::default(),
             core: Mutex::new(Core::default()),
             counters: Counters::default(),
+            room: Room::new(&limits),
             limits,
             faults,
         }

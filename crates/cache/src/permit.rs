@@ -81,7 +81,7 @@ impl<P: Payload> FillPermit<P> {
         };
         let origin = Origin { id, epoch, read_end, started: self.started, coverings };
         let entry = Entry::new(payload, &flight, origin);
-        if entry.weight() > cache.limits.entry_bytes_max {
+        if entry.weight() > cache.room.entry_bytes_max() {
             core.forget(id);
             return Installed::TooLarge;
         }

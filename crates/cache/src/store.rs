@@ -3,21 +3,22 @@
 //! `quick_cache` (Clock-PRO, sharded, weighted) does the work. Its eviction hook hands the evicted entries
 //! back, so that their tags leave the dependency index under the same lock that inserted the new entry.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_model::{Epoch, Lsn, Nanos};
 use quick_cache::sync::Cache;
 use quick_cache::{Lifecycle, Weighter};
 use rapidhash::quality::RandomState;
 
+use crate::blocks::block_bytes;
 use crate::core::Id;
 use crate::flight::Flight;
 use crate::freshness::Proven;
 
 /// What an entry holds for its reader.
 pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
-    /// Bytes it owns on the heap.
+    /// Bytes it owns on the heap, in blocks: [`block_bytes`].
     fn heap_bytes(&self) -> usize;
 
     /// Whether it was used so much that, evicted by a change, it should be read again in the background.
@@ -51,16 +52,18 @@ pub(crate) struct Origin {
 }
 
 impl<P: Payload> Entry<P> {
-    /// Allowances, measured with the allocator's statistics: the entry itself with its `Arc` and the store's slot;
-    /// a tag's share of the dependency index.
-    const ENTRY_BYTES: usize = 256;
-    const TAG_BYTES: usize = 192;
+    /// Allowances: for the slots of the store and of the core, in tables that are half full at worst; for a tag, with its
+    /// share of the dependency index.
+    const ENTRY_BYTES: usize = 224;
+    const TAG_BYTES: usize = 208;
+    /// The counters of an `Arc`.
+    const COUNTERS_BYTES: usize = 16;
 
     pub(crate) fn new(payload: P, flight: &Flight, origin: Origin) -> Self {
         let bytes = Self::ENTRY_BYTES
-            + std::mem::size_of::<Self>()
+            + block_bytes(Self::COUNTERS_BYTES + std::mem::size_of::<Self>())
             + payload.heap_bytes()
-            + 2 * flight.key.len()
+            + block_bytes(Self::COUNTERS_BYTES + flight.key.len())
             + flight.tags.0 * Self::TAG_BYTES
             + flight.tags.1;
         let servable_from = AtomicU64::new(origin.read_end.max(flight.fence).0);
@@ -112,15 +115,21 @@ impl<P: Payload> Weighter<Arc<[u8]>, Arc<Entry<P>>> for ByWeight {
     }
 }
 
-/// Hands evicted entries back to the caller of `insert`.
-#[derive(Clone, Debug)]
-struct Evicted;
+/// Hands evicted entries back to the caller of `insert`, who listens; those of another capacity, where the crate lets nobody
+/// listen, wait to be fetched.
+#[derive(Clone, Debug, Default)]
+struct Evicted {
+    unheard: Arc<Mutex<Vec<Id>>>,
+}
 
 impl<P: Payload> Lifecycle<Arc<[u8]>, Arc<Entry<P>>> for Evicted {
-    type RequestState = Vec<Id>;
+    type RequestState = Option<Vec<Id>>;
 
-    fn on_evict(&self, out: &mut Vec<Id>, _key: Arc<[u8]>, entry: Arc<Entry<P>>) {
-        out.push(entry.id());
+    fn on_evict(&self, out: &mut Option<Vec<Id>>, _key: Arc<[u8]>, entry: Arc<Entry<P>>) {
+        match out {
+            Some(heard) => heard.push(entry.id()),
+            None => self.unheard.lock().unwrap_or_else(PoisonError::into_inner).push(entry.id()),
+        }
     }
 }
 
@@ -128,6 +137,7 @@ impl<P: Payload> Lifecycle<Arc<[u8]>, Arc<Entry<P>>> for Evicted {
 #[derive(Debug)]
 pub(crate) struct Store<P: Payload> {
     cache: Cache<Arc<[u8]>, Arc<Entry<P>>, ByWeight, RandomState, Evicted>,
+    unheard: Arc<Mutex<Vec<Id>>>,
 }
 
 impl<P: Payload> Store<P> {
@@ -135,7 +145,9 @@ impl<P: Payload> Store<P> {
         /// A guess that sizes the initial tables only.
         const TYPICAL_ENTRY_BYTES: u64 = 4096;
         let items = usize::try_from(memory_bytes / TYPICAL_ENTRY_BYTES).unwrap_or(usize::MAX).clamp(64, 1 << 20);
-        Self { cache: Cache::with(items, memory_bytes, ByWeight, RandomState::new(), Evicted) }
+        let evicted = Evicted::default();
+        let unheard = evicted.unheard.clone();
+        Self { cache: Cache::with(items, memory_bytes, ByWeight, RandomState::new(), evicted), unheard }
     }
 
     pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
@@ -144,9 +156,15 @@ impl<P: Payload> Store<P> {
 
     /// Inserts an entry whose key is not present; returns the ids of those that had to go (perhaps its own).
     pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Vec<Id> {
-        let mut out = Vec::new();
+        let mut out = Some(Vec::new());
         self.cache.insert_with_lifecycle(key, entry, &mut out);
-        out
+        out.unwrap_or_default()
+    }
+
+    /// Room for so many bytes from now on; returns the ids of those that had to go.
+    pub(crate) fn set_capacity(&self, bytes: u64) -> Vec<Id> {
+        self.cache.set_capacity(bytes);
+        std::mem::take(&mut *self.unheard.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(crate) fn remove(&self, key: &[u8]) -> Option<Keyed<P>> {

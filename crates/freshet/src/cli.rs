@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 use crate::bypass::{self, BypassArgs};
 use crate::check::{self, CheckArgs};
 use crate::demo::{self, DemoArgs};
+use crate::memory::{self, MemoryArgs};
 use crate::serve::{self, ServeArgs};
 use crate::uninstall::{self, UninstallArgs};
 
@@ -36,6 +37,8 @@ enum Command {
     Uninstall(UninstallArgs),
     /// Switch a running Freshet's cache off or on again. This is not kept: after a restart the cache is on
     Bypass(BypassArgs),
+    /// Give a running Freshet another memory limit. This is not kept: after a restart it is what --memory says
+    Memory(MemoryArgs),
     /// Show the cache at work on a throw-away PostgreSQL: the same load direct and cached
     Demo(DemoArgs),
     /// Measure what a cache does for a database: the same load direct and cached, in turns, with answers compared
@@ -58,6 +61,7 @@ impl Cli {
             Command::Check(args) => return Ok(runtime.block_on(check::run(args))),
             Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
             Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
+            Command::Memory(args) => runtime.block_on(memory::run(args))?,
             Command::Demo(args) => runtime.block_on(demo::run(args))?,
             Command::Bench(args) => runtime.block_on(freshet_bench::cli::run(args))?,
         }

@@ -144,6 +144,14 @@ impl Figures {
         out.gauge("freshet_entries", "Entries", levels.entries as f64)?;
         out.gauge("freshet_bytes", "Bytes of entries with keys and tags", levels.bytes as f64)?;
         out.gauge("freshet_bytes_max", "The memory limit", cache.limits().memory_bytes as f64)?;
+        let help = "What of the memory limit is not for entries: statements, buffers, holes between entries";
+        out.gauge("freshet_bytes_aside", help, cache.aside() as f64)?;
+        let statements = self.shared.statement_bytes();
+        out.gauge(
+            "freshet_statement_bytes",
+            "Bytes of the statements that are known, which are among them",
+            statements as f64,
+        )?;
         out.gauge("freshet_commits_pending", "Commits not yet proven visible", levels.pending as f64)?;
         out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
         out.gauge("freshet_tables_covered", "Tables whose changes are complete", levels.covered as f64)?;

@@ -1,4 +1,4 @@
-//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, EXPLAIN CACHE and FRESHET BYPASS.
+//! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, EXPLAIN CACHE, FRESHET BYPASS and FRESHET MEMORY.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -40,7 +40,7 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
     match admin {
         Admin::ShowCaches => &["fingerprint", "query", "hits", "fills", "entries", "fill_micros"],
         Admin::ShowProxiedQueries => &["fingerprint", "query", "count", "reason", "detail"],
-        Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) => &["name", "value"],
+        Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
     }
 }
@@ -61,6 +61,7 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
         Admin::ShowCaches => caches(shared),
         Admin::ShowProxiedQueries => proxied(shared),
         Admin::Bypass(on) => switch(shared, asker, *on),
+        Admin::Memory(bytes) => resize(shared, asker, *bytes),
         Admin::ShowStatus | Admin::ExplainCache(_) => status(shared),
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => {
             Table { columns: columns(admin), rows: Vec::new() }
@@ -74,6 +75,14 @@ fn switch(shared: &Shared, asker: &Asker<'_>, on: bool) -> Table {
         tracing::warn!("user \"{}\" has switched the bypass {}", asker.user, word(on));
     }
     table_of_pairs(vec![("bypass", word(on).to_owned())])
+}
+
+fn resize(shared: &Shared, asker: &Asker<'_>, bytes: u64) -> Table {
+    let before = shared.set_memory(bytes);
+    if before != bytes {
+        tracing::warn!("user \"{}\" has set the memory limit to {bytes} bytes; it was {before}", asker.user);
+    }
+    table_of_pairs(vec![("memory", bytes.to_string())])
 }
 
 fn fingerprint(shape: &Shape) -> String {
@@ -136,6 +145,7 @@ fn status(shared: &Shared) -> Table {
         ("entries", levels.entries.to_string()),
         ("bytes", levels.bytes.to_string()),
         ("bytes_max", shared.cache.limits().memory_bytes.to_string()),
+        ("statement_bytes", shared.statement_bytes().to_string()),
         ("sessions", metrics.sessions().to_string()),
         ("hits", metrics.hits().to_string()),
         ("fills", metrics.fills().to_string()),

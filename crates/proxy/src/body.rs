@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
-use freshet_cache::Payload;
+use freshet_cache::{Payload, block_bytes};
 use freshet_model::Nanos;
 
 use crate::registry::{Shape, Statement};
@@ -81,7 +81,7 @@ impl Drop for Body {
 impl Payload for Body {
     fn heap_bytes(&self) -> usize {
         // What comes later is counted from the beginning.
-        self.frames.len() + self.found_rows.as_ref().map_or(0, |_| 2 * FoundRows::BYTES_MAX)
+        block_bytes(self.frames.len()) + self.found_rows.as_ref().map_or(0, |_| 2 * FoundRows::BYTES_MAX)
     }
 
     /// One hit is enough: without the entry, the statement would have run for that reader.

@@ -23,7 +23,7 @@ const OVERHEAD_BYTES: usize = 1024;
 /// Bytes of a literal besides its text.
 const LITERAL_BYTES: usize = 48;
 /// Bounds on the memory for texts, and for shapes.
-const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (4 << 20)..=(64 << 20);
+const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(64 << 20);
 /// Bytes of a statement's text beyond which it is passed without a look.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
 /// Search paths per shape for which the resolution is kept.
@@ -206,10 +206,15 @@ impl Weighter<Box<str>, Arc<Shape>> for ByBytes {
     }
 }
 
+/// For texts, or for shapes.
+fn bytes_max(memory_bytes: u64) -> u64 {
+    (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end())
+}
+
 impl Registry {
     /// With an eighth of the cache's memory each for texts and shapes, within limits.
     pub(crate) fn new(memory_bytes: u64, dialect: Dialect) -> Self {
-        let bytes = (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end());
+        let bytes = bytes_max(memory_bytes);
         let items = usize::try_from(bytes).unwrap_or(usize::MAX) / (4 * OVERHEAD_BYTES);
         Self {
             dialect,
@@ -217,6 +222,17 @@ impl Registry {
             shapes: Cache::with_weighter(items, bytes, ByBytes),
             next_id: AtomicU64::new(1),
         }
+    }
+
+    /// The cache's memory is another.
+    pub(crate) fn set_memory(&self, memory_bytes: u64) {
+        self.texts.set_capacity(bytes_max(memory_bytes));
+        self.shapes.set_capacity(bytes_max(memory_bytes));
+    }
+
+    /// Bytes of texts and shapes.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.texts.weight() + self.shapes.weight()
     }
 
     /// The statement of a text and its declared types; None if it is too long or not UTF-8.

@@ -132,6 +132,8 @@ pub struct Shared {
     reading_wanted: Notify,
     /// A session has bypassed for want of a later position since the last reading.
     sessions_wait: AtomicBool,
+    /// Rung when the memory limit is another.
+    pub(crate) memory_changed: Notify,
     /// Rung when commits wait for proof.
     pub(crate) proof_wanted: Notify,
     /// Rung when the catalogue is to be read before its time.
@@ -165,6 +167,7 @@ impl Shared {
             restart_stream: Notify::new(),
             reading_wanted: Notify::new(),
             sessions_wait: AtomicBool::new(false),
+            memory_changed: Notify::new(),
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),
             refused: Mutex::default(),

@@ -9,6 +9,9 @@ use crate::mysql;
 use crate::scanner::{Kind, Token};
 use crate::tokens::Tokens;
 
+/// Less than this is a mistake rather than a limit.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
 /// A statement for Freshet itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admin {
@@ -22,6 +25,8 @@ pub enum Admin {
     ExplainCache(String),
     /// `FRESHET BYPASS ON` (true) and `FRESHET BYPASS OFF`
     Bypass(bool),
+    /// `FRESHET MEMORY <bytes>`
+    Memory(u64),
     /// MySQL and MariaDB: `SHOW STATUS LIKE 'Qcache%'`: the pattern, which matches such names only.
     QueryCacheStatus(String),
     /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'`: the pattern, which matches such names only.
@@ -64,6 +69,11 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
             let switch = word();
             let on = is(switch, "on");
             ((on || is(switch, "off")).then_some(Admin::Bypass(on)), "FRESHET BYPASS ON or FRESHET BYPASS OFF")
+        }
+        () if freshet && is(object, "memory") => {
+            let size = tokens.next().filter(|token| token.kind == Kind::Number);
+            let bytes = size.and_then(|token| token.text.parse().ok()).filter(|bytes| *bytes >= MEMORY_BYTES_MIN);
+            (bytes.map(Admin::Memory), "FRESHET MEMORY <bytes>, at least 1048576")
         }
         () => return None,
     };

@@ -115,6 +115,7 @@ fn admin_statements() {
     );
     assert_eq!(admin("FRESHET BYPASS ON"), Some(Ok(Admin::Bypass(true))));
     assert_eq!(admin("/* x */ freshet bypass off ;"), Some(Ok(Admin::Bypass(false))));
+    assert_eq!(admin("FRESHET MEMORY 1048576;"), Some(Ok(Admin::Memory(1 << 20))));
     for malformed in [
         "SHOW PROXIED",
         "SHOW FRESHET",
@@ -125,6 +126,11 @@ fn admin_statements() {
         "FRESHET BYPASS 1",
         "FRESHET BYPASS 'on'",
         "FRESHET BYPASS ON; SELECT 1",
+        "FRESHET MEMORY",
+        "FRESHET MEMORY 1048575",
+        "FRESHET MEMORY -1048576",
+        "FRESHET MEMORY 2e6",
+        "FRESHET MEMORY 1048576 1",
     ] {
         assert!(matches!(admin(malformed), Some(Err(_))), "{malformed}");
     }

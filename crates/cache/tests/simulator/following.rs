@@ -121,7 +121,7 @@ impl World {
     /// The process dies, with all its connections; a new one goes on with the slot.
     fn restart(&mut self) {
         let covered: Vec<_> = (0..TABLES).map(table_id).filter(|table| self.cache.is_covered(*table)).collect();
-        self.cache = Arc::new(Cache::new(self.cache.limits().clone(), self.rules.faults));
+        self.cache = Arc::new(Cache::new(self.cache.limits(), self.rules.faults));
         let epoch = self.cache.connected();
         // The slot has had all writes to these since long ago.
         self.cache.cover(epoch, &covered);

@@ -17,10 +17,11 @@ use freshet_bench::units::{MemorySize, Span};
 use freshet_cache::{Cache, Limits};
 use freshet_model::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
 use freshet_net::mysql::Upstream;
-use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared};
+use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory};
 use freshet_stream::{Control, Identity, SlotName};
 
 use crate::access::AccessArgs;
+use crate::allocator::Start;
 use crate::cli::Share;
 use crate::faults::FaultArgs;
 use crate::{stop, web};
@@ -43,7 +44,8 @@ pub(crate) struct ServeArgs {
     /// Address of /metrics and /health
     #[arg(long)]
     http: Option<SocketAddr>,
-    /// Memory for cached results
+    /// Memory that Freshet may take, beyond that of its start, for cached results and all that goes with them; `freshet memory`
+    /// makes it another while Freshet runs
     #[arg(long, default_value = "512MiB")]
     memory: MemorySize,
     /// No answer from the cache is older than this; when the change stream is later, queries go to the database
@@ -52,8 +54,8 @@ pub(crate) struct ServeArgs {
     /// Threads that serve connections; as many as cores if not given
     #[arg(long)]
     workers: Option<usize>,
-    /// Users who may see other users' statements (SHOW CACHES …) and switch the cache off (FRESHET BYPASS ON); the
-    /// upstream's user if not given
+    /// Users who may see other users' statements (SHOW CACHES …), switch the cache off (FRESHET BYPASS ON) and give it
+    /// other memory (FRESHET MEMORY); the upstream's user if not given
     #[arg(long, value_delimiter = ',')]
     admin_users: Vec<String>,
     /// After SIGTERM, how long sessions may take to end what they are at
@@ -123,12 +125,14 @@ struct Following {
 
 /// Serves until SIGINT, or until what SIGTERM asks for is done.
 pub(crate) async fn run(args: ServeArgs) -> Result<()> {
+    let start = Start::now();
     if Upstream::is_url(&args.upstream) {
         let mysql = mysql::open(&args)?;
         let listener = listen(&args, &Family::MySql(mysql.clone())).await?;
         let following = mysql::start_services(&mysql);
         let files = mysql.clone();
         tokio::spawn(args.access.clone().watch(move || files.reload_access()));
+        tokio::spawn(keep_memory((**mysql).clone(), move || start.bytes_since()));
         return serve(&args, listener, &mysql, following).await;
     }
     let pg = postgres::open(&args)?;
@@ -136,6 +140,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<()> {
     let following = postgres::start_services(&pg, &args);
     let files = pg.clone();
     tokio::spawn(args.access.clone().watch(move || files.reload_access()));
+    tokio::spawn(keep_memory((**pg).clone(), move || start.bytes_since()));
     serve(&args, listener, &pg, following).await
 }
 

@@ -1,10 +1,11 @@
-//! What an operator does with a running Freshet, and what it tells: switching the cache off, stopping, asking how it is,
-//! reading the log.
+//! What an operator does with a running Freshet, and what it tells: switching the cache off, giving it other
+//! memory, stopping, asking how it is, reading the log.
 
 mod admins;
 mod bypass;
 mod drain;
 mod logs;
+mod memory;
 mod verify;
 
 use anyhow::{Result, ensure};

@@ -1,0 +1,100 @@
+//! How much the store may hold, which may be another while the program runs.
+//!
+//! It is the memory limit less what is set aside for what others keep for the cache's sake. Less room means that entries go, and
+//! their tags with them, under the core's lock. All at once, that would hold up every fill and the change stream, until its
+//! proofs are too old and nothing is served. So room is taken away step by step ([`Cache::make_room`]), and whoever waits
+//! for the lock comes between.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use crate::store::Payload;
+use crate::{Cache, Limits};
+
+/// What is taken away under one hold of the lock: some thousands of small entries, some milliseconds.
+const STEP_BYTES: u64 = 4 << 20;
+/// What is set aside is a multiple of this share of the limit, so that the room is not another all the time.
+const ASIDE_SHARE: u64 = 64;
+/// How many of these it is less before it is set so.
+const LESS_UNITS: u64 = 4;
+/// The least that is left for entries, as a share of the limit.
+const ROOM_SHARE: u64 = 2;
+
+/// What may be held now.
+#[derive(Debug)]
+pub(crate) struct Room {
+    memory_bytes: AtomicU64,
+    entry_bytes_max: AtomicU64,
+    aside: AtomicU64,
+    /// How much the store is told to hold, on its way to the limit. Written under the core's lock.
+    given: AtomicU64,
+}
+
+impl Room {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            memory_bytes: limits.memory_bytes.into(),
+            entry_bytes_max: limits.entry_bytes_max.into(),
+            aside: AtomicU64::new(0),
+            given: limits.memory_bytes.into(),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Relaxed)
+    }
+
+    pub(crate) fn entry_bytes_max(&self) -> u64 {
+        self.entry_bytes_max.load(Relaxed)
+    }
+
+    fn wanted(&self) -> u64 {
+        let limit = self.memory_bytes();
+        limit - self.aside.load(Relaxed).min(limit - limit / ROOM_SHARE)
+    }
+}
+
+impl<P: Payload> Cache<P> {
+    /// Another limit from now on, and for one entry that which goes with it; returns what it was before. It is reached by
+    /// [`Self::make_room`].
+    pub fn set_memory(&self, bytes: u64) -> u64 {
+        self.room.entry_bytes_max.store(Limits::with_memory(bytes).entry_bytes_max, Relaxed);
+        self.room.memory_bytes.swap(bytes, Relaxed)
+    }
+
+    /// Bytes of all entries, with keys and tags.
+    pub fn bytes(&self) -> u64 {
+        self.store.bytes()
+    }
+
+    /// How much less than the limit is for entries.
+    pub fn aside(&self) -> u64 {
+        self.room.memory_bytes() - self.room.wanted()
+    }
+
+    /// So much of the limit is taken by others: entries have what is left of it, or half of it at least. One caller.
+    pub fn set_aside(&self, bytes: u64) {
+        let unit = (self.room.memory_bytes() / ASIDE_SHARE).max(1);
+        let (bytes, before) = (bytes.next_multiple_of(unit), self.room.aside.load(Relaxed));
+        // What goes up and down a little does not lead to and fro: the store forgets with each step a little of what it knows
+        // of entries that went.
+        if bytes > before || bytes + LESS_UNITS * unit <= before {
+            self.room.aside.store(bytes, Relaxed);
+        }
+    }
+
+    /// Gives the store the room that it is to have, or takes some of what is too much away: to be called until it returns true.
+    pub fn make_room(&self) -> bool {
+        if self.room.given.load(Relaxed) == self.room.wanted() {
+            return true;
+        }
+        let mut core = self.core();
+        let wanted = self.room.wanted();
+        let next = wanted.max(self.room.given.load(Relaxed).saturating_sub(STEP_BYTES));
+        self.room.given.store(next, Relaxed);
+        for evicted in self.store.set_capacity(next) {
+            core.forget(evicted);
+            self.counters.evicted_by_size.fetch_add(1, Relaxed);
+        }
+        next == wanted
+    }
+}

@@ -1,0 +1,94 @@
+//! The memory limit becomes another: who has to go goes with its tags.
+
+use std::sync::Arc;
+
+use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_model::{CatalogVersion, Columns, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible};
+
+#[derive(Debug)]
+struct Block(usize);
+
+impl Payload for Block {
+    fn heap_bytes(&self) -> usize {
+        self.0
+    }
+}
+
+const TABLE: TableId = TableId(1);
+const CATALOG: CatalogVersion = CatalogVersion(1);
+const MIB: u64 = 1 << 20;
+
+fn cache(memory: u64) -> Arc<Cache<Block>> {
+    let cache = Arc::new(Cache::new(Limits::with_memory(memory), Faults::default()));
+    let epoch = cache.connected();
+    let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
+    assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
+    cache.cover(epoch, &[TABLE]);
+    cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+    cache.advance(Lsn(10));
+    cache
+}
+
+fn fill(cache: &Arc<Cache<Block>>, key: u32, bytes: usize) -> bool {
+    let tags = vec![Tag { table: TABLE, rows: RowSet::Any, columns: Columns::All }];
+    let key = key.to_be_bytes();
+    let permit =
+        cache.begin_fill(Filling { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }).unwrap();
+    let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
+    matches!(permit.commit(Block(bytes), Some(&proof), Lsn(10)), Installed::Stored { .. })
+}
+
+/// How many steps it takes.
+fn make_room(cache: &Cache<Block>) -> usize {
+    let mut steps = 1;
+    while !cache.make_room() {
+        cache.validate();
+        steps += 1;
+    }
+    cache.validate();
+    steps
+}
+
+#[test]
+fn less_memory_takes_entries_away_and_more_lets_others_in() {
+    let cache = cache(32 * MIB);
+    (0..4_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
+    let full = cache.levels(2);
+    assert!(full.bytes > 28 * MIB && full.bytes <= 32 * MIB, "{full:?}");
+    let evicted = cache.counters().evicted_by_size.load(std::sync::atomic::Ordering::Relaxed);
+
+    assert_eq!(cache.set_memory(8 * MIB), 32 * MIB);
+    assert_eq!(cache.limits().memory_bytes, 8 * MIB);
+    let steps = make_room(&cache);
+    assert!(steps > 4, "all in {steps} steps, with everybody waiting");
+    let small = cache.levels(2);
+    assert!(small.bytes > 6 * MIB && small.bytes <= 8 * MIB, "{small:?}");
+    let more = cache.counters().evicted_by_size.load(std::sync::atomic::Ordering::Relaxed) - evicted;
+    assert_eq!(more, full.entries - small.entries);
+    // One entry may be as large as goes with the limit.
+    assert!(!fill(&cache, 10_000, 40 << 10) && cache.limits().entry_bytes_max == 32 << 10);
+
+    assert_eq!(cache.set_memory(64 * MIB), 8 * MIB);
+    assert_eq!(make_room(&cache), 1);
+    assert!(fill(&cache, 10_000, 40 << 10));
+    assert!(matches!(cache.lookup(&10_000u32.to_be_bytes(), &Floor::default(), 2), Lookup::Hit(_)));
+    (20_000..23_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
+    cache.validate();
+    assert!(cache.levels(2).bytes > 40 * MIB, "{:?}", cache.levels(2));
+}
+
+#[test]
+fn what_others_take_is_not_there_for_entries() {
+    let cache = cache(16 * MIB);
+    (0..2_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
+    cache.set_aside(4 * MIB);
+    make_room(&cache);
+    let bytes = cache.levels(2).bytes;
+    assert!(bytes > 10 * MIB && bytes <= 12 * MIB, "{bytes}");
+    // Half of it is for entries, whatever there is besides.
+    cache.set_aside(100 * MIB);
+    make_room(&cache);
+    let bytes = cache.levels(2).bytes;
+    assert!(bytes > 6 * MIB && bytes <= 8 * MIB, "{bytes}");
+    assert_eq!(cache.limits().memory_bytes, 16 * MIB);
+}

@@ -1,0 +1,86 @@
+//! The memory limit becomes another while Freshet runs.
+
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, ensure};
+use freshet_testbed::Settings;
+
+use super::{connect_as, reader, rows, sqlstate};
+use crate::cached::until_hit;
+use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both, program};
+
+on_both!(less_and_more, not_for_everybody);
+
+const SCHEMA: &str = "
+    create table film (id int primary key, title text not null);
+    insert into film select i, repeat(chr(97 + i % 26), 10000) from generate_series(1, 400) i;";
+
+fn read(id: u32) -> String {
+    format!("select title from film where id = {id}")
+}
+
+/// Entries go when the limit falls, at once and not with the next fill; there is room for more when it rises.
+fn less_and_more(version: Version) -> Result<()> {
+    // A server of its own: roles that other tests change would have the cache flushed.
+    let database = Database::create(version.start(&Settings::default())?)?;
+    let pair = Pair::over(database, SCHEMA, &["--memory", "64MiB", "--keep", "always"])?;
+    let Some(program) = program()? else { return Ok(()) };
+    let login = pair.login();
+    let password = login.password.unwrap_or_default();
+    let url = format!("postgres://{}:{password}@{}/{}", login.user, pair.address(), login.database);
+    let set = |size: &str| -> Result<Output> {
+        Command::new(&program).args(["memory", size, "--at", &url]).output().context("freshet memory")
+    };
+    let mut c = pair.connect()?;
+    until_hit(&pair, &mut c, &read(1))?;
+    for id in 2..=400 {
+        c.query(&read(id))?;
+    }
+    let full = pair.freshet.metrics()?;
+    ensure!(full.value("freshet_bytes") > 3e6, "{} bytes are held", full.value("freshet_bytes"));
+
+    let output = set("2MiB")?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success() && said.contains("memory 2097152 bytes"), "{output:?}");
+    eventually(PATIENCE, || {
+        let now = pair.freshet.metrics()?;
+        let (held, limit) = (now.value("freshet_bytes"), now.value("freshet_bytes_max"));
+        ensure!(limit < 2_097_153.0 && held < 2_097_153.0 && held > 5e5, "{held} bytes of {limit}");
+        let evicted = now.count("freshet_evicted_by_size_total") - full.count("freshet_evicted_by_size_total");
+        ensure!(evicted > 50, "{evicted} entries were evicted");
+        Ok(())
+    })?;
+    let status = rows(&pair.connect()?.query("SHOW FRESHET STATUS")?);
+    ensure!(status.contains(&vec!["bytes_max".to_owned(), "2097152".to_owned()]), "{status:?}");
+    let log = pair.freshet.log();
+    ensure!(log.contains("has set the memory limit to 2097152 bytes; it was 67108864"), "no word in the log:\n{log}");
+
+    ensure!(set("16MiB")?.status.success(), "it cannot rise");
+    for id in 1..=400 {
+        c.query(&read(id))?;
+    }
+    let held = pair.freshet.metrics()?.value("freshet_bytes");
+    ensure!(held > 3e6, "{held} bytes are held under the larger limit");
+    until_hit(&pair, &mut c, &read(400))?;
+
+    for (size, why) in [("1KiB", "at least 1048576 bytes"), ("much", "does not begin with a number")] {
+        let output = set(size)?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success() && said.contains(why), "{size}: {output:?}");
+    }
+    c.expect_silence()
+}
+
+fn not_for_everybody(version: Version) -> Result<()> {
+    let pair = Pair::new(version, super::SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let before = pair.freshet.metrics()?.value("freshet_bytes_max");
+    let mut other = connect_as(&pair, &reader(&pair, "reader")?)?;
+    let answer = other.query("FRESHET MEMORY 4194304")?;
+    ensure!(sqlstate(&answer).as_deref() == Some("42501"), "{answer:?}");
+    let after = pair.freshet.metrics()?.value("freshet_bytes_max");
+    ensure!(after.to_bits() == before.to_bits(), "the limit is {after} all the same");
+    other.expect_silence()
+}

@@ -1,0 +1,56 @@
+//! What an operator says to a running Freshet.
+//!
+//! It goes the way that a client goes, through Freshet's own port: whoever may is known there already, and no second
+//! door has to be guarded.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use freshet_net::pg::{Client, Purpose, Rows};
+use freshet_net::{Upstream, mysql};
+
+/// SQLSTATE of what PostgreSQL itself says to a statement that it does not know.
+const SYNTAX_ERROR: &str = "42601";
+/// `ER_PARSE_ERROR`, with which MySQL and MariaDB say it.
+const PARSE_ERROR: u16 = 1064;
+
+/// Which Freshet.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct At {
+    /// Freshet itself, and one of its admin users: postgres://user:password@host:6432/database, or any other connection
+    /// string that libpq understands; mysql://user:password@host:3307/ where it stands before MySQL or MariaDB
+    #[arg(long, value_name = "URL")]
+    at: String,
+}
+
+/// Says it; where that was, for people, and what the answer's one row has for a value.
+pub(crate) async fn ask(At { at }: &At, sql: &str) -> Result<(String, String)> {
+    let (at, rows) =
+        if mysql::Upstream::is_url(at) { ask_mysql(at, sql).await? } else { ask_postgres(at, sql).await? };
+    match rows.as_slice().first().map(Vec::as_slice) {
+        Some([_, Some(value)]) if rows.len() == 1 => Ok((at, value.clone())),
+        _ => bail!("{at} gave an unexpected answer to {sql}"),
+    }
+}
+
+async fn ask_postgres(at: &str, sql: &str) -> Result<(String, Rows)> {
+    let at = Arc::new(Upstream::parse(at).context("--at")?);
+    let mut client = Client::connect(&at, Purpose::Sql).await.with_context(|| format!("cannot log in at {at}"))?;
+    let rows = match client.query(sql).await {
+        Err(error) if error.sqlstate() == Some(SYNTAX_ERROR) => bail!("{at} is not a Freshet: it does not know {sql}"),
+        answer => answer.with_context(|| format!("{at} refused {sql}"))?,
+    };
+    client.close().await;
+    Ok((at.to_string(), rows))
+}
+
+async fn ask_mysql(at: &str, sql: &str) -> Result<(String, Rows)> {
+    let at = mysql::Upstream::parse(at).context("--at")?;
+    let mut client = mysql::Client::connect(&at).await.with_context(|| format!("cannot log in at {at}"))?;
+    let rows = match client.query(sql).await {
+        Err(error) if error.code() == Some(PARSE_ERROR) => bail!("{at} is not a Freshet: it does not know {sql}"),
+        answer => answer.with_context(|| format!("{at} refused {sql}"))?,
+    };
+    client.close().await;
+    Ok((at.to_string(), rows))
+}
