@@ -31,6 +31,7 @@
 //! 4. An entry is in the store only while its node is in `core`; the node owns the entry's tags.
 //! 5. A new epoch voids everything: first the lease is taken away, then the entries go, then the epoch is published.
 
+pub mod admission;
 mod blocks;
 mod core;
 mod faults;

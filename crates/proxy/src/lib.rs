@@ -8,7 +8,6 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 mod admin;
-mod admission;
 mod attempts;
 mod body;
 mod context;
@@ -27,8 +26,8 @@ mod switches;
 mod verify;
 mod waits;
 
-pub use admission::Keep;
 pub use body::Body;
+pub use freshet_cache::admission::Keep;
 pub use lineages::Lineages;
 pub use listener::{Family, ListenAddress, ListenError, Listener};
 pub use memory::keep_memory;

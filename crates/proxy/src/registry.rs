@@ -10,12 +10,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use freshet_cache::admission::Worth;
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason};
 use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use crate::admission::Worth;
 use crate::context::Context;
 
 /// Bytes that a text or a shape takes besides its text.

@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
+use freshet_cache::admission::{Keep, Misses};
 use freshet_cache::{Cache, Entry};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use tokio::sync::Notify;
 
-use crate::admission::{Keep, Misses};
 use crate::body::Body;
 use crate::context::Contexts;
 use crate::lineages::Lineages;

@@ -46,7 +46,7 @@ pub enum Keep {
 
 /// How often keys were missed lately.
 #[derive(Debug)]
-pub(crate) struct Misses {
+pub struct Misses {
     counters: Box<[AtomicU8]>,
     /// The next to be halved.
     next: AtomicUsize,
@@ -54,7 +54,7 @@ pub(crate) struct Misses {
 
 impl Misses {
     /// For a cache of so many bytes.
-    pub(crate) fn new(memory_bytes: u64) -> Self {
+    pub fn new(memory_bytes: u64) -> Self {
         // At least one for each entry: most take a kilobyte or more.
         let count = usize::try_from(memory_bytes / 1024).unwrap_or(usize::MAX).clamp(1 << 14, 1 << 22);
         let counters = (0..count.next_power_of_two()).map(|_| AtomicU8::new(0)).collect();
@@ -66,7 +66,7 @@ impl Misses {
     }
 
     /// Counts a miss; how many there were before, about.
-    pub(crate) fn note(&self, key: &[u8]) -> u8 {
+    pub fn note(&self, key: &[u8]) -> u8 {
         if let Some(old) = self.counter(self.next.fetch_add(1, Relaxed) as u64) {
             old.store(old.load(Relaxed) / 2, Relaxed);
         }
@@ -84,7 +84,7 @@ impl Misses {
 
 /// What the results of one statement are worth.
 #[derive(Debug)]
-pub(crate) struct Worth {
+pub struct Worth {
     level: AtomicU8,
     /// Since the last verdict: misses while the bar was up
     misses: AtomicU32,
@@ -114,7 +114,7 @@ impl Default for Worth {
 
 impl Worth {
     /// Whether a miss of a key that was missed so often before is to be filled.
-    pub(crate) fn admits(&self, earlier: u8) -> bool {
+    pub fn admits(&self, earlier: u8) -> bool {
         let level = self.level.load(Relaxed);
         if level == 0 {
             return true;
@@ -128,12 +128,12 @@ impl Worth {
     }
 
     /// A result needs a query for keys, or needs none.
-    pub(crate) fn costs_twice(&self, does: bool) {
+    pub fn costs_twice(&self, does: bool) {
         self.costs_twice.store(does, Relaxed);
     }
 
     /// A fill begins.
-    pub(crate) fn fill(&self) {
+    pub fn fill(&self) {
         let fills = self.fills.fetch_add(1, Relaxed) + 1;
         if !fills.is_multiple_of(FILLS_BETWEEN) {
             return;
@@ -146,20 +146,20 @@ impl Worth {
     }
 
     /// The database has answered.
-    pub(crate) fn answered(&self, took: Nanos) {
+    pub fn answered(&self, took: Nanos) {
         if took < self.quickest.load(Relaxed) {
             self.quickest.fetch_min(took, Relaxed);
         }
     }
 
     /// A result is gone that was served so often.
-    pub(crate) fn ended(&self, hits: u64) {
+    pub fn ended(&self, hits: u64) {
         self.ended.fetch_add(1, Relaxed);
         self.hits.fetch_add(hits, Relaxed);
     }
 
     /// Its results do not pay at present.
-    pub(crate) fn is_low(&self) -> bool {
+    pub fn is_low(&self) -> bool {
         self.level.load(Relaxed) > 0
     }
 
