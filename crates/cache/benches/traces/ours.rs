@@ -1,0 +1,106 @@
+//! The cache itself: its look-ups, its admission, its fills, as the proxy calls them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use freshet_cache::admission::{Misses, Worth};
+use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_model::{
+    CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
+    Visible,
+};
+
+use crate::policies::{Key, Policy, Results};
+
+const TABLE: TableId = TableId(1);
+const CATALOG: CatalogVersion = CatalogVersion(1);
+
+/// What an entry holds; it takes no memory for the bytes that it counts.
+#[derive(Debug)]
+struct Answer {
+    bytes: usize,
+    hits: AtomicU64,
+    worth: Arc<Worth>,
+}
+
+impl Payload for Answer {
+    fn heap_bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.worth.ended(self.hits.load(Relaxed));
+    }
+}
+
+/// All requests are of one statement, which is the hardest for an admission that judges by statements.
+pub(crate) struct Ours<'a> {
+    cache: Arc<Cache<Answer>>,
+    misses: Misses,
+    worth: Arc<Worth>,
+    proof: Visible,
+    column: Arc<str>,
+    /// As in [`Results`], but without what the store adds.
+    answers: &'a Results,
+}
+
+impl<'a> Ours<'a> {
+    /// For so many bytes.
+    pub(crate) fn new(answers: &'a Results, capacity: u64) -> Self {
+        let cache = Arc::new(Cache::new(Limits::with_memory(capacity), Faults::default()));
+        let epoch = cache.connected();
+        let proof = Visible::Snapshot(Snapshot::new(1, vec![]));
+        assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
+        cache.cover(epoch, &[TABLE]);
+        cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+        cache.advance(Lsn(10));
+        Self { cache, misses: Misses::new(capacity), worth: Arc::default(), proof, column: "id".into(), answers }
+    }
+
+    /// What such answers weigh in the store.
+    pub(crate) fn weighed(answers: &Results) -> Results {
+        let ours = Ours::new(answers, 1 << 30);
+        let Installed::Stored { entry, .. } = ours.fill(0) else { panic!("nothing was stored") };
+        let own = entry.weight() - answers.bytes[0];
+        Results { bytes: answers.bytes.iter().map(|bytes| bytes + own).collect(), nanos: answers.nanos.clone() }
+    }
+
+    fn fill(&self, key: Key) -> Installed<Answer> {
+        let column = ComparedColumn { name: self.column.clone(), value_type: ValueType::Int };
+        let point = Term { column, test: Test::In(Box::new([Value::Int(key.into())])) };
+        let filling = Filling {
+            key: &key.to_le_bytes(),
+            tags: vec![Tag { table: TABLE, rows: RowSet::Where(Box::new([point])), columns: Columns::All }],
+            catalog: CATALOG,
+            now: 1,
+            snapshot: None,
+            join_until: 0,
+        };
+        let permit = self.cache.begin_fill(filling).expect("a permit");
+        self.worth.answered(self.answers.nanos[key as usize]);
+        let bytes = self.answers.bytes[key as usize] as usize;
+        let answer = Answer { bytes, hits: AtomicU64::new(0), worth: self.worth.clone() };
+        permit.commit(answer, Some(&self.proof), Lsn(10))
+    }
+}
+
+impl Policy for Ours<'_> {
+    fn request(&mut self, key: Key) -> bool {
+        match self.cache.lookup(&key.to_le_bytes(), &Floor::default(), 1) {
+            Lookup::Hit(entry) => {
+                entry.payload.hits.fetch_add(1, Relaxed);
+                true
+            }
+            Lookup::Miss => {
+                if self.worth.admits(self.misses.note(&key.to_le_bytes())) {
+                    self.worth.fill();
+                    self.fill(key);
+                }
+                false
+            }
+            Lookup::Bypass(reason) => panic!("{reason:?}"),
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The policies of the benchmark of traces, on traces short enough to follow by hand.
+
+#[path = "../benches/traces/policies.rs"]
+mod policies;
+
+use policies::{Arc, Belady, Key, Lru, Policy, Results, S3Fifo, Top};
+
+/// Results of ten bytes each.
+fn equal(count: usize) -> Results {
+    Results { bytes: vec![10; count], nanos: vec![1; count] }
+}
+
+/// The trace with a `+` behind each hit.
+fn run(mut policy: impl Policy, trace: &[Key]) -> String {
+    let told: Vec<String> =
+        trace.iter().map(|key| format!("{key}{}", if policy.request(*key) { "+" } else { "" })).collect();
+    told.join(" ")
+}
+
+#[test]
+fn lru() {
+    let results = equal(4);
+    assert_eq!(run(Lru::new(&results, 20), &[0, 1, 0, 2, 1, 0, 2, 2]), "0 1 0+ 2 1 0 2 2+");
+    // A loop larger than the cache never hits.
+    assert_eq!(run(Lru::new(&results, 20), &[0, 1, 2, 0, 1, 2]), "0 1 2 0 1 2");
+    // A large result pushes out several; one larger than the cache none.
+    let results = Results { bytes: vec![10, 10, 20, 30], nanos: vec![1; 4] };
+    assert_eq!(run(Lru::new(&results, 20), &[0, 1, 3, 0, 1, 2, 0, 1]), "0 1 3 0+ 1+ 2 0 1");
+}
+
+#[test]
+fn arc() {
+    let results = equal(10);
+    // What was asked for twice outlives a scan, as under LRU it does not.
+    let scan = [0, 0, 1, 1, 2, 3, 4, 5, 0, 1];
+    assert_eq!(run(Arc::new(&results, 30), &scan), "0 0+ 1 1+ 2 3 4 5 0+ 1+");
+    assert_eq!(run(Lru::new(&results, 30), &scan), "0 0+ 1 1+ 2 3 4 5 0 1");
+    // 1 was asked for once, is lost to 2 and comes again: one of the two places goes to the list of those asked for once, and 0
+    // out of the other. 3 takes that from 1, which comes again in turn: the list of those asked for twice has both places now.
+    let again = [0, 0, 1, 2, 1, 3, 1, 0, 1, 0];
+    assert_eq!(run(Arc::new(&results, 20), &again), "0 0+ 1 2 1 3 1 0 1+ 0+");
+}
+
+#[test]
+fn s3_fifo() {
+    let results = equal(20);
+    // 0 was hit twice and moves to the main queue when it comes out of the small one; the scan passes through that.
+    let scan = [0, 0, 0, 1, 2, 3, 4, 5, 0, 1];
+    assert_eq!(run(S3Fifo::new(&results, 30), &scan), "0 0+ 0+ 1 2 3 4 5 0+ 1");
+    // 1 is remembered, and so goes to the main queue the second time.
+    let again = [0, 1, 2, 3, 1, 4, 5, 6, 1];
+    assert_eq!(run(S3Fifo::new(&results, 30), &again), "0 1 2 3 1+ 4 5 6 1");
+    let again = [0, 1, 2, 3, 0, 4, 5, 6, 0];
+    assert_eq!(run(S3Fifo::new(&results, 30), &again), "0 1 2 3 0 4 5 6 0+");
+}
+
+#[test]
+fn top() {
+    let results = equal(4);
+    let trace = [0, 1, 1, 2, 2, 2, 3];
+    assert_eq!(run(Top::new(&results, 20, &trace, |_| 1.0), &trace), "0 1+ 1+ 2+ 2+ 2+ 3");
+    // By what a hit is worth, and for a byte.
+    let results = Results { bytes: vec![10; 4], nanos: vec![10, 1, 1, 1] };
+    let worth = |key: Key| results.nanos[key as usize] as f64;
+    assert_eq!(run(Top::new(&results, 20, &trace, worth), &trace), "0+ 1 1 2+ 2+ 2+ 3");
+    let results = Results { bytes: vec![1, 10, 20, 1], nanos: vec![1; 4] };
+    assert_eq!(run(Top::new(&results, 20, &trace, |_| 1.0), &trace), "0+ 1+ 1+ 2 2 2 3+");
+}
+
+#[test]
+fn belady() {
+    let results = equal(4);
+    // 2 comes last, so it is not kept.
+    assert_eq!(run(Belady::new(&results, 20, &[0, 1, 2, 0, 1, 2]), &[0, 1, 2, 0, 1, 2]), "0 1 2 0+ 1+ 2");
+    // 0 does not come again: 1 and 2 stay.
+    assert_eq!(run(Belady::new(&results, 20, &[0, 1, 2, 1, 2, 3]), &[0, 1, 2, 1, 2, 3]), "0 1 2 1+ 2+ 3");
+    let results = Results { bytes: vec![10, 10, 20, 30], nanos: vec![1; 4] };
+    let trace = [0, 1, 3, 2, 2, 0, 1];
+    assert_eq!(run(Belady::new(&results, 20, &trace), &trace), "0 1 3 2 2+ 0 1");
+}
