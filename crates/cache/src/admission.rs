@@ -1,22 +1,25 @@
 //! Whether an answer is worth keeping: what a statement's results have given so far, against what they have cost.
 //!
 //! To keep an answer costs more than to pass it on: tags, the end of the log, perhaps a query for keys. A hit saves the
-//! statement's own execution. So where results change or have to go before anybody asks for them again, a cache costs more
+//! statement's own execution. So where results change before anybody asks for them again, a cache costs more
 //! than it gives. Each statement (shape) is judged by the lives of its own results that have ended: hits for each of them,
 //! against the hits that would pay for a fill. If they do not pay, only keys are filled that were asked for before, more
 //! often with each verdict like it; in the end few of those either. If few results end at all, there is room for them, and
 //! the bar is lowered; so it is now and then when nothing is filled any more, since times change.
 //!
-//! How often a key was missed is known from a sketch, which forgets half of what it knows while as many misses come as it
-//! has counters. It counts misses alone, so that hits pay nothing.
+//! That is for results which changes take away. Of those that would have to go for want of room each is weighed against what would
+//! take its place (`residents.rs`), before the fill with what the statement's results take on average, and with its own figures
+//! when it is there. So what is outweighed says nothing against its statement. Where results of one statement differ much the average
+//! is a bad guess; then some are filled that it speaks against, for a small share of the statement's own time.
 //!
 //! Reading list: Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
-//! the frequency of what is *not* in the cache; it compares with the entry that would have to go, which says nothing of
-//! entries that changes take away.
+//! the frequency of what is *not* in the cache.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use freshet_model::Nanos;
+
+use crate::{Cache, Payload};
 
 /// Fills of a statement between two looks at what has become of its results.
 const FILLS_BETWEEN: u64 = 64;
@@ -34,6 +37,11 @@ const LEVEL_MAX: u8 = MISSES_LEVEL_MAX + 6;
 /// round trip (docs/decisions/2026-11-22-worth-filling.md).
 const FILL_NANOS: f64 = 120_000.0;
 
+/// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
+/// 2% of it; one in 64 at least.
+const NANOS_FOR_A_TRY: u64 = 50 * 120_000;
+const MISSES_FOR_A_TRY: u64 = 64;
+
 /// Which answers are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keep {
@@ -44,42 +52,10 @@ pub enum Keep {
     Always,
 }
 
-/// How often keys were missed lately.
-#[derive(Debug)]
-pub struct Misses {
-    counters: Box<[AtomicU8]>,
-    /// The next to be halved.
-    next: AtomicUsize,
-}
-
-impl Misses {
-    /// For a cache of so many bytes.
-    pub fn new(memory_bytes: u64) -> Self {
-        // At least one for each entry: most take a kilobyte or more.
-        let count = usize::try_from(memory_bytes / 1024).unwrap_or(usize::MAX).clamp(1 << 14, 1 << 22);
-        let counters = (0..count.next_power_of_two()).map(|_| AtomicU8::new(0)).collect();
-        Self { counters, next: AtomicUsize::new(0) }
-    }
-
-    fn counter(&self, hash: u64) -> Option<&AtomicU8> {
-        self.counters.get(usize::try_from(hash & (self.counters.len() as u64 - 1)).unwrap_or_default())
-    }
-
-    /// Counts a miss; how many there were before, about.
-    pub fn note(&self, key: &[u8]) -> u8 {
-        if let Some(old) = self.counter(self.next.fetch_add(1, Relaxed) as u64) {
-            old.store(old.load(Relaxed) / 2, Relaxed);
-        }
-        let hash = rapidhash::v3::rapidhash_v3(key);
-        let (Some(a), Some(b)) = (self.counter(hash), self.counter(hash >> 32)) else { return 0 };
-        let before = a.load(Relaxed).min(b.load(Relaxed));
-        for counter in [a, b] {
-            if counter.load(Relaxed) == before {
-                counter.store(before.saturating_add(1), Relaxed);
-            }
-        }
-        before
-    }
+/// Whether the answer to a miss of this key, of the statement with this worth, is to be kept. Counts the miss.
+pub fn admits<P: Payload>(cache: &Cache<P>, worth: &Worth, key: &[u8]) -> bool {
+    let earlier = cache.missed(key);
+    cache.limits().keep == Keep::Always || (worth.admits(earlier) && (worth.expects(cache, key) || worth.tries()))
 }
 
 /// What the results of one statement are worth.
@@ -96,6 +72,11 @@ pub struct Worth {
     quickest: AtomicU64,
     /// The last fill took a query for keys besides, which costs the database about what the statement does.
     costs_twice: AtomicBool,
+    /// What an answer takes on average: the database's time, and bytes in the store. 0: not known.
+    nanos: AtomicU64,
+    bytes: AtomicU64,
+    /// Misses that did not look as if they would be kept.
+    unlikely: AtomicU64,
 }
 
 impl Default for Worth {
@@ -108,6 +89,9 @@ impl Default for Worth {
             hits: AtomicU64::default(),
             quickest: AtomicU64::new(u64::MAX),
             costs_twice: AtomicBool::default(),
+            nanos: AtomicU64::default(),
+            bytes: AtomicU64::default(),
+            unlikely: AtomicU64::default(),
         }
     }
 }
@@ -125,6 +109,23 @@ impl Worth {
             self.begin_anew(level - 1);
         }
         earlier >= level.min(MISSES_LEVEL_MAX) && misses.is_multiple_of(turn)
+    }
+
+    /// Whether a result that is like the others of the statement would be kept.
+    fn expects<P: Payload>(&self, cache: &Cache<P>, key: &[u8]) -> bool {
+        let (bytes, nanos) = (self.bytes.load(Relaxed), self.nanos.load(Relaxed));
+        bytes == 0 || cache.would_keep(key, bytes, nanos)
+    }
+
+    /// Results differ, so some are filled that do not look as if they would be kept: as many as the database hardly notices.
+    fn tries(&self) -> bool {
+        let one_in = (NANOS_FOR_A_TRY / self.nanos.load(Relaxed).max(1)).clamp(1, MISSES_FOR_A_TRY);
+        self.unlikely.fetch_add(1, Relaxed).is_multiple_of(one_in)
+    }
+
+    /// A result weighs so much in the store.
+    pub fn weighs(&self, bytes: u64) {
+        note_average(&self.bytes, bytes);
     }
 
     /// A result needs a query for keys, or needs none.
@@ -147,6 +148,7 @@ impl Worth {
 
     /// The database has answered.
     pub fn answered(&self, took: Nanos) {
+        note_average(&self.nanos, took);
         if took < self.quickest.load(Relaxed) {
             self.quickest.fetch_min(took, Relaxed);
         }
@@ -186,9 +188,17 @@ impl Worth {
     }
 }
 
+/// Moves a mean by a sixteenth of what the value differs. Of two at once one may be lost.
+fn note_average(mean: &AtomicU64, value: u64) {
+    let before = mean.load(Relaxed);
+    let after = if before == 0 { value } else { before - before / 16 + value / 16 };
+    mean.store(after.max(1), Relaxed);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::misses::Misses;
 
     /// Statements that ask for keys at random: what share of the misses is filled.
     struct Load {
@@ -201,7 +211,7 @@ mod tests {
 
     impl Load {
         fn new() -> Self {
-            let (misses, worth) = (Misses::new(1 << 20), Worth::default());
+            let (misses, worth) = (Misses::new(0), Worth::default());
             Self { misses, worth, random: 1, live: std::collections::BTreeMap::new() }
         }
 
@@ -216,7 +226,7 @@ mod tests {
                 *hits += 1;
                 return (true, false);
             }
-            let earlier = self.misses.note(&key.to_le_bytes());
+            let earlier = self.misses.note(rapidhash::v3::rapidhash_v3(&key.to_le_bytes()), || 0);
             if !self.worth.admits(earlier) {
                 return (false, false);
             }
@@ -307,18 +317,5 @@ mod tests {
         let (hits, _) = load.run(300_000, 1_000, 2_000, 100_000);
         assert!(hits > 140_000, "{hits}");
         assert!(!load.worth.is_low() || load.live.len() > 990);
-    }
-
-    #[test]
-    fn the_sketch_forgets() {
-        let misses = Misses::new(0);
-        for _ in 0..100 {
-            misses.note(b"hot");
-        }
-        assert!((90..=101).contains(&misses.note(b"hot")));
-        for key in 0..(1u64 << 14) * 8 {
-            misses.note(&key.to_le_bytes());
-        }
-        assert!(misses.note(b"hot") < 40);
     }
 }

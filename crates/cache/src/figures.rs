@@ -86,6 +86,7 @@ impl<P: Payload> Cache<P> {
     pub fn validate(&self) {
         let core = self.core();
         core.validate();
+        self.store.validate();
         let entries = self.store.entries();
         assert_eq!(entries.len(), core.entry_count(), "every entry has its node, every node its entry");
         for (key, entry) in entries {

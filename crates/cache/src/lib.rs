@@ -24,7 +24,7 @@
 //!
 //! # Access rules
 //!
-//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store; they never take the `core` lock.
+//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store; they never take the `core` lock, nor that of the residents.
 //! 2. A hit reads epoch, applied position and lease **before** it looks the key up, in this order.
 //! 3. All else happens under the `core` lock: what a commit does to entries and flights is complete before
 //!    its position is published as applied.
@@ -40,7 +40,9 @@ mod flight;
 mod freshness;
 mod index;
 mod intervals;
+mod misses;
 mod permit;
+mod residents;
 mod ring;
 mod room;
 mod store;
@@ -53,6 +55,7 @@ use std::task::Waker;
 
 use freshet_model::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Visible};
 
+use crate::admission::Keep;
 use crate::core::Core;
 use crate::freshness::Freshness;
 use crate::room::Room;
@@ -77,6 +80,8 @@ pub struct Limits {
     pub staleness_max: Nanos,
     /// Fills in flight at once.
     pub flights_max: usize,
+    /// Which answers are kept.
+    pub keep: Keep,
 }
 
 impl Limits {
@@ -84,9 +89,10 @@ impl Limits {
     pub fn with_memory(memory_bytes: u64) -> Self {
         Self {
             memory_bytes,
-            entry_bytes_max: (memory_bytes / 256).clamp(16 << 10, 4 << 20),
+            entry_bytes_max: (memory_bytes / 64).clamp(16 << 10, 4 << 20),
             staleness_max: 1_000_000_000,
             flights_max: 128,
+            keep: Keep::default(),
         }
     }
 }
@@ -128,7 +134,7 @@ impl<P: Payload> Cache<P> {
     /// An empty cache without a stream: everything bypasses until [`Self::connected`].
     pub fn new(limits: Limits, faults: Faults) -> Self {
         Self {
-            store: Store::new(limits.memory_bytes),
+            store: Store::new(limits.memory_bytes, limits.keep),
             freshness: Freshness::default(),
             core: Mutex::new(Core::default()),
             counters: Counters::default(),
@@ -165,6 +171,17 @@ impl<P: Payload> Cache<P> {
         } else {
             Lookup::Bypass(Reason::Floor)
         }
+    }
+
+    /// Counts a miss of a key whose answer could be kept; how many there were lately, about.
+    pub fn missed(&self, key: &[u8]) -> u8 {
+        self.store.missed(key)
+    }
+
+    /// Whether a result would be kept that weighs so much, for which the database takes so long, and whose miss was just
+    /// counted; those that would have to go may be worth more.
+    pub fn would_keep(&self, key: &[u8], bytes: u64, nanos: Nanos) -> bool {
+        self.store.would_keep(key, bytes, nanos)
     }
 
     /// Registers a fill, before its query is sent. Only one fill of a key is in flight at a time.
@@ -338,7 +355,7 @@ impl<P: Payload> Cache<P> {
         }
         let Some(tables) = tables else { return self.freshness.fence(end.lsn) };
         for key in core.fence(tables, end.lsn) {
-            if let Some(entry) = self.store.get(&key) {
+            if let Some(entry) = self.store.peek(&key) {
                 entry.fence(end.lsn);
             }
         }
@@ -452,7 +469,7 @@ impl<P: Payload> Cache<P> {
 
     /// What is held for the key, whether it may be served or not.
     pub fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
-        self.store.get(key)
+        self.store.peek(key)
     }
 
     /// Whether the entry is still installed.

@@ -22,8 +22,10 @@ pub enum Installed<P> {
     },
     /// A commit that matters is not proven to be in it, or the ground under it changed.
     Stale,
-    /// It is larger than an entry may be, or the store refused it.
+    /// It is larger than an entry may be.
     TooLarge,
+    /// What would have to go for it is worth more.
+    Outweighed,
 }
 
 /// The right to install one result. Dropping it abandons the fill.
@@ -90,18 +92,14 @@ impl<P: Payload> FillPermit<P> {
             core.forget(replaced.id());
         }
         let entry = Arc::new(entry);
-        let out = cache.store.insert(flight.key, entry.clone());
-        let mut stored = true;
-        for evicted in out {
-            core.forget(evicted);
-            if evicted == id {
-                stored = false;
-            } else {
-                cache.counters.evicted_by_size.fetch_add(1, Relaxed);
-            }
-        }
-        if !stored {
-            return Installed::TooLarge;
+        entry.payload.weighed(entry.weight());
+        let Some(gone) = cache.store.insert(flight.key, entry.clone()) else {
+            core.forget(id);
+            return Installed::Outweighed;
+        };
+        for gone in gone {
+            core.forget(gone);
+            cache.counters.evicted_by_size.fetch_add(1, Relaxed);
         }
         cache.counters.installed.fetch_add(1, Relaxed);
         Installed::Stored { entry, replaced }

@@ -1,25 +1,46 @@
-//! The bounded store: bytes in, bytes out, the crate's eviction in between.
+//! The bounded store: bytes in, bytes out.
 //!
-//! `quick_cache` (Clock-PRO, sharded, weighted) does the work. Its eviction hook hands the evicted entries
-//! back, so that their tags leave the dependency index under the same lock that inserted the new entry.
+//! Entries are found in shards, each a table behind a lock of its own: all that a hit takes, and all that it writes besides are
+//! two counters. Who has to go when there is no room is decided among all entries at once ([`crate::residents`]), so that a small
+//! cache is not divided into smaller ones. Those are handed back to the caller, so that their tags leave the dependency
+//! index under the same lock that inserted the new entry.
 
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::hash::BuildHasher as _;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use freshet_model::{Epoch, Lsn, Nanos};
-use quick_cache::sync::Cache;
-use quick_cache::{Lifecycle, Weighter};
+use hashbrown::HashTable;
 use rapidhash::quality::RandomState;
 
+use crate::admission::Keep;
 use crate::blocks::block_bytes;
 use crate::core::Id;
 use crate::flight::Flight;
 use crate::freshness::Proven;
+use crate::misses::Misses;
+use crate::residents::{Newcomer, Resident, Residents};
 
 /// What an entry holds for its reader.
 pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
     /// Bytes it owns on the heap, in blocks: [`block_bytes`].
     fn heap_bytes(&self) -> usize;
+
+    /// What the database took for it, which is what a hit saves; at least 1.
+    fn nanos(&self) -> Nanos {
+        1
+    }
+
+    /// It would be an entry of so many bytes.
+    fn weighed(&self, bytes: u64) {
+        let _ = bytes;
+    }
+
+    /// It is not kept, or no longer, since what takes its place is worth more.
+    fn outweighed(&self) {}
 
     /// Whether it was used so much that, evicted by a change, it should be read again in the background.
     fn worth_refreshing(&self) -> bool {
@@ -36,6 +57,10 @@ pub struct Entry<P> {
     /// Served once the stream has passed this: the end of the log after its query, or a later fence.
     servable_from: AtomicU64,
     weight: u64,
+    /// Hits since they were last fetched.
+    pub(crate) uses: AtomicU32,
+    /// Where it is among the residents.
+    pub(crate) place: AtomicUsize,
 }
 
 /// Where an entry comes from.
@@ -67,12 +92,17 @@ impl<P: Payload> Entry<P> {
             + flight.tags.0 * Self::TAG_BYTES
             + flight.tags.1;
         let servable_from = AtomicU64::new(origin.read_end.max(flight.fence).0);
-        Self { payload, origin, servable_from, weight: bytes as u64 }
+        let (uses, place) = (AtomicU32::new(0), AtomicUsize::new(0));
+        Self { payload, origin, servable_from, weight: bytes as u64, uses, place }
     }
 
     /// Its bytes, with key and tags.
     pub fn weight(&self) -> u64 {
         self.weight
+    }
+
+    pub(crate) fn nanos(&self) -> f64 {
+        self.payload.nanos().max(1) as f64
     }
 
     pub(crate) fn started(&self) -> Nanos {
@@ -106,80 +136,136 @@ impl<P: Payload> Entry<P> {
 /// An entry with its key.
 pub type Keyed<P> = (Arc<[u8]>, Arc<Entry<P>>);
 
-#[derive(Clone, Debug)]
-struct ByWeight;
-
-impl<P: Payload> Weighter<Arc<[u8]>, Arc<Entry<P>>> for ByWeight {
-    fn weight(&self, _key: &Arc<[u8]>, entry: &Arc<Entry<P>>) -> u64 {
-        entry.weight()
-    }
-}
-
-/// Hands evicted entries back to the caller of `insert`, who listens; those of another capacity, where the crate lets nobody
-/// listen, wait to be fetched.
-#[derive(Clone, Debug, Default)]
-struct Evicted {
-    unheard: Arc<Mutex<Vec<Id>>>,
-}
-
-impl<P: Payload> Lifecycle<Arc<[u8]>, Arc<Entry<P>>> for Evicted {
-    type RequestState = Option<Vec<Id>>;
-
-    fn on_evict(&self, out: &mut Option<Vec<Id>>, _key: Arc<[u8]>, entry: Arc<Entry<P>>) {
-        match out {
-            Some(heard) => heard.push(entry.id()),
-            None => self.unheard.lock().unwrap_or_else(PoisonError::into_inner).push(entry.id()),
-        }
-    }
+/// The entries of some of the keys, and the hits among them.
+#[derive(Debug)]
+#[repr(align(64))]
+struct Shard<P> {
+    entries: RwLock<HashTable<Keyed<P>>>,
+    hits: AtomicU64,
 }
 
 /// Entries by full key.
 #[derive(Debug)]
 pub(crate) struct Store<P: Payload> {
-    cache: Cache<Arc<[u8]>, Arc<Entry<P>>, ByWeight, RandomState, Evicted>,
-    unheard: Arc<Mutex<Vec<Id>>>,
+    hasher: RandomState,
+    shards: Box<[Shard<P>]>,
+    residents: Mutex<Residents<P>>,
+    misses: Misses,
 }
 
 impl<P: Payload> Store<P> {
-    pub(crate) fn new(memory_bytes: u64) -> Self {
-        /// A guess that sizes the initial tables only.
-        const TYPICAL_ENTRY_BYTES: u64 = 4096;
-        let items = usize::try_from(memory_bytes / TYPICAL_ENTRY_BYTES).unwrap_or(usize::MAX).clamp(64, 1 << 20);
-        let evicted = Evicted::default();
-        let unheard = evicted.unheard.clone();
-        Self { cache: Cache::with(items, memory_bytes, ByWeight, RandomState::new(), evicted), unheard }
+    const SHARDS: usize = 64;
+
+    pub(crate) fn new(memory_bytes: u64, keep: Keep) -> Self {
+        let shard = |_| Shard { entries: RwLock::default(), hits: AtomicU64::new(0) };
+        Self {
+            hasher: RandomState::new(),
+            shards: (0..Self::SHARDS).map(shard).collect(),
+            residents: Mutex::new(Residents::new(memory_bytes, keep == Keep::Always)),
+            misses: Misses::new(memory_bytes),
+        }
     }
 
+    fn shard(&self, hash: u64) -> &Shard<P> {
+        // Tables go by the low bits and the highest seven.
+        &self.shards[(hash >> 40) as usize % Self::SHARDS]
+    }
+
+    /// For a reader, who counts.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
-        self.cache.get(key)
+        let hash = self.hasher.hash_one(key);
+        let shard = self.shard(hash);
+        let entries = shard.entries.read().unwrap_or_else(PoisonError::into_inner);
+        let (_, entry) = entries.find(hash, |(other, _)| **other == *key)?;
+        entry.uses.fetch_add(1, Relaxed);
+        shard.hits.fetch_add(1, Relaxed);
+        Some(entry.clone())
     }
 
-    /// Inserts an entry whose key is not present; returns the ids of those that had to go (perhaps its own).
-    pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Vec<Id> {
-        let mut out = Some(Vec::new());
-        self.cache.insert_with_lifecycle(key, entry, &mut out);
-        out.unwrap_or_default()
+    /// For anybody else.
+    pub(crate) fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
+        let hash = self.hasher.hash_one(key);
+        let entries = self.shard(hash).entries.read().unwrap_or_else(PoisonError::into_inner);
+        entries.find(hash, |(other, _)| **other == *key).map(|(_, entry)| entry.clone())
+    }
+
+    /// Counts a miss; how many there were before, about.
+    pub(crate) fn missed(&self, key: &[u8]) -> u8 {
+        let hits = || self.shards.iter().map(|shard| shard.hits.load(Relaxed)).sum();
+        self.misses.note(self.hasher.hash_one(key), hits)
+    }
+
+    /// Whether an entry like this would be kept whose miss was just counted.
+    pub(crate) fn would_keep(&self, key: &[u8], bytes: u64, nanos: Nanos) -> bool {
+        let earlier = self.misses.earlier(self.hasher.hash_one(key));
+        self.residents().would_keep(Newcomer { bytes, nanos: nanos as f64, earlier }, self.misses.time())
+    }
+
+    /// Inserts an entry whose key is not present; returns the ids of those that had to go, or None if it is not kept.
+    pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Option<Vec<Id>> {
+        let hash = self.hasher.hash_one(&*key);
+        let (earlier, time) = (self.misses.earlier(hash), self.misses.time());
+        let Some(gone) = self.residents().insert((key.clone(), hash, entry.clone()), earlier, time) else {
+            entry.payload.outweighed();
+            return None;
+        };
+        let gone = gone.into_iter().map(|gone| self.outweighed(gone)).collect();
+        let mut entries = self.shard(hash).entries.write().unwrap_or_else(PoisonError::into_inner);
+        entries.insert_unique(hash, (key, entry), |(key, _)| self.hasher.hash_one(&**key));
+        Some(gone)
     }
 
     /// Room for so many bytes from now on; returns the ids of those that had to go.
     pub(crate) fn set_capacity(&self, bytes: u64) -> Vec<Id> {
-        self.cache.set_capacity(bytes);
-        std::mem::take(&mut *self.unheard.lock().unwrap_or_else(PoisonError::into_inner))
+        let gone = self.residents().set_capacity(bytes, self.misses.time());
+        gone.into_iter().map(|gone| self.outweighed(gone)).collect()
+    }
+
+    /// It had to go for others.
+    fn outweighed(&self, gone: Resident<P>) -> Id {
+        self.take(gone.hash, &gone.key);
+        gone.entry.payload.outweighed();
+        gone.entry.id()
+    }
+
+    fn take(&self, hash: u64, key: &[u8]) -> Option<Keyed<P>> {
+        let mut entries = self.shard(hash).entries.write().unwrap_or_else(PoisonError::into_inner);
+        Some(entries.find_entry(hash, |(other, _)| **other == *key).ok()?.remove().0)
     }
 
     pub(crate) fn remove(&self, key: &[u8]) -> Option<Keyed<P>> {
-        self.cache.remove(key)
+        let hash = self.hasher.hash_one(key);
+        let (key, entry) = self.take(hash, key)?;
+        // It did not have to go for others: its next result begins with what is known of it.
+        let rate = self.residents().remove(&entry, self.misses.time());
+        self.misses.learn(hash, rate.unwrap_or_default());
+        Some((key, entry))
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.cache.len() as u64
+        self.residents().len()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.cache.weight()
+        self.residents().bytes()
     }
 
     pub(crate) fn entries(&self) -> Vec<Keyed<P>> {
-        self.cache.iter().collect()
+        self.residents().iter().map(|resident| (resident.key.clone(), resident.entry.clone())).collect()
+    }
+
+    /// Panics unless shards and residents are the same; for tests.
+    pub(crate) fn validate(&self) {
+        let residents = self.residents();
+        residents.validate();
+        let found = |shard: &Shard<P>| shard.entries.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
+        assert_eq!(self.shards.iter().map(found).sum::<u64>(), residents.len());
+        for resident in residents.iter() {
+            assert!(self.peek(&resident.key).is_some_and(|entry| Arc::ptr_eq(&entry, &resident.entry)));
+        }
+    }
+
+    fn residents(&self) -> MutexGuard<'_, Residents<P>> {
+        self.residents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

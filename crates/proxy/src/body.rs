@@ -1,6 +1,6 @@
 //! What an entry of the cache holds: the answer's frames, ready for the wire.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use freshet_cache::{Payload, block_bytes};
@@ -21,8 +21,12 @@ pub struct Body {
     pub(crate) source: Source,
     /// When it was read.
     pub(crate) since: Nanos,
+    /// What the database took for it.
+    took: Nanos,
     /// Times it was served.
     hits: AtomicU64,
+    /// It went since something else is worth more, which says nothing against its statement.
+    outweighed: AtomicBool,
 }
 
 /// The question for the number of rows that a LIMIT left out, and its answer.
@@ -49,9 +53,10 @@ pub(crate) struct Source {
 }
 
 impl Body {
-    pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos) -> Self {
+    pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos, took: Nanos) -> Self {
         source.shape.figures.entries.fetch_add(1, Relaxed);
-        Self { frames: frames.into(), status_places: [0; 2], found_rows: None, source, since, hits: AtomicU64::new(0) }
+        let (frames, hits, outweighed) = (frames.into(), AtomicU64::new(0), AtomicBool::new(false));
+        Self { frames, status_places: [0; 2], found_rows: None, source, since, took, hits, outweighed }
     }
 
     /// The answer's frames.
@@ -74,7 +79,9 @@ impl Drop for Body {
     fn drop(&mut self) {
         let figures = &self.source.shape.figures;
         figures.entries.fetch_sub(1, Relaxed);
-        figures.worth.ended(self.hits());
+        if !self.outweighed.load(Relaxed) {
+            figures.worth.ended(self.hits());
+        }
     }
 }
 
@@ -82,6 +89,18 @@ impl Payload for Body {
     fn heap_bytes(&self) -> usize {
         // What comes later is counted from the beginning.
         block_bytes(self.frames.len()) + self.found_rows.as_ref().map_or(0, |_| 2 * FoundRows::BYTES_MAX)
+    }
+
+    fn nanos(&self) -> Nanos {
+        self.took
+    }
+
+    fn weighed(&self, bytes: u64) {
+        self.source.shape.figures.worth.weighs(bytes);
+    }
+
+    fn outweighed(&self) {
+        self.outweighed.store(true, Relaxed);
     }
 
     /// One hit is enough: without the entry, the statement would have run for that reader.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use freshet_cache::admission::{Keep, Misses};
+use freshet_cache::admission;
 use freshet_cache::{Cache, Entry};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use tokio::sync::Notify;
@@ -69,8 +69,6 @@ pub struct Settings {
     pub refresh_share: f64,
     /// The share of hits that is asked of the database too, between 0 and 1.
     pub verify: f64,
-    /// Which answers are kept.
-    pub keep: Keep,
     /// Test switches.
     pub faults: Faults,
 }
@@ -112,7 +110,6 @@ pub struct Shared {
     pub refreshes: Refreshes,
     /// What waits for its lineage.
     pub lineages: Lineages,
-    pub(crate) misses: Misses,
     pub(crate) registry: Registry,
     pub(crate) contexts: Contexts,
     pub(crate) catalog: ArcSwap<Catalog>,
@@ -148,7 +145,6 @@ impl Shared {
         Self {
             refreshes: Refreshes::new(settings.refresh_share > 0.0),
             verifier: Verifier::new(settings.verify, settings.dialect),
-            misses: Misses::new(cache.limits().memory_bytes),
             registry: Registry::new(cache.limits().memory_bytes, settings.dialect),
             settings,
             clock,
@@ -193,7 +189,7 @@ impl Shared {
 
     /// Whether the answer to a miss of this key is to be kept.
     pub(crate) fn admits(&self, shape: &Shape, key: &[u8]) -> Result<(), Reason> {
-        let admits = self.settings.keep == Keep::Always || shape.figures.worth.admits(self.misses.note(key));
+        let admits = admission::admits(&self.cache, &shape.figures.worth, key);
         if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
     }
 

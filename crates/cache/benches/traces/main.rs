@@ -1,7 +1,7 @@
 //! What is kept: the share of requests, and of the database's time, that a cache of a given size saves, beside the policies
 //! that others use.
 //!
-//! Run by `make bench-traces`; `-- --quick` for a small one, `-- --only zipf` for some of the traces.
+//! Run by `make bench-traces`. Options: `--quick` for small traces, `--only zipf` for some of them, `--output FILE`.
 //!
 //! The cache is the real one, with the admission in front of it. Nothing changes here, so every result stays true.
 
@@ -21,7 +21,7 @@ use workload::{PATTERNS, Pattern, Scale};
 const PERCENTS: [u64; 5] = [1, 5, 10, 25, 50];
 
 /// What a policy saves once it has warmed up.
-fn replay(mut policy: impl Policy, trace: &[Key], results: &Results, scale: Scale) -> Saved {
+fn replay(policy: &mut dyn Policy, trace: &[Key], results: &Results, scale: Scale) -> Saved {
     let (mut hits, mut requests, mut nanos_saved, mut nanos) = (0u64, 0u64, 0u64, 0u64);
     for (at, key) in trace.iter().enumerate() {
         let hit = policy.request(*key);
@@ -47,18 +47,20 @@ fn case(name: &'static str, pattern: Pattern, answers: &Results, percent: u64, s
     distinct.sort_unstable();
     distinct.dedup();
     let capacity = distinct.iter().map(|key| results.bytes[*key as usize]).sum::<u64>() * percent / 100;
-    let saved = |policy: Box<dyn Policy + '_>| replay(policy, trace, results, scale);
+    let saved = |policy: &mut dyn Policy| replay(policy, trace, results, scale);
+    let mut cache = Ours::new(answers, capacity);
     let time = |key: Key| results.nanos[key as usize] as f64;
     Case {
         name,
         percent,
-        lru: saved(Box::new(Lru::new(results, capacity))),
-        arc: saved(Box::new(Arc::new(results, capacity))),
-        s3_fifo: saved(Box::new(S3Fifo::new(results, capacity))),
-        top_hits: saved(Box::new(Top::new(results, capacity, trace, |_| 1.0))),
-        top_time: saved(Box::new(Top::new(results, capacity, trace, time))),
-        belady: saved(Box::new(Belady::new(results, capacity, trace))),
-        ours: saved(Box::new(Ours::new(answers, capacity))),
+        lru: saved(&mut Lru::new(results, capacity)),
+        arc: saved(&mut Arc::new(results, capacity)),
+        s3_fifo: saved(&mut S3Fifo::new(results, capacity)),
+        top_hits: saved(&mut Top::new(results, capacity, trace, |_| 1.0)),
+        top_time: saved(&mut Top::new(results, capacity, trace, time)),
+        belady: saved(&mut Belady::new(results, capacity, trace)),
+        ours: saved(&mut cache),
+        fills: cache.fills() as f64 / trace.len() as f64,
     }
 }
 
@@ -86,11 +88,15 @@ fn cases(answers: &Results, scale: Scale, only: &str) -> Vec<Case> {
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let quick = arguments.iter().any(|argument| argument == "--quick");
-    let only = arguments.iter().skip_while(|argument| *argument != "--only").nth(1);
-    let only = only.map_or("", String::as_str);
+    let value_of = |name: &str| arguments.iter().skip_while(|argument| *argument != name).nth(1);
+    let only = value_of("--only").map_or("", String::as_str);
     let scale = if quick { Scale::QUICK } else { Scale::FULL };
     let count = 2 * scale.keys;
     let equal = cases(&workload::equal(count), scale, only);
     let unequal = cases(&workload::unequal(count), scale, only);
-    print!("{}", report::markdown(&equal, &unequal));
+    let page = report::page(scale, &equal, &unequal);
+    match value_of("--output") {
+        Some(file) => std::fs::write(file, page).expect("a file that can be written"),
+        None => print!("{page}"),
+    }
 }

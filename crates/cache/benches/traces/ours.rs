@@ -1,9 +1,9 @@
 //! The cache itself: its look-ups, its admission, its fills, as the proxy calls them.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use freshet_cache::admission::{Misses, Worth};
+use freshet_cache::admission::{self, Worth};
 use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_model::{
     CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
@@ -19,7 +19,9 @@ const CATALOG: CatalogVersion = CatalogVersion(1);
 #[derive(Debug)]
 struct Answer {
     bytes: usize,
+    nanos: u64,
     hits: AtomicU64,
+    outweighed: AtomicBool,
     worth: Arc<Worth>,
 }
 
@@ -27,23 +29,37 @@ impl Payload for Answer {
     fn heap_bytes(&self) -> usize {
         self.bytes
     }
+
+    fn nanos(&self) -> u64 {
+        self.nanos
+    }
+
+    fn weighed(&self, bytes: u64) {
+        self.worth.weighs(bytes);
+    }
+
+    fn outweighed(&self) {
+        self.outweighed.store(true, Relaxed);
+    }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.worth.ended(self.hits.load(Relaxed));
+        if !self.outweighed.load(Relaxed) {
+            self.worth.ended(self.hits.load(Relaxed));
+        }
     }
 }
 
 /// All requests are of one statement, which is the hardest for an admission that judges by statements.
 pub(crate) struct Ours<'a> {
     cache: Arc<Cache<Answer>>,
-    misses: Misses,
     worth: Arc<Worth>,
     proof: Visible,
     column: Arc<str>,
     /// As in [`Results`], but without what the store adds.
     answers: &'a Results,
+    fills: u64,
 }
 
 impl<'a> Ours<'a> {
@@ -56,7 +72,7 @@ impl<'a> Ours<'a> {
         cache.cover(epoch, &[TABLE]);
         cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
         cache.advance(Lsn(10));
-        Self { cache, misses: Misses::new(capacity), worth: Arc::default(), proof, column: "id".into(), answers }
+        Self { cache, worth: Arc::default(), proof, column: "id".into(), answers, fills: 0 }
     }
 
     /// What such answers weigh in the store.
@@ -65,6 +81,11 @@ impl<'a> Ours<'a> {
         let Installed::Stored { entry, .. } = ours.fill(0) else { panic!("nothing was stored") };
         let own = entry.weight() - answers.bytes[0];
         Results { bytes: answers.bytes.iter().map(|bytes| bytes + own).collect(), nanos: answers.nanos.clone() }
+    }
+
+    /// How often the answer to a miss was to be kept.
+    pub(crate) fn fills(&self) -> u64 {
+        self.fills
     }
 
     fn fill(&self, key: Key) -> Installed<Answer> {
@@ -81,7 +102,13 @@ impl<'a> Ours<'a> {
         let permit = self.cache.begin_fill(filling).expect("a permit");
         self.worth.answered(self.answers.nanos[key as usize]);
         let bytes = self.answers.bytes[key as usize] as usize;
-        let answer = Answer { bytes, hits: AtomicU64::new(0), worth: self.worth.clone() };
+        let answer = Answer {
+            bytes,
+            nanos: self.answers.nanos[key as usize],
+            hits: AtomicU64::new(0),
+            outweighed: AtomicBool::new(false),
+            worth: self.worth.clone(),
+        };
         permit.commit(answer, Some(&self.proof), Lsn(10))
     }
 }
@@ -94,7 +121,8 @@ impl Policy for Ours<'_> {
                 true
             }
             Lookup::Miss => {
-                if self.worth.admits(self.misses.note(&key.to_le_bytes())) {
+                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes()) {
+                    self.fills += 1;
                     self.worth.fill();
                     self.fill(key);
                 }

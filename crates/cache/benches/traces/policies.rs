@@ -312,9 +312,3 @@ impl Policy for Belady<'_> {
         hit
     }
 }
-
-impl Policy for Box<dyn Policy + '_> {
-    fn request(&mut self, key: Key) -> bool {
-        (**self).request(key)
-    }
-}

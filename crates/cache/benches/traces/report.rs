@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use crate::workload::Scale;
+
 /// Shares of what was asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Saved {
@@ -24,6 +26,8 @@ pub(crate) struct Case {
     pub(crate) top_time: Saved,
     pub(crate) belady: Saved,
     pub(crate) ours: Saved,
+    /// Answers that ours tried to keep, as a share of all requests.
+    pub(crate) fills: f64,
 }
 
 impl Case {
@@ -36,8 +40,10 @@ impl Case {
 
 fn table(out: &mut String, cases: &[Case], share: impl Fn(&Saved) -> f64 + Copy, time_differs: bool) {
     let tops = if time_differs { "top-C by hits | top-C by time" } else { "top-C" };
-    let _ = writeln!(out, "| trace | size | LRU | ARC | S3-FIFO | {tops} | Belady | Freshet | of the best |");
-    let _ = writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---:|---:|{}", if time_differs { "---:|" } else { "" });
+    let _ =
+        writeln!(out, "| trace | size | LRU | ARC | S3-FIFO | {tops} | Belady | Freshet | of the best | its fills |");
+    let more = if time_differs { "---:|" } else { "" };
+    let _ = writeln!(out, "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|{more}");
     for case in cases {
         let _ = write!(out, "| {} | {}% |", case.name, case.percent);
         let Case { lru, arc, s3_fifo, top_hits, top_time, belady, ours, .. } = case;
@@ -51,18 +57,60 @@ fn table(out: &mut String, cases: &[Case], share: impl Fn(&Saved) -> f64 + Copy,
         }
         let of_best = case.of_best(share);
         let mark = if of_best < 0.95 { "**" } else { "" };
-        let _ = writeln!(out, " {mark}{:.0}%{mark} |", 100.0 * of_best);
+        let _ = writeln!(out, " {mark}{:.0}%{mark} | {:.1} |", 100.0 * of_best, 100.0 * case.fills);
     }
 }
 
-/// The page's tables.
-pub(crate) fn markdown(equal: &[Case], unequal: &[Case]) -> String {
-    let mut out = String::new();
+fn first_line_of(program: &str, arguments: &[&str]) -> String {
+    let output = std::process::Command::new(program).args(arguments).output();
+    output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
+}
+
+fn machine() -> String {
+    let cpus = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let names: Vec<&str> =
+        cpus.lines().filter_map(|line| line.strip_prefix("model name")?.split(": ").nth(1)).collect();
+    format!("{} × {}", names.len(), names.first().unwrap_or(&"an unknown processor"))
+}
+
+fn method(scale: Scale) -> String {
+    let (date, machine) = (first_line_of("date", &["+%F"]), machine());
+    let Scale { keys, requests } = scale;
+    format!(
+        "# What is kept: replayed traces
+
+Command: `make bench-traces`, {date}, on {machine}. Nothing here depends on how fast that is: it is counted, not timed.
+
+{requests} requests over {keys} results; the scan has as many results of its own. The first sixth fills the cache and is not counted. The
+cache is `freshet_cache::Cache` with its admission, by the calls that the proxy makes (`lookup`, `admits`, `begin_fill`, `commit`),
+its limits, and all results of one statement. Nothing changes them. Sizes are shares of the bytes of all results that the trace asks for;
+bytes are what an entry weighs in Freshet with its key and tags (some 650 more than its answer), for every policy alike.
+The policies beside it (`crates/cache/benches/traces/policies.rs`) keep what they keep at no cost: they refuse nothing to spare
+the database a fill. top-C is what one would keep who knew how often each result will be asked for, and never change: the best by hits for
+a byte, or by time saved for a byte. Belady knows the future: farthest next use, which is the optimum for equal sizes and times and a
+heuristic otherwise. *Of the best* compares Freshet with the best of LRU, ARC, S3-FIFO and both top-C; bold: below 95%. *Its fills*: in % of requests.
+
+- *loop*: all results in turn, again and again. *scan in zipf*: after each 2,000 requests 1,000 of a scan of
+  another table. *shifting*: the ranks belong to other results after each twelfth of the trace.
+- Equal: answers of 4,000 bytes, a millisecond each. Unequal: 200 bytes to 50 kB, 50 µs to 50 ms, both log-uniform and independent.
+
+Two things cannot be reached by anybody who does not know the future. In *uniform* all results are asked for equally often, so that a cache of n% hits n%; top-C has
+seen which will happen to come more often ({} times each on average). And top-C has its results from the start, without having to
+miss them first.
+
+",
+        requests / keys
+    )
+}
+
+/// The whole page.
+pub(crate) fn page(scale: Scale, equal: &[Case], unequal: &[Case]) -> String {
+    let mut out = method(scale);
     let _ = writeln!(out, "## Equal sizes and times\n\nHit ratio in %, which is the share of the time, too.\n");
     table(&mut out, equal, |saved| saved.hits, false);
     let _ = writeln!(out, "\n## Unequal sizes and times\n\nShare of the database's time that is saved, in %.\n");
     table(&mut out, unequal, |saved| saved.time, true);
-    let _ = writeln!(out, "\nHit ratio of the same runs, in %.\n");
+    let _ = writeln!(out, "\nHit ratio of the same runs, in %. Freshet does not aim at it: it prefers what is dear.\n");
     table(&mut out, unequal, |saved| saved.hits, true);
     out
 }

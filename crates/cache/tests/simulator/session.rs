@@ -182,6 +182,7 @@ impl Session {
             Stage::Missed(query) => {
                 let begin = |(version, known): (_, crate::catalogue::Known)| {
                     let (key, tags, now) = (query.key(), query.tags(&known.views), world.now);
+                    world.cache.missed(&key);
                     let snapshot =
                         self.floor.snapshot.map(|snapshot| snapshot.lo).filter(|_| !world.rules.keeps_old_snapshots);
                     world
@@ -336,6 +337,6 @@ fn keep(
             world.stats.stale_fills += 1;
             Ok(())
         }
-        Installed::TooLarge => Ok(()),
+        Installed::TooLarge | Installed::Outweighed => Ok(()),
     }
 }

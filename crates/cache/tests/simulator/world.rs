@@ -5,6 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use freshet_cache::admission::Keep;
 use freshet_cache::{Cache, Faults, Limits};
 use freshet_model::{CatalogVersion, Dialect, End, Epoch, Lsn, Nanos, Visible};
 
@@ -153,12 +154,13 @@ impl World {
     pub(crate) fn new(seed: u64, rules: Rules) -> Self {
         let mut rng = Rng::new(seed, 0);
         let ample = rng.percent(75);
-        let memory = if ample { 64 << 20 } else { 24 << 10 };
+        let memory = if ample { 64 << 20 } else { 8 << 10 };
         let limits = Limits {
             memory_bytes: memory,
             entry_bytes_max: 4 << 10,
             staleness_max: STALENESS_MAX,
             flights_max: if rng.percent(80) { 100 } else { 3 },
+            keep: if seed.is_multiple_of(2) { Keep::Worthwhile } else { Keep::Always },
         };
         let db = Database::new(&mut rng);
         let of_views = rng.percent(25);

@@ -154,6 +154,7 @@ impl ServeArgs {
         let (cache_faults, faults) = self.faults.switches();
         let mut limits = Limits::with_memory(self.memory.0);
         limits.staleness_max = nanos(self.max_staleness);
+        limits.keep = self.keep.into();
         let settings = Settings {
             admin_users: if self.admin_users.is_empty() { vec![user.to_owned()] } else { self.admin_users.clone() },
             upstream,
@@ -162,7 +163,6 @@ impl ServeArgs {
             verify: self.verify.0,
             // A service connection of MySQL or MariaDB cannot become another account, nor log in as each client did.
             refresh_share: if dialect.is_mysql_family() { 0.0 } else { self.refresh_share.0 },
-            keep: self.keep.into(),
             faults,
         };
         let cache = Arc::new(Cache::new(limits, cache_faults));

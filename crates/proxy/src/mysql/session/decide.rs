@@ -265,7 +265,7 @@ impl Session {
         let took = now.saturating_sub(started);
         source.shape.figures.fill_took(took);
         self.shared.waits.answered_in(took);
-        let mut body = Body::new(frames, source, started);
+        let mut body = Body::new(frames, source, started, took);
         body.status_places = status_places;
         body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
         self.replay.found_rows.clone_from(&body.found_rows);

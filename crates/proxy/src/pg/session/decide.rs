@@ -153,7 +153,8 @@ impl Session {
             },
         };
         let lineage = lineage.map(Box::new);
-        Ok(Fill { permit, lineage, shown, expected, source, frames: Vec::new(), started, complete: false })
+        let frames = Vec::new();
+        Ok(Fill { permit, lineage, shown, expected, source, frames, started, took: 0, complete: false })
     }
 
     /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.

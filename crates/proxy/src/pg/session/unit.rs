@@ -212,6 +212,8 @@ pub(crate) struct Fill {
     pub(crate) source: Source,
     pub(crate) frames: Vec<u8>,
     pub(crate) started: Nanos,
+    /// Until the unit's end; 0 before it.
+    pub(crate) took: Nanos,
     /// `CommandComplete` has come.
     pub(crate) complete: bool,
 }

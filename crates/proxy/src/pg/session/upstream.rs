@@ -196,7 +196,7 @@ impl Session {
     }
 
     /// `notified`: see [`Self::own_unit_done`].
-    pub(super) fn client_unit_done(&mut self, unit: ClientUnit, notified: bool) {
+    pub(super) fn client_unit_done(&mut self, mut unit: ClientUnit, notified: bool) {
         self.absorb_sync = false;
         let tells = unit.tells_of_data();
         if tells {
@@ -221,8 +221,9 @@ impl Session {
         self.follow_block(&unit);
         self.complete.clear();
         let now = self.now();
-        for fill in unit.fills.iter().flatten().filter(|fill| fill.complete) {
+        for fill in unit.fills.iter_mut().flatten().filter(|fill| fill.complete) {
             let took = now.saturating_sub(fill.started);
+            fill.took = took;
             fill.source.shape.figures.fill_took(took);
             self.shared.waits.answered_in(took);
         }
@@ -365,9 +366,9 @@ impl Session {
             return;
         }
         for fill in self.complete.drain(..) {
-            let Fill { permit, mut lineage, shown, expected, source, frames, started, .. } = fill;
+            let Fill { permit, mut lineage, shown, expected, source, frames, started, took, .. } = fill;
             let told = shown.map(|shown| shown.tags(&frames, lineage.as_deref_mut()));
-            let (body, proof) = (Body::new(frames, source, started), proof.clone());
+            let (body, proof) = (Body::new(frames, source, started, took), proof.clone());
             let complete = Complete { permit, lineage, told, body, proof, expected, refreshed: false };
             // Without an epoch there is no stream, and nothing is kept.
             if let Some(epoch) = epoch {

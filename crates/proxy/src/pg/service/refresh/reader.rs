@@ -181,6 +181,7 @@ impl Reader {
         let messages = messages(statement, execution);
         let conversation = client.converse(&messages, 3, |tag, body| hearing.hear(tag, body));
         timeout(ANSWER_TIMEOUT, conversation).await.unwrap_or(Err(Error::Timeout(ANSWER_TIMEOUT)))?;
+        let took = shared.clock.now().saturating_sub(started);
         let configuration = std::mem::take(&mut hearing.configuration);
         if configuration.as_ref() != Some(&entered.configuration) {
             *slot = None;
@@ -193,7 +194,7 @@ impl Reader {
             return Ok(Outcome::Read);
         }
         let told = shown.map(|shown| shown.tags(&frames, lineage.as_mut()));
-        let body = Body::new(frames, job.source.clone(), started);
+        let body = Body::new(frames, job.source.clone(), started, took);
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
         let Some(epoch) = shared.cache.epoch() else { return Ok(Outcome::Read) };

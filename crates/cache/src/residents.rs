@@ -1,0 +1,218 @@
+//! Who has to go.
+//!
+//! # The problem
+//!
+//! Results differ by a factor of a thousand in size, and by as much in the time that the database takes for them. What an
+//! entry saves is how often it is asked for, times that time; what it takes is bytes. A cache that orders its entries by their
+//! last use, or by use alone, keeps a large answer that was cheap in place of many small ones that were dear. And one that takes
+//! in whatever was missed loses what it had to a scan, or to a loop larger than itself.
+//!
+//! # The way
+//!
+//! Each entry has an estimate of how often it is asked for, which halves in every period. Times the database's time, that is its
+//! *value*. To make room a few entries are drawn at random and the one with the least value for its bytes goes, until there is room:
+//! no order has to be kept up when somebody hits, and a hit only counts. But first what would have to go is compared with what
+//! comes: unless the newcomer was missed often enough to be clearly worth more, all stays as it is.
+//!
+//! An entry that was hot would outlast its time: its estimate would have to halve many times. So one that was not asked for
+//! since some time is not taken to be asked for more often than once in that time.
+//!
+//! All this happens under one lock, that of whoever inserts. Hits do not take it: they count in the entry, and what they
+//! counted is fetched when the entry is drawn.
+//!
+//! Reading list: Einziger, Friedman & Manes, "TinyLFU" (2017), for comparing what comes with what would have to go; Einziger et
+//! al., "Lightweight Robust Size Aware Cache Management" (2022), for comparing it with all of them; Cherkasova, "Improving WWW
+//! Proxies Performance with Greedy-Dual-Size-Frequency Caching" (1998), for value by bytes; Beckmann, Chen & Cidon, "LHD: Improving
+//! Cache Hit Rate by Maximizing Hit Density" (NSDI 2018), for drawing a few instead of ordering all.
+
+use std::f64::consts::LN_2;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use crate::misses::Time;
+use crate::store::{Entry, Payload};
+
+/// Entries drawn for one that goes.
+const DRAWN: u32 = 16;
+/// What a newcomer counts for: between equals, whoever is there stays. Otherwise a loop would change them all the time.
+const NEWCOMERS_SHARE: f64 = 0.6;
+
+/// What would come in, or comes in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Newcomer {
+    pub(crate) bytes: u64,
+    /// What the database takes for it.
+    pub(crate) nanos: f64,
+    /// Its misses before this one.
+    pub(crate) earlier: f64,
+}
+
+/// An entry and how often it is asked for.
+#[derive(Debug)]
+pub(crate) struct Resident<P> {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) hash: u64,
+    pub(crate) entry: Arc<Entry<P>>,
+    /// Requests for it, halved once in a period, as of `counted_at`.
+    rate: f64,
+    counted_at: u64,
+    /// When hits were last found to have been counted.
+    used_at: u64,
+}
+
+impl<P: Payload> Resident<P> {
+    /// What it saves for each of its bytes.
+    fn density(&mut self, time: Time) -> f64 {
+        self.rate(time) * self.entry.nanos() / self.entry.weight() as f64
+    }
+
+    /// Requests in about a period.
+    fn rate(&mut self, time: Time) -> f64 {
+        let uses = f64::from(self.entry.uses.swap(0, Relaxed));
+        let halvings = time.since(self.counted_at);
+        let left = (-halvings).exp2();
+        // For all that is known, the hits since then came evenly.
+        let uses_left = if halvings < 1e-3 { 1.0 } else { (1.0 - left) / (halvings * LN_2) };
+        self.rate = self.rate * left + uses * uses_left;
+        self.counted_at = time.now;
+        if uses > 0.0 {
+            self.used_at = time.now;
+        }
+        let once_since_used = 1.0 / (LN_2 * time.since(self.used_at));
+        self.rate.min(once_since_used)
+    }
+}
+
+/// All entries, in no order.
+#[derive(Debug)]
+pub(crate) struct Residents<P> {
+    all: Vec<Resident<P>>,
+    bytes: u64,
+    bytes_max: u64,
+    /// What comes is kept whatever has to go.
+    keeps_all: bool,
+    random: u64,
+}
+
+impl<P: Payload> Residents<P> {
+    pub(crate) fn new(bytes_max: u64, keeps_all: bool) -> Self {
+        Self { all: Vec::new(), bytes: 0, bytes_max, keeps_all, random: 1 }
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.all.len() as u64
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Resident<P>> {
+        self.all.iter()
+    }
+
+    /// Whether [`Self::insert`] would take it in, as far as a few draws tell.
+    pub(crate) fn would_keep(&mut self, newcomer: Newcomer, time: Time) -> bool {
+        self.choose(newcomer, time).is_some()
+    }
+
+    /// Takes an entry in and gives back those that go for it. None: they are worth more, or there is not as much room in all.
+    pub(crate) fn insert(
+        &mut self,
+        (key, hash, entry): (Arc<[u8]>, u64, Arc<Entry<P>>),
+        earlier: f64,
+        time: Time,
+    ) -> Option<Vec<Resident<P>>> {
+        let bytes = entry.weight();
+        let stay = self.choose(Newcomer { bytes, nanos: entry.nanos(), earlier }, time)?;
+        let gone = self.all.split_off(stay);
+        self.bytes += bytes;
+        self.bytes -= gone.iter().map(|resident| resident.entry.weight()).sum::<u64>();
+        entry.place.store(stay, Relaxed);
+        self.all.push(Resident { key, hash, entry, rate: earlier + 1.0, counted_at: time.now, used_at: time.now });
+        Some(gone)
+    }
+
+    /// Room for so many bytes from now on; gives back those that have to go.
+    pub(crate) fn set_capacity(&mut self, bytes_max: u64, time: Time) -> Vec<Resident<P>> {
+        self.bytes_max = bytes_max;
+        let mut stay = self.all.len();
+        while self.bytes > bytes_max
+            && let Some((place, _)) = self.least(stay, time)
+        {
+            stay -= 1;
+            self.bytes -= self.all[place].entry.weight();
+            self.swap(place, stay);
+        }
+        let gone = self.all.split_off(stay);
+        if stay < self.all.capacity() / 4 {
+            self.all.shrink_to(2 * stay);
+        }
+        gone
+    }
+
+    /// Moves those that would have to go to the end, and says how many stay; None if they are worth more.
+    fn choose(&mut self, newcomer: Newcomer, time: Time) -> Option<usize> {
+        let worth = if self.keeps_all { f64::INFINITY } else { newcomer.earlier * newcomer.nanos * NEWCOMERS_SHARE };
+        let (mut free, mut lost) = (self.bytes_max.saturating_sub(self.bytes), 0.0);
+        let mut stay = self.all.len();
+        while free < newcomer.bytes {
+            let (place, density) = self.least(stay, time)?;
+            let bytes = self.all[place].entry.weight();
+            lost += density * bytes as f64;
+            if lost > worth {
+                return None;
+            }
+            free += bytes;
+            stay -= 1;
+            self.swap(place, stay);
+        }
+        Some(stay)
+    }
+
+    /// The least of some of the first `count`, by value for its bytes.
+    fn least(&mut self, count: usize, time: Time) -> Option<(usize, f64)> {
+        let mut least: Option<(usize, f64)> = None;
+        for _ in 0..DRAWN {
+            let place = self.draw(count)?;
+            let density = self.all.get_mut(place)?.density(time);
+            if least.is_none_or(|(_, of_least)| density < of_least) {
+                least = Some((place, density));
+            }
+        }
+        least
+    }
+
+    fn swap(&mut self, a: usize, b: usize) {
+        self.all.swap(a, b);
+        for place in [a, b] {
+            self.all[place].entry.place.store(place, Relaxed);
+        }
+    }
+
+    /// Removes an entry that is among them; how often it was asked for.
+    pub(crate) fn remove(&mut self, entry: &Entry<P>, time: Time) -> Option<f64> {
+        let last = self.all.len().checked_sub(1)?;
+        self.swap(entry.place.load(Relaxed), last);
+        self.bytes -= entry.weight();
+        self.all.pop().map(|mut resident| resident.rate(time))
+    }
+
+    /// A place below `count`; None if that is 0.
+    fn draw(&mut self, count: usize) -> Option<usize> {
+        // xorshift64: nobody gains by foreseeing it who could not as well ask for everything.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        usize::try_from((u128::from(self.random) * count as u128) >> 64).ok().filter(|_| count > 0)
+    }
+
+    /// Panics unless places and bytes are what they are said to be; for tests.
+    pub(crate) fn validate(&self) {
+        for (place, resident) in self.all.iter().enumerate() {
+            assert_eq!(resident.entry.place.load(Relaxed), place);
+        }
+        assert_eq!(self.bytes, self.all.iter().map(|resident| resident.entry.weight()).sum::<u64>());
+        assert!(self.bytes <= self.bytes_max);
+    }
+}
