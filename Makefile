@@ -11,6 +11,7 @@
 #   make soak-tags   that every result which a change makes another is hit, and how often others are        TAG_CHANGES=100000
 #   make bench    the workloads direct, through Freshet and through its peers, side by side, into docs/benchmarks
 #   make bench-peers      installs the peers, starts them on private ports and prints their addresses, until Ctrl-C
+#   make bench-traces   hit ratios of replayed traces beside LRU, ARC, S3-FIFO and Belady, into docs/benchmarks      ARGS=--quick prints small ones
 #   make bench-overhead   what Freshet costs: beside sysbench, PgBouncer and HAProxy, and at the database
 #   make bench-index      the dependency index alone: bytes for each entry, changes applied in a second
 #   make bench-instructions   instructions for each hit, miss, passing statement and applied change, under valgrind   ARGS=--write
@@ -34,7 +35,7 @@ FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 export FRESHET_BIN
 
-.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-peers bench-overhead bench-index bench-instructions bench-setup check setup setup-packages
+.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-peers bench-overhead bench-index bench-traces bench-instructions bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -113,6 +114,9 @@ bench-instructions: bench-setup
 	folder=$$(mktemp -d); trap 'rm -r '"$$folder" EXIT; \
 	FRESHET_COUNTS=$$folder FRESHET_COUNTED=$(FRESHET_RELEASE) FRESHET_BIN=$(CURDIR)/script/counted \
 	$(CARGO) test --package freshet-e2e --locked --test all -- instructions::counted --exact --ignored --nocapture
+
+bench-traces:
+	$(CARGO) bench --package freshet-cache --bench traces --locked -- $(or $(ARGS),--output $(CURDIR)/docs/benchmarks/traces.md)
 
 bench-setup:
 	script/setup bench
