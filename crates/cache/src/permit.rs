@@ -36,11 +36,16 @@ pub struct FillPermit<P: Payload> {
     started: Nanos,
     late: Option<Vec<Tag>>,
     ended: bool,
+    /// What is reserved for the result while it is read.
+    reserved: u64,
 }
 
 impl<P: Payload> FillPermit<P> {
+    /// Nothing is reserved for so little.
+    const FREE_BYTES: u64 = 16 << 10;
+
     pub(crate) fn new(cache: Arc<Cache<P>>, begun: Begun, started: Nanos) -> Self {
-        Self { cache, begun, started, late: None, ended: false }
+        Self { cache, begun, started, late: None, ended: false, reserved: 0 }
     }
 
     /// Without a proof the result cannot be kept: a delivered commit that matters is not proven visible.
@@ -66,6 +71,20 @@ impl<P: Payload> FillPermit<P> {
     /// Whether they were told.
     pub fn knows_late(&self) -> bool {
         self.late.is_some()
+    }
+
+    /// Whether the result, as it is read, may grow to so many bytes: neither is that more than one entry may have, nor do all
+    /// results that are being read take more of the memory limit than is for them.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        let bytes = bytes as u64;
+        if bytes <= Self::FREE_BYTES.max(self.reserved) {
+            return true;
+        }
+        let more = bytes.next_power_of_two() - self.reserved; // as a vector grows
+        bytes <= self.cache.room.entry_bytes_max() && self.cache.room.reserve(more) && {
+            self.reserved += more;
+            true
+        }
     }
 
     /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate; without
@@ -108,6 +127,7 @@ impl<P: Payload> FillPermit<P> {
 
 impl<P: Payload> Drop for FillPermit<P> {
     fn drop(&mut self) {
+        self.cache.room.give_back(self.reserved);
         if !self.ended {
             self.cache.core().abandon(self.begun.id);
         }

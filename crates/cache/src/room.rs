@@ -18,6 +18,8 @@ const ASIDE_SHARE: u64 = 64;
 const LESS_UNITS: u64 = 4;
 /// The least that is left for entries, as a share of the limit.
 const ROOM_SHARE: u64 = 2;
+/// The most that results may take while they are read, as a share of the limit.
+const READ_SHARE: u64 = 4;
 
 /// What may be held now.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub(crate) struct Room {
     aside: AtomicU64,
     /// How much the store is told to hold, on its way to the limit. Written under the core's lock.
     given: AtomicU64,
+    /// What is reserved for results that are being read.
+    reserved: AtomicU64,
 }
 
 impl Room {
@@ -36,7 +40,21 @@ impl Room {
             entry_bytes_max: limits.entry_bytes_max.into(),
             aside: AtomicU64::new(0),
             given: limits.memory_bytes.into(),
+            reserved: AtomicU64::new(0),
         }
+    }
+
+    /// For a result that is being read; false if there is not as much room.
+    pub(crate) fn reserve(&self, bytes: u64) -> bool {
+        let fits = self.reserved.fetch_add(bytes, Relaxed) + bytes <= self.memory_bytes() / READ_SHARE;
+        if !fits {
+            self.give_back(bytes);
+        }
+        fits
+    }
+
+    pub(crate) fn give_back(&self, bytes: u64) {
+        self.reserved.fetch_sub(bytes, Relaxed);
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

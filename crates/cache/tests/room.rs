@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::admission::Keep;
+use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_model::{CatalogVersion, Columns, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible};
 
 #[derive(Debug)]
@@ -19,7 +20,8 @@ const CATALOG: CatalogVersion = CatalogVersion(1);
 const MIB: u64 = 1 << 20;
 
 fn cache(memory: u64) -> Arc<Cache<Block>> {
-    let cache = Arc::new(Cache::new(Limits::with_memory(memory), Faults::default()));
+    let limits = Limits { keep: Keep::Always, ..Limits::with_memory(memory) };
+    let cache = Arc::new(Cache::new(limits, Faults::default()));
     let epoch = cache.connected();
     let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
     assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
@@ -29,11 +31,14 @@ fn cache(memory: u64) -> Arc<Cache<Block>> {
     cache
 }
 
-fn fill(cache: &Arc<Cache<Block>>, key: u32, bytes: usize) -> bool {
+fn begin(cache: &Arc<Cache<Block>>, key: u32) -> FillPermit<Block> {
     let tags = vec![Tag { table: TABLE, rows: RowSet::Any, columns: Columns::All }];
     let key = key.to_be_bytes();
-    let permit =
-        cache.begin_fill(Filling { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }).unwrap();
+    cache.begin_fill(Filling { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }).unwrap()
+}
+
+fn fill(cache: &Arc<Cache<Block>>, key: u32, bytes: usize) -> bool {
+    let permit = begin(cache, key);
     let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
     matches!(permit.commit(Block(bytes), Some(&proof), Lsn(10)), Installed::Stored { .. })
 }
@@ -66,11 +71,11 @@ fn less_memory_takes_entries_away_and_more_lets_others_in() {
     let more = cache.counters().evicted_by_size.load(std::sync::atomic::Ordering::Relaxed) - evicted;
     assert_eq!(more, full.entries - small.entries);
     // One entry may be as large as goes with the limit.
-    assert!(!fill(&cache, 10_000, 40 << 10) && cache.limits().entry_bytes_max == 32 << 10);
+    assert!(!fill(&cache, 10_000, 160 << 10) && cache.limits().entry_bytes_max == 128 << 10);
 
     assert_eq!(cache.set_memory(64 * MIB), 8 * MIB);
     assert_eq!(make_room(&cache), 1);
-    assert!(fill(&cache, 10_000, 40 << 10));
+    assert!(fill(&cache, 10_000, 160 << 10));
     assert!(matches!(cache.lookup(&10_000u32.to_be_bytes(), &Floor::default(), 2), Lookup::Hit(_)));
     (20_000..23_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
     cache.validate();
@@ -91,4 +96,19 @@ fn what_others_take_is_not_there_for_entries() {
     let bytes = cache.levels(2).bytes;
     assert!(bytes > 6 * MIB && bytes <= 8 * MIB, "{bytes}");
     assert_eq!(cache.limits().memory_bytes, 16 * MIB);
+}
+
+#[test]
+fn results_that_are_being_read_have_their_share() {
+    let cache = cache(16 * MIB);
+    assert!(!begin(&cache, 0).grow(300 << 10), "an entry may not be so large");
+    let mut permits: Vec<_> = (0..100).map(|key| begin(&cache, key)).collect();
+    let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).then_some(())).count();
+    assert_eq!(grown, 16, "a quarter of the limit, in blocks as vectors take them");
+    assert!(permits[0].grow(250 << 10), "there is room in the block");
+    assert!(permits.iter_mut().all(|permit| permit.grow(16 << 10)), "little is not counted");
+    permits.truncate(50);
+    permits.remove(0);
+    assert!(permits[40].grow(200 << 10), "who ends gives back");
+    assert!(!permits[41].grow(200 << 10));
 }

@@ -117,17 +117,17 @@ pub(crate) struct Fill {
     source: Source,
     proof: Option<Arc<Visible>>,
     frames: Vec<u8>,
-    bytes_max: usize,
     started: Nanos,
 }
 
 impl Fill {
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
-        if self.frames.len() + bytes.len() > self.bytes_max {
+        let Some(permit) = &mut self.permit else { return };
+        if permit.grow(self.frames.len() + bytes.len()) {
+            self.frames.extend_from_slice(bytes);
+        } else {
             // At once: who knows how long its client takes to read it.
             (self.permit, self.frames) = (None, Vec::new());
-        } else if self.permit.is_some() {
-            self.frames.extend_from_slice(bytes);
         }
     }
 }
@@ -247,9 +247,8 @@ impl Session {
                 Execution::Bound { .. } => Arc::downgrade(statement),
             },
         };
-        let bytes_max = usize::try_from(self.shared.cache.limits().entry_bytes_max).unwrap_or(usize::MAX);
         let frames = Vec::new();
-        Ok(Fill { permit: Some(permit), lineage, shown, expected, source, proof, frames, bytes_max, started })
+        Ok(Fill { permit: Some(permit), lineage, shown, expected, source, proof, frames, started })
     }
 
     /// The answer is complete: it waits for an end of the binlog, if it is one to be kept.

@@ -83,10 +83,10 @@ impl Session {
             && let Some(slot) = unit.current_fill()
             && let Some(fill) = slot
         {
-            if fill.frames.len() + count > self.shared.cache.limits().entry_bytes_max as usize {
-                *slot = None; // too large to keep: the permit ends here
-            } else {
+            if fill.permit.grow(fill.frames.len() + count) {
                 fill.frames.extend_from_slice(bytes);
+            } else {
+                *slot = None; // too large to keep: the permit ends here
             }
         }
         self.upstream.input.consume(count);
