@@ -209,7 +209,7 @@ impl<P: Payload> Store<P> {
             entry.payload.outweighed();
             return None;
         };
-        let gone = gone.into_iter().map(|gone| self.outweighed(gone)).collect();
+        let gone = gone.iter().map(|gone| self.outweighed(gone)).collect();
         let mut entries = self.shard(hash).entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.insert_unique(hash, (key, entry), |(key, _)| self.hasher.hash_one(&**key));
         Some(gone)
@@ -218,11 +218,11 @@ impl<P: Payload> Store<P> {
     /// Room for so many bytes from now on; returns the ids of those that had to go.
     pub(crate) fn set_capacity(&self, bytes: u64) -> Vec<Id> {
         let gone = self.residents().set_capacity(bytes, self.misses.time());
-        gone.into_iter().map(|gone| self.outweighed(gone)).collect()
+        gone.iter().map(|gone| self.outweighed(gone)).collect()
     }
 
     /// It had to go for others.
-    fn outweighed(&self, gone: Resident<P>) -> Id {
+    fn outweighed(&self, gone: &Resident<P>) -> Id {
         self.take(gone.hash, &gone.key);
         gone.entry.payload.outweighed();
         gone.entry.id()
