@@ -55,7 +55,6 @@ use std::task::Waker;
 
 use freshet_model::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Visible};
 
-use crate::admission::Keep;
 use crate::core::Core;
 use crate::freshness::Freshness;
 use crate::room::Room;
@@ -67,35 +66,8 @@ pub use figures::{Counters, Levels};
 pub use flight::Filling;
 pub use freshness::{Floor, Proven, SnapshotBounds};
 pub use permit::{FillPermit, Installed};
+pub use room::Limits;
 pub use store::{Entry, Keyed, Payload};
-
-/// How large and how old things may become.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Bytes of all entries with their keys and tags.
-    pub memory_bytes: u64,
-    /// Bytes of one entry.
-    pub entry_bytes_max: u64,
-    /// D: a hit is served only while the stream is proven younger than this.
-    pub staleness_max: Nanos,
-    /// Fills in flight at once.
-    pub flights_max: usize,
-    /// Which answers are kept.
-    pub keep: Keep,
-}
-
-impl Limits {
-    /// The defaults for a memory bound.
-    pub fn with_memory(memory_bytes: u64) -> Self {
-        Self {
-            memory_bytes,
-            entry_bytes_max: (memory_bytes / 64).clamp(16 << 10, 4 << 20),
-            staleness_max: 1_000_000_000,
-            flights_max: 128,
-            keep: Keep::default(),
-        }
-    }
-}
 
 /// What a look-up found.
 #[derive(Debug)]

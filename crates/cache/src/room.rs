@@ -7,8 +7,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use freshet_model::Nanos;
+
+use crate::Cache;
+use crate::admission::Keep;
 use crate::store::Payload;
-use crate::{Cache, Limits};
 
 /// What is taken away under one hold of the lock: some thousands of small entries, some milliseconds.
 const STEP_BYTES: u64 = 4 << 20;
@@ -20,6 +23,34 @@ const LESS_UNITS: u64 = 4;
 const ROOM_SHARE: u64 = 2;
 /// The most that results may take while they are read, as a share of the limit.
 const READ_SHARE: u64 = 4;
+
+/// How large and how old things may become.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of all entries with their keys and tags.
+    pub memory_bytes: u64,
+    /// Bytes of one entry.
+    pub entry_bytes_max: u64,
+    /// D: a hit is served only while the stream is proven younger than this.
+    pub staleness_max: Nanos,
+    /// Fills in flight at once.
+    pub flights_max: usize,
+    /// Which answers are kept.
+    pub keep: Keep,
+}
+
+impl Limits {
+    /// The defaults for a memory bound.
+    pub fn with_memory(memory_bytes: u64) -> Self {
+        Self {
+            memory_bytes,
+            entry_bytes_max: (memory_bytes / 64).clamp(16 << 10, 4 << 20),
+            staleness_max: 1_000_000_000,
+            flights_max: 128,
+            keep: Keep::default(),
+        }
+    }
+}
 
 /// What may be held now.
 #[derive(Debug)]

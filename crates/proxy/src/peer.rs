@@ -10,6 +10,7 @@ use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use freshet_net::Socket;
 use freshet_wire::pg::frame;
@@ -21,6 +22,8 @@ const READ_BYTES_MIN: usize = 8 << 10;
 pub(crate) const READ_BYTES_MAX: usize = 128 << 10;
 /// Bytes waiting to be written beyond which no more is produced.
 pub(crate) const WRITE_BYTES_HIGH: usize = 256 << 10;
+/// An answer is not kept any longer that its client does not take for so long: what it holds is for others' answers.
+pub(crate) const STALL_MAX: Duration = Duration::from_secs(1);
 
 /// Unused read buffers that a worker keeps.
 const SPARE_BUFFERS_MAX: usize = 64;

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::cached::until_hit;
 use crate::support::frames::{Bound, bind, copy_data, copy_done, execute, frame, parse, query, sync, unnamed};
-use crate::support::{Message, Pair, RawClient, Version, on_both};
+use crate::support::{Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
 on_both!(
     a_result_of_many_rows,
@@ -111,12 +112,24 @@ fn a_large_parameter(version: Version) -> Result<()> {
 fn a_slow_reader(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     in_bounded_memory(&pair, |c| {
+        // The sockets' buffers are full before an answer that is kept begins.
+        let mut stalled = pair.connect()?;
+        until_hit(&pair, &mut stalled, "select id from large where id = 1")?;
+        let read = ["select content, random() from large", "select content from large where id < 3"];
+        stalled.send(&read.map(query).concat())?;
         c.send(&query("select id, content from large"))?;
         // While it does not read, the result waits in the server, and others are served.
         thread::sleep(Duration::from_secs(1));
         let mut other = pair.connect()?;
         other.query("select name from small where id = 1")?;
         other.expect_silence()?;
+        // What it does not read is not kept for ever, so that others' results can be.
+        eventually(PATIENCE, || {
+            let left =
+                if pair.freshet.is_there() { pair.freshet.metrics()?.count("freshet_fills_in_flight") } else { 0 };
+            ensure!(left == 0, "{left} fills have not ended");
+            Ok(())
+        })?;
         Ok(drain(c)?.0)
     })
 }

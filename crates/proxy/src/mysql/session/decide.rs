@@ -126,9 +126,17 @@ impl Fill {
         if permit.grow(self.frames.len() + bytes.len()) {
             self.frames.extend_from_slice(bytes);
         } else {
-            // At once: who knows how long its client takes to read it.
-            (self.permit, self.frames) = (None, Vec::new());
+            self.give_up();
         }
+    }
+
+    /// At once: who knows how long its client takes to read it.
+    pub(crate) fn give_up(&mut self) {
+        (self.permit, self.frames) = (None, Vec::new());
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.permit.is_some()
     }
 }
 

@@ -9,9 +9,12 @@ use std::task::Poll;
 use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
 use freshet_wire::mysql::response::{Done, Kind, Response, Step};
 
+use tokio::time::timeout;
+
 use crate::mysql::session::decide::Fill;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::{Session, SessionError};
+use crate::peer::STALL_MAX;
 
 /// The largest answer to a statement of Freshet's own.
 const OWN_ANSWER_BYTES_MAX: usize = 256 << 10;
@@ -166,7 +169,17 @@ impl Session {
                         self.shared.cache.fence_since(self.now());
                         self.shared.want_reading();
                     }
-                    self.exchange().await?;
+                    let kept = match &mut to {
+                        To::Client { fill: Some(fill), .. } if fill.is_kept() => Some(fill),
+                        _ => None,
+                    };
+                    match kept.filter(|_| self.client.output.is_high()) {
+                        None => self.exchange().await?,
+                        Some(fill) => match timeout(STALL_MAX, self.exchange()).await {
+                            Ok(exchanged) => exchanged?,
+                            Err(_) => fill.give_up(),
+                        },
+                    }
                 }
             }
         }

@@ -45,7 +45,7 @@ use tokio::time::timeout;
 
 use crate::context::Context;
 use crate::metrics::WorkerCounters;
-use crate::peer::Peer;
+use crate::peer::{Peer, STALL_MAX};
 use crate::pg::Pg;
 use crate::pg::question::IdleMax;
 use crate::pg::session::hold::Waiting;
@@ -199,7 +199,13 @@ impl Session {
                 self.ending = Ending::Told;
                 self.upstream.shut_down().await?;
             }
-            self.exchange().await?;
+            if self.stalled_fills().next().is_none() {
+                self.exchange().await?;
+            } else if let Ok(exchanged) = timeout(STALL_MAX, self.exchange()).await {
+                exchanged?;
+            } else {
+                self.stalled_fills().for_each(|fill| *fill = None);
+            }
         }
     }
 

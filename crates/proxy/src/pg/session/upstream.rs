@@ -94,6 +94,13 @@ impl Session {
         count > 0
     }
 
+    /// Answers are to be kept, and the client does not take what comes before or is of them.
+    pub(crate) fn stalled_fills(&mut self) -> impl Iterator<Item = &mut Option<Fill>> {
+        let units = self.units.iter_mut().take_while(|_| self.client.output.is_high());
+        let fills = units.filter_map(|unit| if let Unit::Client(unit) = unit { Some(&mut unit.fills) } else { None });
+        fills.flatten().filter(|fill| fill.is_some())
+    }
+
     /// It is needed whole: a row, or an error that may be fatal, of a statement of Freshet's own.
     fn is_own_answer(&self, head: Header) -> bool {
         matches!(head.tag, backend::DATA_ROW | backend::ERROR) && self.units.front().is_some_and(Unit::is_own_next)
