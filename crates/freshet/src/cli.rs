@@ -35,7 +35,7 @@ enum Command {
     Check(CheckArgs),
     /// Take out of a database what Freshet made there
     Uninstall(UninstallArgs),
-    /// Switch a running Freshet's cache off or on again. This is not kept: after a restart the cache is on
+    /// Switch a running Freshet's cache off or on again. This is not kept: after a restart it is as `serve --bypass` says
     Bypass(BypassArgs),
     /// Give a running Freshet another memory limit. This is not kept: after a restart it is what --memory says
     Memory(MemoryArgs),

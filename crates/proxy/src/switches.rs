@@ -17,7 +17,7 @@ use std::sync::atomic::{
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// The switches. Both are off at the start of the program: nothing of it is kept on disk.
+/// The switches. Both are off at the start of the program, but for `--bypass`: nothing of it is kept on disk.
 #[derive(Debug, Default)]
 pub struct Switches {
     bypass: AtomicBool,

@@ -94,6 +94,9 @@ pub(crate) struct ServeArgs {
     /// all that can be
     #[arg(long, default_value = "worthwhile")]
     keep: KeepArg,
+    /// Begin with the cache switched off, until `freshet bypass off` switches it on
+    #[arg(long)]
+    bypass: bool,
     #[command(flatten)]
     faults: FaultArgs,
     // Last: its heading holds for all options behind it.
@@ -166,7 +169,9 @@ impl ServeArgs {
             faults,
         };
         let cache = Arc::new(Cache::new(limits, cache_faults));
-        Arc::new(Shared::new(settings, cache, Clock::default(), self.workers()))
+        let shared = Shared::new(settings, cache, Clock::default(), self.workers());
+        shared.switches.set_bypass(self.bypass);
+        Arc::new(shared)
     }
 }
 

@@ -10,7 +10,7 @@ use crate::cached::until_hit;
 use crate::support::frames::{sync, unnamed};
 use crate::support::{Database, Pair, Version, on_both, program};
 
-on_both!(at_once_in_open_sessions, nothing_is_lost_meanwhile, not_for_everybody, by_the_program);
+on_both!(at_once_in_open_sessions, nothing_is_lost_meanwhile, not_for_everybody, by_the_program, from_the_start);
 
 const READ: &str = "select title from film where id = 1";
 const OTHER: &str = "select title from film where id = 2";
@@ -99,6 +99,21 @@ fn not_for_everybody(version: Version) -> Result<()> {
     ensure!(sqlstate(&other.query("FRESHET BYPASS OFF")?).as_deref() == Some("42501"), "switched on by anybody");
     ensure!(pair.freshet.metrics()?.value("freshet_bypass") > 0.5, "it is switched on all the same");
     other.expect_silence()
+}
+
+fn from_the_start(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &["--bypass"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    for _ in 0..3 {
+        ensure!(c.value(READ)? == "film 1", "the answer is another");
+    }
+    let metrics = pair.freshet.metrics()?;
+    ensure!(metrics.hits() == 0 && metrics.value("freshet_bypass") > 0.5, "the cache is on");
+    switch(&mut c, "OFF")?;
+    until_hit(&pair, &mut c, READ)
 }
 
 fn by_the_program(version: Version) -> Result<()> {
