@@ -53,7 +53,7 @@ struct Item {
     command: &'static str,
 }
 
-const ITEMS: [Item; 21] = [
+const ITEMS: [Item; 23] = [
     Item {
         name: "title-5",
         title: "A movie page: five SELECTs, four of them joins",
@@ -174,7 +174,7 @@ const ITEMS: [Item; 21] = [
     Item {
         name: "ycsb-e",
         title: "YCSB E: 95% short scans, 5% inserts",
-        targets: YCSB_SCANS,
+        targets: BOTH,
         command: "ycsb --workload e --records 20000 --connections 16 --time 2s --warm-up 1s --rounds 2",
     },
     Item {
@@ -197,12 +197,24 @@ const ITEMS: [Item; 21] = [
         command: "ycsb --read-share 10,30,50,70,90 --write-kind update --records 20000 --connections 16 \
                   --time 2s --warm-up 1s --rounds 1",
     },
+    Item {
+        name: "title-aggregates",
+        title: "Six aggregations over movies, without and under row changes",
+        targets: BOTH,
+        command: "title-aggregates --movies 4000 --connections 16 --writes 0,20 --time 3s --warm-up 2s --rounds 1",
+    },
+    Item {
+        name: "taxi-trips",
+        title: "Taxi trips that begin and end, and pages about them, by the share of reads",
+        targets: BOTH,
+        command: "taxi-trips --rows 50000 --read-share 20,50,80 --connections 16 --time 3s --warm-up 1s --rounds 1",
+    },
 ];
 
 /// YCSB's workloads beside key-value stores.
 const YCSB: &[&str] = &["direct", "freshet", "mariadb", "freshet-mariadb", "memcached", "redis"];
-/// Scans need the order of keys.
-const YCSB_SCANS: &[&str] = &["direct", "freshet", "mariadb", "freshet-mariadb"];
+/// PostgreSQL and MariaDB, each with a Freshet before it. Scans need the order of keys, which stores do not have.
+const BOTH: &[&str] = &["direct", "freshet", "mariadb", "freshet-mariadb"];
 /// Caches under changes, each beside its database. MariaDB is one server, and its query cache a matter of the account.
 const CHANGES: &[&str] = &["direct", "freshet", "pgpool", "mariadb", "mariadb-qcache", "freshet-mariadb"];
 const MYSQL: &[&str] = &["mysql", "freshet-mysql"];

@@ -12,10 +12,12 @@ use super::Workload;
 use super::custom::Custom;
 use super::distribution::Distribution;
 use super::game_rows::{GameRows, Players};
-use super::movies::Size;
+use super::movies::{Catalogue, Size};
 use super::oltp::{Oltp, Shape};
 use super::point_select::PointSelect;
 use super::sbtest::Tables;
+use super::taxi::{TaxiTrips, Trips};
+use super::title_aggregates::TitleAggregates;
 use super::title5::Title5;
 use super::ycsb::{CoreWorkload, Mix, Records, WriteKind, Ycsb};
 
@@ -25,6 +27,8 @@ pub enum WorkloadName {
     /// A movie page: five SELECTs by a title, drawn uniformly from 969
     #[value(name = "title-5")]
     Title5,
+    /// Six aggregations over the tables of title-5
+    TitleAggregates,
     /// sysbench's point selects, one or several per transaction
     PointSelect,
     /// sysbench's OLTP read-only transaction: 10 point selects and 4 ranges of 100 rows
@@ -35,6 +39,8 @@ pub enum WorkloadName {
     GameRows,
     /// YCSB's core workloads (--workload), or reads and writes in a given share (--read-share)
     Ycsb,
+    /// Taxi trips that begin and end, and pages about drivers and zones (--read-share)
+    TaxiTrips,
     /// Statements and parameters from a file (--file; see docs/bench-custom.md)
     Custom,
 }
@@ -60,13 +66,17 @@ pub struct WorkloadArgs {
     /// The workload
     #[arg(value_enum)]
     pub workload: WorkloadName,
-    /// title-5: distinct movie titles, of which the first 969 are asked for [default: 8000]
+    /// title-5, title-aggregates: distinct movie titles, of which the first 969 are asked for [default: 8000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = "Workload")]
     pub movies: Option<u32>,
+    /// title-5, title-aggregates: instead of made-up movies those of IMDb's files in this directory: title.basics.tsv, title.ratings.tsv,
+    /// title.principals.tsv and name.basics.tsv, also with .gz behind. `run` reads no file, and asks for the movies with most votes
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["movies", "data_seed"], help_heading = "Workload")]
+    pub imdb: Option<PathBuf>,
     /// point-select, oltp-*: tables [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Workload")]
     pub tables: Option<u32>,
-    /// point-select, oltp-*, game-rows: rows in each table [default: 100000]
+    /// point-select, oltp-*, game-rows, taxi-trips: rows in each table (of trips) [default: 100000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = "Workload")]
     pub rows: Option<u32>,
     /// point-select: statements per transaction [default: 1]
@@ -76,9 +86,9 @@ pub struct WorkloadArgs {
     /// statement per transaction, else off
     #[arg(long, value_enum, help_heading = "Workload")]
     pub transactions: Option<OnOff>,
-    /// point-select, oltp-*, game-rows, ycsb: which rows are asked for: `uniform`, `zipf:S`, `scrambled:S` (zipf with the hot
+    /// point-select, oltp-*, game-rows, ycsb, taxi-trips: which rows are asked for: `uniform`, `zipf:S`, `scrambled:S` (zipf with the hot
     /// rows spread over the table), `zipfian` (YCSB's: the same over many more rows), `latest[:S]` (zipf from the newest end),
-    /// `hotspot[:ROWS:ACCESSES]` (shares from 0 to 1) or `special` (sysbench's) [default: uniform; ycsb: zipfian, but latest in d]
+    /// `hotspot[:ROWS:ACCESSES]` (shares from 0 to 1) or `special` (sysbench's) [default: uniform; ycsb and taxi-trips: zipfian, but latest in d]
     #[arg(long, help_heading = "Workload")]
     pub distribution: Option<Distribution>,
     /// point-select: which rows the background writer updates (--writes) [default: as --distribution]
@@ -90,7 +100,8 @@ pub struct WorkloadArgs {
     /// ycsb: which of the core workloads [default: a]
     #[arg(long = "workload", value_enum, conflicts_with = "read_share", help_heading = "Workload")]
     pub core: Option<CoreWorkload>,
-    /// ycsb: instead of a core workload, the percentage of reads; several are a cell each
+    /// ycsb, instead of a core workload, and taxi-trips: the percentage of transactions that read; several are a cell each
+    /// [default: 50]
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100), help_heading = "Workload")]
     pub read_share: Vec<u32>,
     /// ycsb, with --read-share: what the others are [default: update]
@@ -134,16 +145,18 @@ impl WorkloadArgs {
     fn build_with(&self, read_share: Option<u32>) -> Result<Arc<dyn Workload>> {
         self.refuse_options_of_others()?;
         Ok(match self.workload {
+            WorkloadName::TaxiTrips => {
+                let trips = Trips::new(self.rows.unwrap_or(ROWS), self.data_seed.unwrap_or(DATA_SEED))?;
+                let distribution = self.distribution.unwrap_or(Distribution::Zipfian);
+                Arc::new(TaxiTrips::new(trips, read_share.unwrap_or(50), distribution, self.transactions(false))?)
+            }
             WorkloadName::Ycsb => Arc::new(self.ycsb(read_share)?),
             WorkloadName::PointSelect => {
                 let many = self.per_transaction.unwrap_or(1);
                 Arc::new(PointSelect::new(self.sbtest()?, many, self.transactions(many > 1)))
             }
-            WorkloadName::Title5 => {
-                let movies = self.movies.map_or(MOVIES, |movies| movies as usize);
-                let seed = self.data_seed.unwrap_or(DATA_SEED);
-                Arc::new(Title5::new(Size { movies, seed }, self.transactions(false)))
-            }
+            WorkloadName::Title5 => Arc::new(Title5::new(self.movies(), self.transactions(false))),
+            WorkloadName::TitleAggregates => Arc::new(TitleAggregates::new(self.movies(), self.transactions(false))),
             WorkloadName::OltpReadOnly | WorkloadName::OltpReadWrite => {
                 let writes = self.workload == WorkloadName::OltpReadWrite;
                 Arc::new(Oltp::new(self.sbtest()?, Shape { writes, transactions: self.transactions(true) }))
@@ -159,13 +172,16 @@ impl WorkloadArgs {
     }
 
     fn refuse_options_of_others(&self) -> Result<()> {
-        use WorkloadName::{Custom, GameRows, OltpReadOnly, OltpReadWrite, PointSelect, Title5, Ycsb};
+        use WorkloadName::{
+            Custom, GameRows, OltpReadOnly, OltpReadWrite, PointSelect, TaxiTrips, Title5, TitleAggregates, Ycsb,
+        };
         let sysbench = [PointSelect, OltpReadOnly, OltpReadWrite];
-        let rows = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows];
-        let keyed = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Ycsb];
-        let made = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Title5, Ycsb];
-        let options: [(&str, bool, &[WorkloadName]); 15] = [
-            ("--movies", self.movies.is_some(), &[Title5]),
+        let rows = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, TaxiTrips];
+        let keyed = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, TaxiTrips, Ycsb];
+        let made = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Title5, TitleAggregates, TaxiTrips, Ycsb];
+        let options: [(&str, bool, &[WorkloadName]); 16] = [
+            ("--movies", self.movies.is_some(), &[Title5, TitleAggregates]),
+            ("--imdb", self.imdb.is_some(), &[Title5, TitleAggregates]),
             ("--tables", self.tables.is_some(), &sysbench),
             ("--rows", self.rows.is_some(), &rows),
             ("--per-transaction", self.per_transaction.is_some(), &[PointSelect]),
@@ -174,7 +190,7 @@ impl WorkloadArgs {
             ("--writes-distribution", self.writes_distribution.is_some(), &[PointSelect]),
             ("--data-seed", self.data_seed.is_some(), &made),
             ("--workload", self.core.is_some(), &[Ycsb]),
-            ("--read-share", !self.read_share.is_empty(), &[Ycsb]),
+            ("--read-share", !self.read_share.is_empty(), &[Ycsb, TaxiTrips]),
             ("--write-kind", self.write_kind.is_some(), &[Ycsb]),
             ("--records", self.records.is_some(), &[Ycsb]),
             ("--fields", self.fields.is_some(), &[Ycsb]),
@@ -185,6 +201,16 @@ impl WorkloadArgs {
             ensure!(!given || users.contains(&self.workload), "{option} means nothing to {}", self.workload.text());
         }
         Ok(())
+    }
+
+    fn movies(&self) -> Catalogue {
+        match &self.imdb {
+            Some(directory) => Catalogue::imdb(directory.clone()),
+            None => {
+                let movies = self.movies.map_or(MOVIES, |movies| movies as usize);
+                Catalogue::made(Size { movies, seed: self.data_seed.unwrap_or(DATA_SEED) })
+            }
+        }
     }
 
     fn sbtest(&self) -> Result<Arc<Tables>> {

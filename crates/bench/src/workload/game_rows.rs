@@ -110,7 +110,7 @@ impl Data for Players {
     }
 
     /// A player, and the account of that number, which is another player's.
-    fn step(&self, number: u64, rows: &mut Rows) {
+    fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let id = number as usize + 1;
         let mut random = Random::numbered(self.seed, id as u64);
         let (name, inventory) = (letters(8, &mut random), letters(WIDE, &mut random));
@@ -139,6 +139,7 @@ impl Data for Players {
                 Cell::Text(&letters(WIDE, &mut random)),
             ],
         );
+        Ok(())
     }
 }
 

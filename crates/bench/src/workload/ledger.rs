@@ -11,8 +11,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::driver::Failure;
+use crate::session::Session;
 
 /// The rows of one round.
 #[derive(Debug)]
@@ -35,7 +38,8 @@ struct State {
 /// A row to be inserted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Taken {
-    place: u64,
+    /// Among the round's rows, from 0.
+    pub(super) place: u64,
     /// Its number, which no other row of any round has.
     pub(super) number: u64,
     /// It was tried before, and may be there: an insert whose connection was lost may have been committed.
@@ -60,6 +64,24 @@ impl Ledger {
         Taken { place, number: self.number(place), again: failed.is_some() }
     }
 
+    /// What an attempt to insert it came to. One that finds it there from an earlier attempt has succeeded.
+    pub(super) async fn settle(
+        &self,
+        taken: Taken,
+        done: Result<(), Failure>,
+        session: &mut Session,
+    ) -> Result<(), Failure> {
+        let done = match done {
+            Err(failure) if failure.duplicate() && taken.again => session.roll_back().await,
+            done => done,
+        };
+        match &done {
+            Ok(()) => self.acknowledge(taken),
+            Err(_) => self.give_back(taken),
+        }
+        done
+    }
+
     /// The database has it.
     pub(super) fn acknowledge(&self, taken: Taken) {
         let mut state = self.state();
@@ -72,7 +94,7 @@ impl Ledger {
     }
 
     /// The database does not have it, or it is not known.
-    pub(super) fn give_back(&self, taken: Taken) {
+    fn give_back(&self, taken: Taken) {
         self.state().failed.push(taken.place);
     }
 
@@ -93,7 +115,7 @@ impl Ledger {
 
 /// The ledger of the round that is on.
 #[derive(Debug)]
-pub(super) struct Current(Mutex<std::sync::Arc<Ledger>>);
+pub(super) struct Current(Mutex<Arc<Ledger>>);
 
 impl Current {
     pub(super) fn new() -> Self {
@@ -105,8 +127,8 @@ impl Current {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Ledger::new().into();
     }
 
-    pub(super) fn get(&self) -> std::sync::Arc<Ledger> {
-        std::sync::Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn get(&self) -> Arc<Ledger> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

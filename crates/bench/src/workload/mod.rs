@@ -7,10 +7,12 @@
 //! | workload | module | whose |
 //! |---|---|---|
 //! | `title-5` | `title5`, rows from `movies` | a movie page: five joins by a poor key |
+//! | `title-aggregates` | `title_aggregates`, the same rows | a page of statistics about movies |
 //! | `point-select` | `point_select`, rows from `sbtest` | sysbench's point selects, 25 per transaction or one |
 //! | `oltp-read-only`, `oltp-read-write` | `oltp`, rows from `sbtest` | sysbench's OLTP statements |
 //! | `game-rows` | `game_rows` | a game's look-aside cache |
 //! | `ycsb` | `ycsb` | YCSB's core workloads, and the share of reads as a sweep |
+//! | `taxi-trips` | `taxi` | rows that are written all the time and read while they are new |
 //! | `custom` | `custom` | a file of the user's |
 
 mod args;
@@ -23,7 +25,9 @@ pub mod movies;
 mod oltp;
 mod point_select;
 mod sbtest;
+mod taxi;
 mod title5;
+mod title_aggregates;
 mod ycsb;
 
 use std::pin::Pin;
@@ -126,6 +130,10 @@ pub enum Script {
     Title5(title5::Reader),
     /// Changes of movies.
     Title5Writer(title5::Writer),
+    /// Statistics about movies.
+    TitleAggregates(title_aggregates::Reader),
+    /// Trips that begin and end, and pages about them.
+    TaxiTrips(taxi::Connection),
     /// One of YCSB's operations.
     Ycsb(ycsb::Connection),
 }
@@ -142,6 +150,8 @@ impl Script {
             Self::GameRowsWriter(script) => script.run(session).await,
             Self::Title5(script) => script.run(session).await,
             Self::Title5Writer(script) => script.run(session).await,
+            Self::TitleAggregates(script) => script.run(session).await,
+            Self::TaxiTrips(script) => script.run(session).await,
             Self::Ycsb(script) => script.run(session).await,
         }
     }

@@ -2,6 +2,8 @@
 //!
 //! Parts whose server is not installed are left out, and say so, unless `FRESHET_TEST_STRICT` is set.
 
+mod movies;
+mod taxi;
 mod ycsb;
 
 use std::collections::BTreeMap;

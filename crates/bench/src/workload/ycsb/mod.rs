@@ -240,15 +240,8 @@ impl Connection {
 
     async fn insert(&mut self, session: &mut Session) -> Result<(), Failure> {
         let taken = self.ledger.take();
-        let done = match self.try_insert(session, taken.number).await {
-            Err(failure) if failure.duplicate() && taken.again => session.roll_back().await,
-            done => done,
-        };
-        match &done {
-            Ok(()) => self.ledger.acknowledge(taken),
-            Err(_) => self.ledger.give_back(taken),
-        }
-        done
+        let done = self.try_insert(session, taken.number).await;
+        self.ledger.settle(taken, done, session).await
     }
 
     async fn try_insert(&mut self, session: &mut Session, number: u64) -> Result<(), Failure> {

@@ -111,9 +111,10 @@ impl Data for Records {
         self.count as u64
     }
 
-    fn step(&self, number: u64, rows: &mut Rows) {
+    fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let (key, fields) = (name(number), self.row(number));
         let cells: Vec<Cell<'_>> = std::iter::once(&key).chain(&fields).map(|text| Cell::Text(text.as_str())).collect();
         rows.add(0, &cells);
+        Ok(())
     }
 }
