@@ -90,7 +90,7 @@ struct LoadArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
-    workload: WorkloadArgs,
+    pub(crate) workload: WorkloadArgs,
     /// NAME=URL of a target; the first is the database itself, which the answers of the others are compared with.
     ///
     /// The URL is postgres://, mysql://, memcached://, redis:// or echo://. Behind commas: metrics=http://HOST:PORT/metrics
@@ -247,7 +247,8 @@ async fn dispatch(command: Command) -> Result<()> {
 impl RunArgs {
     /// What is to be measured.
     pub(crate) fn plan(&self) -> Result<Plan> {
-        let workload = self.workload.build()?;
+        let workloads = self.workload.build_all()?;
+        let workload = workloads.first().cloned().context("no workload")?;
         let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let usual = || PathBuf::from(format!("bench-{}-{began}.json", workload.name()));
         let sizes = match self.sizes.as_slice() {
@@ -278,6 +279,7 @@ impl RunArgs {
             output: self.output.clone().unwrap_or_else(usual),
             command: run::without_secrets(std::env::args().skip(1)),
             workload,
+            workloads,
         })
     }
 }

@@ -1,6 +1,6 @@
 //! One run: cells, rounds, and the targets in turn.
 //!
-//! A cell is a workload with a number of connections, a rate of writes and a size of the cache. Within a cell the targets take turns. Every
+//! A cell is a workload with its settings, a number of connections, a rate of writes and a size of the cache. Within a cell the targets take turns. Every
 //! second round goes backwards, and after each pair of rounds the order is rotated, so that drift of the machine hits all alike
 //! and nobody always follows the same neighbour. After each round the document is written anew: an interrupt or a crash costs
 //! one round, not the run.
@@ -35,8 +35,10 @@ const COMPARING: Duration = Duration::from_secs(60);
 pub struct Plan {
     /// The first SQL target is the database itself.
     pub targets: Vec<Target>,
-    /// What to send.
+    /// What to send; while a cell is measured, that cell's.
     pub workload: Arc<dyn Workload>,
+    /// The same with each of the settings that are swept, each a cell. They have the same data.
+    pub workloads: Vec<Arc<dyn Workload>>,
     /// Numbers of connections, each a cell.
     pub connections: Vec<usize>,
     /// Background transactions that write, per second, each a cell.
@@ -69,11 +71,14 @@ pub async fn run(plan: Plan, stop: &Arc<AtomicBool>) -> Result<Run> {
         for target in bench.targets.iter().filter(|_| !bench.plan.cold) {
             running.start(&bench, target, size).await?;
         }
-        for connections in bench.plan.connections.clone() {
-            for writes in bench.plan.writes.clone() {
-                bench.cell(Place { connections, writes, size }, &mut running).await?;
-                if stop.load(Ordering::Relaxed) {
-                    return Ok(bench.document);
+        for workload in bench.plan.workloads.clone() {
+            bench.plan.workload = workload;
+            for connections in bench.plan.connections.clone() {
+                for writes in bench.plan.writes.clone() {
+                    bench.cell(Place { connections, writes, size }, &mut running).await?;
+                    if stop.load(Ordering::Relaxed) {
+                        return Ok(bench.document);
+                    }
                 }
             }
         }
@@ -135,7 +140,7 @@ impl Bench {
                 plan.workload.ready(database).await.with_context(|| format!("the data on {}", database.name))?;
             }
         }
-        let cells = plan.sizes.len() * plan.connections.len() * plan.writes.len();
+        let cells = plan.sizes.len() * plan.workloads.len() * plan.connections.len() * plan.writes.len();
         let rounds = cells * plan.targets.len() * plan.method.repetitions;
         let bar = ProgressBar::new(rounds as u64);
         bar.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} rounds, {eta} left  {msg}")?);
@@ -386,7 +391,7 @@ pub fn stop_on_interrupt() -> Arc<AtomicBool> {
 fn admit(target: &Target, plan: &Plan) -> Result<()> {
     let (name, workload) = (&target.name, &plan.workload);
     if target.family().is_none() {
-        ensure!(workload.runs_on_stores(), "{name}: {} runs on SQL servers only", workload.name());
+        plan.workloads.iter().try_for_each(|workload| workload.runs_on_stores()).with_context(|| name.clone())?;
         ensure!(plan.writes.iter().all(|rate| *rate == 0.0), "{name}: --writes needs SQL servers");
     }
     let aside = target.lookaside.is_none() || workload.looks_aside();

@@ -47,6 +47,11 @@ impl Session {
         Ok(Self { driver, recorder: Rc::clone(recorder), in_transaction: false, lookaside })
     }
 
+    /// It speaks to a key-value store or an echo server, which know no columns.
+    pub const fn stores_values(&self) -> bool {
+        matches!(self.driver, Driver::KeyValue(_))
+    }
+
     /// Opens a transaction.
     pub async fn begin(&mut self) -> Result<(), Failure> {
         self.driver.command("BEGIN").await?;

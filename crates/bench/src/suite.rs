@@ -53,7 +53,7 @@ struct Item {
     command: &'static str,
 }
 
-const ITEMS: [Item; 13] = [
+const ITEMS: [Item; 23] = [
     Item {
         name: "title-5",
         title: "A movie page: five SELECTs, four of them joins",
@@ -147,15 +147,81 @@ const ITEMS: [Item; 13] = [
         targets: MYSQL,
         command: "oltp-read-only --rows 100000 --connections 16 --time 3s --warm-up 1s --rounds 2",
     },
+    Item {
+        name: "ycsb-a",
+        title: "YCSB A: half reads, half updates",
+        targets: YCSB,
+        command: "ycsb --workload a --records 20000 --connections 16 --time 2s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "ycsb-b",
+        title: "YCSB B: 95% reads, 5% updates",
+        targets: YCSB,
+        command: "ycsb --workload b --records 20000 --connections 16 --time 2s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "ycsb-c",
+        title: "YCSB C: reads only",
+        targets: YCSB,
+        command: "ycsb --workload c --records 20000 --connections 16 --time 2s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "ycsb-d",
+        title: "YCSB D: 95% reads of the newest rows, 5% inserts",
+        targets: YCSB,
+        command: "ycsb --workload d --records 20000 --connections 16 --time 2s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "ycsb-e",
+        title: "YCSB E: 95% short scans, 5% inserts",
+        targets: BOTH,
+        command: "ycsb --workload e --records 20000 --connections 16 --time 2s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "ycsb-f",
+        title: "YCSB F: half reads, half read-modify-writes",
+        targets: YCSB,
+        command: "ycsb --workload f --records 20000 --connections 16 --time 2s --warm-up 1s --rounds 2",
+    },
+    Item {
+        name: "ycsb-read-share",
+        title: "Reads and inserts, by the share of reads",
+        targets: YCSB,
+        command: "ycsb --read-share 10,20,30,40,50,60,70,80,90 --write-kind insert --records 20000 --connections 16 \
+                  --time 2s --warm-up 1s --rounds 1",
+    },
+    Item {
+        name: "ycsb-read-share-mysql",
+        title: "Reads and updates on MySQL, by the share of reads",
+        targets: MYSQL,
+        command: "ycsb --read-share 10,30,50,70,90 --write-kind update --records 20000 --connections 16 \
+                  --time 2s --warm-up 1s --rounds 1",
+    },
+    Item {
+        name: "title-aggregates",
+        title: "Six aggregations over movies, without and under row changes",
+        targets: BOTH,
+        command: "title-aggregates --movies 4000 --connections 16 --writes 0,20 --time 3s --warm-up 2s --rounds 1",
+    },
+    Item {
+        name: "taxi-trips",
+        title: "Taxi trips that begin and end, and pages about them, by the share of reads",
+        targets: BOTH,
+        command: "taxi-trips --rows 50000 --read-share 20,50,80 --connections 16 --time 3s --warm-up 1s --rounds 1",
+    },
 ];
 
+/// YCSB's workloads beside key-value stores.
+const YCSB: &[&str] = &["direct", "freshet", "mariadb", "freshet-mariadb", "memcached", "redis"];
+/// PostgreSQL and MariaDB, each with a Freshet before it. Scans need the order of keys, which stores do not have.
+const BOTH: &[&str] = &["direct", "freshet", "mariadb", "freshet-mariadb"];
 /// Caches under changes, each beside its database. MariaDB is one server, and its query cache a matter of the account.
 const CHANGES: &[&str] = &["direct", "freshet", "pgpool", "mariadb", "mariadb-qcache", "freshet-mariadb"];
 const MYSQL: &[&str] = &["mysql", "freshet-mysql"];
 
 /// Freshet's memory where a measurement does not vary it.
 const MEMORY: &str = "--sizes=256MiB";
-/// What `--quick` adds; of the numbers of connections and the rates of writes the last are left.
+/// What `--quick` adds; of the numbers of connections, the rates of writes and the shares of reads the last are left.
 const QUICK: [&str; 3] = ["--rounds=1", "--time=300ms", "--warm-up=100ms"];
 
 /// A command line of `freshet bench run`, without the program's name.
@@ -369,13 +435,20 @@ fn parse(mut line: Vec<String>, quick: bool) -> Result<RunArgs> {
         let method = &mut args.method;
         method.connections.drain(..method.connections.len().saturating_sub(1));
         method.writes.drain(..method.writes.len().saturating_sub(1));
+        let shares = &mut args.workload.read_share;
+        shares.drain(..shares.len().saturating_sub(1));
     }
     Ok(args)
 }
 
-/// Look-aside needs memcached, and so on.
+/// Look-aside needs memcached, a Freshet before MariaDB the account that owns it.
 fn needed(kind: PeerKind, names: &[&str]) -> bool {
-    names.contains(&kind.name()) || (kind == PeerKind::Memcached && names.contains(&"lookaside"))
+    let also = match kind {
+        PeerKind::Memcached => "lookaside",
+        PeerKind::MariadbQcache => "freshet-mariadb",
+        _ => return names.contains(&kind.name()),
+    };
+    names.contains(&kind.name()) || names.contains(&also)
 }
 
 fn free_address() -> Result<SocketAddr> {

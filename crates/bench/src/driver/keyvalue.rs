@@ -16,6 +16,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use super::{Failure, Rows};
+use crate::statement::{Effect, Statement};
 use crate::target::Kind;
 use crate::value::Value;
 
@@ -40,6 +41,9 @@ pub struct Connection {
     wire: Wire,
     peer: Peer,
     key: Vec<u8>,
+    value: Vec<u8>,
+    /// By statement: it stores a value. None does unless it was said.
+    stores: Vec<bool>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -64,19 +68,30 @@ impl Connection {
             }
             Kind::Sql(_) => return Err(Failure::connection(&"a SQL server is no key-value store")),
         };
-        Ok(Self { wire, peer, key: Vec::new() })
+        Ok(Self { wire, peer, key: Vec::new(), value: Vec::new(), stores: Vec::new() })
     }
 
-    /// Gets the value whose key is the first parameter. One that is not there is a failure: the data were not loaded, or have
-    /// been evicted, and the speed of misses is nobody's question.
-    pub async fn run(&mut self, _index: usize, values: &[Value], rows: Rows<'_>) -> Result<u64, Failure> {
-        self.key.clear();
-        match values.first() {
-            Some(Value::Int(number)) => {
-                let _ = write!(self.key, "{number}");
+    /// The same, for these statements: what writes is a value to be stored.
+    #[must_use]
+    pub fn running(mut self, statements: &[Statement]) -> Self {
+        self.stores = statements.iter().map(|statement| statement.effect == Effect::Write).collect();
+        self
+    }
+
+    /// Gets the value whose key is the first parameter; a statement that writes stores what its other parameters say one after
+    /// another. A key that is not there is a failure: the data were not loaded, or have been evicted, and the speed of misses is
+    /// nobody's question.
+    pub async fn run(&mut self, index: usize, values: &[Value], rows: Rows<'_>) -> Result<u64, Failure> {
+        let (key, rest) = values.split_at(values.len().min(1));
+        written(key, &mut self.key);
+        if self.stores.get(index) == Some(&true) {
+            written(rest, &mut self.value);
+            match self.peer {
+                Peer::Memcached => self.wire.memcached_set(&self.key, &self.value).await?,
+                Peer::Redis => self.wire.redis_set(&self.key, &self.value).await?,
+                Peer::Echo(answer) => drop(self.wire.echo(answer).await?),
             }
-            Some(Value::Text(text)) => self.key.extend_from_slice(text.as_bytes()),
-            Some(Value::Null) | None => {}
+            return Ok(1);
         }
         let found = match self.peer {
             Peer::Memcached => self.wire.memcached_get(&self.key).await?,
@@ -99,6 +114,20 @@ impl Connection {
             Peer::Memcached => self.wire.memcached_set(key.as_bytes(), value).await,
             Peer::Redis => self.wire.redis_set(key.as_bytes(), value).await,
             Peer::Echo(_) => Ok(()),
+        }
+    }
+}
+
+/// Values as bytes, one behind the other.
+fn written(values: &[Value], bytes: &mut Vec<u8>) {
+    bytes.clear();
+    for value in values {
+        match value {
+            Value::Int(number) => {
+                let _ = write!(bytes, "{number}");
+            }
+            Value::Text(text) => bytes.extend_from_slice(text.as_bytes()),
+            Value::Null => {}
         }
     }
 }

@@ -55,6 +55,16 @@ impl Failure {
     pub fn connection(error: &dyn fmt::Display) -> Self {
         Self { code: "connection".to_owned(), text: error.to_string(), usable: false, retry: false }
     }
+
+    /// A row that must be there was not found.
+    pub fn no_row(what: &str) -> Self {
+        Self { code: "no row".to_owned(), text: what.to_owned(), usable: true, retry: false }
+    }
+
+    /// A key is there already.
+    pub fn duplicate(&self) -> bool {
+        matches!(self.code.as_str(), "23505" | "1062")
+    }
 }
 
 /// What rows are wanted for.
@@ -87,7 +97,7 @@ impl Driver {
             Kind::Sql(crate::target::Family::Mysql) => {
                 Self::Mysql(mysql::Connection::open(&target.url, statements, protocol).await?)
             }
-            _ => Self::KeyValue(keyvalue::Connection::open(&target.kind).await?),
+            _ => Self::KeyValue(keyvalue::Connection::open(&target.kind).await?.running(statements)),
         })
     }
 

@@ -100,6 +100,7 @@ pub async fn run(round: Round, marks: Arc<dyn Marks>, stop: Arc<AtomicBool>) -> 
     if let Loop::Open { rate, .. } = round.pace {
         ensure!(is_rate(rate), "{rate} transactions per second are no rate");
     }
+    round.workload.begin_round();
     let times = Times { warm_up: round.warm_up, measured: round.measured, cool_down: round.cool_down };
     let mut loads = vec![load(&round, Scripted::foreground(&round), round.pace, round.connections)];
     if is_rate(round.writes) {

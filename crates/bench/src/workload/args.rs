@@ -12,11 +12,14 @@ use super::Workload;
 use super::custom::Custom;
 use super::distribution::Distribution;
 use super::game_rows::{GameRows, Players};
-use super::movies::Size;
+use super::movies::{Catalogue, Size};
 use super::oltp::{Oltp, Shape};
 use super::point_select::PointSelect;
 use super::sbtest::Tables;
+use super::taxi::{TaxiTrips, Trips};
+use super::title_aggregates::TitleAggregates;
 use super::title5::Title5;
+use super::ycsb::{CoreWorkload, Mix, Records, WriteKind, Ycsb};
 
 /// The workloads there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -24,6 +27,8 @@ pub enum WorkloadName {
     /// A movie page: five SELECTs by a title, drawn uniformly from 969
     #[value(name = "title-5")]
     Title5,
+    /// Six aggregations over the tables of title-5
+    TitleAggregates,
     /// sysbench's point selects, one or several per transaction
     PointSelect,
     /// sysbench's OLTP read-only transaction: 10 point selects and 4 ranges of 100 rows
@@ -32,6 +37,10 @@ pub enum WorkloadName {
     OltpReadWrite,
     /// A row by its key, an update of it, and another row by the email address found; look-aside where the target has it
     GameRows,
+    /// YCSB's core workloads (--workload), or reads and writes in a given share (--read-share)
+    Ycsb,
+    /// Taxi trips that begin and end, and pages about drivers and zones (--read-share)
+    TaxiTrips,
     /// Statements and parameters from a file (--file; see docs/bench-custom.md)
     Custom,
 }
@@ -57,13 +66,17 @@ pub struct WorkloadArgs {
     /// The workload
     #[arg(value_enum)]
     pub workload: WorkloadName,
-    /// title-5: distinct movie titles, of which the first 969 are asked for [default: 8000]
+    /// title-5, title-aggregates: distinct movie titles, of which the first 969 are asked for [default: 8000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000_000), help_heading = "Workload")]
     pub movies: Option<u32>,
+    /// title-5, title-aggregates: instead of made-up movies those of IMDb's files in this directory: title.basics.tsv, title.ratings.tsv,
+    /// title.principals.tsv and name.basics.tsv, also with .gz behind. `run` reads no file, and asks for the movies with most votes
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["movies", "data_seed"], help_heading = "Workload")]
+    pub imdb: Option<PathBuf>,
     /// point-select, oltp-*: tables [default: 1]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Workload")]
     pub tables: Option<u32>,
-    /// point-select, oltp-*, game-rows: rows in each table [default: 100000]
+    /// point-select, oltp-*, game-rows, taxi-trips: rows in each table (of trips) [default: 100000]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = "Workload")]
     pub rows: Option<u32>,
     /// point-select: statements per transaction [default: 1]
@@ -73,9 +86,9 @@ pub struct WorkloadArgs {
     /// statement per transaction, else off
     #[arg(long, value_enum, help_heading = "Workload")]
     pub transactions: Option<OnOff>,
-    /// point-select, oltp-*, game-rows: which rows are asked for: `uniform`, `zipf:S`, `scrambled:S` (zipf with the hot rows
-    /// spread over the table), `latest:S` (zipf from the newest end), `hotspot:ROWS:ACCESSES` (shares from 0 to 1) or `special`
-    /// (sysbench's) [default: uniform]
+    /// point-select, oltp-*, game-rows, ycsb, taxi-trips: which rows are asked for: `uniform`, `zipf:S`, `scrambled:S` (zipf with the hot
+    /// rows spread over the table), `zipfian` (YCSB's: the same over many more rows), `latest[:S]` (zipf from the newest end),
+    /// `hotspot[:ROWS:ACCESSES]` (shares from 0 to 1) or `special` (sysbench's) [default: uniform; ycsb and taxi-trips: zipfian, but latest in d]
     #[arg(long, help_heading = "Workload")]
     pub distribution: Option<Distribution>,
     /// point-select: which rows the background writer updates (--writes) [default: as --distribution]
@@ -84,6 +97,25 @@ pub struct WorkloadArgs {
     /// All but custom: seed of the rows [default: 1]
     #[arg(long, help_heading = "Workload")]
     pub data_seed: Option<u64>,
+    /// ycsb: which of the core workloads [default: a]
+    #[arg(long = "workload", value_enum, conflicts_with = "read_share", help_heading = "Workload")]
+    pub core: Option<CoreWorkload>,
+    /// ycsb, instead of a core workload, and taxi-trips: the percentage of transactions that read; several are a cell each
+    /// [default: 50]
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100), help_heading = "Workload")]
+    pub read_share: Vec<u32>,
+    /// ycsb, with --read-share: what the others are [default: update]
+    #[arg(long, value_enum, requires = "read_share", help_heading = "Workload")]
+    pub write_kind: Option<WriteKind>,
+    /// ycsb: rows [default: 100000]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000_000), help_heading = "Workload")]
+    pub records: Option<u32>,
+    /// ycsb: fields of a row [default: 10]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100), help_heading = "Workload")]
+    pub fields: Option<u32>,
+    /// ycsb: bytes of a field [default: 100]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=65_535), help_heading = "Workload")]
+    pub field_length: Option<u32>,
     /// custom: the file
     #[arg(long, help_heading = "Workload")]
     pub file: Option<PathBuf>,
@@ -92,21 +124,39 @@ pub struct WorkloadArgs {
 const MOVIES: usize = 8000;
 const ROWS: u32 = 100_000;
 const DATA_SEED: u64 = 1;
+/// YCSB's defaults.
+const FIELDS: u32 = 10;
+const FIELD_LENGTH: u32 = 100;
 
 impl WorkloadArgs {
-    /// The workload, ready to be loaded or run; an error if an option is none of its own.
+    /// The workload, ready to be loaded; an error if an option is none of its own.
     pub fn build(&self) -> Result<Arc<dyn Workload>> {
+        self.build_with(self.read_share.first().copied())
+    }
+
+    /// The workload, ready to be run, with each of the settings that were given several times.
+    pub fn build_all(&self) -> Result<Vec<Arc<dyn Workload>>> {
+        match self.read_share.as_slice() {
+            [] => Ok(vec![self.build_with(None)?]),
+            shares => shares.iter().map(|share| self.build_with(Some(*share))).collect(),
+        }
+    }
+
+    fn build_with(&self, read_share: Option<u32>) -> Result<Arc<dyn Workload>> {
         self.refuse_options_of_others()?;
         Ok(match self.workload {
+            WorkloadName::TaxiTrips => {
+                let trips = Trips::new(self.rows.unwrap_or(ROWS), self.data_seed.unwrap_or(DATA_SEED))?;
+                let distribution = self.distribution.unwrap_or(Distribution::Zipfian);
+                Arc::new(TaxiTrips::new(trips, read_share.unwrap_or(50), distribution, self.transactions(false))?)
+            }
+            WorkloadName::Ycsb => Arc::new(self.ycsb(read_share)?),
             WorkloadName::PointSelect => {
                 let many = self.per_transaction.unwrap_or(1);
                 Arc::new(PointSelect::new(self.sbtest()?, many, self.transactions(many > 1)))
             }
-            WorkloadName::Title5 => {
-                let movies = self.movies.map_or(MOVIES, |movies| movies as usize);
-                let seed = self.data_seed.unwrap_or(DATA_SEED);
-                Arc::new(Title5::new(Size { movies, seed }, self.transactions(false)))
-            }
+            WorkloadName::Title5 => Arc::new(Title5::new(self.movies(), self.transactions(false))),
+            WorkloadName::TitleAggregates => Arc::new(TitleAggregates::new(self.movies(), self.transactions(false))),
             WorkloadName::OltpReadOnly | WorkloadName::OltpReadWrite => {
                 let writes = self.workload == WorkloadName::OltpReadWrite;
                 Arc::new(Oltp::new(self.sbtest()?, Shape { writes, transactions: self.transactions(true) }))
@@ -122,25 +172,45 @@ impl WorkloadArgs {
     }
 
     fn refuse_options_of_others(&self) -> Result<()> {
-        use WorkloadName::{Custom, GameRows, OltpReadOnly, OltpReadWrite, PointSelect, Title5};
+        use WorkloadName::{
+            Custom, GameRows, OltpReadOnly, OltpReadWrite, PointSelect, TaxiTrips, Title5, TitleAggregates, Ycsb,
+        };
         let sysbench = [PointSelect, OltpReadOnly, OltpReadWrite];
-        let keyed = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows];
-        let made = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Title5];
-        let options: [(&str, bool, &[WorkloadName]); 9] = [
-            ("--movies", self.movies.is_some(), &[Title5]),
+        let rows = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, TaxiTrips];
+        let keyed = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, TaxiTrips, Ycsb];
+        let made = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Title5, TitleAggregates, TaxiTrips, Ycsb];
+        let options: [(&str, bool, &[WorkloadName]); 16] = [
+            ("--movies", self.movies.is_some(), &[Title5, TitleAggregates]),
+            ("--imdb", self.imdb.is_some(), &[Title5, TitleAggregates]),
             ("--tables", self.tables.is_some(), &sysbench),
-            ("--rows", self.rows.is_some(), &keyed),
+            ("--rows", self.rows.is_some(), &rows),
             ("--per-transaction", self.per_transaction.is_some(), &[PointSelect]),
             ("--transactions", self.transactions.is_some(), &made),
             ("--distribution", self.distribution.is_some(), &keyed),
             ("--writes-distribution", self.writes_distribution.is_some(), &[PointSelect]),
             ("--data-seed", self.data_seed.is_some(), &made),
+            ("--workload", self.core.is_some(), &[Ycsb]),
+            ("--read-share", !self.read_share.is_empty(), &[Ycsb, TaxiTrips]),
+            ("--write-kind", self.write_kind.is_some(), &[Ycsb]),
+            ("--records", self.records.is_some(), &[Ycsb]),
+            ("--fields", self.fields.is_some(), &[Ycsb]),
+            ("--field-length", self.field_length.is_some(), &[Ycsb]),
             ("--file", self.file.is_some(), &[Custom]),
         ];
         for (option, given, users) in options {
             ensure!(!given || users.contains(&self.workload), "{option} means nothing to {}", self.workload.text());
         }
         Ok(())
+    }
+
+    fn movies(&self) -> Catalogue {
+        match &self.imdb {
+            Some(directory) => Catalogue::imdb(directory.clone()),
+            None => {
+                let movies = self.movies.map_or(MOVIES, |movies| movies as usize);
+                Catalogue::made(Size { movies, seed: self.data_seed.unwrap_or(DATA_SEED) })
+            }
+        }
     }
 
     fn sbtest(&self) -> Result<Arc<Tables>> {
@@ -152,6 +222,16 @@ impl WorkloadArgs {
             Some(written) => tables.written_by(written).context("--writes-distribution")?,
             None => tables,
         }))
+    }
+
+    fn ycsb(&self, read_share: Option<u32>) -> Result<Ycsb> {
+        let shape = (self.fields.unwrap_or(FIELDS), self.field_length.unwrap_or(FIELD_LENGTH));
+        let records = Records::new(self.records.unwrap_or(ROWS), shape, self.data_seed.unwrap_or(DATA_SEED));
+        let mix = match read_share {
+            Some(share) => Mix::Share(share, self.write_kind.unwrap_or(WriteKind::Update)),
+            None => Mix::Core(self.core.unwrap_or(CoreWorkload::A)),
+        };
+        Ycsb::new(records, mix, self.distribution, self.transactions(false))
     }
 
     fn transactions(&self, usual: bool) -> bool {

@@ -10,9 +10,13 @@
 //!   table, as they are where what is hot has nothing to do with when it was made.
 //! - `latest:S`: `zipf` from the other end: key n - 1 is the hottest.
 //! - `hotspot:R:A`: the first R of the rows (a share) get A of the accesses, all of them alike; so do the others.
+//! - `zipfian`: YCSB's (`ScrambledZipfianGenerator`). Ranks of `zipf:0.99` over 10^10 items, whose hash modulo n is the key. The
+//!   shares of the hottest do not grow when n shrinks, as those of `scrambled` do: the first has 1/26.47 for any n.
 //! - `special`: sysbench's default up to 1.0.20 with its default settings. A quarter of the draws is the mean of twelve uniform
 //!   numbers; the rest is uniform over a hundredth of the keys in the middle: the upper three quarters of it, since sysbench
 //!   uses the number that chose this part a second time (`sb_rand_special` in `src/sb_rand.c`).
+//!
+//! `latest` and `hotspot` without numbers have YCSB's: 0.99, and 0.2:0.8.
 //!
 //! Zipf's numbers come from `rand_distr`, by rejection: a draw costs the same for any n, and nothing is tabulated.
 
@@ -38,6 +42,8 @@ pub enum Distribution {
     Latest(f64),
     /// A share of the rows, and their share of the accesses.
     Hotspot(f64, f64),
+    /// YCSB's.
+    Zipfian,
     /// sysbench's.
     Special,
 }
@@ -55,6 +61,9 @@ impl FromStr for Distribution {
         Ok(match name {
             "uniform" if settings.is_empty() => Self::Uniform,
             "special" if settings.is_empty() => Self::Special,
+            "zipfian" if settings.is_empty() => Self::Zipfian,
+            "latest" if settings.is_empty() => Self::Latest(ZIPFIAN),
+            "hotspot" if settings.is_empty() => Self::Hotspot(0.2, 0.8),
             "zipf" => Self::Zipf(exponent()?),
             "scrambled" => Self::Scrambled(exponent()?),
             "latest" => Self::Latest(exponent()?),
@@ -65,7 +74,9 @@ impl FromStr for Distribution {
                 ensure!(rows > 0.0 && rows < 1.0 && accesses <= 1.0, "hotspot:ROWS:ACCESSES are shares from 0 to 1");
                 Self::Hotspot(rows, accesses)
             }
-            _ => bail!("{text:?} is none of uniform, zipf:S, scrambled:S, latest:S, hotspot:ROWS:ACCESSES and special"),
+            _ => bail!(
+                "{text:?} is none of uniform, zipfian, zipf:S, scrambled:S, latest:S, hotspot:ROWS:ACCESSES and special"
+            ),
         })
     }
 }
@@ -85,6 +96,7 @@ impl fmt::Display for Distribution {
             Self::Scrambled(s) => write!(f, "scrambled:{s}"),
             Self::Latest(s) => write!(f, "latest:{s}"),
             Self::Hotspot(rows, accesses) => write!(f, "hotspot:{rows}:{accesses}"),
+            Self::Zipfian => f.write_str("zipfian"),
             Self::Special => f.write_str("special"),
         }
     }
@@ -104,6 +116,7 @@ enum Draw {
     Scrambled(Zipf<f64>),
     Latest(Zipf<f64>),
     Hotspot { hot: usize, accesses: f64 },
+    Zipfian(Zipf<f64>),
     Special,
 }
 
@@ -122,6 +135,7 @@ impl Keys {
                 // With nothing but hot rows there is nowhere else to go.
                 Draw::Hotspot { hot, accesses: if hot == count { 1.0 } else { accesses } }
             }
+            Distribution::Zipfian => Draw::Zipfian(Zipf::new(ZIPFIAN_ITEMS, ZIPFIAN)?),
             Distribution::Special => Draw::Special,
         };
         Ok(Self { count, draw })
@@ -142,6 +156,10 @@ impl Keys {
                     hot + random.below(self.count - hot)
                 }
             }
+            Draw::Zipfian(zipf) => {
+                let rank = (portion(zipf.sample(random)) as u64).saturating_sub(1);
+                (fnv(rank) % self.count as u64) as usize
+            }
             Draw::Special => special(random, self.count),
         }
     }
@@ -156,6 +174,20 @@ pub(super) fn id(key: usize) -> i64 {
 #[expect(clippy::cast_sign_loss, reason = "no caller has a negative number")]
 fn portion(number: f64) -> usize {
     number as usize
+}
+
+/// YCSB's exponent (`ZipfianGenerator.ZIPFIAN_CONSTANT`).
+const ZIPFIAN: f64 = 0.99;
+/// Items that `zipfian` draws from, whose sum of shares YCSB has as a constant (`ScrambledZipfianGenerator.ZETAN`).
+const ZIPFIAN_ITEMS: f64 = 1e10;
+
+/// FNV-1a over the eight bytes of a number, the lowest first, without its sign: YCSB's `Utils.fnvhash64`, which scatters keys.
+pub(super) fn fnv(number: u64) -> u64 {
+    let hash = number
+        .to_le_bytes()
+        .into_iter()
+        .fold(0xCBF2_9CE4_8422_2325, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(1_099_511_628_211));
+    hash.cast_signed().unsigned_abs()
 }
 
 /// Draws of the mean that sysbench takes.

@@ -110,7 +110,7 @@ impl Data for Players {
     }
 
     /// A player, and the account of that number, which is another player's.
-    fn step(&self, number: u64, rows: &mut Rows) {
+    fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let id = number as usize + 1;
         let mut random = Random::numbered(self.seed, id as u64);
         let (name, inventory) = (letters(8, &mut random), letters(WIDE, &mut random));
@@ -139,6 +139,7 @@ impl Data for Players {
                 Cell::Text(&letters(WIDE, &mut random)),
             ],
         );
+        Ok(())
     }
 }
 
@@ -219,7 +220,7 @@ impl Player {
         }
         let row = read(session, PLAYER, Value::Int(player), &player_key(player)).await?;
         let email = row.get(EMAIL).cloned().flatten().and_then(|bytes| String::from_utf8(bytes).ok());
-        let Some(email) = email else { return Err(missing("the player has no email address")) };
+        let Some(email) = email else { return Err(Failure::no_row("the player has no email address")) };
         session.run(UPDATE, &update(player, &mut self.random)).await?;
         if !self.transactions {
             forget(session, player).await?;
@@ -275,15 +276,11 @@ async fn read(session: &mut Session, statement: usize, value: Value, key: &str) 
         return Ok(row);
     }
     let found = session.rows(statement, &[value]).await?;
-    let Some(row) = found.into_iter().next() else { return Err(missing(key)) };
+    let Some(row) = found.into_iter().next() else { return Err(Failure::no_row(key)) };
     if let Some(cache) = &mut session.lookaside {
         cache.set(key, &encoded(&row)).await?;
     }
     Ok(row)
-}
-
-fn missing(what: &str) -> Failure {
-    Failure { code: "no row".to_owned(), text: what.to_owned(), usable: true, retry: false }
 }
 
 /// Length of a column that is NULL.

@@ -7,21 +7,28 @@
 //! | workload | module | whose |
 //! |---|---|---|
 //! | `title-5` | `title5`, rows from `movies` | a movie page: five joins by a poor key |
+//! | `title-aggregates` | `title_aggregates`, the same rows | a page of statistics about movies |
 //! | `point-select` | `point_select`, rows from `sbtest` | sysbench's point selects, 25 per transaction or one |
 //! | `oltp-read-only`, `oltp-read-write` | `oltp`, rows from `sbtest` | sysbench's OLTP statements |
 //! | `game-rows` | `game_rows` | a game's look-aside cache |
+//! | `ycsb` | `ycsb` | YCSB's core workloads, and the share of reads as a sweep |
+//! | `taxi-trips` | `taxi` | rows that are written all the time and read while they are new |
 //! | `custom` | `custom` | a file of the user's |
 
 mod args;
 mod custom;
 pub mod distribution;
 mod game_rows;
+mod ledger;
 mod loading;
 pub mod movies;
 mod oltp;
 mod point_select;
 mod sbtest;
+mod taxi;
 mod title5;
+mod title_aggregates;
+mod ycsb;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -58,10 +65,13 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
     /// The part of a connection that writes in the background, if the workload knows such writes: one transaction each time.
     fn writer(&self, random: Random) -> Option<Script>;
 
-    /// Whether key-value stores and the echo server can do it: one GET for each of its statements.
-    fn runs_on_stores(&self) -> bool {
-        false
+    /// Whether key-value stores and the echo server can do it, and why not: one GET or SET for each of its statements.
+    fn runs_on_stores(&self) -> Result<()> {
+        bail!("{} runs on SQL servers only", self.name())
     }
+
+    /// A round begins: its scripts are asked for next. What earlier rounds kept of the rows that they inserted is forgotten.
+    fn begin_round(&self) {}
 
     /// Whether it asks a look-aside cache first, where the target has one.
     fn looks_aside(&self) -> bool {
@@ -120,6 +130,12 @@ pub enum Script {
     Title5(title5::Reader),
     /// Changes of movies.
     Title5Writer(title5::Writer),
+    /// Statistics about movies.
+    TitleAggregates(title_aggregates::Reader),
+    /// Trips that begin and end, and pages about them.
+    TaxiTrips(taxi::Connection),
+    /// One of YCSB's operations.
+    Ycsb(ycsb::Connection),
 }
 
 impl Script {
@@ -134,6 +150,9 @@ impl Script {
             Self::GameRowsWriter(script) => script.run(session).await,
             Self::Title5(script) => script.run(session).await,
             Self::Title5Writer(script) => script.run(session).await,
+            Self::TitleAggregates(script) => script.run(session).await,
+            Self::TaxiTrips(script) => script.run(session).await,
+            Self::Ycsb(script) => script.run(session).await,
         }
     }
 }

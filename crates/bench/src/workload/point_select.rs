@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
 use super::args::OnOff;
@@ -67,9 +68,9 @@ impl Workload for PointSelect {
         Some(Script::SbtestWriter(Writer::new(Arc::clone(&self.tables), 1, random)))
     }
 
-    fn runs_on_stores(&self) -> bool {
-        // The key in a store is the row's id alone.
-        self.tables.count() == 1
+    fn runs_on_stores(&self) -> Result<()> {
+        ensure!(self.tables.count() == 1, "the key in a store is the row's id alone: --tables 1 only");
+        Ok(())
     }
 
     fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {

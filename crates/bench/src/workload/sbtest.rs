@@ -153,12 +153,13 @@ impl Data for Tables {
     }
 
     /// A row. Tables take turns, so that all connections have something to do.
-    fn step(&self, number: u64, rows: &mut Rows) {
+    fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let (table, id) = (number as usize % self.count, number as usize / self.count + 1);
         let mut random = self.of_row(table, id);
         let c = digits(C, &mut random);
         let (k, pad) = (1 + random.below(self.rows), digits(PAD, &mut random));
         rows.add(table, &[Cell::int(id), Cell::int(k), Cell::Text(&c), Cell::Text(&pad)]);
+        Ok(())
     }
 }
 

@@ -12,16 +12,15 @@
 //! Half of them concern movies that the load asks for, so change answers that it sees; half concern other titles, so change
 //! nothing that it sees. A cache that forgets too much pays for the second half as well.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use indicatif::ProgressBar;
 
 use super::args::OnOff;
-use super::loading::Data;
-use super::movies::{Movies, NAMES, QUERIES, Size};
-use super::{Pending, Script, Workload, loading};
+use super::movies::{Catalogue, NAMES, QUERIES};
+use super::{Pending, Script, Workload};
 use crate::driver::Failure;
 use crate::random::Random;
 use crate::session::Session;
@@ -29,36 +28,31 @@ use crate::statement::Statement;
 use crate::target::Target;
 use crate::value::Value;
 
-/// `(name, text)` of the background writer's statements, which follow the five queries.
-const WRITES: [(&str, &str); 4] = [
+/// `(name, text)` of the background writer's statements, which follow the queries.
+pub(super) const WRITES: [(&str, &str); 4] = [
     ("add a vote", "UPDATE title_rating SET num_votes = num_votes + 1 WHERE title_id = $1"),
     ("update a title", "UPDATE title SET updated = CURRENT_TIMESTAMP WHERE title_id = $1"),
     ("add a genre", "INSERT INTO title_genre (title_id, genre) VALUES ($1, $2)"),
     ("remove a genre", "DELETE FROM title_genre WHERE title_id = $1 AND genre = $2"),
 ];
-const ADD_VOTE: usize = QUERIES.len();
-const UPDATE_TITLE: usize = ADD_VOTE + 1;
-const ADD_GENRE: usize = ADD_VOTE + 2;
-const REMOVE_GENRE: usize = ADD_VOTE + 3;
+const ADD_VOTE: usize = 0;
+const UPDATE_TITLE: usize = 1;
+const ADD_GENRE: usize = 2;
+const REMOVE_GENRE: usize = 3;
 
 /// The workload.
 #[derive(Debug)]
 pub(super) struct Title5 {
-    movies: Movies,
-    titles: Arc<[Arc<str>]>,
+    movies: Catalogue,
     transactions: bool,
     statements: Arc<[Statement]>,
-    /// Keys of the titles that the load asks for, and of the others; made when a writer asks.
-    ids: OnceLock<Arc<[Vec<i64>; 2]>>,
 }
 
 impl Title5 {
-    pub(super) fn new(size: Size, transactions: bool) -> Self {
+    pub(super) fn new(movies: Catalogue, transactions: bool) -> Self {
         let reads = NAMES.iter().zip(QUERIES).map(|(name, text)| Statement::read(name, text));
         let writes = WRITES.iter().map(|(name, text)| Statement::write(name, text));
-        let titles = size.popular_titles().into_iter().map(Arc::from).collect();
-        let statements = reads.chain(writes).collect();
-        Self { movies: Movies::new(size), titles, transactions, statements, ids: OnceLock::new() }
+        Self { movies, transactions, statements: reads.chain(writes).collect() }
     }
 }
 
@@ -68,7 +62,7 @@ impl Workload for Title5 {
     }
 
     fn settings(&self) -> Vec<(String, String)> {
-        let mut settings = Data::settings(&self.movies);
+        let mut settings = self.movies.settings();
         settings.push(("transactions".to_owned(), OnOff::text(self.transactions).to_owned()));
         settings
     }
@@ -78,25 +72,25 @@ impl Workload for Title5 {
     }
 
     fn script(&self, random: Random) -> Script {
-        Script::Title5(Reader { titles: Arc::clone(&self.titles), transactions: self.transactions, random })
+        Script::Title5(Reader { titles: self.movies.titles(), transactions: self.transactions, random })
     }
 
     fn writer(&self, random: Random) -> Option<Script> {
-        let ids = Arc::clone(self.ids.get_or_init(|| Arc::new(self.movies.title_ids())));
-        Some(Script::Title5Writer(Writer { ids, random, turn: 0, added: None }))
+        Some(Script::Title5Writer(Writer::new(self.movies.ids(), QUERIES.len(), random)))
     }
 
     fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
-        let title = &self.titles[random.below(self.titles.len())];
+        let titles = self.movies.titles();
+        let title = &titles[random.below(titles.len())];
         (random.below(QUERIES.len()), vec![Value::Text(Arc::clone(title))])
     }
 
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {
-        Box::pin(loading::load(&self.movies, target, bar))
+        Box::pin(self.movies.load(target, bar))
     }
 
     fn ready<'a>(&'a self, database: &'a Target) -> Pending<'a, ()> {
-        Box::pin(loading::ready(&self.movies, self.name(), database))
+        Box::pin(self.movies.ready(self.name(), database))
     }
 }
 
@@ -128,6 +122,8 @@ impl Reader {
 #[derive(Debug)]
 pub struct Writer {
     ids: Arc<[Vec<i64>; 2]>,
+    /// Place of the first of [`WRITES`] among the workload's statements.
+    first: usize,
     random: Random,
     turn: u64,
     /// The genre that was added and is removed next.
@@ -135,6 +131,10 @@ pub struct Writer {
 }
 
 impl Writer {
+    pub(super) fn new(ids: Arc<[Vec<i64>; 2]>, first: usize, random: Random) -> Self {
+        Self { ids, first, random, turn: 0, added: None }
+    }
+
     /// Of a popular movie, or of another title.
     fn title(&mut self) -> Value {
         let [popular, others] = &*self.ids;
@@ -146,8 +146,8 @@ impl Writer {
         let turn = self.turn % 4;
         self.turn += 1;
         match turn {
-            0 | 2 => session.run(ADD_VOTE, &[self.title()]).await?,
-            1 => session.run(UPDATE_TITLE, &[self.title()]).await?,
+            0 | 2 => session.run(self.first + ADD_VOTE, &[self.title()]).await?,
+            1 => session.run(self.first + UPDATE_TITLE, &[self.title()]).await?,
             _ => self.genre(session).await?,
         };
         Ok(())
@@ -155,11 +155,11 @@ impl Writer {
 
     async fn genre(&mut self, session: &mut Session) -> Result<u64, Failure> {
         if let Some(added) = self.added.take() {
-            return session.run(REMOVE_GENRE, &added).await;
+            return session.run(self.first + REMOVE_GENRE, &added).await;
         }
         let genre = new_genre();
         let added = [self.title(), Value::from(genre)];
-        let count = session.run(ADD_GENRE, &added).await?;
+        let count = session.run(self.first + ADD_GENRE, &added).await?;
         self.added = Some(added);
         Ok(count)
     }

@@ -98,6 +98,20 @@ fn scrambled(shares: &[f64]) -> Vec<f64> {
     moved
 }
 
+/// YCSB's: the shares of 10^10 ranks, each with the key that its hash says; those of the many small ones are spread evenly.
+fn zipfian() -> Vec<f64> {
+    const HEAD: u64 = 1_000_000;
+    let mut shares = vec![0.0; KEYS];
+    for rank in 0..HEAD {
+        shares[(fnv(rank) % KEYS as u64) as usize] += (rank as f64 + 1.0).powf(-0.99);
+    }
+    let tail = 100.0 * (1e10_f64.powf(0.01) - (HEAD as f64 + 0.5).powf(0.01));
+    shares.iter_mut().for_each(|share| *share += tail / KEYS as f64);
+    let sum: f64 = shares.iter().sum();
+    assert!((sum - 26.469_028_201_783_02).abs() < 1e-3, "YCSB has another sum: {sum}");
+    shares.iter().map(|share| share / sum).collect()
+}
+
 fn reversed(mut shares: Vec<f64>) -> Vec<f64> {
     shares.reverse();
     shares
@@ -112,6 +126,9 @@ fn draws_follow_their_formulas() {
         ("special", special(0.25)),
         ("scrambled:0.99", scrambled(&zipf(0.99, KEYS))),
         ("latest:0.8", reversed(zipf(0.8, KEYS))),
+        ("latest", reversed(zipf(0.99, KEYS))),
+        ("hotspot", hotspot(0.2, 0.8)),
+        ("zipfian", zipfian()),
     ];
     for (text, s) in [("zipf:0", 0.0), ("zipf:0.5", 0.5), ("zipf:0.99", 0.99), ("zipf:1", 1.0), ("zipf:2.5", 2.5)] {
         cases.push((text, zipf(s, KEYS)));
@@ -132,7 +149,7 @@ fn few_keys_follow_their_formulas_too() {
                 assert!(found < 1.0, "zipf:{s} of {keys}: chi-square is {found} times its critical value");
             }
         }
-        for text in ["special", "hotspot:0.01:0.5", "scrambled:1", "latest:1"] {
+        for text in ["special", "zipfian", "hotspot:0.01:0.5", "scrambled:1", "latest:1"] {
             assert_eq!(counts(text.parse().unwrap(), keys).iter().sum::<usize>(), DRAWS, "{text} of {keys}");
         }
     }
@@ -147,6 +164,7 @@ fn wrong_formulas_are_rejected() {
         ("zipf:0.99", scrambled(&zipf(0.99, KEYS)), "scrambled"),
         ("hotspot:0.1:0.9", hotspot(0.1, 0.87), "another share"),
         ("special", special(0.0), "the whole middle"),
+        ("zipfian", scrambled(&zipf(0.99, KEYS)), "zipf over the keys alone"),
     ] {
         let found = misfit(&counts(text.parse().unwrap(), KEYS), &shares);
         assert!(found > 1.5, "{text} passes for {wrong}: {found}");
@@ -169,7 +187,7 @@ fn scrambling_is_one_to_one_and_spreads_neighbours() {
 
 #[test]
 fn distributions_are_read_and_written() {
-    for text in ["uniform", "zipf:0.99", "scrambled:1", "latest:2", "hotspot:0.2:0.8", "special"] {
+    for text in ["uniform", "zipfian", "zipf:0.99", "scrambled:1", "latest:2", "hotspot:0.2:0.8", "special"] {
         assert_eq!(text.parse::<Distribution>().unwrap().to_string(), text);
     }
     for wrong in [

@@ -47,8 +47,8 @@ pub(super) trait Data: Send + Sync {
     /// How many steps make all rows.
     fn steps(&self) -> u64;
 
-    /// Adds the rows of one step. Tables are named by their place in `tables`.
-    fn step(&self, number: u64, rows: &mut Rows);
+    /// Adds the rows of one step; steps are asked for one after the other. Tables are named by their place in `tables`.
+    fn step(&self, number: u64, rows: &mut Rows) -> Result<()>;
 }
 
 /// One table.
@@ -205,7 +205,7 @@ async fn fill<D: Data>(data: &D, target: &Target, tables: &[Table], bar: &Progre
     bar.set_length(data.steps());
     let mut rows = Rows::new(family(target)?, tables.len());
     for number in 0..data.steps() {
-        data.step(number, &mut rows);
+        data.step(number, &mut rows)?;
         bar.inc(1);
         if !send(&mut rows, BATCH_BYTES, tables, &senders).await {
             break; // the writer has failed, and says why

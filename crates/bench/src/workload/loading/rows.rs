@@ -28,7 +28,7 @@ pub(in super::super) struct Rows {
 }
 
 impl Rows {
-    pub(super) fn new(family: Family, tables: usize) -> Self {
+    pub(in super::super) fn new(family: Family, tables: usize) -> Self {
         Self { family, texts: vec![String::new(); tables], count: 0 }
     }
 
@@ -43,12 +43,12 @@ impl Rows {
     }
 
     /// Rows added up to now.
-    pub(super) fn count(&self) -> u64 {
+    pub(in super::super) fn count(&self) -> u64 {
         self.count
     }
 
     /// A table's rows, if they are longer than `at_least` bytes.
-    pub(super) fn take(&mut self, at_least: usize) -> Option<(usize, String)> {
+    pub(in super::super) fn take(&mut self, at_least: usize) -> Option<(usize, String)> {
         let (index, text) = self.texts.iter_mut().enumerate().find(|(_, text)| text.len() > at_least)?;
         Some((index, std::mem::take(text)))
     }

@@ -4,6 +4,8 @@
 //! three of them of type `movie`, and they lie far apart in the table), rows fan out over joins (ten people per title),
 //! and a few people are in very many titles. The rows depend on the seed and the number of movies alone.
 
+mod catalogue;
+pub(super) mod imdb;
 mod schema;
 mod words;
 
@@ -12,6 +14,7 @@ use std::sync::OnceLock;
 use anyhow::Result;
 use indicatif::ProgressBar;
 
+pub(super) use catalogue::Catalogue;
 pub use schema::{DETAILS, GENRES, QUERIES, RATING, UPDATED_BASE};
 pub(crate) use schema::{NAMES, POPULAR};
 
@@ -19,7 +22,8 @@ use super::loading::{self, Cell, Data, Rows, Table};
 use crate::random::Random;
 use crate::target::{Family, Target};
 use schema::{CHARACTER, GENRE, NAME, PRINCIPAL, RATING_TABLE, TITLE, UPDATED};
-use words::{CATEGORIES, FIRST_NAMES, GENRES as GENRE_NAMES, LAST_NAMES, other_type, title_text};
+pub(super) use words::{CATEGORIES, GENRES as GENRE_NAMES};
+use words::{FIRST_NAMES, LAST_NAMES, other_type, title_text};
 
 /// How many, and which.
 #[derive(Clone, Copy, Debug)]
@@ -121,11 +125,12 @@ impl Data for Movies {
         (self.titles().len() + self.people()) as u64
     }
 
-    fn step(&self, number: u64, rows: &mut Rows) {
+    fn step(&self, number: u64, rows: &mut Rows) -> Result<()> {
         let number = number as usize;
         let Some(row) = self.titles().get(number) else {
             let id = number - self.titles().len() + 1;
-            return add_person(rows, &mut Random::numbered(!self.size.seed, id as u64), id);
+            add_person(rows, &mut Random::numbered(!self.size.seed, id as u64), id);
+            return Ok(());
         };
         let id = number + 1;
         let mut random = Random::numbered(self.size.seed, id as u64);
@@ -133,6 +138,7 @@ impl Data for Movies {
         add_genres(rows, &mut random, id);
         add_rating(rows, &mut random, id, *row);
         add_parts(rows, &mut random, (id, self.people()));
+        Ok(())
     }
 }
 

@@ -11,6 +11,9 @@ pub const UPDATED_BASE: u64 = 1_767_225_600;
 /// The same, as a literal.
 pub(super) const UPDATED: &str = "2026-01-01 00:00:00";
 
+/// Characters that a text of MySQL's tables has room for. With more, a key of theirs would be too long (3072 bytes).
+pub(super) const TEXT_MAX: usize = 600;
+
 /// Places of the tables in [`tables`].
 pub(super) const PRINCIPAL: usize = 0;
 pub(super) const TITLE: usize = 1;
@@ -59,8 +62,12 @@ pub(super) fn tables(family: Family) -> Vec<Table> {
     let table = |(name, columns, key): (&str, &str, &'static str)| {
         let columns = match family {
             Family::Postgres => columns.to_owned(),
-            // What is part of a key has a length there. DATETIME, since TIMESTAMP may get a life of its own (ON UPDATE).
-            Family::Mysql => columns.replace(" text", " varchar(160)").replace("timestamptz", "datetime"),
+            // What is part of a key has a length there. DATETIME, since TIMESTAMP may get a life of its own (ON UPDATE). Two
+            // characters of one actor may differ in an accent alone.
+            Family::Mysql => columns
+                .replace("character_name text", "character_name text CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+                .replace(" text", &format!(" varchar({TEXT_MAX})"))
+                .replace("timestamptz", "datetime"),
         };
         Table { name: name.to_owned(), columns, key, after: after(name, family) }
     };

@@ -137,7 +137,7 @@ pub(super) const LAST_NAMES: [&str; 32] = [
     "Müller",
     "Dubois",
 ];
-pub(super) const GENRES: [&str; 18] = [
+pub(in super::super) const GENRES: [&str; 18] = [
     "Drama",
     "Comedy",
     "Documentary",
@@ -157,7 +157,7 @@ pub(super) const GENRES: [&str; 18] = [
     "War",
     "Western",
 ];
-pub(super) const CATEGORIES: [&str; 9] =
+pub(in super::super) const CATEGORIES: [&str; 9] =
     ["actor", "actress", "director", "writer", "producer", "composer", "cinematographer", "editor", "self"];
 /// What carries a movie's title without being one, by how often.
 const OTHER_TYPES: [(&str, usize); 7] = [

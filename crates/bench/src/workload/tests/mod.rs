@@ -2,6 +2,10 @@
 //!
 //! Parts whose server is not installed are left out, and say so, unless `FRESHET_TEST_STRICT` is set.
 
+mod movies;
+mod taxi;
+mod ycsb;
+
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
@@ -376,6 +380,10 @@ fn options_of_other_workloads_are_refused() {
         ("custom --file /nonexistent.toml", "nonexistent"),
         ("point-select --distribution zip", "none of uniform"),
         ("point-select --rows 0", "0 is not in"),
+        ("ycsb --rows 5", "--rows means nothing to ycsb"),
+        ("title-5 --read-share 50", "--read-share means nothing to title-5"),
+        ("ycsb --read-share 50 --workload a", "cannot be used with"),
+        ("ycsb --write-kind insert", "required"),
     ] {
         let error = format!("{:#}", workload(typed).expect_err(typed));
         assert!(error.contains(what), "{typed}: {error}");

@@ -1,0 +1,118 @@
+//! Where the movies of a run come from, and which of them are asked for.
+//!
+//! Made-up ones are known beforehand. Those of IMDb's files are known once they are in a database: the titles asked for are the
+//! movies with the most votes, so what a run needs is read from there, and the files are needed for the load alone.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use anyhow::{Context, Result, ensure};
+use indicatif::ProgressBar;
+
+use super::super::loading::{self, Data, Database, State};
+use super::imdb::Imdb;
+use super::{Movies, POPULAR, Size};
+use crate::target::Target;
+
+/// Titles of IMDb's that the background writer changes beside the popular ones, at most.
+const OTHERS_MAX: usize = 100_000;
+
+/// The movies.
+#[derive(Debug)]
+pub(in super::super) struct Catalogue {
+    source: Source,
+    titles: OnceLock<Arc<[Arc<str>]>>,
+    /// Keys of the titles that the load asks for, and of others.
+    ids: OnceLock<Arc<[Vec<i64>; 2]>>,
+}
+
+#[derive(Debug)]
+enum Source {
+    Made(Movies),
+    Imdb(Imdb),
+}
+
+impl Catalogue {
+    /// Made up.
+    pub(in super::super) fn made(size: Size) -> Self {
+        let titles: Arc<[Arc<str>]> = size.popular_titles().into_iter().map(Arc::from).collect();
+        let source = Source::Made(Movies::new(size));
+        Self { source, titles: OnceLock::from(titles), ids: OnceLock::new() }
+    }
+
+    /// From IMDb's files in a directory.
+    pub(in super::super) fn imdb(directory: PathBuf) -> Self {
+        Self { source: Source::Imdb(Imdb::new(directory)), titles: OnceLock::new(), ids: OnceLock::new() }
+    }
+
+    pub(in super::super) fn settings(&self) -> Vec<(String, String)> {
+        match &self.source {
+            Source::Made(movies) => movies.settings(),
+            Source::Imdb(imdb) => imdb.settings(),
+        }
+    }
+
+    /// The titles that the load asks for.
+    pub(in super::super) fn titles(&self) -> Arc<[Arc<str>]> {
+        Arc::clone(self.titles.get_or_init(|| Arc::new([])))
+    }
+
+    /// Keys of the rows with these titles that are movies, and of others.
+    pub(in super::super) fn ids(&self) -> Arc<[Vec<i64>; 2]> {
+        let made = || match &self.source {
+            Source::Made(movies) => movies.title_ids(),
+            Source::Imdb(_) => [Vec::new(), Vec::new()],
+        };
+        Arc::clone(self.ids.get_or_init(|| Arc::new(made())))
+    }
+
+    pub(in super::super) async fn load(&self, target: &Target, bar: &ProgressBar) -> Result<u64> {
+        match &self.source {
+            Source::Made(movies) => loading::load(movies, target, bar).await,
+            Source::Imdb(imdb) => loading::load(imdb.open()?, target, bar).await,
+        }
+    }
+
+    /// The data are there; of IMDb's, which titles are popular.
+    pub(in super::super) async fn ready(&self, workload: &str, target: &Target) -> Result<()> {
+        let imdb = match &self.source {
+            Source::Made(movies) => return loading::ready(movies, workload, target).await,
+            Source::Imdb(imdb) => imdb,
+        };
+        let mut database = Database::open(target).await?;
+        match loading::state(imdb, &mut database).await? {
+            // The directory may have another name here.
+            State::Other(found) if found.starts_with("--imdb ") => {}
+            state => loading::explain(&state, (workload, &loading::settings_text(imdb)), target)?,
+        }
+        let (titles, ids) = popular(&mut database).await.context("looking for the popular titles")?;
+        // A second database has the same rows.
+        let _ = (self.titles.set(titles), self.ids.set(ids));
+        Ok(())
+    }
+}
+
+/// The titles of the movies with the most votes, the keys of these movies, and keys of others.
+async fn popular(database: &mut Database) -> Result<(Arc<[Arc<str>]>, Arc<[Vec<i64>; 2]>)> {
+    let voted = format!(
+        "SELECT t.title FROM title t JOIN title_rating r ON r.title_id = t.title_id WHERE t.type = 'movie' \
+         GROUP BY t.title ORDER BY max(r.num_votes) DESC, t.title LIMIT {POPULAR}"
+    );
+    let rows = database.texts(&voted).await?;
+    let titles: Arc<[Arc<str>]> = rows.into_iter().flatten().flatten().map(Arc::from).collect();
+    ensure!(!titles.is_empty(), "no movie has votes");
+    let of_popular = format!(
+        "SELECT t.title_id FROM title t JOIN ({voted}) p ON p.title = t.title WHERE t.type = 'movie' ORDER BY t.title_id"
+    );
+    let of_others = format!(
+        "SELECT r.title_id FROM title_rating r JOIN title t ON t.title_id = r.title_id WHERE t.type <> 'movie' \
+         ORDER BY r.title_id LIMIT {OTHERS_MAX}"
+    );
+    let ids = [numbers(database, &of_popular).await?, numbers(database, &of_others).await?];
+    Ok((titles, Arc::new(ids)))
+}
+
+async fn numbers(database: &mut Database, sql: &str) -> Result<Vec<i64>> {
+    let rows = database.texts(sql).await?;
+    rows.into_iter().flatten().flatten().map(|text| text.parse().with_context(|| text.clone())).collect()
+}
