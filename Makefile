@@ -10,6 +10,7 @@
 #   make soak-stress   the stress test against real servers, 36 runs, a million checked reads      SOAK_SECONDS=50 each
 #   make soak-tags   that every result which a change makes another is hit, and how often others are        TAG_CHANGES=100000
 #   make bench    the workloads direct, through Freshet and through its peers, side by side, into docs/benchmarks
+#   make bench-paper      a small version of all of it on PostgreSQL, MariaDB and MySQL, cards and sizing included, in under half an hour
 #   make bench-peers      installs the peers, starts them on private ports and prints their addresses, until Ctrl-C
 #   make bench-traces   hit ratios of replayed traces beside LRU, ARC, S3-FIFO and Belady, into docs/benchmarks      ARGS=--quick prints small ones
 #   make bench-overhead   what Freshet costs: beside sysbench, PgBouncer and HAProxy, and at the database
@@ -35,7 +36,7 @@ FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 export FRESHET_BIN
 
-.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-peers bench-overhead bench-index bench-traces bench-instructions bench-setup check setup setup-packages
+.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -95,6 +96,9 @@ verdicts: setup
 
 bench: bench-setup
 	$(FRESHET_RELEASE) bench suite $(ARGS)
+
+bench-paper: bench-setup
+	$(FRESHET_RELEASE) bench suite --paper $(ARGS)
 
 bench-peers: bench-setup
 	$(FRESHET_RELEASE) bench peers $(ARGS)

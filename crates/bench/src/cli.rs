@@ -9,12 +9,14 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Subcommand};
 
+use crate::card::{self, CardArgs};
 use crate::driver::Protocol;
 use crate::load::Loop;
 use crate::peers;
-use crate::report::{self, Entry, PageArgs};
+use crate::report::{self, Document, Entry, PageArgs};
 use crate::result::Method;
 use crate::run::{self, Plan};
+use crate::sizing::{self, SizingArgs};
 use crate::suite::{self, SuiteArgs};
 use crate::target::Target;
 use crate::units::{MemorySize, Span};
@@ -50,6 +52,12 @@ enum Command {
         #[command(flatten)]
         page: PageArgs,
     },
+    /// Cards of a workload's reads: inputs, outputs, throughput and latency at three levels of load, freshness
+    #[command(args_override_self = true)]
+    Card(Box<CardArgs>),
+    /// How much memory a cache needs for a workload: its miss ratio by size, checked by runs at two sizes
+    #[command(args_override_self = true)]
+    Sizing(Box<SizingArgs>),
     /// Compare two runs, cell by cell
     Compare {
         /// The JSON document of the earlier run
@@ -193,7 +201,7 @@ impl MethodArgs {
 
 const SPAN_MAX: Duration = Duration::from_secs(86_400);
 
-fn name_and_command(text: &str) -> Result<(String, String), String> {
+pub(crate) fn name_and_command(text: &str) -> Result<(String, String), String> {
     let (name, command) = text.split_once('=').ok_or("it is NAME=COMMAND")?;
     Ok((name.to_owned(), command.to_owned()))
 }
@@ -224,16 +232,23 @@ async fn dispatch(command: Command) -> Result<()> {
         }
         Command::Report { runs, page } => {
             ensure!(page.html.is_some() || page.csv.is_some(), "--html FILE or --csv FILE says what to write");
-            let entry = |path: &PathBuf| Ok(Entry::of(path, report::read(path)?));
-            let mut entries = runs.iter().map(entry).collect::<Result<Vec<_>>>()?;
+            let (mut entries, mut extras) = (Vec::new(), Vec::new());
+            for path in &runs {
+                match report::read_any(path)? {
+                    Document::Run(run) => entries.push(Entry::of(path, *run)),
+                    Document::Extra(extra) => extras.push(*extra),
+                }
+            }
             if entries.len() > 1 {
                 // Several may be of one workload.
                 for entry in &mut entries {
                     entry.title.clone_from(&entry.name);
                 }
             }
-            page.write(&entries)
+            page.write_all(&entries, &extras)
         }
+        Command::Card(args) => card::run(*args).await,
+        Command::Sizing(args) => sizing::run(*args).await,
         Command::Compare { before, after } => {
             print!("{}", report::comparison(&report::read(&before)?, &report::read(&after)?));
             Ok(())

@@ -15,6 +15,7 @@
 //! transactions of a `workload` in `session`s over a `driver`) → `result` (all of it, as one JSON document) → `report`.
 
 pub mod answers;
+pub mod card;
 pub mod cli;
 pub mod driver;
 pub mod load;
@@ -25,6 +26,7 @@ pub mod result;
 pub mod run;
 pub mod sample;
 pub mod session;
+pub mod sizing;
 pub mod statement;
 pub mod suite;
 pub mod target;

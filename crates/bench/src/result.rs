@@ -197,10 +197,16 @@ pub struct Cache {
     pub passed: f64,
     /// Entries removed, for whatever reason.
     pub evictions: f64,
+    /// Of these, because of a change of what they show; 0 where that is not told.
+    #[serde(default)]
+    pub changed: f64,
     /// Entries at the end.
     pub entries: f64,
     /// Bytes at the end.
     pub bytes: f64,
+    /// How old, in seconds, the cache's proof is that it knows of all changes; none where that is not told, or there is no proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub age: Option<f64>,
 }
 
 impl Cache {

@@ -61,6 +61,32 @@ pub struct Plan {
     pub command: Vec<String>,
 }
 
+impl Plan {
+    /// One cell, without writes, sizes and comparisons.
+    pub(crate) fn of_one_cell(
+        workload: Arc<dyn Workload>,
+        targets: Vec<Target>,
+        connections: usize,
+        method: Method,
+        output: PathBuf,
+    ) -> Self {
+        Self {
+            targets,
+            workload,
+            connections: vec![connections],
+            writes: vec![0.0],
+            sizes: vec![None],
+            starts: BTreeMap::new(),
+            cold: false,
+            method,
+            questions: 0,
+            settle: Duration::ZERO,
+            output,
+            command: Vec::new(),
+        }
+    }
+}
+
 /// Measures all of it. `stop` ends it early; what was measured is in the document, which says so.
 pub async fn run(plan: Plan, stop: &Arc<AtomicBool>) -> Result<Run> {
     let mut bench = Bench::prepare(plan, stop).await?;

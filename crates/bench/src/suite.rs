@@ -5,6 +5,8 @@
 //! installed, and a Freshet started by the run itself, from cold. Freshet is known by its command line alone, as a user
 //! knows it.
 
+mod paper;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -15,7 +17,7 @@ use freshet_testbed::{Mysql, MysqlSettings, Postgres, Server, Settings};
 
 use crate::cli::RunArgs;
 use crate::peers::{PeerKind, Peers};
-use crate::report::{self, Entry, PageArgs};
+use crate::report::{self, Document, Entry, PageArgs};
 use crate::result::Run;
 use crate::run::{self, Plan};
 use crate::target::{Family, Kind, Target};
@@ -23,10 +25,14 @@ use crate::workload;
 
 /// Which of the measurements.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub struct SuiteArgs {
     /// Only these, by comma
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
+    /// The small version of all workloads on PostgreSQL and MariaDB (MySQL where cheap), cards and sizing, in under half an hour
+    #[arg(long, conflicts_with = "only")]
+    paper: bool,
     /// One short round each, to see that all of it works; the figures say little
     #[arg(long)]
     quick: bool,
@@ -221,6 +227,7 @@ const MYSQL: &[&str] = &["mysql", "freshet-mysql"];
 
 /// Freshet's memory where a measurement does not vary it.
 const MEMORY: &str = "--sizes=256MiB";
+const MEMORY_BYTES: u64 = 256 << 20;
 /// What `--quick` adds; of the numbers of connections, the rates of writes and the shares of reads the last are left.
 const QUICK: [&str; 3] = ["--rounds=1", "--time=300ms", "--warm-up=100ms"];
 
@@ -232,16 +239,30 @@ struct Line {
     run: RunArgs,
 }
 
+/// The suite's own measurements and the paper's.
+fn all() -> impl Iterator<Item = &'static Item> {
+    ITEMS.iter().chain(&paper::ITEMS)
+}
+
+/// Those that were asked for.
+fn chosen(args: &SuiteArgs) -> Result<Vec<&'static Item>> {
+    let named = |name: &str| all().find(|item| item.name == name);
+    if args.paper {
+        return Ok(paper::NAMES.iter().filter_map(|name| named(name)).collect());
+    }
+    if args.only.is_empty() {
+        return Ok(if args.list { all().collect() } else { ITEMS.iter().collect() });
+    }
+    let found = |name: &String| named(name).with_context(|| format!("there is no measurement {name:?}: see --list"));
+    args.only.iter().map(found).collect()
+}
+
 /// Runs the suite.
 pub async fn run(args: SuiteArgs) -> Result<()> {
-    let wanted = |item: &&Item| args.only.is_empty() || args.only.iter().any(|name| name == item.name);
-    let items: Vec<&Item> = ITEMS.iter().filter(wanted).collect();
-    for name in &args.only {
-        ensure!(ITEMS.iter().any(|item| item.name == name), "there is no measurement {name:?}: see --list");
-    }
+    let items = chosen(&args)?;
     if args.list {
         for item in items {
-            println!("{:26}{}", item.name, item.title);
+            println!("{:30}{}", item.name, item.title);
         }
         return Ok(());
     }
@@ -269,6 +290,9 @@ pub async fn run(args: SuiteArgs) -> Result<()> {
         write(&output, item, (&measured, &document))?;
         runs.push(document);
     }
+    if args.paper {
+        paper::extras(&servers, &output, args.quick).await?;
+    }
     write_page(&output)?;
     println!("\nwritten to {}", output.display());
     println!("\n{}", report::main_table(&runs));
@@ -293,14 +317,20 @@ fn write(directory: &Path, item: &Item, (measured, document): (&Path, &Run)) -> 
 /// One page of all measurements whose documents are there, those of earlier runs included.
 fn write_page(directory: &Path) -> Result<()> {
     let mut entries = Vec::new();
-    for item in &ITEMS {
+    for item in all() {
         let path = directory.join(item.name).with_extension("json");
         if path.exists() {
             entries.push(Entry { title: item.title.to_owned(), ..Entry::of(&path, report::read(&path)?) });
         }
     }
+    let mut extras = Vec::new();
+    for path in paper::EXTRAS.map(|name| directory.join(name).with_extension("json")) {
+        if let Some(Document::Extra(extra)) = path.exists().then(|| report::read_any(&path)).transpose()? {
+            extras.push(*extra);
+        }
+    }
     let page = PageArgs { html: Some(directory.join("report.html")), ..PageArgs::default() };
-    page.write(&entries)
+    page.write_all(&entries, &extras)
 }
 
 /// Starts the peers of a database, or of a throw-away one, prints their targets and keeps them until Ctrl-C.
@@ -346,8 +376,9 @@ struct Servers {
     program: String,
     directory: PathBuf,
     _peers: Peers,
-    _postgres: Server,
+    postgres: Server,
     /// Kept running.
+    standby: Option<Server>,
     mysql: Option<Mysql>,
 }
 
@@ -370,11 +401,26 @@ impl Servers {
             targets.push(format!("lookaside={},lookaside={address},{counters}", direct.url).parse()?);
         }
         targets.extend(more);
-        let mut servers =
-            Self { targets, freshets: Vec::new(), program, directory, _peers: peers, _postgres: postgres, mysql: None };
+        let mut servers = Self {
+            targets,
+            freshets: Vec::new(),
+            program,
+            directory,
+            _peers: peers,
+            postgres,
+            standby: None,
+            mysql: None,
+        };
         servers.put_freshet_before("direct", "direct")?;
         if names.contains(&"freshet-mariadb") {
             servers.put_freshet_before("mariadb", "mariadb-qcache")?;
+        }
+        if names.contains(&"standby") {
+            eprintln!("starting a standby");
+            // It blocks, but nothing else is going on yet.
+            let standby = servers.postgres.standby("standby")?;
+            servers.targets.push(format!("standby={}", standby.url()).parse()?);
+            servers.standby = Some(standby);
         }
         if names.contains(&"mysql") {
             eprintln!("starting MySQL");
@@ -404,9 +450,13 @@ impl Servers {
         Ok(())
     }
 
+    fn target(&self, name: &str) -> Option<&Target> {
+        self.targets.iter().find(|target| target.name == name)
+    }
+
     /// The item's command line, with the targets that there are.
     fn plan(&self, item: &Item, quick: bool) -> Result<Plan> {
-        let named = |name: &&str| self.targets.iter().find(|target| target.name == **name);
+        let named = |name: &&str| self.target(name);
         let mut line: Vec<String> =
             (!item.command.contains("--sizes")).then(|| MEMORY.to_owned()).into_iter().collect();
         line.extend(item.command.split_ascii_whitespace().map(str::to_owned));
@@ -468,7 +518,7 @@ mod tests {
 
     #[test]
     fn every_command_line_is_understood() {
-        for item in &ITEMS {
+        for item in all() {
             let line = format!("{MEMORY} --start=direct={{size}} --target=direct=postgres://h/d {}", item.command);
             let words = || line.split_ascii_whitespace().map(str::to_owned).collect();
             let whole = parse(words(), false).and_then(|args| args.plan());

@@ -102,7 +102,7 @@ impl Connection {
             let text = format!("key {:?} is not there", String::from_utf8_lossy(&self.key));
             return Err(Failure { code: "no value".to_owned(), text, usable: true, retry: false });
         };
-        if let Rows::Kept(kept) = rows {
+        if let Rows::Kept(kept) | Rows::Described(_, kept) = rows {
             kept.push(vec![Some(self.wire.input[place].to_vec())]);
         }
         Ok(1)

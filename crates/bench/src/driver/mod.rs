@@ -67,6 +67,15 @@ impl Failure {
     }
 }
 
+/// A column of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type, as the protocol names it.
+    pub kind: String,
+}
+
 /// What rows are wanted for.
 #[derive(Debug)]
 pub enum Rows<'a> {
@@ -74,6 +83,8 @@ pub enum Rows<'a> {
     Counted,
     /// Kept, undecoded.
     Kept(&'a mut Vec<Row>),
+    /// Kept, and their columns described, as far as the answer says: PostgreSQL's does to texts only, and peers' do not.
+    Described(&'a mut Vec<Column>, &'a mut Vec<Row>),
 }
 
 /// An open connection.

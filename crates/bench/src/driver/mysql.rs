@@ -132,9 +132,16 @@ where
         return Ok(count);
     }
     let mut count = 0;
+    let rows = match rows {
+        Rows::Described(columns, kept) => {
+            *columns = answer.columns_ref().iter().map(described).collect();
+            Rows::Kept(kept)
+        }
+        other => other,
+    };
     match rows {
         Rows::Counted => answer.for_each(|_| count += 1).await?,
-        Rows::Kept(kept) => {
+        Rows::Kept(kept) | Rows::Described(_, kept) => {
             let keep = |row| {
                 kept.push(canonical_row(row));
                 count += 1;
@@ -144,6 +151,12 @@ where
     }
     answer.drop_result().await?;
     Ok(count)
+}
+
+/// Types are named as in the protocol, `MYSQL_TYPE_` left out.
+fn described(column: &Column) -> super::Column {
+    let kind = format!("{:?}", column.column_type()).trim_start_matches("MYSQL_TYPE_").to_lowercase();
+    super::Column { name: column.name_str().into_owned(), kind }
 }
 
 fn parameter(value: &Value) -> Raw {

@@ -23,9 +23,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 use tokio::net::{TcpStream, UnixStream};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::error::Severity;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Config, Error, NoTls};
 
-use super::{Failure, Protocol, Row, Rows};
+use super::{Column, Failure, Protocol, Row, Rows};
 use crate::statement::Statement;
 use crate::target::Family;
 use crate::value::Value;
@@ -143,7 +144,10 @@ impl Connection {
                 // What comes before is the end of an answer that nobody waits for any more.
                 let ours = self.owed == 1;
                 match (tag, &mut rows) {
-                    (b'D', Rows::Kept(kept)) if ours => kept.push(row(body).ok_or_else(malformed)?),
+                    (b'D', Rows::Kept(kept) | Rows::Described(_, kept)) if ours => {
+                        kept.push(row(body).ok_or_else(malformed)?);
+                    }
+                    (b'T', Rows::Described(columns, _)) if ours => **columns = described(body).ok_or_else(malformed)?,
                     (b'C', _) if ours => count += affected(body),
                     (b'E', _) if ours => failed = Some(said(body)),
                     (b'Z', _) => {
@@ -218,6 +222,25 @@ fn row(mut body: &[u8]) -> Option<Row> {
         row.push(value);
     }
     Some(row)
+}
+
+/// The columns of a `RowDescription`; None if it is malformed.
+fn described(mut body: &[u8]) -> Option<Vec<Column>> {
+    /// Number in its table, length, modifier and format: what follows the type or comes before it.
+    const TABLE_BYTES: usize = 6;
+    const REST_BYTES: usize = 8;
+    let count = body.try_get_u16().ok()?;
+    let mut columns = Vec::with_capacity(usize::from(count));
+    for _ in 0..count {
+        let end = body.iter().position(|byte| *byte == 0)?;
+        let name = String::from_utf8_lossy(body.get(..end)?).into_owned();
+        body = body.get(end + 1 + TABLE_BYTES..)?;
+        let kind = body.try_get_u32().ok()?;
+        body = body.get(REST_BYTES..)?;
+        let kind = Type::from_oid(kind).map_or_else(|| format!("type {kind}"), |kind| kind.name().to_owned());
+        columns.push(Column { name, kind });
+    }
+    Some(columns)
 }
 
 /// The number at the end of a command tag: `SELECT 3`, `INSERT 0 3`, `BEGIN`.

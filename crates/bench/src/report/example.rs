@@ -115,6 +115,8 @@ pub(super) fn round(target: &str, number: usize, speed: f64) -> Round {
             evictions: 650.0,
             entries: 1_234.0,
             bytes: 5_000_000.0,
+            changed: 40.0,
+            age: Some(0.02),
         }),
         series: Vec::new(),
         checked: cached.then_some(checked),

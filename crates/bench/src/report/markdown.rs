@@ -110,8 +110,9 @@ pub(super) fn method(run: &Run) -> [String; 5] {
 fn section(group: &Group<'_>) -> String {
     let Some(cell) = group.cell() else { return String::new() };
     let mut text = format!("\n## {}\n", cell.workload);
-    if !cell.settings.is_empty() {
-        let _ = write!(text, "\nSettings: {}.\n", settings(cell));
+    let settings = group.settings();
+    if !settings.is_empty() {
+        let _ = write!(text, "\nSettings: {settings}.\n");
     }
     for (title, grid) in group.tables() {
         let _ = write!(text, "\n### {title}\n\n{}", grid.markdown());

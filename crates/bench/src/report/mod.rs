@@ -3,11 +3,13 @@
 //! All of it is computed from the document of a run alone ([`crate::result`]), so that an old one can be shown anew.
 //! `summary` takes the rounds of a target together, `columns` says how its figures are shown, the others arrange them.
 
+pub mod card;
 mod columns;
 mod comparison;
 mod csv;
 #[cfg(test)]
 mod example;
+mod extra;
 mod figures;
 mod grid;
 pub mod histogram;
@@ -16,6 +18,7 @@ mod main_table;
 mod markdown;
 mod page;
 mod read;
+pub mod sizing;
 mod summary;
 mod tables;
 mod terminal;
@@ -23,8 +26,9 @@ mod terminal;
 mod tests;
 
 pub use comparison::comparison;
+pub use extra::{Document, Extra, read_any};
 pub use main_table::main_table;
 pub use markdown::markdown;
-pub use page::{Entry, PageArgs};
+pub use page::{Entry, PageArgs, write_extras};
 pub use read::read;
 pub use terminal::cell_table;

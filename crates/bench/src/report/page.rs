@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use super::csv::csv;
-use super::html::{Price, html};
+use super::extra::Extra;
+use super::html::{Options, Price, html, price_list};
 use super::tables::Group;
 use crate::result::Run;
 
@@ -42,6 +43,9 @@ pub struct PageArgs {
     /// What the machine costs for an hour, such as '0.0832 USD': the page then says what a million queries cost
     #[arg(long, requires = "html")]
     pub price_per_hour: Option<Price>,
+    /// A file with the prices of several machines (docs/bench.md)
+    #[arg(long, requires = "html", conflicts_with = "price_per_hour")]
+    pub price_list: Option<PathBuf>,
     /// WORKLOAD=NUMBER, the weight of a workload in the page's geometric mean  [default: 1 each]
     #[arg(long = "weight", requires = "html", value_parser = weight)]
     pub weights: Vec<(String, f64)>,
@@ -60,6 +64,17 @@ fn weight(text: &str) -> Result<(String, f64), String> {
 impl PageArgs {
     /// Writes what is wanted of these.
     pub fn write(&self, entries: &[Entry]) -> Result<()> {
+        self.write_all(entries, &[])
+    }
+
+    fn prices(&self) -> Result<Vec<Price>> {
+        let Some(path) = &self.price_list else { return Ok(self.price_per_hour.iter().cloned().collect()) };
+        let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        price_list(&text).map_err(|error| anyhow!("{}: {error}", path.display()))
+    }
+
+    /// The same, and on the page what else there is.
+    pub fn write_all(&self, entries: &[Entry], extras: &[Extra]) -> Result<()> {
         if self.html.is_none() && self.csv.is_none() {
             return Ok(());
         }
@@ -72,7 +87,8 @@ impl PageArgs {
         let figures = csv(&entries);
         if let Some(path) = &self.html {
             let weights: BTreeMap<String, f64> = self.weights.iter().cloned().collect();
-            let page = html(&entries, &figures, (self.price_per_hour.as_ref(), &weights));
+            let prices = self.prices()?;
+            let page = html(&entries, &figures, Options { prices: &prices, weights: Some(&weights), extras });
             std::fs::write(path, page).with_context(|| path.display().to_string())?;
         }
         if let Some(path) = &self.csv {
@@ -80,4 +96,9 @@ impl PageArgs {
         }
         Ok(())
     }
+}
+
+/// A page of these alone.
+pub fn write_extras(path: &Path, extras: &[Extra]) -> Result<()> {
+    PageArgs { html: Some(path.to_owned()), ..PageArgs::default() }.write_all(&[], extras)
 }

@@ -200,8 +200,8 @@ fn added(sum: &Cache, later: &Cache) -> Cache {
         fills: sum.fills + later.fills,
         passed: sum.passed + later.passed,
         evictions: sum.evictions + later.evictions,
-        entries: later.entries,
-        bytes: later.bytes,
+        changed: sum.changed + later.changed,
+        ..*later
     }
 }
 

@@ -3,6 +3,8 @@
 //! What one compares stands below one another: within a workload's tables the rows of all targets at one number of
 //! connections, then the next number. Errors and comparisons of answers are shown also where there were none.
 
+use std::fmt::Write as _;
+
 use super::columns;
 use super::figures::{NONE, bytes, count, number};
 use super::grid::Grid;
@@ -10,7 +12,15 @@ use super::summary::{Summary, processes};
 use crate::load::Loop;
 use crate::result::{Cell, Run};
 
-/// Cells that differ in connections, writes and cache size only: one section.
+/// The setting of a workload that a run may sweep: what share of its operations reads, in percent.
+const READ_SHARE: &str = "read-share";
+
+/// The share of operations that read, in percent, of a workload that has such a setting.
+pub(super) fn read_share(cell: &Cell) -> Option<f64> {
+    cell.settings.get(READ_SHARE)?.trim_end_matches('%').parse().ok()
+}
+
+/// Cells that differ in connections, writes, cache size and read share only: one section.
 pub(super) struct Group<'a> {
     pub(super) run: &'a Run,
     pub(super) cells: Vec<(&'a Cell, Vec<Summary>)>,
@@ -18,6 +28,8 @@ pub(super) struct Group<'a> {
     sizes: bool,
     /// There are several rates of writes.
     rates: bool,
+    /// There are several shares of reads.
+    shares: bool,
 }
 
 impl<'a> Group<'a> {
@@ -25,10 +37,7 @@ impl<'a> Group<'a> {
     pub(super) fn all(run: &'a Run) -> Vec<Self> {
         let mut groups: Vec<Vec<&Cell>> = Vec::new();
         for cell in &run.cells {
-            match groups
-                .iter_mut()
-                .find(|group| group[0].workload == cell.workload && group[0].settings == cell.settings)
-            {
+            match groups.iter_mut().find(|group| alike(group[0], cell)) {
                 Some(group) => group.push(cell),
                 None => groups.push(vec![cell]),
             }
@@ -39,7 +48,22 @@ impl<'a> Group<'a> {
     fn of(run: &'a Run, cells: &[&'a Cell]) -> Self {
         let sizes = cells.iter().any(|cell| cell.cache_size.is_some());
         let rates = cells.iter().any(|cell| cell.writes.to_bits() != cells[0].writes.to_bits());
-        Self { run, cells: cells.iter().map(|cell| (*cell, Summary::of_cell(run, cell))).collect(), sizes, rates }
+        let shares = cells.iter().any(|cell| read_share(cell) != read_share(cells[0]));
+        Self {
+            run,
+            cells: cells.iter().map(|cell| (*cell, Summary::of_cell(run, cell))).collect(),
+            sizes,
+            rates,
+            shares,
+        }
+    }
+
+    /// The settings that all its cells have, in one line.
+    pub(super) fn settings(&self) -> String {
+        let Some(cell) = self.cell() else { return String::new() };
+        let swept = |name: &str| self.shares && name == READ_SHARE;
+        let settings = cell.settings.iter().filter(|(name, _)| !swept(name));
+        settings.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
     }
 
     /// The workload's name and, where there are any, its settings.
@@ -67,8 +91,9 @@ impl<'a> Group<'a> {
 
     /// One row for each target of each cell: its place, then what `row` makes of it; none where that is nothing.
     fn grid(&self, figures: &[String], row: impl Fn(&Cell, &Summary, &Summary) -> Option<Vec<String>>) -> Grid {
-        let names = [("cache", self.sizes), ("connections", true), ("writes/s", self.rates), ("target", true)];
-        let names: Vec<&str> = names.into_iter().filter_map(|(name, shown)| shown.then_some(name)).collect();
+        let shown = [self.sizes, self.shares, true, self.rates, true];
+        let names = ["cache", "reads", "connections", "writes/s", "target"].into_iter().zip(shown);
+        let names: Vec<&str> = names.filter_map(|(name, shown)| shown.then_some(name)).collect();
         let mut grid = Grid::new(&names, figures.iter().map(String::as_str));
         for (cell, summaries) in &self.cells {
             for summary in summaries {
@@ -76,6 +101,9 @@ impl<'a> Group<'a> {
                 let mut cells = Vec::new();
                 if self.sizes {
                     cells.push(cell.cache_size.map_or(NONE.to_owned(), |size| bytes(size as f64)));
+                }
+                if self.shares {
+                    cells.push(read_share(cell).map_or(NONE.to_owned(), |share| format!("{}%", number(share))));
                 }
                 cells.push(cell.connections.to_string());
                 cells.extend(self.rates.then(|| number(cell.writes)));
@@ -182,6 +210,16 @@ impl<'a> Group<'a> {
     }
 }
 
+/// They belong into one section.
+fn alike(one: &Cell, other: &Cell) -> bool {
+    let settings = |cell: &Cell| {
+        let mut settings = cell.settings.clone();
+        settings.remove(READ_SHARE);
+        settings
+    };
+    one.workload == other.workload && settings(one) == settings(other)
+}
+
 /// What the figures of a cell do not say.
 fn notes(cell: &Cell, summaries: &[Summary]) -> Vec<String> {
     let mut lines = Vec::new();
@@ -199,6 +237,9 @@ fn notes(cell: &Cell, summaries: &[Summary]) -> Vec<String> {
 /// A cell within its group.
 pub(super) fn place(cell: &Cell) -> String {
     let mut text = format!("{} connections", cell.connections);
+    if let Some(share) = read_share(cell) {
+        let _ = write!(text, ", {}% reads", number(share));
+    }
     text.push_str(&columns::sweep(cell));
     text
 }

@@ -120,6 +120,7 @@ fn qcache(rows: &[Vec<String>]) -> Cache {
         evictions: named("Qcache_lowmem_prunes"),
         entries: named("Qcache_queries_in_cache"),
         bytes: (named("query_cache_size") - named("Qcache_free_memory")).max(0.0),
+        ..Cache::default()
     }
 }
 
@@ -135,6 +136,7 @@ fn pool_cache(rows: &[Vec<String>]) -> Option<Cache> {
         evictions: 0.0,
         entries: number(5)?,
         bytes: number(6)?,
+        ..Cache::default()
     })
 }
 
@@ -152,7 +154,8 @@ mod tests {
         let text = "Qcache_free_blocks|1\nQcache_free_memory|1031272\nQcache_hits|3\nQcache_inserts|2\n\
                     Qcache_lowmem_prunes|7\nQcache_not_cached|4\nQcache_queries_in_cache|2\nQcache_total_blocks|6\n\
                     query_cache_size|1048576";
-        let cache = Cache { hits: 3.0, fills: 2.0, passed: 4.0, evictions: 7.0, entries: 2.0, bytes: 17_304.0 };
+        let cache = Cache { hits: 3.0, fills: 2.0, passed: 4.0, evictions: 7.0, entries: 2.0, ..Cache::default() };
+        let cache = Cache { bytes: 17_304.0, ..cache };
         assert_eq!(qcache(&rows(text)), cache);
         assert_eq!(qcache(&[]), Cache::default());
     }

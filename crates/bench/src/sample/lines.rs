@@ -109,6 +109,7 @@ pub(super) fn memcached_cache(values: &Values) -> Cache {
         evictions: number(values, "evictions"),
         entries: number(values, "curr_items"),
         bytes: number(values, "bytes"),
+        ..Cache::default()
     }
 }
 
@@ -126,6 +127,7 @@ pub(super) fn redis_cache(values: &Values) -> Cache {
         evictions: number(values, "evicted_keys"),
         entries: values.iter().filter_map(keys).sum(),
         bytes: number(values, "used_memory"),
+        ..Cache::default()
     }
 }
 

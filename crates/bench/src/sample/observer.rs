@@ -159,6 +159,7 @@ fn counted(begin: &Cache, end: &Cache) -> Cache {
         fills: end.fills - begin.fills,
         passed: end.passed - begin.passed,
         evictions: (end.evictions - begin.evictions).max(0.0),
+        changed: (end.changed - begin.changed).max(0.0),
         ..*end
     }
 }

@@ -40,11 +40,17 @@ pub(super) fn parse(text: &str) -> Result<Cache> {
         if line.contains("reason=\"not_select\"") {
             continue;
         }
+        if name == "freshet_stream_age_seconds" {
+            // Infinite before there is a proof, and once it is lost.
+            cache.age = finite(value);
+            continue;
+        }
         let figure = match name {
             "freshet_hits_total" => &mut cache.hits,
             "freshet_fills_total" => &mut cache.fills,
             "freshet_passed_total" => &mut cache.passed,
             "freshet_evictions_total" => &mut cache.evictions,
+            "freshet_evicted_by_change_total" => &mut cache.changed,
             "freshet_entries" => &mut cache.entries,
             "freshet_bytes" => &mut cache.bytes,
             _ => continue,
@@ -76,9 +82,13 @@ mod tests {
         let text = "# HELP freshet_hits hits\n# TYPE freshet_hits counter\nfreshet_hits_total{protocol=\"text\"} 3\n\
                     freshet_hits_total{protocol=\"binary\"} 4 1700000000000\nfreshet_fills_total 2\nfreshet_hits_total_other 9\n\
                     freshet_passed_total{reason=\"not covered\"} 1\n\
-                    freshet_passed_total{reason=\"not_select\"} 50\nfreshet_entries 5\nfreshet_bytes 1e3\n# EOF\n";
-        let cache = Cache { hits: 7.0, fills: 2.0, passed: 1.0, evictions: 0.0, entries: 5.0, bytes: 1_000.0 };
+                    freshet_passed_total{reason=\"not_select\"} 50\nfreshet_entries 5\nfreshet_bytes 1e3\n\
+                    freshet_stream_age_seconds 0.05\nfreshet_evicted_by_change_total 3\n# EOF\n";
+        let cache = Cache { hits: 7.0, fills: 2.0, passed: 1.0, changed: 3.0, ..Cache::default() };
+        let cache = Cache { entries: 5.0, bytes: 1_000.0, age: Some(0.05), ..cache };
         assert_eq!(parse(text).unwrap(), cache);
+        let without = parse("freshet_hits_total 1\nfreshet_stream_age_seconds +Inf\n").unwrap();
+        assert_eq!((without.hits, without.age), (1.0, None));
         let zero = parse("freshet_hits_total 0 1700000000000\n").unwrap();
         assert_eq!(zero, Cache::default());
     }

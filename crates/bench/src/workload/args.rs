@@ -240,7 +240,7 @@ impl WorkloadArgs {
 }
 
 impl WorkloadName {
-    pub(super) fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         use clap::ValueEnum as _;
         self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
     }

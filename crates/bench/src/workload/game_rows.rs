@@ -195,6 +195,12 @@ impl Workload for GameRows {
         }
     }
 
+    fn touch(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
+        // Accounts are never changed.
+        let Some(Value::Int(player)) = values.first().filter(|_| statement == PLAYER) else { return None };
+        Some((UPDATE, update(*player, random).to_vec()))
+    }
+
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {
         Box::pin(loading::load(&*self.data, target, bar))
     }

@@ -38,6 +38,7 @@ use indicatif::ProgressBar;
 
 pub use args::{OnOff, WorkloadArgs, WorkloadName};
 
+use crate::card;
 use crate::driver::Failure;
 use crate::random::Random;
 use crate::session::Session;
@@ -81,6 +82,11 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
     /// A read and its parameters, drawn as the load draws them, for the comparison of answers.
     fn question(&self, random: &mut Random) -> (usize, Vec<Value>);
 
+    /// A write of the workload that changes the answer to this question, if it knows one: for seeing how soon it is seen.
+    fn touch(&self, _statement: usize, _values: &[Value], _random: &mut Random) -> Option<(usize, Vec<Value>)> {
+        None
+    }
+
     /// Makes its tables and rows there, in place of any that an earlier load made; tables of others are left alone, with an
     /// error. The number of rows. A key-value target gets the values that the load will ask for.
     fn load<'a>(&'a self, _target: &'a Target, _bar: &'a ProgressBar) -> Pending<'a, u64> {
@@ -114,6 +120,8 @@ pub async fn load_if_missing(workload: &dyn Workload, target: &Target) -> Result
 /// What one connection does. `run` is one transaction.
 #[derive(Debug)]
 pub enum Script {
+    /// One statement alone.
+    Alone(card::Asker),
     /// Of a file.
     Custom(custom::Connection),
     /// Point selects.
@@ -142,6 +150,7 @@ impl Script {
     /// Runs one transaction.
     pub async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
         match self {
+            Self::Alone(script) => script.run(session).await,
             Self::Custom(script) => script.run(session).await,
             Self::PointSelect(script) => script.run(session).await,
             Self::SbtestWriter(script) => script.run(session).await,

@@ -34,6 +34,8 @@ const READS: [(&str, &str, bool); 5] = [
     ("order range", "SELECT c FROM sbtest# WHERE id BETWEEN $1 AND $2 ORDER BY c", true),
     ("distinct range", "SELECT DISTINCT c FROM sbtest# WHERE id BETWEEN $1 AND $2 ORDER BY c", true),
 ];
+/// Place of the sum in [`READS`].
+const SUM: usize = 2;
 const RANGES: std::ops::Range<usize> = 1..READS.len();
 /// Kinds of statements follow each other, each with one for each table: first [`READS`], then [`sbtest::WRITES`], then these.
 const REPLACEMENTS: [(&str, &str); 2] = [
@@ -106,6 +108,15 @@ impl Workload for Oltp {
         let (table, id) = (self.tables.table(random), self.tables.id(random));
         let values = if kind == 0 { vec![Value::Int(id)] } else { range(id).to_vec() };
         (self.tables.statement(kind, table), values)
+    }
+
+    fn touch(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
+        let (kind, table) = (statement / self.tables.count(), statement % self.tables.count());
+        let first = values.first()?.clone();
+        Some(match kind {
+            SUM => (self.tables.statement(UPDATE_K, table), vec![first]),
+            _ => (self.tables.statement(UPDATE_C, table), vec![Value::from(digits(C, random)), first]),
+        })
     }
 
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 
 use super::args::OnOff;
 use super::loading::Data;
-use super::sbtest::{Tables, WRITES, Writer};
+use super::sbtest::{C, Tables, WRITES, Writer, digits};
 use super::{Pending, Script, Workload};
 use crate::driver::Failure;
 use crate::random::Random;
@@ -75,6 +75,12 @@ impl Workload for PointSelect {
 
     fn question(&self, random: &mut Random) -> (usize, Vec<Value>) {
         (self.tables.statement(0, self.tables.table(random)), vec![Value::Int(self.tables.id(random))])
+    }
+
+    fn touch(&self, statement: usize, values: &[Value], random: &mut Random) -> Option<(usize, Vec<Value>)> {
+        // Kinds follow each other, each with one for each table: the select, `k`, `c`.
+        let update = self.tables.statement(2, statement);
+        Some((update, vec![Value::from(digits(C, random)), values.first()?.clone()]))
     }
 
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {

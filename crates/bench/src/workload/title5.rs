@@ -85,6 +85,18 @@ impl Workload for Title5 {
         (random.below(QUERIES.len()), vec![Value::Text(Arc::clone(title))])
     }
 
+    /// Of what characters and people show nothing is changed, and what is added to genres would stay.
+    fn touch(&self, statement: usize, values: &[Value], _random: &mut Random) -> Option<(usize, Vec<Value>)> {
+        let update = match *NAMES.get(statement)? {
+            "details" => UPDATE_TITLE,
+            "rating" => ADD_VOTE,
+            _ => return None,
+        };
+        let Some(Value::Text(title)) = values.first() else { return None };
+        let movie = self.titles.iter().position(|known| known == title)?;
+        Some((update, vec![Value::Int(self.movies.movie_id(movie)?)]))
+    }
+
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {
         Box::pin(self.movies.load(target, bar))
     }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::super::extra::Extra;
 use super::super::page::Entry;
 use super::text::embedded;
 use crate::result::Run;
@@ -45,6 +46,11 @@ impl Documents {
         let _ = writeln!(html, "<script type=\"application/json\" id=\"csv\">{csv}</script>");
         html
     }
+}
+
+/// The element of a document that is no run's.
+pub(super) fn extra((index, extra): (usize, &Extra)) -> String {
+    format!("<script type=\"application/json\" id=\"extra-data-{index}\">{}</script>\n", embedded(&extra.json()))
 }
 
 fn thinned(run: &Run) -> Run {

@@ -6,6 +6,7 @@
 
 mod axis;
 mod bars;
+mod cards;
 mod chart;
 mod cost;
 mod data;
@@ -15,6 +16,7 @@ mod palette;
 mod panels;
 mod section;
 mod sentence;
+mod sizing;
 mod sweep;
 #[cfg(test)]
 mod tests;
@@ -23,12 +25,13 @@ mod text;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-pub(super) use cost::Price;
+pub(super) use cost::{Price, list as price_list};
 use improvement::Improvement;
 use palette::{Palette, SHAPES};
 use section::Section;
 pub(super) use text::Text;
 
+use super::extra::Extra;
 use super::main_table::main_grid;
 use super::page::Entry;
 use super::tables::Group;
@@ -39,14 +42,24 @@ const SCRIPT: &str = include_str!("page.js");
 /// The page may use nothing but what stands in it, whatever a name in the results says.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
-/// What the page reckons with: the machine's price, weights of workloads.
-type Options<'a> = (Option<&'a Price>, &'a BTreeMap<String, f64>);
+/// What the page reckons with and shows beside runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Options<'a> {
+    /// What machines cost.
+    pub(super) prices: &'a [Price],
+    /// Weights of workloads.
+    pub(super) weights: Option<&'a BTreeMap<String, f64>>,
+    /// Cards and sizes.
+    pub(super) extras: &'a [Extra],
+}
 
 /// All runs on one page, with the data themselves: the documents, and this CSV.
 pub(super) fn html(entries: &[(&Entry, Vec<Group<'_>>)], csv: &str, options: Options<'_>) -> String {
-    let palette = Palette::of(entries.iter().map(|(entry, _)| &entry.run));
-    let title = match entries {
-        [(entry, _)] => format!("freshet bench: {}", entry.title),
+    let runs = entries.iter().map(|(entry, _)| &entry.run);
+    let palette = Palette::of(runs.chain(options.extras.iter().flat_map(Extra::runs)));
+    let title = match (entries, options.extras) {
+        ([(entry, _)], []) => format!("freshet bench: {}", entry.title),
+        ([], [extra]) => format!("freshet bench: {}", extra.title()),
         _ => "freshet bench".to_owned(),
     };
     let mut page = format!(
@@ -64,28 +77,60 @@ pub(super) fn html(entries: &[(&Entry, Vec<Group<'_>>)], csv: &str, options: Opt
     for (entry, groups) in entries {
         improvement.add(&entry.title, groups);
     }
-    let (lead, improvement) = (improvement.sentence(options.1), improvement.html(options.1));
-    if entries.len() > 1 {
-        page.push_str(&front(entries, &lead, &improvement));
+    let none = BTreeMap::new();
+    let weights = options.weights.unwrap_or(&none);
+    let (lead, improvement) = (improvement.sentence(weights), improvement.html(weights));
+    let alone = entries.len() == 1 && options.extras.is_empty();
+    if entries.len() + options.extras.len() > 1 {
+        page.push_str(&front(entries, options.extras, &lead, &improvement));
     }
     for (index, (entry, groups)) in entries.iter().enumerate() {
-        let section = Section { index, entry, groups, palette: &palette, price: options.0 };
-        page.push_str(&section.html(if entries.len() == 1 { Some(&improvement) } else { None }, data.note()));
+        let section = Section { index, entry, groups, palette: &palette, prices: options.prices };
+        page.push_str(&section.html(if alone { Some(&improvement) } else { None }, data.note()));
     }
-    let _ = write!(page, "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n{}", data.html(csv));
+    for (index, extra) in options.extras.iter().enumerate() {
+        page.push_str(&beside(extra, index, entries.len() + options.extras.len() > 1, &palette));
+    }
+    let extras: String = options.extras.iter().enumerate().map(data::extra).collect();
+    let _ = write!(page, "</main>\n<div id=\"tip\" role=\"status\" hidden></div>\n{}{extras}", data.html(csv));
     let _ = write!(page, "<script>{SCRIPT}</script>\n</body>\n</html>\n");
     page
 }
 
+/// A document that is no run's.
+fn beside(extra: &Extra, index: usize, titled: bool, palette: &Palette) -> String {
+    let mut text = format!("<section class=\"run\" id=\"extra-{index}\">");
+    if titled {
+        let _ = write!(text, "<h2>{}</h2>", Text(&extra.title()));
+    }
+    match extra {
+        Extra::Cards(cards) => text.push_str(&cards::html(cards, palette)),
+        Extra::Sizing(sizing) => text.push_str(&sizing::html(sizing, palette)),
+    }
+    let _ = writeln!(
+        text,
+        "<p class=\"note\"><button type=\"button\" data-download=\"extra-data-{index}\" data-name=\"freshet-bench-{index}.json\">the \
+         document as JSON</button></p></section>"
+    );
+    text
+}
+
 /// What several runs have in common: where each is, the mean of all, the main figures.
-fn front(entries: &[(&Entry, Vec<Group<'_>>)], lead: &str, improvement: &str) -> String {
+fn front(entries: &[(&Entry, Vec<Group<'_>>)], extras: &[Extra], lead: &str, improvement: &str) -> String {
     let mut page = String::from("<nav aria-label=\"runs\"><ul>");
     for (index, (entry, _)) in entries.iter().enumerate() {
         let _ = write!(page, "<li><a href=\"#run-{index}\">{}</a></li>", Text(&entry.title));
     }
+    for (index, extra) in extras.iter().enumerate() {
+        let _ = write!(page, "<li><a href=\"#extra-{index}\">{}</a></li>", Text(&extra.title()));
+    }
+    page.push_str("</ul></nav>\n");
+    if entries.is_empty() {
+        return page;
+    }
     let runs: Vec<&Run> = entries.iter().map(|(entry, _)| &entry.run).collect();
     let figures = main_grid(&runs).html();
     let folded = section::folded("The main figures of all runs", &figures);
-    let _ = writeln!(page, "</ul></nav>\n<section><p class=\"lead\">{}</p>{improvement}{folded}</section>", Text(lead));
+    let _ = writeln!(page, "<section><p class=\"lead\">{}</p>{improvement}{folded}</section>", Text(lead));
     page
 }

@@ -42,11 +42,12 @@ fn charts(run: &Run, cell: &Cell, palette: &Palette) -> String {
         let value = (after.cache.evictions - before.cache.evictions) / (after.at - before.at);
         (after.cache.evictions > 0.0).then(|| (value, format!("{} evictions/s", number(value))))
     };
-    let all: [(&str, &str, Of<'_>); 5] = [
+    let all: [(&str, &str, Of<'_>); 6] = [
         ("Throughput", "transactions/s", &load),
         ("Background writes", "writes/s", &writes),
         ("Answered from memory", "% of statements", &|round| between(&round.series, hit_ratio)),
         ("Evictions", "evictions/s", &|round| between(&round.series, evicted)),
+        ("Age of the proof that no change is missing", "ms", &age),
         ("Memory of the target's own process", "MiB", &memory),
     ];
     all.into_iter().map(|(title, unit, of)| chart((run, cell), title, unit, of).html(palette)).collect()
@@ -100,6 +101,15 @@ fn hit_ratio(before: &Sample, after: &Sample) -> Option<(f64, String)> {
     let (hits, fills, passed) = (other.hits - one.hits, other.fills - one.fills, other.passed - one.passed);
     let share = hits / (hits + fills + passed);
     (hits >= 0.0 && fills >= 0.0 && passed >= 0.0).then(|| (share * 100.0, percent(share)))
+}
+
+/// How far behind the database's changes an answer from memory may be.
+fn age(round: &Round) -> Vec<Value> {
+    let value = |sample: &Sample| {
+        let millis = sample.cache.age? * 1e3;
+        Some((sample.at, millis, format!("{} ms", number(millis))))
+    };
+    round.series.iter().filter_map(value).collect()
 }
 
 /// A process that is not seen has no memory.

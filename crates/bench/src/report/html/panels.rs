@@ -24,7 +24,7 @@ pub(super) fn quantile(histogram: &Histogram<u64>, quantile: f64) -> Option<f64>
     (!histogram.is_empty()).then(|| histogram.value_at_quantile(quantile) as f64 / NANOSECONDS_PER_MS)
 }
 
-fn shown_ms(value: f64) -> String {
+pub(super) fn shown_ms(value: f64) -> String {
     milliseconds(value * NANOSECONDS_PER_MS)
 }
 

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::super::markdown::{command, machine, method, settings, targets};
+use super::super::markdown::{command, machine, method, targets};
 use super::super::page::Entry;
 use super::super::tables::Group;
-use super::cost::Price;
+use super::cost::{self, Price};
 use super::palette::Palette;
 use super::sweep::Dimension;
 use super::text::Text;
@@ -17,7 +17,7 @@ pub(super) struct Section<'a> {
     pub(super) entry: &'a Entry,
     pub(super) groups: &'a [Group<'a>],
     pub(super) palette: &'a Palette,
-    pub(super) price: Option<&'a Price>,
+    pub(super) prices: &'a [Price],
 }
 
 impl Section<'_> {
@@ -51,8 +51,9 @@ impl Section<'_> {
     fn group(&self, group: &Group<'_>) -> String {
         let Some(cell) = group.cell() else { return String::new() };
         let mut text = format!("<h3>{}</h3>", Text(&cell.workload));
-        if !cell.settings.is_empty() {
-            let _ = write!(text, "<p class=\"settings\">{}</p>", Text(&settings(cell)));
+        let settings = group.settings();
+        if !settings.is_empty() {
+            let _ = write!(text, "<p class=\"settings\">{}</p>", Text(&settings));
         }
         let mut names: Vec<&str> = Vec::new();
         for summary in group.cells.iter().flat_map(|(_, summaries)| summaries) {
@@ -75,8 +76,12 @@ impl Section<'_> {
             |charts: String| if charts.is_empty() { charts } else { format!("<div class=\"charts\">{charts}</div>") };
         text.push_str(&folded("Latency by statement", &many(panels::statements(group, palette))));
         text.push_str(&folded("Over time", &over_time::html(group, palette)));
-        if let Some(price) = self.price {
-            let shown = format!("<p class=\"note\">{}</p>{}", Text(&price.assumption()), price.grid(group).html());
+        if !self.prices.is_empty() {
+            let shown = format!(
+                "<p class=\"note\">{}</p>{}",
+                Text(&cost::assumption(self.prices)),
+                cost::grid(self.prices, group).html()
+            );
             let _ = write!(text, "<h4>Cost</h4>{shown}");
         }
         text + &tables(group)

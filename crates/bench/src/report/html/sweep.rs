@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::super::figures::{bytes, number};
 use super::super::summary::{Spread, Summary};
-use super::super::tables::Group;
+use super::super::tables::{Group, read_share};
 use super::axis::Axis;
 use super::bars::{Bars, Mark, Row};
 use super::chart::{Chart, Line, Point};
@@ -19,7 +19,8 @@ pub(super) struct Dimension {
     pub(super) shown: fn(f64) -> String,
 }
 
-static DIMENSIONS: [Dimension; 3] = [
+static DIMENSIONS: [Dimension; 4] = [
+    Dimension { label: "reads, % of operations", of: |cell| read_share(cell).unwrap_or_default(), shown: number },
     Dimension { label: "connections", of: |cell| cell.connections as f64, shown: number },
     Dimension { label: "background writes/s", of: |cell| cell.writes, shown: number },
     Dimension { label: "cache size", of: |cell| cell.cache_size.unwrap_or(0) as f64, shown: bytes },
@@ -57,7 +58,10 @@ pub(super) fn named(group: &Group<'_>, cell: &Cell) -> String {
         let value = |cell: &Cell| (dimension.of)(cell).to_bits();
         group.cells.iter().any(|(other, _)| value(other) != value(cell))
     };
-    let [_, writes, size] = &DIMENSIONS;
+    let [share, _, writes, size] = &DIMENSIONS;
+    if differs(share) {
+        let _ = write!(text, ", {}% reads", number((share.of)(cell)));
+    }
     if differs(writes) || cell.writes > 0.0 {
         let _ = write!(text, ", {} writes/s", number(cell.writes));
     }

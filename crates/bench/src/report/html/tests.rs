@@ -1,12 +1,10 @@
 //! What a page is, of runs with and without figures.
 
-use std::collections::BTreeMap;
-
 use super::super::csv::csv;
 use super::super::example::{cell, run};
 use super::super::page::Entry;
 use super::super::tables::Group;
-use super::html;
+use super::{Options, html};
 use crate::result::Run;
 
 fn page(runs: impl IntoIterator<Item = Run>) -> String {
@@ -14,8 +12,8 @@ fn page(runs: impl IntoIterator<Item = Run>) -> String {
         |(number, run): (usize, Run)| Entry { name: format!("run-{number}"), title: format!("Run {number}"), run };
     let entries: Vec<Entry> = runs.into_iter().enumerate().map(entry).collect();
     let entries: Vec<(&Entry, Vec<Group<'_>>)> = entries.iter().map(|entry| (entry, Group::all(&entry.run))).collect();
-    let price = "0.36 EUR".parse().unwrap();
-    let text = html(&entries, &csv(&entries), (Some(&price), &BTreeMap::new()));
+    let prices = ["0.36 EUR".parse().unwrap()];
+    let text = html(&entries, &csv(&entries), Options { prices: &prices, ..Options::default() });
     for broken in ["NaN", "\"inf", "http://", "https://", "<svg></svg>"] {
         assert!(!without_data(&text).contains(broken), "{broken}");
     }
@@ -88,7 +86,7 @@ fn names_are_no_markup() {
     let other = run.clone();
     let entry = Entry { name: evil.to_owned(), title: evil.to_owned(), run };
     let groups = vec![(&entry, Group::all(&entry.run))];
-    let texts = [html(&groups, &csv(&groups), (None, &BTreeMap::new())), page([other, super::super::example::run()])];
+    let texts = [html(&groups, &csv(&groups), Options::default()), page([other, super::super::example::run()])];
     for text in texts {
         assert!(!text.contains("<img") && !text.contains("<script>alert"), "{text}");
         // The documents, the CSV and the page's own.

@@ -98,6 +98,12 @@ impl Movies {
         (self.titles().len() * 6 / 10).max(1000)
     }
 
+    /// Key of a row that the five queries show of the title of that number.
+    pub(super) fn movie_id(&self, movie: usize) -> Option<i64> {
+        let place = self.titles().iter().position(|row| row.movie as usize == movie && row.kind == "movie")?;
+        i64::try_from(place + 1).ok()
+    }
+
     /// Keys of the rows that the five queries show, and of all others.
     pub(super) fn title_ids(&self) -> [Vec<i64>; 2] {
         let (mut popular, mut others) = (Vec::new(), Vec::new());

@@ -3,9 +3,11 @@
 //! No figure is judged here, since a busy machine can make any figure. What is judged is that the load ran, that counts
 //! agree with each other, and that answers which are not the database's are called wrong.
 
+mod cards;
 mod ended_early;
 mod page;
 mod runs;
+mod sizes;
 mod wrong;
 
 use std::path::{Path, PathBuf};

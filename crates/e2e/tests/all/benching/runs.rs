@@ -1,6 +1,7 @@
 //! Each workload, direct and through Freshet, as a user would type it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
@@ -12,7 +13,7 @@ on_both!(point_selects, a_page_with_writes, oltp, a_sweep_of_sizes, an_open_loop
 
 /// A database on a server of its own: tables are covered once all transactions open on their server have ended, and the
 /// shared one has those of other tests.
-fn alone(version: Version) -> Result<Database> {
+pub(super) fn alone(version: Version) -> Result<Database> {
     Database::create(version.start(&Settings::default())?)
 }
 
@@ -107,22 +108,7 @@ fn an_open_loop(version: Version) -> Result<()> {
 fn a_sweep_of_sizes(version: Version) -> Result<()> {
     let Some(program) = program()? else { return Ok(()) };
     let database = alone(version)?;
-    let (directory, listen, http) = (Directory::new()?, free_port()?, free_port()?);
-    let login = database.login();
-    let url = format!(
-        "postgres://{}:{}@127.0.0.1:{listen}/{}",
-        login.user,
-        login.password.unwrap_or_default(),
-        login.database
-    );
-    let target = format!("freshet={url},metrics=http://127.0.0.1:{http}/metrics");
-    let start = format!(
-        "freshet=exec {} serve --upstream '{}' {} 127.0.0.1:{listen} {} 127.0.0.1:{http} --memory {{size}}",
-        program.display(),
-        database.url(),
-        LISTEN[0],
-        LISTEN[2],
-    );
+    let (directory, [target, start]) = (Directory::new()?, started_by_the_run(&program, &database)?);
     let workload = ["point-select", "--rows", "3000"];
     bench_well(&[&["load"], &workload[..], &["--target", &direct(&database)]].concat())?;
     let output = directory.path("sweep.json");
@@ -139,6 +125,26 @@ fn a_sweep_of_sizes(version: Version) -> Result<()> {
         ensure!(entries > 0.0 && round.cache.is_some_and(|cache| cache.hits > 0.0), "{round:?}");
     }
     Ok(())
+}
+
+/// `freshet=…` for what the run itself starts, and the command for that.
+pub(super) fn started_by_the_run(program: &Path, database: &Database) -> Result<[String; 2]> {
+    let (listen, http, login) = (free_port()?, free_port()?, database.login());
+    let url = format!(
+        "postgres://{}:{}@127.0.0.1:{listen}/{}",
+        login.user,
+        login.password.unwrap_or_default(),
+        login.database
+    );
+    let target = format!("freshet={url},metrics=http://127.0.0.1:{http}/metrics");
+    let start = format!(
+        "freshet=exec {} serve --upstream '{}' {} 127.0.0.1:{listen} {} 127.0.0.1:{http} --memory {{size}}",
+        program.display(),
+        database.url(),
+        LISTEN[0],
+        LISTEN[2],
+    );
+    Ok([target, start])
 }
 
 fn free_port() -> Result<u16> {

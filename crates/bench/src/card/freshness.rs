@@ -1,0 +1,103 @@
+//! How fresh results are: the time from a write's acknowledgement to the first answer that shows it.
+//!
+//! A question is asked until its answer may come from memory, a row behind it is changed by a statement of the workload, and the
+//! question is asked again, as fast as answers come, until the answer is another. Written through the target over another
+//! connection, this says what an application sees that writes and reads through the cache; written at the database, past the
+//! cache, it says how far behind the cache is. The database itself is measured likewise: it is what one read takes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::alone::Alone;
+use super::document::{Freshness, Quantiles, Seen};
+use crate::driver::{Driver, Protocol, Row, Rows};
+use crate::random::Random;
+use crate::target::Target;
+use crate::workload::Workload as _;
+
+/// A write that is not seen for so long is said never to have been.
+const TIME_OUT: Duration = Duration::from_secs(5);
+
+/// Writes whose effect is looked for.
+pub(super) struct Probes<'a> {
+    pub(super) alone: &'a Arc<Alone>,
+    pub(super) database: &'a Target,
+    pub(super) count: usize,
+    pub(super) seed: u64,
+}
+
+impl Probes<'_> {
+    /// At a target; none if the workload has no write that changes answers to the statement.
+    pub(super) async fn of(&self, target: &Target) -> Result<Option<Freshness>> {
+        let mut random = Random::new(self.seed);
+        let touched = self
+            .alone
+            .draw(&mut random)
+            .and_then(|(statement, values)| self.alone.whole.touch(statement, &values, &mut random));
+        if self.count == 0 || touched.is_none() {
+            return Ok(None);
+        }
+        let through = self.seen(target, target).await?;
+        let elsewhere = target.name != self.database.name;
+        let past = if elsewhere { Some(self.seen(target, self.database).await?) } else { None };
+        Ok(Some(Freshness { through, past }))
+    }
+
+    /// Read at one target, written at another.
+    async fn seen(&self, read: &Target, written: &Target) -> Result<Seen> {
+        let (mut reader, mut writer, mut truth) =
+            (self.open(read).await?, self.open(written).await?, self.open(self.database).await?);
+        // The same draws as before would write what is there already.
+        let names = read.name.bytes().chain(written.name.bytes());
+        let mut random =
+            Random::new(names.fold(self.seed, |seed, byte| Random::numbered(seed, u64::from(byte)).next()));
+        let (mut seen, mut delays) = (Seen::default(), Vec::new());
+        for _ in 0..self.count {
+            let Some((statement, values)) = self.alone.draw(&mut random) else { break };
+            let Some((write, changes)) = self.alone.whole.touch(statement, &values, &mut random) else { continue };
+            // Once for the cache to fetch it, once more for the answer that it then has.
+            ask(&mut reader, statement, &values).await?;
+            let before = ask(&mut reader, statement, &values).await?;
+            writer.run(write, &changes, Rows::Counted).await?;
+            let acknowledged = Instant::now();
+            let mut old = 0;
+            let delay = loop {
+                let now = ask(&mut reader, statement, &values).await?;
+                let elapsed = acknowledged.elapsed();
+                if now != before {
+                    break Some(elapsed);
+                }
+                if old == 0 && ask(&mut truth, statement, &values).await? == before {
+                    // It set what was there.
+                    break None;
+                }
+                old += 1;
+                if elapsed > TIME_OUT {
+                    seen.never += 1;
+                    break Some(elapsed);
+                }
+            };
+            let Some(delay) = delay else { continue };
+            seen.writes += 1;
+            seen.at_once += u64::from(old == 0);
+            seen.old_answers += old;
+            delays.push(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX));
+        }
+        Ok(Seen { delay: Quantiles::of(delays), ..seen })
+    }
+
+    async fn open(&self, target: &Target) -> Result<Driver> {
+        let opened = Driver::open(target, &self.alone.statements(), Protocol::Prepared).await;
+        opened.with_context(|| format!("connecting to {}", target.name))
+    }
+}
+
+/// Rows in a certain order: without ORDER BY they may come in any.
+async fn ask(driver: &mut Driver, statement: usize, values: &[crate::value::Value]) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    driver.run(statement, values, Rows::Kept(&mut rows)).await?;
+    rows.sort_unstable();
+    Ok(rows)
+}

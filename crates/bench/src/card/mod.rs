@@ -1,0 +1,141 @@
+//! `freshet bench card`: what a team wants to know of an access path before it relies on it.
+//!
+//! For each statement by which a workload reads, five things (WORKLOADS.md, W1): what goes in (parameters, how they are
+//! distributed, tables), what comes out (columns, rows, bytes), what throughput it reaches at low, normal and peak load, with
+//! what latency at each, and how fresh its results are. All of them of each target, so that the database stands beside the cache.
+//!
+//! The peak is the statement alone in a closed loop. Low and normal are open loops at a tenth and at half of what the *first*
+//! target reached there: the question is what the load of today costs behind a cache, so all targets get the same. The rounds
+//! are those of `run`, and so is their method. Freshness is measured apart (`freshness`), by writes whose effect is looked for.
+
+mod alone;
+mod args;
+mod document;
+mod freshness;
+mod inputs;
+mod outputs;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result, ensure};
+
+pub use alone::Asker;
+use alone::{Alone, reads};
+pub use args::CardArgs;
+pub use document::{Card, Cards, Freshness, Inputs, LEVELS, Level, Outputs, Parameter, Quantiles, SCHEMA, Seen};
+
+use crate::load::Loop;
+use crate::report;
+use crate::result::Run;
+use crate::run::{self, Plan};
+use crate::target::Target;
+use crate::workload::Workload;
+
+/// What is asked of all statements alike.
+struct Bench<'a> {
+    args: &'a CardArgs,
+    workload: Arc<dyn Workload>,
+    /// The first is the database.
+    targets: &'a [Target],
+    /// Where the documents of single rounds go in the meantime.
+    scratch: &'a Path,
+    command: Vec<String>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Makes the cards, and writes them down.
+pub async fn run(args: CardArgs) -> Result<()> {
+    let stop = run::stop_on_interrupt();
+    let output = args.output();
+    let scratch = output.with_extension("round.json");
+    let command = args.command.clone().unwrap_or_else(|| std::env::args().skip(1).collect());
+    let command = run::without_secrets(command);
+    let workload = args.workload.build()?;
+    let targets = &args.targets;
+    let bench = Bench { args: &args, workload, targets, scratch: &scratch, command, stop: Arc::clone(&stop) };
+    let cards = bench.cards().await;
+    let _ = std::fs::remove_file(&scratch);
+    let cards = cards?;
+    std::fs::write(&output, serde_json::to_vec(&cards)?).with_context(|| output.display().to_string())?;
+    let text = report::card::markdown(&cards);
+    std::fs::write(output.with_extension("md"), &text).with_context(|| output.display().to_string())?;
+    println!("{text}\nall of it: {}", output.display());
+    if let Some(html) = &args.html {
+        report::write_extras(html, &[report::Extra::Cards(cards)])?;
+    }
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted: the cards are those of the statements that were done");
+    Ok(())
+}
+
+impl Bench<'_> {
+    async fn cards(&self) -> Result<Cards> {
+        let database = self.targets.first().context("a card needs a target")?;
+        ensure!(database.family().is_some(), "{}: the first target is the database, and speaks SQL", database.name);
+        self.workload.ready(database).await.with_context(|| format!("the data on {}", database.name))?;
+        let all = reads(self.workload.as_ref());
+        ensure!(!all.is_empty(), "{} reads nothing that could be asked alone", self.workload.name());
+        for name in &self.args.only {
+            ensure!(all.contains(name), "--only {name}: {} has {}", self.workload.name(), all.join(", "));
+        }
+        let mut cards = Vec::new();
+        for name in all.iter().filter(|name| self.args.only.is_empty() || self.args.only.contains(name)) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            cards.push(self.card(name, database).await.with_context(|| name.clone())?);
+        }
+        Ok(Cards {
+            cards: SCHEMA,
+            workload: self.workload.name().to_owned(),
+            settings: self.workload.settings().into_iter().collect(),
+            command: self.command.clone(),
+            statements: cards,
+        })
+    }
+
+    async fn card(&self, name: &str, database: &Target) -> Result<Card> {
+        let alone = Arc::new(Alone::new(Arc::clone(&self.workload), name));
+        let inputs = inputs::of(&alone, self.args.draws, self.args.seed);
+        let outputs = outputs::of(&alone, database, self.args.answers, self.args.seed).await?;
+        let mut levels = Vec::new();
+        let peak = self.level(&alone, Loop::Closed).await?;
+        let rate = report::card::rate_of_first(&peak).context("nothing was measured at the peak")?;
+        for (level, share) in LEVELS.iter().zip([0.1, 0.5]) {
+            if self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let run = self.level(&alone, Loop::Open { rate: (rate * share).max(1.0), poisson: true }).await?;
+            levels.push(Level { name: (*level).to_owned(), run });
+        }
+        levels.push(Level { name: LEVELS[2].to_owned(), run: peak });
+        let mut fresh = BTreeMap::new();
+        for target in self.targets.iter().filter(|target| target.family() == database.family()) {
+            let probes = freshness::Probes { alone: &alone, database, count: self.args.probes, seed: self.args.seed };
+            if let Some(found) = probes.of(target).await.with_context(|| format!("freshness of {}", target.name))? {
+                fresh.insert(target.name.clone(), found);
+            }
+        }
+        Ok(Card { name: name.to_owned(), text: alone.text(), inputs, outputs, levels, freshness: fresh })
+    }
+
+    /// All targets in turns, at one pace.
+    async fn level(&self, alone: &Arc<Alone>, pace: Loop) -> Result<Run> {
+        let mut method = self.args.method()?;
+        method.pace = pace;
+        if pace != Loop::Closed {
+            method.threads = 1;
+        }
+        let (workload, scratch) = (Arc::clone(alone) as Arc<dyn Workload>, self.scratch.to_owned());
+        let plan = Plan::of_one_cell(workload, self.targets.to_vec(), self.args.connections, method, scratch);
+        let plan = Plan { writes: vec![self.args.writes], command: self.command.clone(), ..plan };
+        let mut run = run::run(plan, &self.stop).await?;
+        for round in run.cells.iter_mut().flat_map(|cell| &mut cell.rounds) {
+            // Of one statement they say what the transactions' do.
+            round.load.statements.clear();
+        }
+        Ok(run)
+    }
+}

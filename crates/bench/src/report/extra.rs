@@ -1,0 +1,71 @@
+//! Documents beside those of runs: cards of access paths, and sizes of a cache.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::read;
+use crate::card::Cards;
+use crate::result::Run;
+use crate::sizing::Sizing;
+
+/// What is shown beside runs.
+#[derive(Clone, Debug)]
+pub enum Extra {
+    /// Of `freshet bench card`.
+    Cards(Cards),
+    /// Of `freshet bench sizing`.
+    Sizing(Sizing),
+}
+
+impl Extra {
+    /// The runs within it.
+    pub(super) fn runs(&self) -> Vec<&Run> {
+        match self {
+            Self::Cards(cards) => {
+                cards.statements.iter().flat_map(|card| &card.levels).map(|level| &level.run).collect()
+            }
+            Self::Sizing(sizing) => sizing.runs.iter().collect(),
+        }
+    }
+
+    pub(super) fn title(&self) -> String {
+        match self {
+            Self::Cards(cards) => format!("Access paths of {}", cards.workload),
+            Self::Sizing(sizing) => format!("Memory for {}", sizing.workload),
+        }
+    }
+
+    pub(super) fn json(&self) -> String {
+        match self {
+            Self::Cards(cards) => serde_json::to_string(cards),
+            Self::Sizing(sizing) => serde_json::to_string(sizing),
+        }
+        .unwrap_or_default()
+    }
+}
+
+/// What a file holds.
+#[derive(Debug)]
+pub enum Document {
+    /// A run.
+    Run(Box<Run>),
+    /// Something else.
+    Extra(Box<Extra>),
+}
+
+/// Reads a document, whichever it is.
+pub fn read_any(path: &Path) -> Result<Document> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let known = serde_json::from_str::<Value>(&text).ok();
+    let has = |name: &str| known.as_ref().is_some_and(|value| value.get(name).is_some());
+    let named = || format!("{} cannot be read", path.display());
+    Ok(match () {
+        () if has("cards") => Document::Extra(Box::new(Extra::Cards(serde_json::from_str(&text).with_context(named)?))),
+        () if has("sizing") => {
+            Document::Extra(Box::new(Extra::Sizing(serde_json::from_str(&text).with_context(named)?)))
+        }
+        () => Document::Run(Box::new(read(path)?)),
+    })
+}
