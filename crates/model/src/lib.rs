@@ -6,6 +6,7 @@
 
 mod catalog;
 mod change;
+mod formula;
 mod pattern;
 mod position;
 mod reason;
@@ -16,8 +17,9 @@ pub use catalog::{
     Cascade, Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, TableNames,
 };
 pub use change::{Cell, Change, ChangeSet, Commit, Relation, Row};
+pub use formula::{Comparison, Formula, Operation, Part, TextFunction};
 pub use pattern::{Pattern, Piece};
 pub use position::{CommitId, End, Epoch, GtidSet, Lsn, Nanos, Snapshot, Visible, Xid};
 pub use reason::Reason;
-pub use tag::{Columns, ComparedColumn, Image, Images, RowSet, Tag, Term, Test};
+pub use tag::{Columns, ComparedColumn, Image, Images, RowSet, RowTest, Tag, Term, Test};
 pub use value::{Value, ValueType};

@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::{Cell, Change, Pattern, Relation, TableId, Value, ValueType};
+use crate::{Cell, Change, Formula, Pattern, Relation, TableId, Value, ValueType};
 
 /// The rows of one table that a result depends on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,7 +46,7 @@ pub enum Columns {
     Only(Arc<[Arc<str>]>),
 }
 
-/// What a row must have in one column. NULL passes [`Test::Null`] and [`Test::OrNull`] only.
+/// What a row must have in one column. NULL passes [`Test::Null`], [`Test::OrNull`] and [`Test::Row`] only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
     /// The column.
@@ -80,6 +80,17 @@ pub enum Test {
     Like(Box<Pattern>),
     /// It is NULL, or passes this.
     OrNull(Box<Test>),
+    /// It is one of these columns, in a row of which the condition on them may be true.
+    Row(Arc<RowTest>),
+}
+
+/// A condition on a row.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RowTest {
+    /// The condition.
+    pub condition: Formula,
+    /// The columns that it is on.
+    pub columns: Box<[Arc<str>]>,
 }
 
 /// A column that a predicate compares.
@@ -165,6 +176,7 @@ impl Test {
             Self::Not(values) => size_of_val(&**values) + values.iter().map(heap).sum::<usize>(),
             Self::Like(pattern) => size_of::<Pattern>() + size_of_val(&*pattern.pieces),
             Self::OrNull(test) => size_of::<Self>() + test.bytes(),
+            Self::Row(test) => size_of::<RowTest>() + test.condition.bytes() + size_of_val(&*test.columns),
             Self::Within { .. } => Tag::RANGE_BYTES,
             Self::Begins(beginning) => Tag::RANGE_BYTES + beginning.len(),
         }
@@ -238,6 +250,9 @@ impl Term {
                 _ => {}
             }
         }
+        if let Test::Row(test) = test {
+            return test.condition.may_hold(relation, row.cells);
+        }
         let is_it =
             |(column, second, _): &(ComparedColumn, bool, _)| *second == row.is_second && *column == self.column;
         let at = known.iter().position(is_it).unwrap_or_else(|| {
@@ -253,6 +268,7 @@ impl Test {
     fn may_pass(&self, image: &Image) -> bool {
         match (self, image) {
             (Self::Null, _) => matches!(image, Image::Null | Image::Unknown),
+            (Self::Row(_), _) => true,
             (_, Image::Null) => false,
             (Self::Within { low, high }, Image::Unknown) => low <= high,
             // Most of these ask for no normal form.

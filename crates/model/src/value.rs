@@ -11,6 +11,7 @@
 mod moment;
 
 use moment::Moment;
+pub(crate) use moment::{floor_to, part_of};
 
 /// How the values of a column compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -110,13 +111,22 @@ impl Value {
         }
     }
 
+    /// The double that it is.
+    pub fn double(&self) -> Option<f64> {
+        const SIGN: u64 = 1 << 63;
+        let Self::Float(key) = self else { return None };
+        Some(f64::from_bits(if key & SIGN == 0 { !key } else { key ^ SIGN }))
+    }
+
+    pub(crate) fn of_double(value: f64) -> Self {
+        float(value)
+    }
+
     /// Whether it is a double that is of single precision, too.
     pub fn is_single(&self) -> bool {
-        const SIGN: u64 = 1 << 63;
-        let Self::Float(key) = self else { return false };
+        let Some(value) = self.double() else { return false };
         // A double is one of these if the lower bits of its fraction are zero, and its exponent is in their range.
-        let bits = if key & SIGN == 0 { !key } else { key ^ SIGN };
-        let value = f64::from_bits(bits);
+        let bits = value.to_bits();
         let exponent = bits >> 52 & 0x7FF;
         value == 0.0 || ((1023 - 126..=1023 + 127).contains(&exponent) && bits.trailing_zeros() >= 52 - 23)
     }

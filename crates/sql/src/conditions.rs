@@ -11,7 +11,7 @@ use crate::derived::{Origin, Outer, Reached, ShownColumn};
 use crate::lineage::{Edge, Held, compare_alike, compare_by_keys};
 use crate::nulls::Null;
 use crate::outer::Joined;
-use crate::predicate::{Atom, Predicate, Question, Said, conjuncts, unwrapped};
+use crate::predicate::{Atom, Meaning, Predicate, Question, Said, conjuncts, unwrapped};
 use crate::walk::Walk;
 
 /// Edges of one statement; without the others more rows matter.
@@ -53,7 +53,9 @@ impl Walk<'_> {
         };
         let of_scalars = conjuncts(condition).into_iter().filter_map(|conjunct| self.said_by_scalar(conjunct));
         let mut predicates = Vec::new();
-        for said in std::iter::once(Said::by(condition, &resolve)).chain(of_scalars) {
+        let of_row = |expr: &Expr, truth: bool| self.said_by_row(expr, truth, bounded);
+        let meaning = Meaning { of_column: &resolve, of_row: &of_row };
+        for said in std::iter::once(Said::by(condition, &meaning)).chain(of_scalars) {
             let mut places = BTreeSet::new();
             said.note_places(&mut places);
             predicates.extend(places.into_iter().map(|place| (place, said.of(place))));
@@ -225,5 +227,6 @@ fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) ->
         Question::OfText(_) => false,
         // NULL satisfies none of them, but the last, which is made of two that were told.
         Question::NotNull | Question::Not(_) | Question::Like(_) | Question::Folded(_) | Question::OrNull(_) => true,
+        Question::Row(_) => true,
     }
 }

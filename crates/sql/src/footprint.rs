@@ -288,7 +288,7 @@ impl Footprint {
         let is_known = |operand: &Operand| operand.parameter > u32::from(unknown) && params.get(*operand).is_some();
         let test = |atom: &Atom| {
             let known = atom.question.operands().iter().all(is_known);
-            if known { self.test(atom, params) } else { Some(sketch(&atom.question)) }
+            if known { self.test(atom, params) } else { self.sketched(atom) }
         };
         let mut rows: Vec<Rows> =
             self.references.iter().map(|reference| terms::rows(&reference.predicate, test)).collect();
@@ -338,10 +338,17 @@ impl Footprint {
         lines
     }
 
+    /// A test in the place of one whose constants are not known.
+    fn sketched(&self, atom: &Atom) -> Option<Test> {
+        match &atom.question {
+            Question::Row(residual) => self.row_test(residual, None),
+            question => Some(sketch(question)),
+        }
+    }
+
     /// The tables of which any row matters, whatever the parameters are.
     pub(crate) fn unbounded(&self) -> BTreeSet<TableId> {
-        let sketched = |atom: &Atom| Some(sketch(&atom.question));
-        let bound = |reference: &TableReference| terms::rows(&reference.predicate, sketched);
+        let bound = |reference: &TableReference| terms::rows(&reference.predicate, |atom| self.sketched(atom));
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
         terms::travel(&mut rows, &self.edges);
         let nothing = self.params(&[], true);
@@ -384,7 +391,7 @@ pub(crate) fn names_clock(text: &[u8]) -> bool {
     WORDS.iter().any(|word| text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)))
 }
 
-/// A test in the place of one whose constants are not known.
+/// The same of a column.
 fn sketch(question: &Question) -> Test {
     match question {
         Question::In(operands) if operands.len() == 1 => Test::In([Value::Int(0)].into()),
@@ -398,6 +405,7 @@ fn sketch(question: &Question) -> Test {
         Question::OfText(question) => sketch(question),
         Question::OrNull(question) => Test::OrNull(sketch(question).into()),
         Question::Not(_) => Test::Not([].into()),
+        Question::Row(_) => Test::NotNull,
     }
 }
 
@@ -417,5 +425,6 @@ fn of_column(name: &str, test: &Test) -> String {
         Test::Not(_) => format!("{name} other than …"),
         Test::Like(pattern) if pattern.negated => format!("{name} not like …"),
         Test::Like(_) => format!("{name} like …"),
+        Test::Row(test) => format!("a condition on {}", test.columns.join(", ")),
     }
 }

@@ -256,6 +256,9 @@ impl Shaper {
         }
         match (token.kind, self.before) {
             (Kind::Text, Before::ExpressionWord | Before::Symbol) => Some(LiteralKind::String),
+            (Kind::OpaqueText, Before::ExpressionWord | Before::Symbol) => {
+                escaped(token.text).map(|_| LiteralKind::String)
+            }
             (Kind::Number, Before::ExpressionWord | Before::Symbol | Before::Close) => Some(LiteralKind::Number),
             (Kind::Number, Before::Word | Before::TypeWord) if token.spaced => Some(LiteralKind::Number),
             _ => None,
@@ -266,6 +269,7 @@ impl Shaper {
         let value = match kind {
             LiteralKind::Number => text.as_bytes().to_vec(),
             LiteralKind::String if self.dialect.is_mysql_family() => mysql::scanner::unescaped(text),
+            LiteralKind::String if let Some(text) = escaped(text) => text,
             LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'").into_bytes(),
         };
         self.lexed.literals.push(Literal { kind, text: value.into() });
@@ -292,6 +296,22 @@ impl Shaper {
             self.lexed.shape.push(' ');
         }
     }
+}
+
+/// The text that PostgreSQL reads in `E'…'`, if backslashes stand for themselves or for a mark that no setting gives another meaning.
+fn escaped(text: &str) -> Option<Vec<u8>> {
+    let inner = text.strip_prefix(['e', 'E'])?.strip_prefix('\'')?.strip_suffix('\'')?;
+    let mut unescaped = Vec::with_capacity(inner.len());
+    let mut rest = inner.bytes();
+    while let Some(byte) = rest.next() {
+        unescaped.push(match byte {
+            b'\\' => rest.next().filter(|byte| byte.is_ascii_punctuation() && *byte != b'\'')?,
+            // A single one ends it: it goes on in another line.
+            b'\'' => rest.next().filter(|byte| *byte == b'\'')?,
+            byte => byte,
+        });
+    }
+    Some(unescaped)
 }
 
 /// What a word, in lower case, means for the token behind it.

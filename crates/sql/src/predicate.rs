@@ -16,6 +16,7 @@ use crate::functions::{TypeClass, oid, type_class};
 use crate::moments::{self, Span};
 use crate::patterns::{Folding, Matching};
 use crate::questions::{equality, is_negated, is_plain_text, question};
+use crate::residuals::Residual;
 use crate::rows;
 
 /// Conjunctions of one predicate.
@@ -68,6 +69,8 @@ pub(crate) enum Question {
     Is(bool),
     /// The same of `t.c::text`.
     OfText(Box<Question>),
+    /// A condition on the row, of which this column is one.
+    Row(Residual),
 }
 
 impl Question {
@@ -79,6 +82,7 @@ impl Question {
             Self::Any(operand) => vec![*operand],
             Self::Like(matching) => std::iter::once(matching.pattern).chain(matching.escape).collect(),
             Self::Null | Self::NotNull | Self::Is(_) | Self::Span(_) => Vec::new(),
+            Self::Row(residual) => residual.operands.to_vec(),
             Self::Not(question) | Self::OrNull(question) | Self::OfText(question) => question.operands(),
             Self::Range { low, high, beside } => {
                 low.iter().chain(high).map(|limit| limit.operand).chain(*beside).collect()
@@ -97,7 +101,7 @@ impl Question {
     /// It tells little: no row can be found by it, or by only one of two of them.
     fn is_weak(&self) -> bool {
         match self {
-            Self::NotNull | Self::Not(_) | Self::Like(_) | Self::OrNull(_) => true,
+            Self::NotNull | Self::Not(_) | Self::Like(_) | Self::OrNull(_) | Self::Row(_) => true,
             Self::Range { beside, .. } => beside.is_some(),
             Self::OfText(question) => question.is_weak(),
             Self::In(_) | Self::Any(_) | Self::Null | Self::Folded(_) | Self::Is(_) | Self::Span(_) => false,
@@ -111,7 +115,7 @@ impl Question {
 
     /// It is not true of NULL.
     pub(crate) fn rejects_null(&self) -> bool {
-        !matches!(self, Self::Null | Self::OrNull(_))
+        !matches!(self, Self::Null | Self::OrNull(_) | Self::Row(_))
     }
 
     /// When it is false: if one of these is true.
@@ -122,6 +126,7 @@ impl Question {
             Self::Not(question) => vec![*question],
             Self::Null | Self::OrNull(_) | Self::Folded(_) | Self::Span(_) => vec![Self::NotNull],
             Self::NotNull => vec![Self::Null],
+            Self::Row(residual) => vec![Self::Row(Residual { truth: !residual.truth, ..residual })],
             Self::OfText(question) => question.denied().into_iter().map(|one| Self::OfText(one.into())).collect(),
             Self::Is(value) => vec![Self::Is(!value)],
             Self::Like(matching) => vec![Self::Like(Matching { negated: !matching.negated, ..matching })],
@@ -154,6 +159,13 @@ pub(crate) struct Atom {
 /// Gives a test of a column the references of whose rows it tells something, by their places in the statement: what it says of
 /// the rows of each. None: it is true of none.
 type Resolve<'r> = dyn Fn(&[Ident], &Question) -> Vec<(usize, Option<Atom>)> + 'r;
+
+/// What conditions say of rows.
+pub(crate) struct Meaning<'m> {
+    pub(crate) of_column: &'m Resolve<'m>,
+    /// Of one that is no such test, and is to be true or false.
+    pub(crate) of_row: &'m dyn Fn(&Expr, bool) -> Said,
+}
 
 /// A condition as far as it is understood.
 pub(crate) enum Said {
@@ -243,17 +255,26 @@ fn list_of<'c>(conjunction: &'c mut [Atom], wanted: &ComparedColumn) -> Option<&
 
 impl Said {
     /// What a condition says.
-    pub(crate) fn by(condition: &Expr, resolve: &Resolve<'_>) -> Self {
-        Self::when(condition, true, resolve)
+    pub(crate) fn by(condition: &Expr, meaning: &Meaning<'_>) -> Self {
+        Self::when(condition, true, meaning)
     }
 
     /// What is said by a condition that is true, or false.
-    fn when(condition: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
+    fn when(condition: &Expr, truth: bool, meaning: &Meaning<'_>) -> Self {
+        match Self::tested(condition, truth, meaning) {
+            Self::Nothing => (meaning.of_row)(condition, truth),
+            said => said,
+        }
+    }
+
+    /// The same as far as it is made of tests of columns by constants.
+    fn tested(condition: &Expr, truth: bool, meaning: &Meaning<'_>) -> Self {
+        let resolve = meaning.of_column;
         use BinaryOperator::{And, Eq, NotEq, Or, Spaceship};
         match unwrapped(condition) {
-            Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::when(expr, !truth, resolve),
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::when(expr, !truth, meaning),
             Expr::BinaryOp { left, op: op @ (And | Or), right } => {
-                let (left, right) = (Self::when(left, truth, resolve), Self::when(right, truth, resolve));
+                let (left, right) = (Self::when(left, truth, meaning), Self::when(right, truth, meaning));
                 Self::joined(left, right, (*op == And) == truth)
             }
             Expr::BinaryOp { left, op: op @ (Eq | NotEq), right } => match (unwrapped(left), unwrapped(right)) {
@@ -274,8 +295,8 @@ impl Said {
             }
             Expr::IsDistinctFrom(left, right) => Self::same(left, right, !truth, resolve),
             // They are false also of what is not known.
-            Expr::IsTrue(inner) if truth => Self::when(inner, true, resolve),
-            Expr::IsFalse(inner) if truth => Self::when(inner, false, resolve),
+            Expr::IsTrue(inner) if truth => Self::when(inner, true, meaning),
+            Expr::IsFalse(inner) if truth => Self::when(inner, false, meaning),
             other => {
                 let truth = is_negated(other) != truth;
                 match rows::compared(other) {

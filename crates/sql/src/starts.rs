@@ -62,6 +62,7 @@ pub(crate) enum Written {
         high: Option<String>,
     },
     Null,
+    NotNull,
     /// A test of a text, behind the column; by its beginning or not.
     Text {
         case: Option<Case>,
@@ -76,7 +77,7 @@ impl Written {
         match self {
             Self::In(_) | Self::Null => Start::Equal,
             Self::Within { .. } | Self::Text { finds: true, .. } => Start::Range,
-            Self::Text { finds: false, .. } => Start::Scan,
+            Self::NotNull | Self::Text { finds: false, .. } => Start::Scan,
         }
     }
 
@@ -89,6 +90,7 @@ impl Written {
                 low.chain(high.iter().map(|high| format!("{column} <= {high}"))).collect()
             }
             Self::Null => vec![format!("{column} IS NULL")],
+            Self::NotNull => vec![format!("{column} IS NOT NULL")],
             Self::Text { case, cast, test, finds: _ } => {
                 let cast = if *cast { "::pg_catalog.text" } else { "" };
                 vec![format!("{} {test}", in_case(dialect, *case, &format!("{column}{cast}")))]
@@ -125,6 +127,7 @@ impl Footprint {
         let of_term = |term: &Term| match &term.test {
             Test::In(_) if !is_mysql_text(&term.column) => Some(Start::Equal),
             Test::Null => Some(Start::Equal),
+            Test::NotNull | Test::Not(_) => Some(Start::Scan),
             Test::Within { .. } if self.has_limits(&term.column) => Some(Start::Range),
             _ => None,
         };
@@ -168,6 +171,7 @@ impl Footprint {
             }
             Test::Within { low, high } if self.has_limits(&term.column) => within(&term.column, *low, *high),
             Test::Null => Some(Written::Null),
+            Test::NotNull | Test::Not(_) => Some(Written::NotNull),
             _ => None,
         }
     }
@@ -243,9 +247,9 @@ impl Footprint {
 
     /// Whether the limits of a range can be written. A TIMESTAMP of MySQL is read in the zone of the session.
     pub(crate) fn has_limits(&self, column: &ComparedColumn) -> bool {
-        use ValueType::{Date, Int, Numeric, Timestamp, TimestampTz, Unsigned};
+        use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
         match column.value_type {
-            Int | Unsigned | Numeric | Date | Timestamp => true,
+            Int | Unsigned | Numeric | Date | Timestamp | Float4 | Float8 => true,
             TimestampTz => !self.dialect.is_mysql_family(),
             _ => false,
         }
@@ -297,6 +301,11 @@ fn within(column: &ComparedColumn, low: u64, high: u64) -> Option<Written> {
 fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
     let number = Some((key ^ (1 << 63)).cast_signed()).filter(|number| !matches!(*number, i64::MIN | i64::MAX))?;
     match column.value_type {
+        // The shortest text of which it is the nearest double; all comparisons with it are of doubles.
+        ValueType::Float4 | ValueType::Float8 => {
+            let double = Value::Float(key).double().filter(|double| double.is_finite())?;
+            Some(format!("{double:e}"))
+        }
         ValueType::Int | ValueType::Unsigned => Some(number.to_string()),
         // Their keys are cut towards zero.
         ValueType::Numeric => Some(number.checked_add(outwards)?.to_string()),

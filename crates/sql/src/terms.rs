@@ -73,7 +73,7 @@ pub(crate) fn is_open(test: &Test) -> bool {
 
 /// Whether rows that pass can be found by it; otherwise each has to be tested.
 pub(crate) fn finds(test: &Test) -> bool {
-    !matches!(test, Test::NotNull | Test::Not(_) | Test::Like(_) | Test::OrNull(_))
+    !matches!(test, Test::NotNull | Test::Not(_) | Test::Like(_) | Test::OrNull(_) | Test::Row(_))
 }
 
 /// Lets lists of values travel along the edges.
@@ -176,6 +176,7 @@ impl Footprint {
             Question::Null => Some(Test::Null),
             Question::NotNull => Some(Test::NotNull),
             Question::OfText(_) => None,
+            Question::Row(residual) => self.row_test(residual, Some(params)),
             Question::OrNull(question) => {
                 let atom = Atom { question: (**question).clone(), ..atom.clone() };
                 match self.test(&atom, params)? {

@@ -4,6 +4,8 @@
 //! PostgreSQL also with `T` in the middle, an offset at the end, and `infinity`. All else has no normal form: years before
 //! Christ and beyond 9999, days that no calendar has, MySQL's zero dates.
 
+use crate::{Part, Value, ValueType};
+
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
 /// 2000-01-01, from which PostgreSQL's binary format counts, in days from 1970-01-01.
@@ -93,6 +95,63 @@ pub(super) fn later(micros: i64, months: i64, more_days: i64) -> Option<i64> {
     let first = (day - 3..=day).rev().find_map(|day| days(year, month, day))?;
     let day = first.checked_add(more_days).filter(|day| (1..=9999).contains(&year) && DAYS.contains(day))?;
     Some(day * DAY + rest)
+}
+
+/// A part of a moment, as both families count it; None: of an infinite one.
+pub(crate) fn part_of(micros: i64, part: Part) -> Option<Value> {
+    let (year, month, day, since, rest) = fields(micros)?;
+    let seconds = rest / SECOND;
+    Some(Value::Int(match part {
+        Part::Year => year,
+        Part::IsoYear => iso_week(since).0,
+        Part::Quarter => (month - 1) / 3 + 1,
+        Part::Month => month,
+        Part::Week => iso_week(since).1,
+        Part::Day => day,
+        Part::DayOfYear => since - days(year, 1, 1)? + 1,
+        // 1970-01-01 was a Thursday.
+        Part::DayOfWeek => (since + 4).rem_euclid(7),
+        Part::Hour => seconds / 3_600,
+        Part::Minute => seconds / 60 % 60,
+        Part::Second => seconds % 60,
+        Part::Seconds => {
+            let text = format!("{}.{:06}", seconds % 60, rest % SECOND);
+            return ValueType::Numeric.normalise_text(text.as_bytes());
+        }
+    }))
+}
+
+/// The first moment of the year, month … in which a moment is; None: of an infinite one, or of parts that have none.
+pub(crate) fn floor_to(micros: i64, part: Part) -> Option<i64> {
+    let (year, month, _, since, rest) = fields(micros)?;
+    let of_time = |unit: i64| Some(since * DAY + rest / unit * unit);
+    match part {
+        Part::Year => days(year, 1, 1).map(|days| days * DAY),
+        Part::Quarter => days(year, (month - 1) / 3 * 3 + 1, 1).map(|days| days * DAY),
+        Part::Month => days(year, month, 1).map(|days| days * DAY),
+        // From Monday.
+        Part::Week => Some((since - (since + 3).rem_euclid(7)) * DAY),
+        Part::Day => Some(since * DAY),
+        Part::Hour => of_time(3_600 * SECOND),
+        Part::Minute => of_time(60 * SECOND),
+        Part::Second => of_time(SECOND),
+        Part::IsoYear | Part::DayOfYear | Part::DayOfWeek | Part::Seconds => None,
+    }
+}
+
+/// Year, month, day, days from 1970-01-01 and microseconds of the day.
+fn fields(micros: i64) -> Option<(i64, i64, i64, i64, i64)> {
+    let (since, rest) = (micros.div_euclid(DAY), micros.rem_euclid(DAY));
+    let (year, month, day) = DAYS.contains(&since).then(|| civil(since))?;
+    Some((year, month, day, since, rest))
+}
+
+/// Year and week of ISO 8601: that of the Thursday in the same week.
+fn iso_week(since: i64) -> (i64, i64) {
+    let thursday = since - (since + 3).rem_euclid(7) + 3;
+    let (year, ..) = civil(thursday);
+    let first = days(year, 1, 1).unwrap_or(thursday);
+    (year, (thursday - first) / 7 + 1)
 }
 
 /// In the spelling that is read.

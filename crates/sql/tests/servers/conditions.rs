@@ -276,11 +276,15 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
         asked.insert(question, all);
     }
     let answers = asker.answers()?;
-    let (mut equal, mut empty) = (0, 0);
+    let (mut equal, mut empty, mut failed) = (0, 0, 0);
     for (first, Asked { whole, parts }) in &asked {
         let Some(answer) = answers.get(first) else { continue };
         for (question, part) in parts {
-            let other = answers.get(question).with_context(|| format!("no answer: {part}\nto {whole}"))?;
+            // In another order of tables a sum may be calculated of rows that another condition would have dropped, and overflow.
+            let Some(other) = answers.get(question) else {
+                failed += 1;
+                continue;
+            };
             ensure!(answer == other, "{whole}\n  {answer}\n{part}\n  {other}");
         }
         equal += 1;
@@ -292,6 +296,7 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
         asked.len()
     );
     ensure!(equal - empty > 400 && precise > 500 && narrow > 500 && led > 100, "the test does not test");
+    ensure!(failed * 100 < equal, "{failed} parts have no answer");
     Ok(())
 }
 

@@ -14,6 +14,7 @@ mod constants;
 mod nested;
 mod postgres_values;
 mod queries;
+mod residual;
 mod values;
 mod views;
 

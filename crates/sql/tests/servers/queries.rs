@@ -235,8 +235,9 @@ impl Queries<'_> {
 
     pub(crate) fn atom(&mut self, aliases: &[&str]) -> String {
         let alias = self.random.one_of(aliases);
-        match self.random.below(9) {
+        match self.random.below(11) {
             8 => self.row_atom(alias, aliases),
+            9 | 10 => self.residual_atom(alias),
             6 => self.nested_atom(alias),
             7 => self.negative_atom(alias, aliases),
             3 => self.float_atom(alias, aliases),

@@ -3,9 +3,11 @@
 //!
 //! Whether a statement is set aside is told from its text alone, not from the reason that Freshet gives, which could excuse
 //! itself. What any row of a table changes is exact if the statement asks for all of them; so such tags count as bad
-//! only if the statement has a condition or a limit somewhere.
+//! only if it does not (`structure.rs`).
 
 use std::fmt;
+
+use super::structure::chooses;
 
 /// Functions, here in lower case, whose value is not that of their arguments: clocks, chance, sequences, the session.
 #[rustfmt::skip]
@@ -32,8 +34,6 @@ const BARE: &[&str] = &[
 ];
 /// Where the servers keep their own tables.
 const SYSTEM: &[&str] = &["pg_catalog", "information_schema", "performance_schema", "sys"];
-/// Without these words all rows are asked for. HAVING is none of them: whether a group meets it, all rows together say.
-const CHOOSING: &[&str] = &["where", "limit", "fetch"];
 
 /// What a statement depends on, in the coarsest of its references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +80,7 @@ impl Verdict {
         if let Some(aside) = aside {
             return Self::Doubtful(aside, depends);
         }
-        let chooses = chooses(&words);
+        let chooses = chooses(statement, mysql);
         let coarsest = depends.iter().filter_map(|line| tags(line)).max().unwrap_or(Tags::Point);
         let coarsest = if coarsest == Tags::AnyRow && !chooses { Tags::Whole } else { coarsest };
         Self::Cached(coarsest, depends)
@@ -131,13 +131,6 @@ struct Word {
     called: bool,
     /// The character before it.
     after: char,
-}
-
-/// Whether not all rows are asked for. `FILTER (WHERE …)` leaves rows to the other columns of the result.
-fn chooses(words: &[Word]) -> bool {
-    let before = |at: usize| at.checked_sub(1).and_then(|at| words.get(at)).map_or("", |word| word.text.as_str());
-    let chooses = |at: usize, word: &Word| CHOOSING.contains(&word.text.as_str()) && before(at) != "filter";
-    words.iter().enumerate().any(|(at, word)| chooses(at, word))
 }
 
 /// What kind of statement it is, if no cache should keep its result.

@@ -8,6 +8,7 @@
 
 mod judging;
 mod report;
+mod structure;
 
 use std::path::{Path, PathBuf};
 

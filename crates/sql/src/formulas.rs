@@ -1,0 +1,639 @@
+//! What conditions on one row mean (`residuals.rs`), constants in their places: formulas of types that are known.
+//!
+//! Each expression has a type here, and a comparison or sum is understood only between types of which it is known that the server
+//! compares or adds the values themselves: numbers, dates and moments without a zone, texts, truth. What a constant is, the type of the
+//! other side decides, under the rules for constants that are compared with columns of that type (`terms.rs`). All else is
+//! [`Formula::Unknown`]. Settings and zones are kept out by that, too: a `timestamptz` has parts only `AT TIME ZONE 'UTC'`, a TIMESTAMP of
+//! MySQL has none.
+//!
+//! Integers: PostgreSQL raises an error beyond the width of the type, which is not known here, but that of a literal is `int4` at least.
+//! MySQL calculates with 64 bits, and raises one below zero if a side is unsigned.
+//!
+//! `a IS NOT DISTINCT FROM b` is put as `(a = b) IS TRUE OR a IS NULL AND b IS NULL`, `x BETWEEN a AND b` as two comparisons, lists as
+//! equalities.
+
+use std::sync::Arc;
+
+use freshet_model::{Comparison, Formula, Operation, Part, RowTest, Test, TextFunction, Value, ValueType};
+use sqlparser::ast::{
+    BinaryOperator, CaseWhen, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
+    Value as Constant,
+};
+
+use crate::LiteralKind;
+use crate::footprint::{Footprint, ParameterValue};
+use crate::lexer::VIEWS_BASE;
+use crate::params::Params;
+use crate::patterns::as_text;
+use crate::predicate::{Operand, column_name, operand, unwrapped};
+use crate::residuals::Residual;
+use crate::survey::built_in_name;
+
+/// An expression's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Values of such a column.
+    Of(ValueType),
+    /// An integer of PostgreSQL of 32 bits at least.
+    Wide,
+    /// `NULL`
+    Null,
+}
+
+use Kind::{Null, Of, Wide};
+
+type Typed = (Formula, Kind);
+
+impl Kind {
+    /// The column as which constants are compared with it.
+    fn column(self) -> ValueType {
+        match self {
+            Of(value_type) => value_type,
+            Wide => ValueType::Int,
+            Null => ValueType::Other,
+        }
+    }
+
+    fn is_integer(self) -> bool {
+        matches!(self, Wide | Of(ValueType::Int | ValueType::Unsigned))
+    }
+
+    fn is_exact(self) -> bool {
+        self.is_integer() || self == Of(ValueType::Numeric)
+    }
+
+    fn is_float(self) -> bool {
+        matches!(self, Of(ValueType::Float4 | ValueType::Float8))
+    }
+
+    fn is_text(self) -> bool {
+        use ValueType::{ExactText, FoldedText, OrderedText, Text};
+        matches!(self, Of(ExactText | FoldedText | OrderedText | Text))
+    }
+
+    fn is_local(self) -> bool {
+        matches!(self, Of(ValueType::Date | ValueType::Timestamp))
+    }
+}
+
+/// One execution of a condition.
+struct Reading<'r> {
+    footprint: &'r Footprint,
+    /// None: no constant is known.
+    params: Option<Params<'r>>,
+    residual: &'r Residual,
+}
+
+impl Footprint {
+    /// The test that a condition on a row is; None: it may be true of each.
+    pub(crate) fn row_test(&self, residual: &Residual, params: Option<Params<'_>>) -> Option<Test> {
+        let reading = Reading { footprint: self, params, residual };
+        let condition = reading.condition(&residual.condition);
+        let condition = if residual.truth { condition } else { Formula::Not(condition.into()) };
+        let tells = may_be_known(&condition, false) && !(residual.nullable && condition.may_hold_of_nulls());
+        tells.then(|| Test::Row(Arc::new(RowTest { condition, columns: residual.names() })))
+    }
+}
+
+impl Residual {
+    fn names(&self) -> Box<[Arc<str>]> {
+        self.columns.iter().map(|(_, column)| column.name.clone()).collect()
+    }
+}
+
+/// Whether a condition may be known to be true, or not to be.
+fn may_be_known(condition: &Formula, truth: bool) -> bool {
+    match condition {
+        Formula::Unknown => false,
+        Formula::Not(of) => may_be_known(of, !truth),
+        Formula::Both(sides) | Formula::Either(sides) => {
+            let mut known = sides.iter().map(|side| may_be_known(side, truth));
+            if matches!(condition, Formula::Both(_)) == truth {
+                known.all(|known| known)
+            } else {
+                known.any(|known| known)
+            }
+        }
+        _ => true,
+    }
+}
+
+fn both(left: Formula, right: Formula) -> Formula {
+    Formula::Both(Box::new([left, right]))
+}
+
+fn either(left: Formula, right: Formula) -> Formula {
+    Formula::Either(Box::new([left, right]))
+}
+
+fn not(of: Formula) -> Formula {
+    Formula::Not(of.into())
+}
+
+fn negated(is: bool, of: Formula) -> Formula {
+    if is { not(of) } else { of }
+}
+
+fn operation(op: &BinaryOperator) -> Option<Operation> {
+    match op {
+        BinaryOperator::Plus => Some(Operation::Add),
+        BinaryOperator::Minus => Some(Operation::Subtract),
+        BinaryOperator::Multiply => Some(Operation::Multiply),
+        BinaryOperator::Modulo => Some(Operation::Remainder),
+        _ => None,
+    }
+}
+
+fn number(integer: i64) -> Formula {
+    Formula::Constant(Value::Int(integer))
+}
+
+impl Reading<'_> {
+    fn is_mysql(&self) -> bool {
+        self.footprint.dialect.is_mysql_family()
+    }
+
+    /// A condition.
+    fn condition(&self, expr: &Expr) -> Formula {
+        match self.typed(expr) {
+            Some((value, Of(ValueType::Bool))) => value,
+            Some((value, kind)) if kind.is_integer() && self.is_mysql() => value,
+            _ => Formula::Unknown,
+        }
+    }
+
+    /// An expression whose operator makes a condition of it.
+    fn truth(&self, expr: &Expr) -> Option<Formula> {
+        use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, NotEq, Or, Spaceship, Xor};
+        Some(match expr {
+            Expr::BinaryOp { left, op: And, right } => both(self.condition(left), self.condition(right)),
+            Expr::BinaryOp { left, op: Or, right } => either(self.condition(left), self.condition(right)),
+            Expr::BinaryOp { left, op: Xor, right } => {
+                let [left, right] = [left, right].map(|side| not(self.condition(side)));
+                not(Formula::Compare(Comparison::Equal, ValueType::Bool, Box::new([left, right])))
+            }
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => not(self.condition(expr)),
+            Expr::BinaryOp { left, op: op @ (Eq | NotEq), right } => {
+                negated(*op == NotEq, self.compared(Comparison::Equal, left, right))
+            }
+            Expr::BinaryOp { left, op: Lt, right } => self.compared(Comparison::Less, left, right),
+            Expr::BinaryOp { left, op: LtEq, right } => self.compared(Comparison::LessOrEqual, left, right),
+            Expr::BinaryOp { left, op: Gt, right } => self.compared(Comparison::Less, right, left),
+            Expr::BinaryOp { left, op: GtEq, right } => self.compared(Comparison::LessOrEqual, right, left),
+            Expr::BinaryOp { left, op: Spaceship, right } | Expr::IsNotDistinctFrom(left, right) => {
+                self.same(left, right)
+            }
+            Expr::IsDistinctFrom(left, right) => not(self.same(left, right)),
+            Expr::IsTrue(of) => Formula::Is(true, self.condition(of).into()),
+            Expr::IsFalse(of) => Formula::Is(false, self.condition(of).into()),
+            Expr::IsNotTrue(of) => not(Formula::Is(true, self.condition(of).into())),
+            Expr::IsNotFalse(of) => not(Formula::Is(false, self.condition(of).into())),
+            Expr::IsNull(of) => self.is_null(of),
+            Expr::IsNotNull(of) => not(self.is_null(of)),
+            // MySQL compares all of them in one way, which may not be that of each two.
+            Expr::Between { expr, low, high, .. } if !self.compare_alike([&**expr, low, high]) => Formula::Unknown,
+            Expr::InList { expr, list, .. } if !self.compare_alike(std::iter::once(&**expr).chain(list)) => {
+                Formula::Unknown
+            }
+            Expr::Between { expr, negated: is, low, high } => {
+                let low = self.compared(Comparison::LessOrEqual, low, expr);
+                negated(*is, both(low, self.compared(Comparison::LessOrEqual, expr, high)))
+            }
+            Expr::InList { expr, list, negated: is } => {
+                let equal = list.iter().map(|one| self.compared(Comparison::Equal, expr, one));
+                negated(*is, equal.reduce(either).unwrap_or(Formula::Unknown))
+            }
+            Expr::Like { negated: is, any: false, expr, pattern, escape_char: None } => {
+                negated(*is, self.like(expr, pattern).unwrap_or(Formula::Unknown))
+            }
+            _ => return None,
+        })
+    }
+
+    /// Whether the server compares each two of some values as it would them alone.
+    fn compare_alike<'e>(&self, exprs: impl IntoIterator<Item = &'e Expr>) -> bool {
+        let integer = |expr: &Expr| match operand(expr) {
+            Some(_) => self.integer(expr).is_some(),
+            None => self.typed(expr).is_some_and(|(_, kind)| kind == Of(ValueType::Int)),
+        };
+        !self.is_mysql() || exprs.into_iter().all(integer)
+    }
+
+    /// In MySQL a zero date in a column that is NOT NULL is called NULL.
+    fn is_null(&self, of: &Expr) -> Formula {
+        match self.typed(of) {
+            Some((value, kind)) if !(self.is_mysql() && kind.column().is_date()) => Formula::IsNull(value.into()),
+            _ => Formula::Unknown,
+        }
+    }
+
+    fn same(&self, left: &Expr, right: &Expr) -> Formula {
+        let nulls = || Some(both(self.is_null(left), self.is_null(right)));
+        let equal = self.compared(Comparison::Equal, left, right);
+        let constant = operand(left).is_some() || operand(right).is_some();
+        match nulls().filter(|_| equal != Formula::Unknown && !constant) {
+            Some(nulls) => either(Formula::Is(true, equal.into()), nulls),
+            None => Formula::Unknown,
+        }
+    }
+
+    fn compared(&self, how: Comparison, left: &Expr, right: &Expr) -> Formula {
+        let Some((left, right, kind)) = self.pair(left, right) else { return Formula::Unknown };
+        Formula::Compare(how, kind.column(), Box::new([left, right]))
+    }
+
+    /// Two expressions that are compared, as values that compare in one way.
+    fn pair(&self, left: &Expr, right: &Expr) -> Option<(Formula, Formula, Kind)> {
+        match (operand(left), operand(right)) {
+            (None, None) => {
+                let ((left, one), (right, two)) = (self.typed(left)?, self.typed(right)?);
+                Some((left, right, self.common(one, two)?))
+            }
+            (Some(_), None) => {
+                let (right, kind) = self.typed(right)?;
+                Some((self.constant(left, kind)?, right, kind))
+            }
+            (None, Some(_)) => {
+                let (left, kind) = self.typed(left)?;
+                Some((left, self.constant(right, kind)?, kind))
+            }
+            (Some(_), Some(_)) => {
+                let kind = Of(ValueType::Numeric);
+                Some((self.literal_number(left)?, self.literal_number(right)?, kind))
+            }
+        }
+    }
+
+    /// As what values of two types compare.
+    fn common(&self, one: Kind, two: Kind) -> Option<Kind> {
+        use ValueType::{Bool, Enum, ExactText, FoldedText, OrderedText, PaddedText, Text, TimestampTz, Uuid};
+        let number = |kind: Kind| kind.is_exact() || kind.is_float() || (self.is_mysql() && kind == Of(Bool));
+        let each = |is: fn(Kind) -> bool| is(one) && is(two);
+        let text = |kind: Kind| matches!(kind, Of(Text | OrderedText | PaddedText));
+        match (one, two) {
+            _ if number(one) && number(two) => Some(one),
+            _ if each(Kind::is_local) => Some(one),
+            (Of(TimestampTz), Of(TimestampTz)) if !self.is_mysql() => Some(one),
+            (Of(Bool), Of(Bool)) | (Of(Uuid), Of(Uuid)) => Some(one),
+            (Of(Enum), _) | (_, Of(Enum)) => None,
+            (Of(OrderedText), Of(OrderedText)) => Some(one),
+            // Of one padded side the other one keeps its blanks.
+            _ if text(one) && text(two) => Some(Of(Text)),
+            (Of(ExactText), Of(ExactText)) => Some(one),
+            (Of(ExactText | FoldedText), Of(ExactText | FoldedText)) => Some(Of(FoldedText)),
+            _ => None,
+        }
+    }
+
+    /// A constant that is compared with values of a type.
+    fn constant(&self, expr: &Expr, kind: Kind) -> Option<Formula> {
+        let operand = operand(expr)?;
+        let Some(params) = self.params else { return Some(number(0)) };
+        let value = |column| self.footprint.value(column, operand, params);
+        let form = match kind.column() {
+            // In the text of a view it may be rounded where it is shown.
+            ValueType::Float4 | ValueType::Float8 if operand.parameter > VIEWS_BASE => return None,
+            ValueType::Bool if self.is_mysql() => ValueType::Int,
+            // A time of day is cut by the one or the other only.
+            ValueType::Date => {
+                value(ValueType::Date).filter(|date| value(ValueType::Timestamp).as_ref() == Some(date))?;
+                ValueType::Timestamp
+            }
+            ValueType::TimestampTz if self.is_mysql() => return None,
+            ValueType::Enum | ValueType::Other => return None,
+            form => form,
+        };
+        value(form).map(Formula::Constant)
+    }
+
+    /// A number that is written as one.
+    fn literal_number(&self, expr: &Expr) -> Option<Formula> {
+        let is_number = self.is_literal_number(operand(expr)?);
+        is_number.then(|| self.constant(expr, Of(ValueType::Numeric))).flatten()
+    }
+
+    fn is_literal_number(&self, operand: Operand) -> bool {
+        let Some(params) = self.params else { return true };
+        let number = |value| match value {
+            ParameterValue::Integer(_) => true,
+            ParameterValue::Literal(literal) => literal.kind == LiteralKind::Number,
+            _ => false,
+        };
+        params.get(operand).is_some_and(|param| number(param.value))
+    }
+
+    fn plain_text(&self, expr: &Expr) -> Option<Box<[u8]>> {
+        self.footprint.plain_text(operand(expr)?, self.params?)
+    }
+
+    /// An expression that is no constant, and its type.
+    fn typed(&self, expr: &Expr) -> Option<Typed> {
+        if let (true, inner) = as_text(expr) {
+            return self.typed(inner).filter(|(_, kind)| kind.is_text() && !self.is_mysql());
+        }
+        let expr = unwrapped(expr);
+        if let Some(name) = column_name(expr) {
+            let (_, column) = self.residual.columns.iter().find(|(known, _)| known == name)?;
+            let unknown = matches!(column.value_type, ValueType::Other | ValueType::DateTime | ValueType::Time);
+            return (!unknown).then(|| (Formula::Column(column.clone()), Of(column.value_type)));
+        }
+        match expr {
+            Expr::Value(value) if value.value == Constant::Null => Some((Formula::Null, Null)),
+            Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+                let (value, kind) = self.typed(expr)?;
+                self.arithmetic(Operation::Subtract, (number(0), kind), (value, kind))
+            }
+            Expr::BinaryOp { left, op, right } if let Some(operation) = operation(op) => {
+                self.calculated(operation, left, right)
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::StringConcat, right } if !self.is_mysql() => {
+                self.concat(&[left, right])
+            }
+            Expr::Extract { field, syntax: _, expr } => self.part(&field.to_string(), expr),
+            Expr::AtTimeZone { timestamp, time_zone } => self.at_utc(timestamp, time_zone),
+            Expr::Cast { expr, data_type: DataType::Date, .. } => self.floored("day", expr, ValueType::Date),
+            Expr::Case { operand, conditions, else_result, .. } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref())
+            }
+            Expr::Substring { expr, substring_from: Some(from), substring_for: Some(length), .. } => {
+                self.substring(expr, [self.integer(from)?, self.integer(length)?])
+            }
+            Expr::Function(function) => self.function(function),
+            _ => Some((self.truth(expr)?, Of(ValueType::Bool))),
+        }
+    }
+
+    fn calculated(&self, operation: Operation, left: &Expr, right: &Expr) -> Option<Typed> {
+        let side = |own: &Expr, other: &Expr| match operand(own) {
+            None => self.typed(own),
+            Some(_) => self.summand(own, self.typed(other)?.1),
+        };
+        self.arithmetic(operation, side(left, right)?, side(right, left)?)
+    }
+
+    /// A constant that is calculated with.
+    fn summand(&self, expr: &Expr, beside: Kind) -> Option<Typed> {
+        let operand = operand(expr)?;
+        let literal = self.is_literal_number(operand);
+        if (self.is_mysql() && !literal) || !(beside.is_exact() || beside.is_float()) {
+            return None;
+        }
+        let constant = self.constant(expr, beside)?;
+        let kind = match (&constant, beside) {
+            (Formula::Constant(Value::Decimal(_)), beside) if beside.is_exact() => Of(ValueType::Numeric),
+            (_, beside) if beside.is_integer() && literal && operand.cast.is_none() => Wide,
+            _ => beside,
+        };
+        Some((constant, kind))
+    }
+
+    fn arithmetic(&self, operation: Operation, (left, one): Typed, (right, two): Typed) -> Option<Typed> {
+        let single = |kind| kind == Of(ValueType::Float4) && !self.is_mysql();
+        let numbers = [one, two].iter().all(|kind| (kind.is_exact() || kind.is_float()) && !single(*kind));
+        let kind = match (one, two) {
+            _ if !numbers => return None,
+            _ if one.is_float() || two.is_float() => Of(ValueType::Float8),
+            _ if one.is_integer() && two.is_integer() => {
+                if one == Wide || two == Wide {
+                    Wide
+                } else {
+                    Of(ValueType::Int)
+                }
+            }
+            _ => Of(ValueType::Numeric),
+        };
+        if operation == Operation::Remainder && !kind.is_integer() {
+            return None;
+        }
+        let bounds = match kind {
+            _ if self.is_mysql() => (0, i64::MAX),
+            Wide => (i32::MIN.into(), i32::MAX.into()),
+            kind if kind.is_integer() => (i16::MIN.into(), i16::MAX.into()),
+            _ => (i64::MIN, i64::MAX),
+        };
+        let kind = if self.is_mysql() && kind == Wide { Of(ValueType::Int) } else { kind };
+        Some((Formula::Arithmetic(operation, bounds, Box::new([left, right])), kind))
+    }
+
+    /// A part of a date or of a moment without a zone.
+    fn part(&self, name: &str, of: &Expr) -> Option<Typed> {
+        let (of, kind) = self.typed(of).filter(|(_, kind)| kind.is_local())?;
+        let mysql = self.is_mysql();
+        let part = match &*name.to_ascii_lowercase() {
+            "year" => Part::Year,
+            "quarter" => Part::Quarter,
+            "month" => Part::Month,
+            "day" => Part::Day,
+            "isoyear" if !mysql => Part::IsoYear,
+            "week" if !mysql => Part::Week,
+            "doy" if !mysql => Part::DayOfYear,
+            "dow" if !mysql => Part::DayOfWeek,
+            "isodow" if !mysql => {
+                let day = (Formula::Part(Part::DayOfWeek, of.into()), Wide);
+                let from_monday = self.arithmetic(Operation::Add, day, (number(6), Wide))?;
+                let day = self.arithmetic(Operation::Remainder, from_monday, (number(7), Wide))?;
+                let (day, _) = self.arithmetic(Operation::Add, day, (number(1), Wide))?;
+                return Some((day, Of(ValueType::Numeric)));
+            }
+            _ if kind != Of(ValueType::Timestamp) => return None,
+            "hour" => Part::Hour,
+            "minute" => Part::Minute,
+            "second" => {
+                if mysql {
+                    Part::Second
+                } else {
+                    Part::Seconds
+                }
+            }
+            _ => return None,
+        };
+        let kind = if mysql { ValueType::Int } else { ValueType::Numeric };
+        Some((Formula::Part(part, of.into()), Of(kind)))
+    }
+
+    /// The beginning of a unit of time, of a moment without a zone.
+    fn floored(&self, unit: &str, of: &Expr, to: ValueType) -> Option<Typed> {
+        let (of, kind) = self.typed(of)?;
+        // A date would become a moment in the zone of the session.
+        let fits = if to == ValueType::Date { kind.is_local() } else { kind == Of(ValueType::Timestamp) };
+        let part = match &*unit.to_ascii_lowercase() {
+            "year" => Part::Year,
+            "quarter" => Part::Quarter,
+            "month" => Part::Month,
+            "week" => Part::Week,
+            "day" => Part::Day,
+            "hour" => Part::Hour,
+            "minute" => Part::Minute,
+            "second" => Part::Second,
+            _ => return None,
+        };
+        fits.then(|| (Formula::Floor(part, of.into()), Of(to)))
+    }
+
+    /// `… AT TIME ZONE 'UTC'`
+    fn at_utc(&self, of: &Expr, zone: &Expr) -> Option<Typed> {
+        let zone = self.plain_text(zone)?;
+        let (of, kind) = self.typed(of)?;
+        let kind = match kind {
+            Of(ValueType::TimestampTz) => ValueType::Timestamp,
+            Of(ValueType::Timestamp) => ValueType::TimestampTz,
+            _ => return None,
+        };
+        (!self.is_mysql() && zone.eq_ignore_ascii_case(b"utc")).then_some((of, Of(kind)))
+    }
+
+    fn case(&self, operand_of: Option<&Expr>, conditions: &[CaseWhen], other: Option<&Expr>) -> Option<Typed> {
+        if operand_of.is_some() && self.is_mysql() {
+            return None;
+        }
+        let kind = self.kind_of_all(conditions.iter().map(|when| &when.result).chain(other))?;
+        let branches = conditions.iter().map(|CaseWhen { condition, result }| {
+            let when = match operand_of {
+                Some(operand) => self.compared(Comparison::Equal, operand, condition),
+                None => self.condition(condition),
+            };
+            Some((when, self.value(result, kind)?))
+        });
+        let branches: Vec<_> = branches.collect::<Option<_>>()?;
+        let other = other.map_or(Some(Formula::Null), |other| self.value(other, kind))?;
+        Some((Formula::Case(branches.into(), other.into()), kind))
+    }
+
+    /// The one type of some values, of which those may be of another width that are numbers of one kind.
+    fn kind_of_all<'e>(&self, exprs: impl Iterator<Item = &'e Expr>) -> Option<Kind> {
+        let mut kind: Option<Kind> = None;
+        for expr in exprs {
+            let next = match operand(expr) {
+                Some(_) => match self.literal_number(expr) {
+                    Some(Formula::Constant(Value::Int(_))) => Wide,
+                    Some(_) => Of(ValueType::Numeric),
+                    // A text is what the others are.
+                    None => continue,
+                },
+                None => self.typed(expr)?.1,
+            };
+            kind = match kind {
+                None | Some(Null) => Some(next),
+                Some(kind) if kind == next || next == Null => Some(kind),
+                Some(kind) if kind.is_exact() && next.is_exact() => Some(if kind.is_integer() && next.is_integer() {
+                    Of(ValueType::Int)
+                } else {
+                    Of(ValueType::Numeric)
+                }),
+                Some(_) => return None,
+            };
+        }
+        kind.filter(|kind| *kind != Null && (kind.is_exact() || !self.is_mysql() || kind.is_local()))
+    }
+
+    /// A value among others of a type.
+    fn value(&self, expr: &Expr, kind: Kind) -> Option<Formula> {
+        if operand(expr).is_some() { self.constant(expr, kind) } else { self.typed(expr).map(|(value, _)| value) }
+    }
+
+    fn function(&self, function: &Function) -> Option<Typed> {
+        let FunctionArguments::List(list) = &function.args else { return None };
+        let plain = function.over.is_none() && function.filter.is_none() && list.clauses.is_empty();
+        let argument = |argument: &'_ FunctionArg| match argument {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
+            _ => None,
+        };
+        let args: Vec<Expr> = list.args.iter().map(argument).collect::<Option<_>>()?;
+        let name = built_in_name(self.footprint.dialect, &function.name)?.to_ascii_lowercase();
+        let text_of = |expr: &Expr| String::from_utf8(self.plain_text(expr)?.into()).ok();
+        match (&*name, args.as_slice()) {
+            _ if !plain => None,
+            ("coalesce" | "ifnull", [_, ..]) => {
+                let kind = self.kind_of_all(args.iter())?;
+                let values: Vec<Formula> = args.iter().map(|arg| self.value(arg, kind)).collect::<Option<_>>()?;
+                Some((Formula::First(values.into()), kind))
+            }
+            ("date_trunc", [unit, of]) if !self.is_mysql() => self.floored(&text_of(unit)?, of, ValueType::Timestamp),
+            ("date_part", [part, of]) if !self.is_mysql() => {
+                let (value, _) = self.part(&text_of(part)?, of)?;
+                let whole = !matches!(value, Formula::Part(Part::Seconds, _));
+                whole.then_some((value, Of(ValueType::Float8)))
+            }
+            ("left", [text, length]) => self.substring(text, [number(1), self.integer(length)?]),
+            ("substr" | "substring", [text, from, length]) => {
+                self.substring(text, [self.integer(from)?, self.integer(length)?])
+            }
+            ("upper" | "ucase", [text]) => self.of_text(TextFunction::Upper, text),
+            ("lower" | "lcase", [text]) => self.of_text(TextFunction::Lower, text),
+            (_, args) if self.is_mysql() => self.mysql_function(&name, args),
+            ("length" | "char_length" | "character_length", [text]) => {
+                let (length, _) = self.of_text(TextFunction::Length, text)?;
+                Some((length, Wide))
+            }
+            ("reverse", [text]) => self.of_text(TextFunction::Reverse, text),
+            ("replace", [text, wanted, by]) => {
+                let (text, kind) = self.text(text)?;
+                let parts = [text, self.text(wanted)?.0, self.text(by)?.0];
+                Some((Formula::Text(TextFunction::Replace, parts.into()), kind))
+            }
+            _ => None,
+        }
+    }
+
+    fn mysql_function(&self, name: &str, args: &[Expr]) -> Option<Typed> {
+        let [of] = args else { return None };
+        let day_of_week = |shift: i64, from: i64| {
+            let (of, _) = self.typed(of).filter(|(_, kind)| kind.is_local())?;
+            let day = (Formula::Part(Part::DayOfWeek, of.into()), Wide);
+            let shifted = self.arithmetic(Operation::Add, day, (number(shift), Wide))?;
+            let day = self.arithmetic(Operation::Remainder, shifted, (number(7), Wide))?;
+            self.arithmetic(Operation::Add, day, (number(from), Wide))
+        };
+        match name {
+            "date" => self.floored("day", of, ValueType::Date),
+            "year" | "quarter" | "month" | "day" | "hour" | "minute" | "second" => self.part(name, of),
+            "dayofmonth" => self.part("day", of),
+            "dayofweek" => day_of_week(0, 1),
+            "weekday" => day_of_week(6, 0),
+            "dayofyear" => {
+                let (of, _) = self.typed(of).filter(|(_, kind)| kind.is_local())?;
+                Some((Formula::Part(Part::DayOfYear, of.into()), Of(ValueType::Int)))
+            }
+            _ => None,
+        }
+    }
+
+    /// A text, maybe a constant.
+    fn text(&self, expr: &Expr) -> Option<Typed> {
+        match operand(expr) {
+            Some(_) if self.params.is_none() => Some((number(0), Of(ValueType::Text))),
+            Some(_) => Some((Formula::Constant(Value::Text(self.plain_text(expr)?)), Of(ValueType::Text))),
+            None => self.typed(expr).filter(|(_, kind)| kind.is_text()),
+        }
+    }
+
+    /// In MySQL bytes are no texts.
+    fn of_text(&self, function: TextFunction, text: &Expr) -> Option<Typed> {
+        let (text, kind) = self.text(text).filter(|(_, kind)| *kind != Of(ValueType::ExactText))?;
+        Some((Formula::Text(function, [text].into()), kind))
+    }
+
+    fn substring(&self, text: &Expr, [from, length]: [Formula; 2]) -> Option<Typed> {
+        let (text, kind) = self.text(text).filter(|(_, kind)| *kind != Of(ValueType::ExactText))?;
+        Some((Formula::Text(TextFunction::Substring, [text, from, length].into()), kind))
+    }
+
+    fn integer(&self, expr: &Expr) -> Option<Formula> {
+        self.literal_number(expr).filter(|value| matches!(value, Formula::Constant(Value::Int(_))))
+    }
+
+    fn concat(&self, sides: &[&Expr]) -> Option<Typed> {
+        let texts: Vec<Typed> = sides.iter().map(|side| self.text(side)).collect::<Option<_>>()?;
+        let kind = texts.iter().map(|(_, kind)| *kind).find(|kind| *kind != Of(ValueType::Text));
+        let texts: Vec<Formula> = texts.into_iter().map(|(text, _)| text).collect();
+        Some((Formula::Text(TextFunction::Concat, texts.into()), kind.unwrap_or(Of(ValueType::Text))))
+    }
+
+    fn like(&self, text: &Expr, pattern: &Expr) -> Option<Formula> {
+        if self.is_mysql() || operand(text).is_some() {
+            return None;
+        }
+        let ((text, _), (pattern, _)) = (self.text(text)?, self.text(pattern)?);
+        Some(Formula::Like(Box::new([text, pattern])))
+    }
+}
