@@ -15,6 +15,7 @@
 #   make bench-traces   hit ratios of replayed traces beside LRU, ARC, S3-FIFO and Belady, into docs/benchmarks      ARGS=--quick prints small ones
 #   make bench-overhead   what Freshet costs: beside sysbench, PgBouncer and HAProxy, and at the database
 #   make bench-index      the dependency index alone: bytes for each entry, changes applied in a second
+#   make bench-scale      ten thousand connections: memory of each, and two thousand of them busy
 #   make bench-instructions   instructions for each hit, miss, passing statement and applied change, under valgrind   ARGS=--write
 #   make setup    what the tests need, without running them
 
@@ -36,7 +37,7 @@ FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 export FRESHET_BIN
 
-.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-setup check setup setup-packages
+.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -118,6 +119,9 @@ bench-instructions: bench-setup
 	folder=$$(mktemp -d); trap 'rm -r '"$$folder" EXIT; \
 	FRESHET_COUNTS=$$folder FRESHET_COUNTED=$(FRESHET_RELEASE) FRESHET_BIN=$(CURDIR)/script/counted \
 	$(CARGO) test --package freshet-e2e --locked --test all -- instructions::counted --exact --ignored --nocapture
+
+bench-scale: bench-setup
+	FRESHET_BIN=$(FRESHET_RELEASE) $(CARGO) test --package freshet-e2e --locked --test all -- scale:: --ignored --nocapture
 
 bench-traces:
 	$(CARGO) bench --package freshet-cache --bench traces --locked -- $(or $(ARGS),--output $(CURDIR)/docs/benchmarks/traces.md)

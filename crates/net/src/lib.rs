@@ -14,6 +14,6 @@ pub mod tls;
 mod upstream;
 
 pub use conninfo::Conninfo;
-pub use socket::Socket;
+pub use socket::{Socket, Watch};
 pub use tcp::set_keepalive;
 pub use upstream::{Upstream, UpstreamError};

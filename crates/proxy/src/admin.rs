@@ -92,7 +92,7 @@ fn fingerprint(shape: &Shape) -> String {
 fn caches(shared: &Shared) -> Table {
     let row = |shape: &Shape| {
         let figures = &shape.figures;
-        let (hits, fills) = (figures.hits.load(Relaxed), figures.fills.load(Relaxed));
+        let (hits, fills) = (figures.hits.sum(), figures.fills.load(Relaxed));
         let micros = figures.fill_nanos.load(Relaxed) / 1000 / fills.max(1);
         vec![
             fingerprint(shape),

@@ -64,10 +64,10 @@ impl Body {
         &self.frames
     }
 
-    /// It was served.
-    pub(crate) fn note_hit(&self) {
+    /// It was served by this worker.
+    pub(crate) fn note_hit(&self, worker: usize) {
         self.hits.fetch_add(1, Relaxed);
-        self.source.shape.figures.hits.fetch_add(1, Relaxed);
+        self.source.shape.figures.hits.raise(worker);
     }
 
     pub(crate) fn hits(&self) -> u64 {

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
+use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::mpsc;
-use tokio::task::LocalSet;
 
 use crate::mysql::{self, MySql};
 use crate::pg::Pg;
@@ -221,10 +221,15 @@ impl Worker {
         let (queue, mut incoming) = mpsc::channel::<Incoming>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
         let (family, worker_load) = (family.clone(), load.clone());
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // A runtime of local tasks cannot be handed to its thread.
+        let (report, started) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new().name(format!("worker-{at}")).spawn(move || {
-            let tasks = LocalSet::new();
-            tasks.block_on(&runtime, async move {
+            let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+                Ok(runtime) => runtime,
+                Err(error) => return report.send(Err(error)).unwrap_or_default(),
+            };
+            let _ = report.send(Ok(()));
+            runtime.block_on(async move {
                 while let Some(socket) = incoming.recv().await {
                     let (family, load) = (family.clone(), worker_load.clone());
                     tokio::task::spawn_local(async move {
@@ -236,6 +241,7 @@ impl Worker {
                 std::future::pending::<()>().await;
             });
         })?;
+        started.recv().map_err(io::Error::other)??;
         Ok(Self { queue, load })
     }
 }

@@ -12,14 +12,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use freshet_net::Socket;
+use freshet_net::{Socket, Watch};
 use freshet_wire::pg::frame;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::AsyncWrite;
 
 /// First size of the read buffer.
 const READ_BYTES_MIN: usize = 8 << 10;
 /// Most that is read ahead: enough for the largest statement that is looked at.
 pub(crate) const READ_BYTES_MAX: usize = 128 << 10;
+/// Room that an empty write buffer keeps anyway: between small answers and larger ones nothing is allocated.
+const WRITE_BYTES_KEPT: usize = 2 << 10;
 /// Bytes waiting to be written beyond which no more is produced.
 pub(crate) const WRITE_BYTES_HIGH: usize = 256 << 10;
 /// An answer is not kept any longer that its client does not take for so long: what it holds is for others' answers.
@@ -131,7 +133,7 @@ impl Output {
         self.written += count;
         if self.written >= self.data.len() {
             // Room for twice as much as was needed now: what a large answer took is not kept for ever.
-            self.data.shrink_to(self.data.len() * 2);
+            self.data.shrink_to((self.data.len() * 2).max(WRITE_BYTES_KEPT));
             self.data.clear();
             self.written = 0;
         }
@@ -142,6 +144,7 @@ impl Output {
 #[derive(Debug)]
 pub(crate) struct Peer {
     socket: Socket,
+    watch: Watch,
     pub(crate) input: Input,
     pub(crate) output: Output,
     /// TLS may hold back what was written.
@@ -158,7 +161,7 @@ impl Peer {
     /// A socket of which some was read already.
     pub(crate) fn with_input(socket: Socket, received: &[u8]) -> Self {
         let input = Input::holding(received);
-        Self { socket, input, output: Output::default(), unflushed: false, ended: false }
+        Self { socket, watch: Watch::default(), input, output: Output::default(), unflushed: false, ended: false }
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -179,20 +182,25 @@ impl Peer {
         if self.ended || self.input.is_full() {
             return Poll::Pending;
         }
+        if self.socket.is_silent(&self.watch) {
+            return Poll::Pending; // and no buffer is needed
+        }
         let spare = self.input.spare();
         let most = most.min(spare.len());
-        let mut buffer = ReadBuf::new(spare.get_mut(..most).unwrap_or_default());
-        match Pin::new(&mut self.socket).poll_read(cx, &mut buffer) {
+        let buffer = spare.get_mut(..most).unwrap_or_default();
+        let count = match self.socket.poll_receive(cx, buffer, &mut self.watch) {
             Poll::Pending => {
                 self.input.lend_no_more();
                 return Poll::Pending;
             }
             // A peer that died says nothing more either; what it said before is still to be delivered.
             Poll::Ready(Err(error))
-                if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {}
-            Poll::Ready(other) => other?,
-        }
-        let count = buffer.filled().len();
+                if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) =>
+            {
+                0
+            }
+            Poll::Ready(received) => received?,
+        };
         self.input.end += count;
         self.ended = count == 0;
         Poll::Ready(Ok(()))
@@ -201,7 +209,7 @@ impl Peer {
     /// Sends what waits. Ready: all is sent.
     pub(crate) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.output.is_empty() {
-            let count = ready!(Pin::new(&mut self.socket).poll_write(cx, self.output.pending()))?;
+            let count = ready!(self.socket.poll_send(cx, self.output.pending()))?;
             if count == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }

@@ -8,15 +8,18 @@
 //! number are not found any more and age out.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_cache::admission::Worth;
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason};
 use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
 use quick_cache::Weighter;
-use quick_cache::sync::Cache;
+use quick_cache::sync::{Cache, DefaultLifecycle};
+use rapidhash::quality::RandomState;
 
 use crate::context::Context;
+use crate::metrics::Spread;
+use crate::mysql::session::track::Tracking;
 
 /// Bytes that a text or a shape takes besides its text.
 const OVERHEAD_BYTES: usize = 1024;
@@ -33,7 +36,7 @@ const RESOLUTIONS_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct ShapeFigures {
     /// Answers from the cache.
-    pub(crate) hits: AtomicU64,
+    pub(crate) hits: Spread,
     /// Answers from the database that were to be kept.
     pub(crate) fills: AtomicU64,
     /// Statements passed.
@@ -84,6 +87,8 @@ pub(crate) struct Shape {
     pub(crate) figures: ShapeFigures,
     /// An answer of it was found wrong.
     disabled: AtomicBool,
+    /// MySQL and MariaDB: see [`crate::mysql::session::track`].
+    pub(crate) tracking: OnceLock<Option<Tracking>>,
     resolutions: Mutex<Vec<Resolution>>,
 }
 
@@ -101,6 +106,29 @@ pub(crate) struct Verdict {
     pub(crate) effect: Effect,
     /// What it depends on, or why it is not cached.
     pub(crate) footprint: Result<Arc<Footprint>, Reason>,
+    /// MySQL and MariaDB: what it does to a session.
+    pub(crate) marks: Marks,
+}
+
+/// What a statement of MySQL or MariaDB does to a session, under one catalogue and schemas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Marks {
+    /// See [`Template::takes_snapshot`].
+    pub(crate) takes_snapshot: bool,
+    /// See [`Template::keeps_settings`].
+    pub(crate) keeps_settings: bool,
+    /// See [`Template::makes_temporary`].
+    pub(crate) makes_temporary: bool,
+}
+
+impl Marks {
+    pub(crate) fn of(template: &Template, catalog: &Catalog, schemas: &[Arc<str>]) -> Self {
+        Self {
+            takes_snapshot: template.takes_snapshot(catalog, schemas),
+            keeps_settings: template.keeps_settings(catalog, schemas),
+            makes_temporary: template.makes_temporary(catalog, schemas),
+        }
+    }
 }
 
 impl Shape {
@@ -111,6 +139,7 @@ impl Shape {
             text: lexed.shape.as_str().into(),
             figures: ShapeFigures::default(),
             disabled: AtomicBool::new(false),
+            tracking: OnceLock::new(),
             resolutions: Mutex::default(),
         }
     }
@@ -126,7 +155,7 @@ impl Shape {
 
     /// Bytes it takes, about.
     fn bytes(&self) -> usize {
-        OVERHEAD_BYTES + self.text.len() + self.template.bytes()
+        OVERHEAD_BYTES + size_of::<ShapeFigures>() + self.text.len() + self.template.bytes()
     }
 
     /// What it is under this catalogue and context.
@@ -138,6 +167,7 @@ impl Shape {
         let verdict = Verdict {
             effect: self.template.effect_in(catalog, &context.schemas),
             footprint: self.template.resolve(catalog, &context.schemas).map(Arc::new),
+            marks: Marks::of(&self.template, catalog, &context.schemas),
         };
         known.retain(|r| r.catalog == catalog.version);
         if known.len() >= RESOLUTIONS_MAX {
@@ -186,8 +216,8 @@ impl Statement {
 #[derive(Debug)]
 pub(crate) struct Registry {
     dialect: Dialect,
-    texts: Cache<Arc<[u8]>, Arc<Statement>, ByBytes>,
-    shapes: Cache<Box<str>, Arc<Shape>, ByBytes>,
+    texts: Cache<Arc<[u8]>, Arc<Statement>, ByBytes, RandomState>,
+    shapes: Cache<Box<str>, Arc<Shape>, ByBytes, RandomState>,
     next_id: AtomicU64,
 }
 
@@ -218,8 +248,8 @@ impl Registry {
         let items = usize::try_from(bytes).unwrap_or(usize::MAX) / (4 * OVERHEAD_BYTES);
         Self {
             dialect,
-            texts: Cache::with_weighter(items, bytes, ByBytes),
-            shapes: Cache::with_weighter(items, bytes, ByBytes),
+            texts: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
+            shapes: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
             next_id: AtomicU64::new(1),
         }
     }
@@ -291,7 +321,7 @@ impl Registry {
         let mut all: Vec<Arc<Shape>> = self.shapes.iter().map(|(_, shape)| shape).collect();
         let uses = |s: &Shape| {
             let f = &s.figures;
-            f.hits.load(Relaxed) + f.fills.load(Relaxed) + f.passed.load(Relaxed)
+            f.hits.sum() + f.fills.load(Relaxed) + f.passed.load(Relaxed)
         };
         all.sort_by_key(|s| std::cmp::Reverse(uses(s)));
         all

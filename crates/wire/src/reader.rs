@@ -4,6 +4,8 @@
 //! the end, no length field is trusted, nothing is copied, and bytes that are left over are an error of their own
 //! ([`Reader::finish`]), since a message that is longer than expected was not understood.
 
+use core::ffi::CStr;
+
 /// Why bytes were not understood. The peer is at fault, or a message has a form that this version does not know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -107,10 +109,9 @@ impl<'a> Reader<'a> {
 
     /// The bytes up to the next zero byte, which is read too and left out.
     pub fn cstr(&mut self, what: &'static str) -> Result<&'a [u8], Malformed> {
-        let len = self.rest.iter().position(|b| *b == 0).ok_or(Malformed::Truncated(what))?;
-        let text = self.bytes(len, what)?;
-        self.bytes(1, what)?;
-        Ok(text)
+        let text = CStr::from_bytes_until_nul(self.rest).map_err(|_| Malformed::Truncated(what))?;
+        let whole = self.bytes(text.count_bytes() + 1, what)?;
+        Ok(whole.split_last().map_or(whole, |(_, text)| text))
     }
 
     /// As [`Self::cstr`], in UTF-8.

@@ -11,6 +11,8 @@
 //! * `operating`: switching the cache off, stopping, who may ask, what is logged;
 //! * `benching`: the benchmark program, and that it says what is wrong;
 //! * `instructions`: how many each statement and each change costs (`make bench-instructions`);
+//! * `calls`: system calls of a hit and of what passes;
+//! * `scale`: ten thousand connections (`make bench-scale`);
 //! * `mysql`: the same for MariaDB and MySQL;
 //! * `stress`: the promises under concurrent writers;
 //! * `verdicts`: what is made of the statements that real software sends;
@@ -20,6 +22,7 @@
 
 mod benching;
 mod cached;
+mod calls;
 mod checking;
 mod clients;
 mod encryption;
@@ -28,6 +31,7 @@ mod lineage;
 mod login;
 mod mysql;
 mod operating;
+mod scale;
 mod stress;
 mod support;
 mod tidy;

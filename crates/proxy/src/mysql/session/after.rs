@@ -15,7 +15,7 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::track::{Written, login_ok};
 use crate::mysql::session::transaction::{Answered, Mark};
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::Statement;
+use crate::registry::{Marks, Statement};
 
 impl Session {
     /// What a statement may do, as far as its text and the catalogue say.
@@ -24,10 +24,14 @@ impl Session {
         let template = &statement.shape.template;
         let catalog = self.shared.catalog.load();
         let schemas = &self.settings.schemas;
-        let effect = match &self.settings.known {
-            Known::Context(context, _) => statement.shape.resolve(&catalog, context).effect,
-            _ => template.effect_in(&catalog, schemas),
+        let (effect, marks) = match &self.settings.known {
+            Known::Context(context, _) => {
+                let verdict = statement.shape.resolve(&catalog, context);
+                (verdict.effect, (context.schemas == *schemas).then_some(verdict.marks))
+            }
+            _ => (template.effect_in(&catalog, schemas), None),
         };
+        let marks = marks.unwrap_or_else(|| Marks::of(template, &catalog, schemas));
         let bracket = template.bracket();
         let word = first_word(&statement.shape.text);
         let calls = || statement.shape.text.contains('(');
@@ -49,9 +53,9 @@ impl Session {
             bracket,
             writes,
             reads: !tells_nothing,
-            takes_snapshot: template.takes_snapshot(&catalog, schemas),
-            keeps_settings: template.keeps_settings(&catalog, schemas),
-            makes_temporary: template.makes_temporary(&catalog, schemas),
+            takes_snapshot: marks.takes_snapshot,
+            keeps_settings: marks.keeps_settings,
+            makes_temporary: marks.makes_temporary,
         }
     }
 
@@ -198,7 +202,7 @@ impl Session {
 /// The first word of a statement without its comments.
 pub(crate) fn first_word(text: &str) -> &str {
     let text = text.trim_start();
-    let end = text.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let end = text.bytes().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
     text.get(..end).unwrap_or_default()
 }
 

@@ -156,7 +156,7 @@ impl Session {
         if let Some(reason) = self.standing.obstacle(shared.settings.faults.hits_after_write) {
             return Allowed::Pass(reason);
         }
-        let Some(server) = self.settings.compare_server(shared.identity()) else { return Allowed::Ask };
+        let Some(server) = self.settings.compare_server(shared) else { return Allowed::Ask };
         if let Err(reason) = server {
             return Allowed::Pass(reason);
         }
@@ -241,7 +241,7 @@ impl Session {
         }
         // The stream may have moved to another server since this session was compared with it; the epoch that the
         // permit belongs to began after its identity was published.
-        if !matches!(self.settings.compare_server(self.shared.identity()), Some(Ok(()))) {
+        if !matches!(self.settings.compare_server(&self.shared), Some(Ok(()))) {
             return Err(Reason::OtherServer);
         }
         statement.shape.figures.fill_begins();
@@ -326,7 +326,7 @@ impl Session {
     pub(crate) fn answer_hit(&mut self, entry: &Entry<Body>) {
         let frames = entry.payload.frames();
         self.put_kept(frames, entry.payload.status_places);
-        entry.payload.note_hit();
+        entry.payload.note_hit(self.worker);
         self.count_hit(frames.len());
     }
 }

@@ -67,8 +67,8 @@ pub(crate) struct Settings {
     ansi_quotes: bool,
     /// The server this connection leads to.
     server: Option<ServerIdentity>,
-    /// The stream's identity that `server` was compared with, and the verdict.
-    compared: Option<(Arc<ServerIdentity>, Result<(), Reason>)>,
+    /// Which of the stream's identities `server` was compared with ([`Shared::identities`]), and the verdict.
+    compared: Option<(u64, Result<(), Reason>)>,
 }
 
 impl Settings {
@@ -201,17 +201,18 @@ impl Settings {
     }
 
     /// Whether this connection leads to the server of the change stream; None: not known yet.
-    pub(crate) fn compare_server(&mut self, stream: Option<Arc<ServerIdentity>>) -> Option<Result<(), Reason>> {
-        let Some(stream) = stream else { return Some(Err(Reason::NoStream)) };
+    pub(crate) fn compare_server(&mut self, shared: &Shared) -> Option<Result<(), Reason>> {
+        let current = shared.identities();
         if let Some((compared, verdict)) = &self.compared
-            && Arc::ptr_eq(compared, &stream)
+            && *compared == current
         {
             return Some(verdict.clone());
         }
+        let Some(stream) = shared.identity() else { return Some(Err(Reason::NoStream)) };
         let own = self.server.as_ref()?;
         let same = own.system_id == stream.system_id && own.postmaster_start == stream.postmaster_start;
         let verdict = if same { Ok(()) } else { Err(Reason::OtherServer) };
-        self.compared = Some((stream, verdict.clone()));
+        self.compared = Some((current, verdict.clone()));
         Some(verdict)
     }
 }

@@ -43,7 +43,7 @@ const TELL_NO_MORE: &str = "SET SESSION session_track_system_variables = TRIM(BO
 
 /// Whether the server tells of the session's commits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Tracking {
+pub(crate) enum Tracking {
     #[default]
     Off,
     On,
@@ -88,7 +88,8 @@ impl Session {
             return;
         }
         let betrayal = statement.map_or(Some(Tracking::Off), |statement| {
-            betrayal(&statement.shape.text, statement.shape.template.effect())
+            let shape = &statement.shape;
+            *shape.tracking.get_or_init(|| betrayal(&shape.text, shape.template.effect()))
         });
         let next = match (self.track.tracking, betrayal) {
             (Tracking::On, Some(next)) => next,

@@ -28,6 +28,18 @@ pub(crate) enum Step {
     Wait,
 }
 
+/// What is known of a statement that passes, whatever the moment.
+#[derive(Debug)]
+pub(crate) struct Nature {
+    /// What running it may do.
+    pub(crate) effect: Effect,
+    /// Why it is never cached.
+    refusal: Option<Reason>,
+    /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send such
+    /// statements before each loan.
+    pub(crate) is_silent: bool,
+}
+
 impl Session {
     /// Handles all that the client has sent, as far as both outputs take it.
     pub(crate) fn read_client(&mut self) {
@@ -237,15 +249,25 @@ impl Session {
         }
     }
 
-    /// What running the statement may do; a statement that is not known may do anything.
-    pub(crate) fn effect_of(&self, statement: Option<&Arc<Statement>>) -> Effect {
-        let Some(statement) = statement else { return Effect::Forgets };
-        match &self.known {
-            Known::Context(context, _) => statement.shape.resolve(&self.shared.catalog.load(), context).effect,
+    /// What is known of a statement that passes; one that is not known may do anything.
+    pub(crate) fn nature(&self, statement: Option<&Arc<Statement>>) -> Nature {
+        let Some(statement) = statement else {
+            return Nature { effect: Effect::Forgets, refusal: None, is_silent: false };
+        };
+        let template = &statement.shape.template;
+        let (effect, refusal) = match &self.known {
+            Known::Context(context, _) => {
+                let verdict = statement.shape.resolve(&self.shared.catalog.load(), context);
+                (verdict.effect, verdict.footprint.err())
+            }
             // Views and policies of these relations may call anything.
-            _ if statement.shape.template.names_relations() => statement.shape.template.effect().max(Effect::Write),
-            _ => statement.shape.template.effect(),
-        }
+            _ if template.names_relations() => (template.effect().max(Effect::Write), None),
+            _ => (template.effect(), None),
+        };
+        let refusal = template.refusal().cloned().or(refusal);
+        let opens = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint));
+        let says_nothing = matches!(refusal, Some(Reason::NotSelect | Reason::NoTable));
+        Nature { effect, is_silent: opens || (effect == Effect::Pure && says_nothing), refusal }
     }
 
     /// What the session allows now.
@@ -275,35 +297,11 @@ impl Session {
     }
 
     /// Counts a statement that passes, under its own reason if it has one, else under `otherwise`.
-    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, otherwise: &Reason) {
-        let own = statement.and_then(|statement| self.own_reason(statement));
-        let reason = own.as_ref().unwrap_or(otherwise);
+    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, nature: &Nature, otherwise: &Reason) {
+        let reason = nature.refusal.as_ref().unwrap_or(otherwise);
         self.count_passed(reason);
         if let Some(statement) = statement {
             statement.shape.note_passed(reason);
-        }
-    }
-
-    /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send
-    /// such statements before each loan.
-    pub(crate) fn tells_nothing(&self, statement: Option<&Arc<Statement>>) -> bool {
-        statement.is_some_and(|statement| {
-            if matches!(statement.shape.template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint)) {
-                return true;
-            }
-            self.effect_of(Some(statement)) == Effect::Pure
-                && matches!(self.own_reason(statement), Some(Reason::NotSelect | Reason::NoTable))
-        })
-    }
-
-    /// Why the statement is never cached, whatever the moment.
-    fn own_reason(&self, statement: &Statement) -> Option<Reason> {
-        if let Some(reason) = statement.shape.template.refusal() {
-            return Some(reason.clone());
-        }
-        match &self.known {
-            Known::Context(context, _) => statement.shape.resolve(&self.shared.catalog.load(), context).footprint.err(),
-            _ => None,
         }
     }
 }

@@ -199,7 +199,7 @@ impl Session {
             }
             self.client.output.put(backend::BIND_COMPLETE_FRAME);
             self.client.output.put(entry.payload.frames());
-            entry.payload.note_hit();
+            entry.payload.note_hit(self.worker);
             bytes += entry.payload.frames().len();
         }
         backend::put_ready(self.client.output.buffer(), self.status);

@@ -227,10 +227,11 @@ impl Session {
 
     /// Whether what is waited for has come, or has become due.
     pub(crate) fn poll_waits(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(due) = self.due() else {
+        if self.waiting.held.is_none() && self.waiting.look.is_none() && self.block_fills.is_empty() {
             self.waiting.sleep = None;
             return false;
-        };
+        }
+        let Some(due) = self.due() else { return false };
         let left = Duration::from_nanos(due.saturating_sub(self.now()));
         let deadline = Instant::now() + left;
         let sleep = self.waiting.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));

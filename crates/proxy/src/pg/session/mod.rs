@@ -122,8 +122,8 @@ struct Session {
     idle_max: IdleMax,
     /// When the server last said that it waits.
     ready_at: Nanos,
-    /// The stream's identity that `server` was compared with, and the verdict.
-    compared: Option<(Arc<ServerIdentity>, Result<(), Reason>)>,
+    /// Which of the stream's identities `server` was compared with ([`crate::shared::Shared::identities`]), and the verdict.
+    compared: Option<(u64, Result<(), Reason>)>,
     user: String,
     statements: Statements,
     floor: Floor,
@@ -216,11 +216,13 @@ impl Session {
 
     /// The client has ended and nothing of what it sent is left to be handled.
     fn client_is_drained(&self) -> bool {
+        if self.ending != Ending::Open || !self.client.ended {
+            return self.ending == Ending::Goodbye;
+        }
         let waits = !self.is_idle() || self.waiting.is_looking() || matches!(self.known, Known::Asked { .. });
         let high = self.client.output.is_high() || self.upstream.output.is_high();
         // What is left while nothing is waited for is a piece of a message.
-        let handled = self.client.input.bytes().is_empty() || (self.client_rest == 0 && !(waits || high));
-        self.ending == Ending::Goodbye || (self.ending == Ending::Open && self.client.ended && handled)
+        self.client.input.bytes().is_empty() || (self.client_rest == 0 && !(waits || high))
     }
 
     /// Writes what waits and reads what comes: at least one of it.
@@ -256,12 +258,13 @@ impl Session {
 
     /// Whether this connection leads to the server and database of the change stream; None: not known yet.
     fn compare_server(&mut self) -> Option<Result<(), Reason>> {
-        let Some(stream) = self.shared.identity() else { return Some(Err(Reason::NoStream)) };
+        let current = self.shared.identities();
         if let Some((compared, verdict)) = &self.compared
-            && Arc::ptr_eq(compared, &stream)
+            && *compared == current
         {
             return Some(verdict.clone());
         }
+        let Some(stream) = self.shared.identity() else { return Some(Err(Reason::NoStream)) };
         let own = self.server.as_ref()?;
         let verdict = if own.database != stream.database {
             Err(Reason::OtherDatabase)
@@ -270,7 +273,7 @@ impl Session {
         } else {
             Err(Reason::OtherServer)
         };
-        self.compared = Some((stream, verdict.clone()));
+        self.compared = Some((current, verdict.clone()));
         Some(verdict)
     }
 

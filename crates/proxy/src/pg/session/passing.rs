@@ -140,11 +140,14 @@ impl Session {
                 let bind = Bind::read(bytes);
                 let portal = bind.as_ref().map(|bind| bind.portal);
                 let name = bind.as_ref().map(|bind| bind.statement).unwrap_or_default();
-                let prepared = self.statements.get(name);
+                let catalog = self.shared.catalog_version();
+                let remembered = self.statements.remembered(name);
+                let prepared = remembered.filter(|prepared| !prepared.lost);
                 let statement = prepared.map(|prepared| prepared.statement.clone());
-                let taken = prepared.is_some_and(|prepared| prepared.catalog == self.shared.catalog_version());
-                let effect = match (&statement, self.statements.remembered(name)) {
-                    (Some(statement), _) => self.effect_of(Some(statement)),
+                let taken = prepared.is_some_and(|prepared| prepared.catalog == catalog);
+                let nature = self.nature(statement.as_ref());
+                let effect = match (&statement, remembered) {
+                    (Some(_), _) => nature.effect,
                     (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
                     // It was to be gone, and is not: it may be one that takes all others with it.
                     (None, None) if self.statements.may_outlive() => Effect::Forgets,
@@ -156,9 +159,8 @@ impl Session {
                     Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
                 };
                 self.deallocate(statement.as_ref());
-                self.note_passed(statement.as_ref(), &fallback);
-                let catalog = self.shared.catalog_version();
-                let silent = self.tells_nothing(statement.as_ref());
+                self.note_passed(statement.as_ref(), &nature, &fallback);
+                let silent = nature.is_silent;
                 // Within a transaction the statement may mean what is rolled back, or gone, with it.
                 let settled = self.is_settled();
                 let unit = self.last_unit();

@@ -94,7 +94,7 @@ impl Session {
         self.client.output.put(frames);
         backend::put_ready(self.client.output.buffer(), self.status);
         self.statements.query_answered();
-        entry.payload.note_hit();
+        entry.payload.note_hit(self.worker);
         self.count_hits(1, frames.len());
         self.keep_awake();
         Step::Done
@@ -133,9 +133,9 @@ impl Session {
 
     /// Everything but the bytes.
     fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
-        self.note_passed(statement, reason);
-        let effect = self.effect_of(statement);
-        let tells = !self.tells_nothing(statement);
+        let nature = self.nature(statement);
+        self.note_passed(statement, &nature, reason);
+        let (effect, tells) = (nature.effect, !nature.is_silent);
         self.open_unit(true, Kind::Query);
         let unit = self.last_unit();
         unit.tells = tells;

@@ -42,9 +42,13 @@ impl Session {
             if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
                 break;
             }
-            let input = self.upstream.input.bytes();
-            let head = frame::header(input).map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
+            let head = frame::header(self.upstream.input.bytes())
+                .map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
             let Some(head) = head else { break };
+            if head.tag == backend::DATA_ROW && self.forward_rows() {
+                continue;
+            }
+            let input = self.upstream.input.bytes();
             if head.tag == backend::READY || self.is_own_answer(head) {
                 let Some(message) = input.get(..head.frame_bytes) else {
                     if head.frame_bytes > OWN_ROW_BYTES_MAX {
@@ -68,6 +72,20 @@ impl Session {
             self.upstream_rest = head.frame_bytes;
         }
         Ok(())
+    }
+
+    /// Forwards all whole rows that have come, if they are the client's and nobody else's.
+    fn forward_rows(&mut self) -> bool {
+        let Some(Unit::Client(unit)) = self.units.front() else { return false };
+        if !unit.fills.is_empty() || unit.end.is_some() || unit.kind == Kind::Sync {
+            return false;
+        }
+        let input = self.upstream.input.bytes();
+        let rows = input.get(..frame::run_of(backend::DATA_ROW, input)).unwrap_or_default();
+        let count = rows.len();
+        self.client.output.put(rows);
+        self.upstream.input.consume(count);
+        count > 0
     }
 
     /// Moves what is there of the current message; false if nothing is.
@@ -227,9 +245,8 @@ impl Session {
         }
         self.follow_block(&unit);
         self.complete.clear();
-        let now = self.now();
         for fill in unit.fills.iter_mut().flatten().filter(|fill| fill.complete) {
-            let took = now.saturating_sub(fill.started);
+            let took = self.now().saturating_sub(fill.started);
             fill.took = took;
             fill.source.shape.figures.fill_took(took);
             self.shared.waits.answered_in(took);
