@@ -4,6 +4,8 @@
 //! registered once, before the query is sent, and a delivered commit finds flights and entries by the same
 //! index. It taints the ones and evicts the others.
 
+mod kept_keys;
+
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
@@ -12,7 +14,9 @@ use freshet_model::{
     CatalogVersion, Change, ChangeSet, Commit, CommitId, Epoch, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible,
 };
 
-use crate::flight::{Begun, Ending, Filling, Flight, Joiners};
+use crate::core::kept_keys::{Derived, KeptKeys};
+use crate::faults::Faults;
+use crate::flight::{Begun, Ending, Filling, Flight, Joiners, Late};
 use crate::freshness::Readings;
 use crate::index::{Index, trim};
 use crate::ring::{Ring, changes_match, row_count, touches};
@@ -45,6 +49,8 @@ struct Flying {
     fence: Lsn,
     /// Its query, and that for its late tags, see all commits up to here.
     since: Lsn,
+    /// Its late tags are known, from an earlier entry of its key.
+    derived: Option<Derived>,
     /// Who waits for its end, and until when others may.
     joiners: Joiners,
     join_until: Nanos,
@@ -80,6 +86,8 @@ pub(crate) struct Core {
     readings: Readings,
     /// Tables of which the stream has delivered a change, in any epoch.
     changed: HashSet<TableId>,
+    /// Keys that were read for entries, and outlive them.
+    kept_keys: KeptKeys,
 }
 
 impl Core {
@@ -139,7 +147,9 @@ impl Core {
         for id in ids {
             match self.nodes.get_mut(&id).map(|node| &mut node.state) {
                 Some(State::Flight(flying)) => flying.failed = true,
-                Some(State::Entry) => keys.extend(self.forget(id).map(|node| node.key)),
+                Some(State::Entry) => {
+                    keys.extend(self.forget_entry(id));
+                }
                 None => {}
             }
         }
@@ -153,6 +163,8 @@ impl Core {
     pub(crate) fn set_suspended(&mut self, suspended: bool) {
         self.suspended = suspended;
         self.readings.clear();
+        // They may have been read of commits that a crash of the server takes back.
+        self.forget_kept_keys();
     }
 
     // --- catalogue and coverage ----------------------------------------------------------------------------
@@ -228,6 +240,7 @@ impl Core {
             let Some(node) = self.nodes.get_mut(&id) else { continue };
             match &mut node.state {
                 State::Flight(flying) => flying.fence = lsn.max(flying.fence),
+                State::Entry if self.kept_keys.is_kept(id, &node.key) => {}
                 State::Entry => keys.push(node.key.clone()),
             }
         }
@@ -238,7 +251,7 @@ impl Core {
 
     pub(crate) fn begin_flight(
         &mut self,
-        Filling { key, tags, catalog, now: _, snapshot, join_until }: Filling<'_>,
+        Filling { key, mut tags, catalog, now: _, snapshot, join_until }: Filling<'_>,
         applied: Lsn,
         carry: bool,
     ) -> Result<Begun, Reason> {
@@ -255,10 +268,11 @@ impl Core {
         if self.flights.contains_key(key) {
             return Err(Reason::FillInFlight);
         }
+        let derived = snapshot.is_none().then(|| self.take_kept_keys(key, &mut tags)).flatten();
         let matching = |pending: &&Pending| carry && changes_match(&tags, &pending.commit.changes);
         let candidates: Vec<CommitId> = self.pending.iter().filter(matching).map(|pending| pending.commit.id).collect();
         let needs_proof = !candidates.is_empty();
-        let later: Vec<TableId> = tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect();
+        let later = if derived.is_some() { Vec::new() } else { later(&tags) };
         let may_need_proof = needs_proof || self.pending.iter().any(|pending| touches(&pending.commit.changes, &later));
         let since = snapshot.as_ref().map_or_else(|| self.before_pending().unwrap_or(applied), |lo| lo.end.lsn);
         if let Some(lo) = snapshot {
@@ -274,7 +288,7 @@ impl Core {
         self.index.register(id, 0, &tags);
         self.flights.insert(key.clone(), id);
         let joiners = Joiners::default();
-        let flying = Flying { candidates, failed: false, fence: Lsn(0), since, joiners, join_until };
+        let flying = Flying { candidates, failed: false, fence: Lsn(0), since, derived, joiners, join_until };
         let state = State::Flight(flying.into());
         self.nodes.insert(id, Node { key, tags: tags.into(), state });
         let wants_late = !later.is_empty();
@@ -285,11 +299,11 @@ impl Core {
     pub(crate) fn end_flight(&mut self, id: Id, ending: Ending<'_>) -> Option<Flight> {
         let node = self.nodes.get(&id)?;
         let State::Flight(flying) = &node.state else { return None };
-        let Flying { candidates, failed, fence, since, .. } = flying.as_ref();
-        let wants_late = node.tags.iter().any(|tag| tag.rows == RowSet::Later);
+        let Flying { candidates, failed, fence, since, derived, .. } = flying.as_ref();
+        let wants_late = derived.is_none() && node.tags.iter().any(|tag| tag.rows == RowSet::Later);
         let is_proven = |id: &CommitId| ending.proof.is_some_and(|proof| proof.proves(*id));
         let untold = wants_late && ending.late.is_none();
-        let late = ending.late.unwrap_or_default();
+        let Late { tags: late, led_by } = ending.late.unwrap_or_default();
         let raced = self.raced(&late, *since);
         let proven = !failed
             && self.epoch == Some(ending.epoch)
@@ -305,6 +319,10 @@ impl Core {
         self.index.register(id, early, &late);
         let node = self.nodes.get_mut(&id)?;
         let State::Flight(flying) = std::mem::replace(&mut node.state, State::Entry) else { return None };
+        let derived = flying.derived.or(led_by.map(|led_by| Derived { first: early, led_by }));
+        if let Some(derived) = derived {
+            self.kept_keys.note(id, derived);
+        }
         if !late.is_empty() {
             node.tags = std::mem::take(&mut node.tags).into_iter().chain(late).collect();
         }
@@ -343,7 +361,14 @@ impl Core {
         let node = self.nodes.remove(&id)?;
         trim(&mut self.nodes);
         self.index.unregister(id, &node.tags);
+        self.kept_keys.forget(id, &node.key);
         Some(node)
+    }
+
+    /// Drops it; its key, if it was an entry.
+    fn forget_entry(&mut self, id: Id) -> Option<Arc<[u8]>> {
+        let is_entry = self.is_entry(id);
+        self.forget(id).map(|node| node.key).filter(|_| is_entry)
     }
 
     pub(crate) fn flight_count(&self) -> usize {
@@ -351,11 +376,12 @@ impl Core {
     }
 
     pub(crate) fn is_entry(&self, id: Id) -> bool {
-        self.nodes.get(&id).is_some_and(|node| matches!(node.state, State::Entry))
+        let is_entry = |node: &Node| matches!(node.state, State::Entry) && !self.kept_keys.is_kept(id, &node.key);
+        self.nodes.get(&id).is_some_and(is_entry)
     }
 
     pub(crate) fn entry_count(&self) -> usize {
-        self.nodes.len() - self.flights.len()
+        self.nodes.len() - self.flights.len() - self.kept_keys.len()
     }
 
     // --- the stream ----------------------------------------------------------------------------------------
@@ -379,19 +405,26 @@ impl Core {
     }
 
     /// Evicts the entry, returning its key, or makes the commit a candidate of the flight. A flight that a redefinition
-    /// touches fails: whatever its query saw, its tags were derived from the definition before.
-    pub(crate) fn evict_or_taint(&mut self, id: Id, commit: Option<CommitId>, redefines: bool) -> Option<Arc<[u8]>> {
-        match &mut self.nodes.get_mut(&id)?.state {
-            State::Entry => self.forget(id).map(|node| node.key),
-            State::Flight(flying) => {
-                if flying.candidates.len() < Self::CANDIDATES_MAX && !redefines {
-                    flying.candidates.extend(commit);
-                } else {
-                    flying.failed = true;
-                }
-                None
+    /// touches fails: whatever its query saw, its tags were derived from the definition before. So does one whose late tags were
+    /// known before, if the commit may have changed what they were read from.
+    pub(crate) fn evict_or_taint(&mut self, id: Id, commit: &Commit, faults: Faults) -> Option<Arc<[u8]>> {
+        let node = self.nodes.get_mut(&id)?;
+        let State::Flight(flying) = &mut node.state else {
+            if commit.redefines {
+                return self.forget_entry(id);
             }
+            return self.keep_keys(id, &commit.changes, faults.keep_keys);
+        };
+        let led = |derived: &Derived| !faults.trust_keys && derived.is_led_by(&node.tags, &commit.changes);
+        if flying.candidates.len() >= Self::CANDIDATES_MAX
+            || commit.redefines
+            || flying.derived.as_ref().is_some_and(led)
+        {
+            flying.failed = true;
+        } else if !faults.ignore_doom {
+            flying.candidates.push(commit.id);
         }
+        None
     }
 
     /// Keeps a delivered commit until it is proven visible.
@@ -430,6 +463,15 @@ impl Core {
         self.pending.first().map(|pending| pending.before)
     }
 
+    /// Whether the proof shows all that the flight needs, as far as that can be told before its late tags are.
+    pub(crate) fn is_shown(&self, id: Id, proof: &Visible) -> bool {
+        let Some(node) = self.nodes.get(&id) else { return false };
+        let State::Flight(flying) = &node.state else { return false };
+        let later = if flying.derived.is_some() { Vec::new() } else { later(&node.tags) };
+        let late = self.pending.iter().filter(|pending| touches(&pending.commit.changes, &later));
+        flying.candidates.iter().chain(late.map(|pending| &pending.commit.id)).all(|commit| proof.proves(*commit))
+    }
+
     pub(crate) fn pending_count(&self) -> usize {
         self.pending.len()
     }
@@ -452,11 +494,16 @@ impl Core {
             let node = &self.nodes[id];
             assert!(matches!(node.state, State::Flight(_)) && node.key == *key);
         }
+        self.kept_keys.validate(|id| self.nodes.get(&id).map(|node| &node.key));
         assert_eq!(self.pending_rows, self.pending.iter().map(|p| row_count(&p.commit.changes)).sum::<usize>());
     }
 
     pub(crate) fn validate_entry(&self, id: Id, key: &Arc<[u8]>) {
-        let node = &self.nodes[&id];
-        assert!(matches!(node.state, State::Entry) && node.key == *key);
+        assert!(self.is_entry(id) && self.nodes[&id].key == *key);
     }
+}
+
+/// The tables whose tags are told later.
+fn later(tags: &[Tag]) -> Vec<TableId> {
+    tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect()
 }

@@ -8,6 +8,10 @@ pub struct Faults {
     pub ignore_pending: bool,
     /// Late tags are not held against the commits that were delivered before they were told.
     pub trust_late: bool,
+    /// Keys that were read for an entry are used again although what they were read from has changed.
+    pub keep_keys: bool,
+    /// Fills that begin with keys of an earlier entry are kept although what those were read from changes meanwhile.
+    pub trust_keys: bool,
     /// Delivered commits do not taint the fills that they race with.
     pub ignore_doom: bool,
     /// Entries are served before the stream has passed the position they were read at.

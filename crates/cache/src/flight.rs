@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use freshet_model::{CatalogVersion, Epoch, Lsn, Nanos, Tag, Visible};
+use freshet_model::{CatalogVersion, Epoch, Lsn, Nanos, TableId, Tag, Visible};
 
 use crate::core::Id;
 use crate::freshness::Proven;
@@ -13,9 +13,17 @@ pub(crate) struct Ending<'a> {
     pub(crate) proof: Option<&'a Visible>,
     pub(crate) epoch: Epoch,
     /// What the [`RowSet::Later`](freshet_model::RowSet) among its tags stand for.
-    pub(crate) late: Option<Vec<Tag>>,
+    pub(crate) late: Option<Late>,
     /// Not to be held against the commits since the fill began: a rule that is off.
     pub(crate) trust_late: bool,
+}
+
+/// Late tags.
+#[derive(Debug, Default)]
+pub(crate) struct Late {
+    pub(crate) tags: Vec<Tag>,
+    /// The tables whose rows led to them, if that is all that they were made of.
+    pub(crate) led_by: Option<Arc<[TableId]>>,
 }
 
 /// What a fill is begun with.

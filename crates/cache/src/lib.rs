@@ -259,9 +259,8 @@ impl<P: Payload> Cache<P> {
         self.counters.commits.fetch_add(1, Relaxed);
         let end = commit.end;
         if !(commit.redefines && self.faults.ignore_redefinitions) {
-            let redefines = commit.redefines;
             for id in core.touched(&commit) {
-                if let Some(key) = core.evict_or_taint(id, (!self.faults.ignore_doom).then_some(commit.id), redefines) {
+                if let Some(key) = core.evict_or_taint(id, &commit, self.faults) {
                     self.counters.evicted_by_change.fetch_add(1, Relaxed);
                     hot.extend(self.store.remove(&key).filter(|(_, entry)| entry.payload.worth_refreshing()));
                 }

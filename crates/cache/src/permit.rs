@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::{Lsn, Nanos, Tag, Visible};
+use freshet_model::{Lsn, Nanos, TableId, Tag, Visible};
 
 use crate::Cache;
-use crate::flight::{Begun, Ending};
+use crate::flight::{Begun, Ending, Late};
 use crate::store::{Entry, Origin, Payload};
 
 /// What became of a fill's result.
@@ -34,7 +34,7 @@ pub struct FillPermit<P: Payload> {
     cache: Arc<Cache<P>>,
     begun: Begun,
     started: Nanos,
-    late: Option<Vec<Tag>>,
+    late: Option<Late>,
     ended: bool,
     /// What is reserved for the result while it is read.
     reserved: u64,
@@ -58,14 +58,23 @@ impl<P: Payload> FillPermit<P> {
         self.begun.may_need_proof
     }
 
-    /// Some of its tags are [`RowSet::Later`](freshet_model::RowSet): [`Self::tell_late`] comes before [`Self::commit`].
+    /// Whether the proof shows all that the result needs, as far as is known before its late tags are told. Without that it
+    /// will hardly be kept.
+    pub fn is_shown(&self, proof: &Visible) -> bool {
+        self.cache.core().is_shown(self.begun.id, proof)
+    }
+
+    /// Some of its tags are [`RowSet::Later`](freshet_model::RowSet), and not known from an earlier entry of the same key:
+    /// [`Self::tell_late`] comes before [`Self::commit`].
     pub fn wants_late(&self) -> bool {
         self.begun.wants_late
     }
 
-    /// What those tags stand for, by a query that was sent after the fill began.
-    pub fn tell_late(&mut self, tags: Vec<Tag>) {
-        self.late = Some(tags);
+    /// What those tags stand for, by a query that was sent after the fill began. `led_by`: the tables of which any changed row that
+    /// matters may make them others. None: so may other things. As long as no such row changes, later fills of the same key begin with
+    /// these tags.
+    pub fn tell_late(&mut self, tags: Vec<Tag>, led_by: Option<Arc<[TableId]>>) {
+        self.late = Some(Late { tags, led_by });
     }
 
     /// Whether they were told.
@@ -96,6 +105,9 @@ impl<P: Payload> FillPermit<P> {
         let Begun { id, epoch, coverings, .. } = self.begun;
         let ending = Ending { proof, epoch, late, trust_late };
         let mut core = cache.core();
+        if let Some(proof) = proof.filter(|_| self.begun.may_need_proof && core.epoch() == Some(epoch)) {
+            core.prove(proof); // it was asked for in this epoch
+        }
         let Some(flight) = core.end_flight(id, ending) else {
             cache.counters.stale_fills.fetch_add(1, Relaxed);
             return Installed::Stale;

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_cache::{Entry, FillPermit, Installed};
-use freshet_model::{End, Lsn, Nanos, RowSet, Tag, Visible};
+use freshet_model::{End, Lsn, Nanos, RowSet, TableId, Tag, Visible};
 use freshet_sql::{Key, Lineage};
 use tokio::sync::Notify;
 
@@ -70,7 +70,15 @@ impl Complete {
     /// All late tags are known: these, and those that the answer told.
     fn tell(&mut self, tags: Vec<Tag>) {
         let told = self.told.take().into_iter().flatten();
-        self.permit.tell_late(told.chain(tags).collect());
+        self.permit.tell_late(told.chain(tags).collect(), None);
+    }
+
+    /// Likewise, by keys that were read from these tables. What the answer told holds for this answer alone.
+    fn tell_read(&mut self, tags: Vec<Tag>, led_by: Vec<TableId>) {
+        if self.told.is_some() {
+            return self.tell(tags);
+        }
+        self.permit.tell_late(tags, Some(led_by.into()));
     }
 }
 
@@ -278,7 +286,10 @@ impl Shared {
             Some(_) => of_shape.store(0, Relaxed),
             None => {}
         }
-        complete.tell(tags);
+        match keys {
+            Some(_) if !is_coarse => complete.tell_read(tags, lineage.rests_on()),
+            _ => complete.tell(tags),
+        }
         (complete, end)
     }
 

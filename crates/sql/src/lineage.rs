@@ -378,6 +378,13 @@ impl Lineage {
         &self.tables
     }
 
+    /// The tables of which a changed row may make its answer, or the tags that it tells, another: those that it reads, and those of which
+    /// any row matters since it does not ask for keys.
+    pub fn rests_on(&self) -> Vec<TableId> {
+        let not_asked = self.parts.iter().filter(|part| !part.is_asked()).map(|part| part.table);
+        self.tables.iter().copied().chain(not_asked).collect()
+    }
+
     /// The tags that its answer tells. Without an answer, or where there are too many keys or one without a normal form, any
     /// row matters.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {

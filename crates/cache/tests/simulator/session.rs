@@ -4,7 +4,7 @@
 use freshet_cache::{FillPermit, Filling, Floor, Installed, Lookup, Proven, SnapshotBounds};
 use freshet_model::{Dialect, End, Epoch, Lsn, Nanos, Visible};
 
-use crate::database::State;
+use crate::database::{State, table_id};
 use crate::oracle::{Answered, Violation};
 use crate::query::{Answer, Query};
 use crate::rng::Rng;
@@ -306,7 +306,8 @@ fn tell_late(
             (Query::Listed(..), None) => {}
             (_, answer) => {
                 let told = answer.and_then(|answer| query.told(answer));
-                permit.tell_late(told.unwrap_or_else(|| query.late(&world.db.visible)));
+                let led_by = query.leader().map(|table| [table_id(table)].into());
+                permit.tell_late(told.unwrap_or_else(|| query.late(&world.db.visible)), led_by);
             }
         }
     }

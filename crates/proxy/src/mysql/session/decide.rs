@@ -227,7 +227,6 @@ impl Session {
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
         let shown = Shown::of(&mut depends, form);
         let freshet_sql::Bound { tags, lineage, .. } = depends;
-        let lineage = lineage.map(Box::new);
         // The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
         let too_new = self.standing.may_have_snapshot() && !self.shared.settings.faults.proves_in_blocks;
         let proof = self.shared.ends.proof().filter(|_| !too_new);
@@ -255,6 +254,7 @@ impl Session {
                 Execution::Bound { .. } => Arc::downgrade(statement),
             },
         };
+        let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
         let frames = Vec::new();
         Ok(Fill { permit: Some(permit), lineage, shown, expected, source, proof, frames, started })
     }

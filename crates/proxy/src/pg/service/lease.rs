@@ -1,8 +1,13 @@
 //! The lease and the prober: one statement serves both.
 //!
-//! Every [`TICK`], and at once when a session waits for its floor or a commit for its proof, the primary is asked
-//! for the end of its log and for what is visible. The end, once the stream has passed it, renews the lease to the
-//! moment of the question. The snapshot proves pending commits visible. While some remain the question is repeated.
+//! Every [`TICK`], and at once when a session waits for its floor, the primary is asked for the end of its log and for what
+//! is visible. The end, once the stream has passed it, renews the lease to the moment of the question. The snapshot proves
+//! pending commits visible; while some remain the question is repeated every [`PROOF_PAUSE`], which serves all of them at
+//! once. Nobody waits for that: who fills while a commit that matters is pending asks for a proof of its own, which counts for
+//! PENDING, too.
+//!
+//! A stream that moves passes each end by itself, and one that has nothing to send says how far it is; it is asked for that
+//! only if a reading has not been passed in a while.
 //!
 //! A position can stay out of the stream's reach although nothing is wrong: a transaction that has written a little
 //! and does nothing more leaves log that nobody flushes. Then a tiny transactional message is committed, which
@@ -12,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_model::{End, Lsn, Nanos, Visible};
+use tokio::time::Instant;
 
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, Once, ServiceError};
@@ -20,10 +26,12 @@ use crate::pg::service::connection::{Connection, Once, ServiceError};
 const TICK: Duration = Duration::from_millis(50);
 /// Least time between readings.
 const TICK_MIN: Duration = Duration::from_millis(1);
-/// Most time between questions while commits wait for proof.
-const PROOF_PAUSE_MAX: Duration = Duration::from_millis(10);
+/// Time between readings while commits wait for proof.
+const PROOF_PAUSE: Duration = Duration::from_millis(10);
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);
+/// Time between looks at whether the stream is late, while somebody waits for it.
+const LOOK: Duration = Duration::from_millis(3);
 /// Age of a reading that the stream has not passed, after which the log is flushed by a message: when sessions wait
 /// for it, and when none does.
 const NUDGE_AFTER: (Nanos, Nanos) = (3_000_000, 150_000_000);
@@ -32,73 +40,115 @@ const NUDGE_PAUSE: (Nanos, Nanos) = (20_000_000, 150_000_000);
 
 /// Keeps the lease and takes proofs, for ever.
 pub async fn keep_lease(shared: Arc<Pg>) {
-    let mut connection = Connection::new(shared.clone());
-    let mut once = Once::default();
-    let mut nudged_at = 0;
-    let mut proof_pause = TICK_MIN;
+    let mut lease = Lease { connection: Connection::new(shared.clone()), once: Once::default(), nudged_at: 0, shared };
     loop {
-        let sessions_wait = shared.take_waiting_sessions() | shared.waits.any_holds();
-        let mut pause = match read(&shared, &mut connection).await {
+        let wanted = lease.shared.take_waiting_sessions();
+        let read_at = Instant::now();
+        let failed = match lease.read(wanted).await {
             Ok(()) => {
-                once.clear();
-                // A commit may wait for a synchronous standby for long: ask less and less often.
-                proof_pause =
-                    if shared.cache.has_pending() { (proof_pause * 2).min(PROOF_PAUSE_MAX) } else { TICK_MIN };
-                if shared.cache.has_pending() { proof_pause } else { TICK }
+                lease.once.clear();
+                false
             }
             Err(error) => {
-                once.warn("cannot read the position of the log", &error);
-                RETRY
+                lease.once.warn("cannot read the position of the log", &error);
+                true
             }
         };
+        lease.rest(read_at, failed, wanted).await;
+    }
+}
+
+struct Lease {
+    shared: Arc<Pg>,
+    connection: Connection,
+    once: Once,
+    nudged_at: Nanos,
+}
+
+impl Lease {
+    /// `wanted`: sessions wait for this reading.
+    async fn read(&mut self, wanted: bool) -> Result<(), ServiceError> {
+        let shared = &self.shared;
+        let Some(epoch) = shared.cache.epoch() else { return Ok(()) };
+        let asked_at = shared.clock.now();
+        let rows = self
+            .connection
+            .query(
+                "SELECT pg_catalog.pg_current_snapshot()::text, \
+                 pg_catalog.pg_current_wal_insert_lsn()::text",
+            )
+            .await?;
+        let shape = || ServiceError::Shape("a position");
+        let [[Some(snapshot), Some(lsn)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
+            return Err(shape());
+        };
+        let visible = Visible::of_snapshot(snapshot).ok_or_else(shape)?;
+        let lsn = Lsn::parse(lsn).ok_or_else(shape)?.without_page_header(shared.wal_segment_bytes());
+        shared.cache.prove(epoch, &visible);
+        shared.cache.offer_reading(End { epoch, lsn }, asked_at);
+        shared.verifier.decide(&shared.cache);
+        if shared.cache.oldest_reading().is_none() {
+            shared.waits.passed(Lsn(0)); // it had been passed already
+        } else if wanted {
+            shared.keepalive.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Until the next reading is due, or wanted.
+    async fn rest(&mut self, read_at: Instant, failed: bool, wanted: bool) {
         tokio::time::sleep(TICK_MIN).await;
-        if let Some(asked_at) = shared.cache.oldest_reading() {
-            let now = shared.clock.now();
-            let choose = |(waiting, idle)| if sessions_wait { waiting } else { idle };
-            let late = now.saturating_sub(asked_at) > choose(NUDGE_AFTER);
-            if late && now.saturating_sub(nudged_at) > choose(NUDGE_PAUSE) {
-                nudged_at = now;
-                if let Err(error) = nudge(&mut connection).await {
-                    once.warn("cannot write a message into the log", &error);
-                }
-            } else if sessions_wait {
-                pause = pause.min(2 * TICK_MIN);
+        if self.shared.cache.oldest_reading().is_some() {
+            self.shared.keepalive.notify_one();
+        }
+        let mut held_at = None;
+        loop {
+            let pending = self.shared.cache.has_pending();
+            let pause = if failed {
+                RETRY
+            } else if pending {
+                PROOF_PAUSE
+            } else {
+                TICK
+            };
+            let due = read_at + pause;
+            let now = Instant::now();
+            if now >= due {
+                return;
+            }
+            self.nudge_if_late(wanted, &mut held_at).await;
+            let look = if wanted || self.shared.waits.any_holds() { due.min(now + LOOK) } else { due };
+            tokio::select! {
+                () = tokio::time::sleep_until(look) => {}
+                () = self.shared.reading_wanted() => return,
+                () = self.shared.proof_wanted.notified(), if !pending => {}
             }
         }
-        tokio::select! {
-            () = tokio::time::sleep(pause.saturating_sub(TICK_MIN)) => {}
-            () = shared.reading_wanted() => {}
-            () = shared.proof_wanted.notified() => {}
+    }
+
+    /// Commits a message if the stream does not come far enough by itself. `held_at`: where it was when it was last looked
+    /// at, if an acknowledgement was held then.
+    async fn nudge_if_late(&mut self, wanted: bool, held_at: &mut Option<Lsn>) {
+        let shared = &self.shared;
+        let (now, applied) = (shared.clock.now(), shared.cache.applied());
+        let holds = shared.waits.any_holds();
+        let stuck = holds && *held_at == Some(applied);
+        *held_at = holds.then_some(applied);
+        let choose = |(waiting, idle)| if wanted || stuck { waiting } else { idle };
+        let age = shared.cache.oldest_reading().map(|asked_at| now.saturating_sub(asked_at));
+        let late = stuck || age.is_some_and(|age| age > choose(NUDGE_AFTER));
+        if late && now.saturating_sub(self.nudged_at) > choose(NUDGE_PAUSE) {
+            self.nudged_at = now;
+            if let Err(error) = nudge(&mut self.connection).await {
+                self.once.warn("cannot write a message into the log", &error);
+            }
         }
     }
 }
 
-async fn read(shared: &Pg, connection: &mut Connection) -> Result<(), ServiceError> {
-    let Some(epoch) = shared.cache.epoch() else { return Ok(()) };
-    let asked_at = shared.clock.now();
-    let rows = connection
-        .query(
-            "SELECT pg_catalog.pg_current_snapshot()::text, \
-             pg_catalog.pg_current_wal_insert_lsn()::text",
-        )
-        .await?;
-    let shape = || ServiceError::Shape("a position");
-    let [[Some(snapshot), Some(lsn)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
-        return Err(shape());
-    };
-    let visible = Visible::of_snapshot(snapshot).ok_or_else(shape)?;
-    let lsn = Lsn::parse(lsn).ok_or_else(shape)?.without_page_header(shared.wal_segment_bytes());
-    shared.cache.prove(epoch, &visible);
-    shared.cache.offer_reading(End { epoch, lsn }, asked_at);
-    shared.verifier.decide(&shared.cache);
-    shared.waits.passed(Lsn(0)); // it may have been passed already
-    shared.keepalive.notify_one();
-    Ok(())
-}
-
 async fn nudge(connection: &mut Connection) -> Result<(), ServiceError> {
     // Its own commit flushes everything before it; `local` keeps it from waiting for a synchronous standby.
-    connection.query("SET synchronous_commit = local").await?;
-    connection.query("SELECT pg_catalog.pg_logical_emit_message(true, 'freshet', '')").await?;
+    let sql = "SET synchronous_commit = local; SELECT pg_catalog.pg_logical_emit_message(true, 'freshet', '')";
+    connection.query(sql).await?;
     Ok(())
 }

@@ -25,7 +25,11 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MANNERS: &str = "SET statement_timeout = '3s'; SET default_transaction_read_only = on; \
     SET default_transaction_isolation = 'read committed'; SET row_security = off; SET search_path = ''; \
     SET standard_conforming_strings = on";
-const END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
+/// The end of the log, as one more row behind the keys. It is read while they are, and so behind the snapshot that they are of:
+/// whatever that shows was in the log by then.
+const END: &str = " UNION ALL (SELECT 'end', pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text)";
+/// The first column of that row.
+const END_PLACE: &str = "end";
 /// SQLSTATE for a missing right, and for rows that row security would hide.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 /// Tables that may not be read, remembered at once.
@@ -82,31 +86,27 @@ impl Reader {
         lineage.tables().iter().any(|table| self.closed.1.contains(table))
     }
 
-    /// The keys, and the end of the log behind them.
+    /// The keys, and an end of the log behind them.
     async fn read(&mut self, jobs: &[Job]) -> Result<(Vec<Keys>, Lsn), ServiceError> {
         let mut link = match self.link.take() {
             Some(link) if !link.0.is_dead() && Some(&link.1) == self.shared.identity().as_deref() => link,
             _ => open(&self.shared).await?,
         };
-        let answer = link.0.query_timeout(&keys_question(jobs), ANSWER_TIMEOUT).await;
+        let question = keys_question(jobs) + END;
+        let answer = link.0.query_timeout(&question, ANSWER_TIMEOUT).await;
         if let ([job], Err(error)) = (jobs, &answer)
             && error.sqlstate() == Some(INSUFFICIENT_PRIVILEGE)
         {
             let tables = unreadable(&mut link.0, job.lineage.tables()).await?;
             self.closed.1.extend(tables);
         }
-        let answer = match answer {
-            Ok(answer) => answer,
-            Err(error) => {
-                self.link = Some(link);
-                return Err(error.into());
-            }
-        };
-        let keys = read_keys(answer, jobs.len()).ok_or(ServiceError::Shape("a query for keys"))?;
-        let rows = link.0.query_timeout(END, ANSWER_TIMEOUT).await?;
         self.link = Some(link);
-        let behind = rows.first().and_then(|row| Lsn::parse(row.first()?.as_deref()?));
+        let mut answer = answer?;
+        let is_end = |row: &Vec<Option<String>>| row.first().and_then(Option::as_deref) == Some(END_PLACE);
+        let end = answer.iter().position(is_end).map(|at| answer.swap_remove(at));
+        let behind = end.and_then(|row| Lsn::parse(row.get(1)?.as_deref()?));
         let behind = behind.ok_or(ServiceError::Shape("a position"))?;
+        let keys = read_keys(answer, jobs.len()).ok_or(ServiceError::Shape("a query for keys"))?;
         Ok((keys, behind.without_page_header(self.shared.wal_segment_bytes())))
     }
 }

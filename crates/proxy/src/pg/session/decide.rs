@@ -152,7 +152,7 @@ impl Session {
                 Execution::Bound { .. } => Arc::downgrade(statement),
             },
         };
-        let lineage = lineage.map(Box::new);
+        let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
         let frames = Vec::new();
         Ok(Fill { permit, lineage, shown, expected, source, frames, started, took: 0, complete: false })
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use crate::pg::Pg;
 use crate::pg::service::connection::Once;
-use crate::pg::service::refresh::reader::Reader;
+use crate::pg::service::refresh::reader::{Reader, Timing};
 use crate::refreshes::{Budget, Outcome};
 
 /// Time after a failure.
@@ -34,8 +34,9 @@ const VISIBLE_PAUSE: Duration = Duration::from_millis(2);
 /// turn before others see the commit, and a result that is given up is not there for the next reader.
 const VISIBLE_TRIES: u32 = 500;
 /// How often it is tried, at first, to read a join while its tables do not change: which change is in its way turns out
-/// only at the end, and the one that evicted it most likely is. Tables that always change are not waited for.
-const QUIET_TRIES: u32 = 5;
+/// only at the end, and the one that evicted it most likely is. Tables that always change are not waited for. Proofs come every
+/// 10 ms, or with somebody else's fill.
+const QUIET_TRIES: u32 = 7;
 
 /// Refreshes, for ever.
 pub async fn refresh_entries(shared: Arc<Pg>) {
@@ -49,10 +50,16 @@ pub async fn refresh_entries(shared: Arc<Pg>) {
         }
         for attempt in 0..VISIBLE_TRIES {
             let started = shared.clock.now();
-            let outcome = reader.refresh(&job, attempt < QUIET_TRIES).await;
+            let timing = match attempt {
+                0 => Timing::AtOnce,
+                1..QUIET_TRIES => Timing::Quiet,
+                _ => Timing::Proven,
+            };
+            let outcome = reader.refresh(&job, timing).await;
             let ended = shared.clock.now();
             match outcome {
                 Ok(Outcome::TooSoon) => {
+                    budget.spend(ended - started, ended);
                     tokio::time::sleep(VISIBLE_PAUSE).await;
                     continue;
                 }

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_cache::{Filling, Floor, Lookup};
+use freshet_cache::{FillPermit, Filling, Floor, Lookup};
 use freshet_model::{CatalogVersion, End, Lsn, Reason, Visible};
 use freshet_net::pg::{Client, Error, Rows};
 use freshet_sql::Bound;
@@ -64,6 +64,27 @@ struct Entered {
     configuration: String,
 }
 
+/// When a result may be read whose change is pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Timing {
+    /// At once: new snapshots show nearly all of what is delivered.
+    AtOnce,
+    /// Once no change may be in the way.
+    Quiet,
+    /// Once no change is known to be in the way.
+    Proven,
+}
+
+impl Timing {
+    fn is_too_soon(self, permit: &FillPermit<Body>) -> bool {
+        match self {
+            Self::AtOnce => false,
+            Self::Quiet => permit.may_need_proof(),
+            Self::Proven => permit.needs_proof(),
+        }
+    }
+}
+
 /// An entry's key, taken apart.
 enum Key<'a> {
     Query(&'a [u8]),
@@ -75,8 +96,7 @@ impl Reader {
         Self { shared, link: None, closed: (CatalogVersion::default(), HashSet::new()) }
     }
 
-    /// `quiet`: not if a change may be in the way.
-    pub(super) async fn refresh(&mut self, job: &Job, quiet: bool) -> Result<Outcome, ServiceError> {
+    pub(super) async fn refresh(&mut self, job: &Job, timing: Timing) -> Result<Outcome, ServiceError> {
         // Nothing at all if there is no stream, or a reader was quicker.
         let found = self.shared.cache.lookup(&job.key, &Floor::default(), self.shared.clock.now());
         if matches!(found, Lookup::Bypass(Reason::Fence | Reason::LeaseExpired)) {
@@ -100,7 +120,7 @@ impl Reader {
         if written[..] != job.key[..] || !self.enter(&context).await? {
             return Ok(Outcome::NotAsked);
         }
-        let outcome = self.read(job, &context, (&statement, execution), quiet).await;
+        let outcome = self.read(job, &context, (&statement, execution), timing).await;
         if outcome.is_err() {
             self.link = None;
         }
@@ -149,7 +169,7 @@ impl Reader {
         job: &Job,
         context: &Context,
         (statement, execution): (&Statement, Execution<'_>),
-        quiet: bool,
+        timing: Timing,
     ) -> Result<Outcome, ServiceError> {
         let shared = &self.shared;
         let Some(Link { client, identity, entered: slot, .. }) = &mut self.link else { return Ok(Outcome::NotAsked) };
@@ -169,7 +189,7 @@ impl Reader {
         let join_until = started + statement.shape.figures.join_wait();
         let filling = Filling { key: &job.key, tags, catalog, now: started, snapshot, join_until };
         let permit = match shared.cache.begin_fill(filling) {
-            Ok(permit) if permit.needs_proof() || (quiet && permit.may_need_proof()) => return Ok(Outcome::TooSoon),
+            Ok(permit) if timing.is_too_soon(&permit) => return Ok(Outcome::TooSoon),
             Ok(permit) => permit,
             Err(_) => return Ok(Outcome::NotAsked),
         };
@@ -193,16 +213,18 @@ impl Reader {
         if !hearing.complete {
             return Ok(Outcome::Read);
         }
+        if timing == Timing::AtOnce && !permit.is_shown(&proof) {
+            return Ok(Outcome::TooSoon);
+        }
         let told = shown.map(|shown| shown.tags(&frames, lineage.as_mut()));
         let body = Body::new(frames, job.source.clone(), started, took);
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
         let Some(epoch) = shared.cache.epoch() else { return Ok(Outcome::Read) };
-        let lineage = lineage.map(Box::new);
+        let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
         let complete = Complete { permit, lineage, told, body, proof, expected: None, refreshed: true };
-        shared.install(complete, End { epoch, lsn: end });
         // It is served once the stream has passed its end.
-        shared.keepalive.notify_one();
+        shared.install(complete, End { epoch, lsn: end });
         Ok(Outcome::Read)
     }
 }

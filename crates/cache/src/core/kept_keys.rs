@@ -1,0 +1,142 @@
+//! Keys that outlive the entry that they were read for.
+//!
+//! A vote changes a movie's rating and evicts what shows it; which movie has that title it does not change. So the keys by which
+//! the rating was found need not be read again: the next fill of the same result begins with them, and with that knows all its
+//! tags before its query is sent. That spares the database a query for each fill that another row's change made necessary.
+//!
+//! # Why they are still true
+//!
+//! The keys are a result of their own, read from the tables that lead to them, and the entry's tags on those tables are what they
+//! depend on. So they are kept like an entry: the node of the evicted entry stays in the index with all of its tags, and goes as
+//! soon as a commit hits one of those on the tables that lead, or anything is redefined. What an entry was installed under
+//! holds for them, too: every such commit that had been delivered by then was visible to its query, and so to the later one that
+//! read the keys.
+//!
+//! A fill that begins with them must know as much of its own time: a commit that hits those tags while it is in flight was perhaps
+//! seen by its query and not by the keys, and no proof helps; the fill fails. One that is delivered after it has been installed
+//! evicts it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/PROTOCOL.md`,
+//! section 3). Snapshots of transactions may be older than the keys: they take none.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use freshet_model::{ChangeSet, TableId, Tag};
+
+use crate::core::{Core, Id};
+
+/// Evicted entries whose keys are kept.
+const KEPT_MAX: usize = 1024;
+/// Bytes of the key and the tags of one of them.
+const BYTES_MAX: usize = 4096;
+
+/// The late tags of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct Derived {
+    /// The place of the first of them.
+    pub(crate) first: u32,
+    /// The tables whose rows lead to them.
+    pub(crate) led_by: Arc<[TableId]>,
+}
+
+impl Derived {
+    /// Whether the commit may have changed what they were read from.
+    pub(crate) fn is_led_by(&self, tags: &[Tag], changes: &ChangeSet) -> bool {
+        let ChangeSet::Rows(rows) = changes else { return true };
+        let leads = |table: &TableId| self.led_by.contains(table);
+        rows.iter().filter(|change| leads(&change.table())).any(|change| tags.iter().any(|tag| tag.may_be_hit(change)))
+    }
+}
+
+/// Which nodes have such tags, and which of them are no entries any more.
+#[derive(Debug, Default)]
+pub(crate) struct KeptKeys {
+    derived: HashMap<Id, Derived>,
+    kept: HashMap<Arc<[u8]>, Id>,
+    /// The oldest first; some may be gone.
+    order: VecDeque<(Id, Arc<[u8]>)>,
+}
+
+impl KeptKeys {
+    /// An entry has late tags that another fill of its key may begin with.
+    pub(crate) fn note(&mut self, id: Id, derived: Derived) {
+        self.derived.insert(id, derived);
+    }
+
+    /// The node of this key is no entry any more.
+    pub(crate) fn is_kept(&self, id: Id, key: &[u8]) -> bool {
+        self.kept.get(key) == Some(&id)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    pub(crate) fn forget(&mut self, id: Id, key: &[u8]) {
+        if self.derived.remove(&id).is_some() && self.is_kept(id, key) {
+            self.kept.remove(key);
+        }
+    }
+
+    /// Returns the nodes that go for it.
+    fn keep(&mut self, id: Id, key: Arc<[u8]>) -> Vec<Id> {
+        let mut gone: Vec<Id> = self.kept.insert(key.clone(), id).into_iter().collect();
+        self.order.push_back((id, key));
+        while self.kept.len() > KEPT_MAX || self.order.len() > 2 * KEPT_MAX {
+            let Some((oldest, key)) = self.order.pop_front() else { break };
+            if self.is_kept(oldest, &key) {
+                self.kept.remove(&key);
+                gone.push(oldest);
+            }
+        }
+        gone
+    }
+
+    pub(crate) fn validate<'n>(&self, key: impl Fn(Id) -> Option<&'n Arc<[u8]>>) {
+        assert!(self.derived.keys().all(|id| key(*id).is_some()));
+        assert!(self.kept.len() <= KEPT_MAX && self.order.len() <= 2 * KEPT_MAX);
+        for (own, id) in &self.kept {
+            assert!(self.derived.contains_key(id) && key(*id) == Some(own));
+        }
+    }
+}
+
+impl Core {
+    /// The late tags that are kept for this key, appended to its tags.
+    pub(super) fn take_kept_keys(&mut self, key: &[u8], tags: &mut Vec<Tag>) -> Option<Derived> {
+        let id = *self.kept_keys.kept.get(key)?;
+        let derived = self.kept_keys.derived.get(&id)?.clone();
+        let node = self.forget(id)?;
+        let (early, late) = node.tags.split_at_checked(usize::try_from(derived.first).ok()?)?;
+        // The same key under the same catalogue: it cannot be otherwise.
+        if early != &tags[..] {
+            return None;
+        }
+        tags.extend_from_slice(late);
+        Some(derived)
+    }
+
+    pub(super) fn forget_kept_keys(&mut self) {
+        let ids: Vec<Id> = self.kept_keys.kept.values().copied().collect();
+        for id in ids {
+            self.forget(id);
+        }
+    }
+
+    /// A commit has hit the entry, whose key is returned, or a node that is kept for its keys. It stays for their sake unless the
+    /// commit may have changed what they were read from. `ignore`: a rule that is off.
+    pub(super) fn keep_keys(&mut self, id: Id, changes: &ChangeSet, ignore: bool) -> Option<Arc<[u8]>> {
+        let node = self.nodes.get(&id)?;
+        let is_entry = !self.kept_keys.is_kept(id, &node.key);
+        let key = is_entry.then(|| node.key.clone());
+        let bytes = || node.key.len() + node.tags.iter().map(Tag::extra_bytes).sum::<usize>();
+        let holds = |derived: &Derived| ignore || !derived.is_led_by(&node.tags, changes);
+        if !self.kept_keys.derived.get(&id).is_some_and(holds) || bytes() > BYTES_MAX {
+            self.forget(id);
+        } else if let Some(key) = key.clone() {
+            for gone in self.kept_keys.keep(id, key) {
+                self.forget(gone);
+            }
+        }
+        key
+    }
+}

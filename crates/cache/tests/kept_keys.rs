@@ -1,0 +1,167 @@
+//! Keys that outlive the entry that they were read for: a movie's rating is found by the movie's number, which its title gives.
+
+use std::sync::Arc;
+
+use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_model::{
+    CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Epoch, Lsn, Relation,
+    RowSet, Snapshot, TableId, Tag, Term, Test, ValueType, Visible,
+};
+
+#[derive(Debug)]
+#[expect(dead_code, reason = "for people")]
+struct Number(u32);
+
+impl Payload for Number {
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+const TITLE: TableId = TableId(1);
+const RATING: TableId = TableId(2);
+const CATALOG: CatalogVersion = CatalogVersion(1);
+
+/// Rows of `table` with these numbers in `column`.
+fn rows(table: TableId, column: &str, numbers: &[u32]) -> Tag {
+    let column = ComparedColumn { name: column.into(), value_type: ValueType::Int };
+    let value = |number: &u32| ValueType::Int.normalise_text(number.to_string().as_bytes()).unwrap();
+    let test = Test::In(numbers.iter().map(value).collect());
+    Tag { table, rows: RowSet::Where([Term { column, test }].into()), columns: Columns::All }
+}
+
+struct World {
+    cache: Arc<Cache<Number>>,
+    epoch: Epoch,
+    commits: u32,
+}
+
+impl World {
+    fn new(faults: Faults) -> Self {
+        let cache = Arc::new(Cache::new(Limits::with_memory(1 << 20), faults));
+        let epoch = cache.connected();
+        let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
+        assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
+        cache.cover(epoch, &[TITLE, RATING]);
+        cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+        cache.advance(Lsn(10));
+        Self { cache, epoch, commits: 0 }
+    }
+
+    fn begin(&self) -> FillPermit<Number> {
+        let later = Tag { table: RATING, rows: RowSet::Later, columns: Columns::All };
+        let tags = vec![rows(TITLE, "name", &[5]), later];
+        let filling = Filling { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 };
+        self.cache.begin_fill(filling).expect("a permit")
+    }
+
+    fn all(&self) -> Visible {
+        Visible::Snapshot(Snapshot::new(100 + u64::from(self.commits), vec![]))
+    }
+
+    /// A proof that shows all that was committed.
+    fn keep(&self, permit: FillPermit<Number>) -> bool {
+        let kept = permit.commit(Number(self.commits), Some(&self.all()), self.cache.applied());
+        self.cache.validate();
+        matches!(kept, Installed::Stored { .. })
+    }
+
+    /// Fills by reading the keys.
+    fn read(&self, keys: &[u32]) {
+        let mut permit = self.begin();
+        assert!(permit.wants_late());
+        permit.tell_late(vec![rows(RATING, "title_id", keys)], Some([TITLE].into()));
+        assert!(self.keep(permit));
+    }
+
+    fn change(&mut self, table: TableId, column: &str, number: u32) {
+        let relation = Arc::new(Relation { table, columns: vec![column.into()] });
+        let new = [Cell::Text(number.to_string().into_bytes().into())].into();
+        let changes = ChangeSet::Rows(vec![Change::Insert { relation, new }]);
+        let id = CommitId::Xid(100 + self.commits);
+        self.commits += 1;
+        let end = Lsn(self.cache.applied().0 + 10);
+        self.cache.apply(Commit { id, end, changes, redefines: false });
+    }
+
+    fn hits(&self) -> bool {
+        self.cache.validate();
+        matches!(self.cache.lookup(b"key", &Floor::default(), 2), Lookup::Hit(_))
+    }
+}
+
+#[test]
+fn keys_are_used_again_once_a_row_that_they_name_has_changed() {
+    let mut world = World::new(Faults::default());
+    world.read(&[7]);
+    for _ in 0..3 {
+        world.change(RATING, "title_id", 7);
+        assert!(!world.hits());
+        let permit = world.begin();
+        assert!(!permit.wants_late() && permit.needs_proof(), "the change is pending");
+        world.change(RATING, "title_id", 8);
+        assert!(world.keep(permit));
+        world.change(RATING, "title_id", 8);
+        assert!(world.hits());
+    }
+    assert_eq!(world.cache.levels(2).entries, 1);
+}
+
+#[test]
+fn keys_go_with_the_rows_that_they_were_read_from() {
+    let mut world = World::new(Faults::default());
+    world.read(&[7]);
+    world.change(TITLE, "name", 5);
+    assert!(world.begin().wants_late());
+    world.read(&[7]);
+    world.change(RATING, "title_id", 7);
+    world.change(TITLE, "name", 6);
+    world.change(TITLE, "name", 5);
+    assert!(world.begin().wants_late());
+    // So they do with all that a new stream, or one that goes on, may have missed.
+    world.read(&[7]);
+    world.change(RATING, "title_id", 7);
+    world.cache.suspended();
+    assert!(world.cache.resumed(world.epoch));
+    world.cache.validate();
+    assert!(world.begin().wants_late());
+    world.read(&[7]);
+    world.change(RATING, "title_id", 7);
+    world.cache.uncover(&[TITLE]);
+    world.cache.cover(world.epoch, &[TITLE]);
+    assert!(world.begin().wants_late());
+}
+
+/// Another title of that name is committed while the fill is under way. Its query sees it; the keys do not.
+#[test]
+fn a_fill_fails_whose_keys_may_have_changed_meanwhile() {
+    for trust_keys in [false, true] {
+        let mut world = World::new(Faults { trust_keys, ..Faults::default() });
+        world.read(&[7]);
+        world.change(RATING, "title_id", 7);
+        let permit = world.begin();
+        world.change(TITLE, "name", 5);
+        let kept = world.keep(permit);
+        assert_eq!(kept, trust_keys);
+        world.change(RATING, "title_id", 9);
+        assert_eq!(world.hits(), trust_keys, "what the new title's rating changes is stale");
+    }
+}
+
+#[test]
+fn few_are_kept() {
+    let mut world = World::new(Faults::default());
+    for number in 0..3000_u32 {
+        let key = number.to_be_bytes();
+        let later = Tag { table: RATING, rows: RowSet::Later, columns: Columns::All };
+        let tags = vec![rows(TITLE, "name", &[number]), later];
+        let filling = Filling { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 };
+        let mut permit = world.cache.begin_fill(filling).expect("a permit");
+        permit.tell_late(vec![rows(RATING, "title_id", &[number])], Some([TITLE].into()));
+        assert!(matches!(permit.commit(Number(0), Some(&world.all()), Lsn(10)), Installed::Stored { .. }));
+        world.change(RATING, "title_id", number);
+        world.cache.prove(world.epoch, &world.all());
+    }
+    world.cache.validate();
+    assert_eq!(world.cache.levels(2).entries, 0);
+}
