@@ -89,7 +89,9 @@ impl Connection {
             match self.peer {
                 Peer::Memcached => self.wire.memcached_set(&self.key, &self.value).await?,
                 Peer::Redis => self.wire.redis_set(&self.key, &self.value).await?,
-                Peer::Echo(answer) => drop(self.wire.echo(answer).await?),
+                Peer::Echo(answer) => {
+                    self.wire.echo(answer).await?;
+                }
             }
             return Ok(1);
         }

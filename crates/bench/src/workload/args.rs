@@ -204,13 +204,11 @@ impl WorkloadArgs {
     }
 
     fn movies(&self) -> Catalogue {
-        match &self.imdb {
-            Some(directory) => Catalogue::imdb(directory.clone()),
-            None => {
-                let movies = self.movies.map_or(MOVIES, |movies| movies as usize);
-                Catalogue::made(Size { movies, seed: self.data_seed.unwrap_or(DATA_SEED) })
-            }
+        if let Some(directory) = &self.imdb {
+            return Catalogue::imdb(directory.clone());
         }
+        let movies = self.movies.map_or(MOVIES, |movies| movies as usize);
+        Catalogue::made(Size { movies, seed: self.data_seed.unwrap_or(DATA_SEED) })
     }
 
     fn sbtest(&self) -> Result<Arc<Tables>> {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use indicatif::ProgressBar;
 
 use super::args::OnOff;
+use super::distribution::id;
 use super::movies::{CATEGORIES, Catalogue, GENRE_NAMES};
 use super::title5::{WRITES, Writer};
 use super::{Pending, Script, Workload};
@@ -123,7 +124,7 @@ impl Workload for TitleAggregates {
 
 /// The parameters of the query at that place.
 fn values(query: usize, titles: &[Arc<str>], random: &mut Random) -> Vec<Value> {
-    let year = |random: &mut Random| YEAR - random.skewed(YEARS) as i64;
+    let year = |random: &mut Random| YEAR + 1 - id(random.skewed(YEARS));
     match query {
         0 => vec![Value::Int(year(random)), Value::from(random.pick(&TYPES))],
         1 => vec![Value::from(random.pick(&TYPES))],

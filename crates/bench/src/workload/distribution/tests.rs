@@ -106,7 +106,9 @@ fn zipfian() -> Vec<f64> {
         shares[(fnv(rank) % KEYS as u64) as usize] += (rank as f64 + 1.0).powf(-0.99);
     }
     let tail = 100.0 * (1e10_f64.powf(0.01) - (HEAD as f64 + 0.5).powf(0.01));
-    shares.iter_mut().for_each(|share| *share += tail / KEYS as f64);
+    for share in &mut shares {
+        *share += tail / KEYS as f64;
+    }
     let sum: f64 = shares.iter().sum();
     assert!((sum - 26.469_028_201_783_02).abs() < 1e-3, "YCSB has another sum: {sum}");
     shares.iter().map(|share| share / sum).collect()

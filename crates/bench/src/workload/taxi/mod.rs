@@ -263,10 +263,10 @@ impl Connection {
         let values = [
             Value::Int(taken.number.cast_signed()),
             self.shared.driver(random),
-            Value::Int(1 + random.below(2) as i64),
+            Value::Int(id(random.below(2))),
             Value::from(time(began)),
             self.shared.zone(random),
-            Value::Int(1 + random.skewed(6) as i64),
+            Value::Int(id(random.skewed(6))),
         ];
         let done = self.write(session, BEGIN, &values).await;
         self.ledger.settle(taken, done, session).await?;

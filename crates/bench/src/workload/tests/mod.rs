@@ -3,6 +3,7 @@
 //! Parts whose server is not installed are left out, and say so, unless `FRESHET_TEST_STRICT` is set.
 
 mod movies;
+mod mysql;
 mod taxi;
 mod ycsb;
 

@@ -93,14 +93,14 @@ impl Mix {
 
     pub(super) fn settings(self) -> Vec<(String, String)> {
         let texts = match self {
-            Self::Core(core) => vec![("workload", name(core))],
-            Self::Share(read, kind) => vec![("read-share", read.to_string()), ("write-kind", name(kind))],
+            Self::Core(core) => vec![("workload", name(&core))],
+            Self::Share(read, kind) => vec![("read-share", read.to_string()), ("write-kind", name(&kind))],
         };
         texts.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
 
 /// As it is typed.
-fn name(value: impl clap::ValueEnum) -> String {
+fn name(value: &impl clap::ValueEnum) -> String {
     value.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
 }

@@ -32,7 +32,7 @@ use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
 use super::args::OnOff;
-use super::distribution::{Distribution, Keys};
+use super::distribution::{Distribution, Keys, id};
 use super::ledger::{Current, Ledger};
 use super::loading::{self, Data};
 use super::{Pending, Script, Workload};
@@ -193,7 +193,7 @@ impl Shared {
 }
 
 fn scan(number: u64, random: &mut Random) -> [Value; 2] {
-    [key(number), Value::Int(1 + random.below(SCAN_MAX) as i64)]
+    [key(number), Value::Int(id(random.below(SCAN_MAX)))]
 }
 
 /// One connection's part.

@@ -9,7 +9,15 @@ use freshet_testbed::Settings;
 use super::{Directory, SHORT, bench_well, direct, document, ran, right, rounds, through};
 use crate::support::{Database, LISTEN, Pair, Version, on_both, program};
 
-on_both!(point_selects, a_page_with_writes, oltp, a_sweep_of_sizes, an_open_loop);
+on_both!(
+    point_selects,
+    a_page_with_writes,
+    oltp,
+    a_sweep_of_sizes,
+    an_open_loop,
+    the_newest_rows_by_share_of_reads,
+    trips_and_aggregates
+);
 
 /// A database on a server of its own: tables are covered once all transactions open on their server have ended, and the
 /// shared one has those of other tests.
@@ -90,6 +98,42 @@ fn oltp(version: Version) -> Result<()> {
     // The targets take turns, and the turns rotate.
     let order: Vec<&str> = cell.rounds.iter().map(|round| round.target.as_str()).collect();
     ensure!(order == ["direct", "freshet", "freshet", "direct"], "{order:?}");
+    Ok(())
+}
+
+/// All connections insert, and read what others have inserted: an answer from before an acknowledged insert has no row, which is a
+/// failure.
+fn the_newest_rows_by_share_of_reads(version: Version) -> Result<()> {
+    let workload = ["ycsb", "--records", "500", "--read-share", "50,90", "--write-kind", "insert"];
+    let more = ["--distribution", "latest", "--connections", "8", "--questions", "100", "--time", "2s"];
+    let Some(run) = measured(version, &workload[..3], &[&workload[3..], &more].concat())? else { return Ok(()) };
+    let shares: Vec<&str> = run.cells.iter().map(|cell| cell.settings["read-share"].as_str()).collect();
+    ensure!(shares == ["50", "90"], "{shares:?}");
+    for cell in &run.cells {
+        for round in &cell.rounds {
+            ensure!(round.load.failures.is_empty(), "{}: {:?}", round.target, round.load.failures);
+        }
+        let [round] = rounds(cell, "freshet")[..] else { anyhow::bail!("one round") };
+        right(round, 100)?;
+    }
+    let cell = run.cells.last().context("a cell")?;
+    let [round] = rounds(cell, "freshet")[..] else { anyhow::bail!("one round") };
+    ensure!(round.cache.is_some_and(|cache| cache.hits > 0.0), "{:?}", round.cache);
+    Ok(())
+}
+
+fn trips_and_aggregates(version: Version) -> Result<()> {
+    for (workload, more) in [
+        (["taxi-trips", "--rows", "3000"], ["--read-share", "70"]),
+        (["title-aggregates", "--movies", "100"], ["--writes", "20"]),
+    ] {
+        let more = [&more[..], &["--connections", "3", "--questions", "80", "--time", "2s"]].concat();
+        let Some(run) = measured(version, &workload, &more)? else { return Ok(()) };
+        let cell = run.cells.first().context("a cell")?;
+        let [round] = rounds(cell, "freshet")[..] else { anyhow::bail!("one round") };
+        ensure!(round.load.failures.is_empty(), "{:?}", round.load.failures);
+        right(round, 80)?;
+    }
     Ok(())
 }
 

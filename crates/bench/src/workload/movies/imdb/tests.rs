@@ -1,5 +1,6 @@
 //! Files in IMDb's form: `excerpt` holds rows that were made up in it.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 
@@ -122,7 +123,9 @@ fn malformed_lines_are_told_with_file_and_number() {
 fn a_long_file_is_read_in_steps_and_no_line_is_lost() {
     let directory = directory("long", ("name.basics", "", ""), false);
     let mut text = "tconst\taverageRating\tnumVotes\n".to_owned();
-    (1..=20_000).for_each(|number| text.push_str(&format!("tt{number:07}\t5.5\t{number}\n")));
+    for number in 1..=20_000 {
+        writeln!(text, "tt{number:07}\t5.5\t{number}").unwrap();
+    }
     fs::write(directory.join("title.ratings.tsv"), text).unwrap();
     let imdb = Imdb::new(directory.clone());
     let imdb = imdb.open().unwrap();
