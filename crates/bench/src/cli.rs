@@ -293,7 +293,8 @@ impl RunArgs {
             output: self.output.clone().unwrap_or_else(usual),
             command: run::without_secrets(std::env::args().skip(1)),
             workload,
-        })
+        }
+        .replaying())
     }
 }
 

@@ -15,6 +15,7 @@ use super::game_rows::{GameRows, Players};
 use super::movies::Size;
 use super::oltp::{Oltp, Shape};
 use super::point_select::PointSelect;
+use super::replay::{Replay, ReplayArgs};
 use super::sbtest::Tables;
 use super::title5::Title5;
 
@@ -34,6 +35,8 @@ pub enum WorkloadName {
     GameRows,
     /// Statements and parameters from a file (--file; see docs/bench-custom.md)
     Custom,
+    /// What a server's query log says, with its sessions and its timing (--log)
+    Replay,
 }
 
 /// A switch whose default depends on the workload.
@@ -87,6 +90,9 @@ pub struct WorkloadArgs {
     /// custom: the file
     #[arg(long, help_heading = "Workload")]
     pub file: Option<PathBuf>,
+    /// replay: the log
+    #[command(flatten)]
+    pub replay: ReplayArgs,
 }
 
 const MOVIES: usize = 8000;
@@ -117,6 +123,7 @@ impl WorkloadArgs {
                 let players = Players::new(rows, distribution, self.data_seed.unwrap_or(DATA_SEED))?;
                 Arc::new(GameRows::new(players, self.transactions(false)))
             }
+            WorkloadName::Replay => Arc::new(Replay::read(&self.replay)?),
             WorkloadName::Custom => Arc::new(Custom::read(self.file.as_deref().context("custom needs --file")?)?),
         })
     }
@@ -126,7 +133,7 @@ impl WorkloadArgs {
         let sysbench = [PointSelect, OltpReadOnly, OltpReadWrite];
         let keyed = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows];
         let made = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Title5];
-        let options: [(&str, bool, &[WorkloadName]); 9] = [
+        let options: [(&str, bool, &[WorkloadName]); 10] = [
             ("--movies", self.movies.is_some(), &[Title5]),
             ("--tables", self.tables.is_some(), &sysbench),
             ("--rows", self.rows.is_some(), &keyed),
@@ -136,6 +143,7 @@ impl WorkloadArgs {
             ("--writes-distribution", self.writes_distribution.is_some(), &[PointSelect]),
             ("--data-seed", self.data_seed.is_some(), &made),
             ("--file", self.file.is_some(), &[Custom]),
+            ("--log", self.replay.log.is_some(), &[WorkloadName::Replay]),
         ];
         for (option, given, users) in options {
             ensure!(!given || users.contains(&self.workload), "{option} means nothing to {}", self.workload.text());
