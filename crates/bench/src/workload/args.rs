@@ -35,7 +35,7 @@ pub enum WorkloadName {
     GameRows,
     /// Statements and parameters from a file (--file; see docs/bench-custom.md)
     Custom,
-    /// What a server's query log says, with its sessions and its timing (--log)
+    /// What a server's query log says, with its sessions and its timing (--query-log)
     Replay,
 }
 
@@ -143,7 +143,7 @@ impl WorkloadArgs {
             ("--writes-distribution", self.writes_distribution.is_some(), &[PointSelect]),
             ("--data-seed", self.data_seed.is_some(), &made),
             ("--file", self.file.is_some(), &[Custom]),
-            ("--log", self.replay.log.is_some(), &[WorkloadName::Replay]),
+            ("--query-log", self.replay.query_log.is_some(), &[WorkloadName::Replay]),
         ];
         for (option, given, users) in options {
             ensure!(!given || users.contains(&self.workload), "{option} means nothing to {}", self.workload.text());

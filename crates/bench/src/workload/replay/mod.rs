@@ -44,18 +44,18 @@ const TAIL: f64 = 0.2;
 pub struct ReplayArgs {
     /// replay: the log of a PostgreSQL, MySQL or MariaDB server
     #[arg(long, help_heading = "Workload")]
-    pub log: Option<PathBuf>,
+    pub query_log: Option<PathBuf>,
     /// replay: what kind of log it is [default: what its beginning looks like]
-    #[arg(long, value_enum, requires = "log", help_heading = "Workload")]
+    #[arg(long, value_enum, requires = "query_log", help_heading = "Workload")]
     pub log_format: Option<LogFormat>,
     /// replay: the server's log_line_prefix, of PostgreSQL's text log [default: '%m [%p] ']
-    #[arg(long, requires = "log", help_heading = "Workload")]
+    #[arg(long, requires = "query_log", help_heading = "Workload")]
     pub log_line_prefix: Option<String>,
     /// replay: so many times faster than it was [default: 1]
-    #[arg(long, requires = "log", help_heading = "Workload")]
+    #[arg(long, requires = "query_log", help_heading = "Workload")]
     pub speed: Option<f64>,
     /// replay: leave out what writes, and transactions' BEGIN and COMMIT with it
-    #[arg(long, requires = "log", help_heading = "Workload")]
+    #[arg(long, requires = "query_log", help_heading = "Workload")]
     pub reads_only: bool,
 }
 
@@ -85,7 +85,7 @@ struct Step {
 
 impl Replay {
     pub(super) fn read(args: &ReplayArgs) -> Result<Self> {
-        let path = args.log.as_deref().context("replay needs --log")?;
+        let path = args.query_log.as_deref().context("replay needs --query-log")?;
         let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
         let text = String::from_utf8_lossy(&bytes);
         let log = log::parse(&text, args.log_format, args.log_line_prefix.as_deref().unwrap_or("%m [%p] "));

@@ -66,7 +66,7 @@ mod servers {
 
     fn args(path: &std::path::Path, prefix: &str) -> ReplayArgs {
         ReplayArgs {
-            log: Some(path.to_owned()),
+            query_log: Some(path.to_owned()),
             log_format: None,
             log_line_prefix: Some(prefix.to_owned()),
             speed: Some(100.0),

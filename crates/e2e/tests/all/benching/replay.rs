@@ -29,7 +29,7 @@ fn what_a_server_logged(version: Version) -> Result<()> {
 
     let (log, output) = (log.display().to_string(), directory.path("replayed.json"));
     let replay =
-        ["run", "replay", "--log", &log, "--log-line-prefix", "%m [%p] %q%a ", "--reads-only", "--speed", "10"];
+        ["run", "replay", "--query-log", &log, "--log-line-prefix", "%m [%p] %q%a ", "--reads-only", "--speed", "10"];
     let places = ["--target", &targets[0], "--target", &targets[1], "--output", &output, "--rounds", "1"];
     let said = bench_well(&[&replay[..], &places].concat())?;
     let run = document(&output)?;
@@ -45,7 +45,7 @@ fn what_a_server_logged(version: Version) -> Result<()> {
         ensure!(round.load.failures.is_empty() && round.load.lateness.is_some(), "{:?}", round.load);
     }
     ensure!(said.stdout.contains("late against the log"), "{}", said.stdout);
-    let said = bench(&["run", "replay", "--log", &log, "--log-line-prefix", "%c: ", "--target", &targets[0]])?;
+    let said = bench(&["run", "replay", "--query-log", &log, "--log-line-prefix", "%c: ", "--target", &targets[0]])?;
     ensure!(!said.success && said.stderr.contains("cannot be replayed"), "{said:#?}");
     Ok(())
 }
