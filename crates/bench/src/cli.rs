@@ -295,7 +295,8 @@ impl RunArgs {
             command: run::without_secrets(std::env::args().skip(1)),
             workload,
             workloads,
-        })
+        }
+        .replaying())
     }
 }
 

@@ -15,8 +15,9 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::answers;
+use crate::driver::Protocol;
 use crate::load::recorder::Tally;
-use crate::load::{self, Marks};
+use crate::load::{self, Loop, Marks};
 use crate::peers::started::Started;
 use crate::random::Random;
 use crate::report::{self, histogram};
@@ -72,6 +73,7 @@ impl Plan {
     ) -> Self {
         Self {
             targets,
+            workloads: vec![workload.clone()],
             workload,
             connections: vec![connections],
             writes: vec![0.0],
@@ -84,6 +86,18 @@ impl Plan {
             output,
             command: Vec::new(),
         }
+    }
+
+    /// Of a replay: its own connections, at most as many as were asked for, its own pace and its own length. Its answers are not compared.
+    pub(crate) fn replaying(mut self) -> Self {
+        let most = self.connections.iter().copied().max().unwrap_or(1);
+        if let Some(replayed) = self.workload.replays(most) {
+            let (pace, measured) = (Loop::Replay { speed: replayed.speed }, replayed.seconds);
+            self.connections = vec![replayed.connections];
+            self.method = Method { protocol: Protocol::Text, pace, warm_up: 0.0, measured, ..self.method };
+            self.questions = 0;
+        }
+        self
     }
 }
 

@@ -90,6 +90,14 @@ impl Session {
         Ok(rows)
     }
 
+    /// Sends a text, which counts as the statement of that index.
+    pub async fn text(&mut self, statement: usize, sql: &str, values: Option<&[Value]>) -> Result<(), Failure> {
+        let began = Instant::now();
+        let count = self.driver.text(sql, values, Rows::Counted).await?;
+        self.recorder.borrow_mut().statement(statement, began, count);
+        Ok(())
+    }
+
     /// A statement was answered by the look-aside cache, with one row: it counts like any other.
     pub fn looked_aside(&mut self, statement: usize, began: Instant) {
         self.recorder.borrow_mut().statement(statement, began, 1);

@@ -87,7 +87,7 @@ impl Workload for Alone {
         self.whole.writer(random)
     }
 
-    fn runs_on_stores(&self) -> bool {
+    fn runs_on_stores(&self) -> anyhow::Result<()> {
         self.whole.runs_on_stores()
     }
 

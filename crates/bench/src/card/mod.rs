@@ -75,6 +75,7 @@ impl Bench<'_> {
         let database = self.targets.first().context("a card needs a target")?;
         ensure!(database.family().is_some(), "{}: the first target is the database, and speaks SQL", database.name);
         self.workload.ready(database).await.with_context(|| format!("the data on {}", database.name))?;
+        ensure!(self.workload.replays(1).is_none(), "a log has no access paths that could be asked alone: custom has");
         let all = reads(self.workload.as_ref());
         ensure!(!all.is_empty(), "{} reads nothing that could be asked alone", self.workload.name());
         for name in &self.args.only {

@@ -121,6 +121,16 @@ impl Driver {
         }
     }
 
+    /// Sends a text that is none of the workload's statements; PostgreSQL's with parameters in the extended protocol, those of the other
+    /// family have none. The number of rows returned or changed.
+    pub async fn text(&mut self, sql: &str, values: Option<&[Value]>, rows: Rows<'_>) -> Result<u64, Failure> {
+        match self {
+            Self::Postgres(connection) => connection.send_text(sql, values, rows).await,
+            Self::Mysql(connection) => connection.send_text(sql, rows).await,
+            Self::KeyValue(_) => Err(Failure::connection(&"it speaks no SQL")),
+        }
+    }
+
     /// Runs a statement without parameters that is none of the workload's, such as BEGIN. Peers ignore it.
     pub async fn command(&mut self, sql: &str) -> Result<(), Failure> {
         match self {

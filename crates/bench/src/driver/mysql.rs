@@ -86,6 +86,17 @@ impl Connection {
         outcome.map_err(|error| failure(&error))
     }
 
+    /// Sends a text.
+    pub async fn send_text(&mut self, sql: &str, rows: Rows<'_>) -> Result<u64, Failure> {
+        self.ask()?;
+        let outcome = match self.server.query_iter(sql).await {
+            Ok(answer) => take(answer, rows).await,
+            Err(error) => Err(error),
+        };
+        self.owed = false;
+        outcome.map_err(|error| failure(&error))
+    }
+
     /// Runs a command.
     pub async fn command(&mut self, sql: &str) -> Result<(), Failure> {
         self.ask()?;

@@ -124,8 +124,21 @@ impl Connection {
 
     /// Runs a command.
     pub async fn command(&mut self, sql: &str) -> Result<(), Failure> {
-        frontend::query(sql, &mut self.output).map_err(|error| unsendable(&error))?;
-        self.answer(Rows::Counted).await.map(|_| ())
+        self.send_text(sql, None, Rows::Counted).await.map(|_| ())
+    }
+
+    /// Sends a text: alone, or parsed, bound and executed at once under no name.
+    pub async fn send_text(&mut self, sql: &str, values: Option<&[Value]>, rows: Rows<'_>) -> Result<u64, Failure> {
+        let Some(values) = values else {
+            frontend::query(sql, &mut self.output).map_err(|error| unsendable(&error))?;
+            return self.answer(rows).await;
+        };
+        frontend::parse("", sql, [], &mut self.output).map_err(|error| unsendable(&error))?;
+        frontend::bind("", "", [], values, write_text, [], &mut self.output)
+            .map_err(|_| Failure::connection(&"a value is too long to be sent"))?;
+        frontend::execute("", 0, &mut self.output).map_err(|error| unsendable(&error))?;
+        frontend::sync(&mut self.output);
+        self.answer(rows).await
     }
 
     /// Sends what is to be sent and reads up to the end of its answer; the number of rows returned or changed.

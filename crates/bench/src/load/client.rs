@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Round;
 use super::recorder::Recorder;
@@ -36,6 +37,11 @@ pub(super) trait Client: Send + Sync + 'static {
         connection: &mut Self::Connection,
         recorder: &Rc<RefCell<Recorder>>,
     ) -> impl Future<Output = Result<(), Failure>>;
+
+    /// Of a replay: when the connection's next transaction is due, since the start.
+    fn due(&self, _connection: &Self::Connection) -> Option<Duration> {
+        None
+    }
 
     /// One transaction.
     fn run(&self, connection: &mut Self::Connection) -> impl Future<Output = Result<(), Failure>>;
@@ -73,7 +79,7 @@ impl Scripted {
 
     fn script(&self, number: u64) -> Result<Script, Failure> {
         if !self.writes {
-            return Ok(self.workload.script(Random::numbered(self.seed, number)));
+            return Ok(self.workload.part(number as usize, Random::numbered(self.seed, number)));
         }
         let writer = self.workload.writer(Random::numbered(self.seed, WRITERS + number));
         writer.ok_or_else(|| Failure::connection(&"the workload has no background writes"))
@@ -98,6 +104,10 @@ impl Client for Scripted {
     ) -> Result<(), Failure> {
         *session = Session::open(&self.opening, recorder).await?;
         Ok(())
+    }
+
+    fn due(&self, (_, script): &Self::Connection) -> Option<Duration> {
+        script.due()
     }
 
     async fn run(&self, (session, script): &mut Self::Connection) -> Result<(), Failure> {

@@ -43,6 +43,12 @@ pub enum Loop {
         /// Exponentially distributed gaps instead of equal ones.
         poisson: bool,
     },
+    /// At the times of a log, or when the session's last statement has been answered, if that is later; latency counts from when
+    /// it was sent.
+    Replay {
+        /// How many times faster than it was.
+        speed: f64,
+    },
 }
 
 /// One round against one target.

@@ -86,7 +86,7 @@ impl<C: Client> Worker<'_, C> {
         ready: &mpsc::SyncSender<()>,
     ) -> Result<Tally> {
         let load = self.load;
-        let open = matches!(load.pace, Loop::Open { .. });
+        let open = !matches!(load.pace, Loop::Closed);
         let recorder = Rc::new(RefCell::new(Recorder::new(load.statements, open, Arc::clone(&load.health))));
         let prepared = async {
             let connections = self.open_all(&recorder).await?;
@@ -108,6 +108,7 @@ impl<C: Client> Worker<'_, C> {
             in_progress.push(InProgress::default());
             let task = Task { client, connection, recorder, timeline, in_progress: Rc::clone(&in_progress[lane]) };
             match &arrivals {
+                None if matches!(load.pace, Loop::Replay { .. }) => tasks.spawn_local(task.replay()),
                 None => tasks.spawn_local(task.closed_loop()),
                 Some(arrivals) => tasks.spawn_local(task.open_loop(Rc::clone(arrivals), lane)),
             };
@@ -204,6 +205,30 @@ impl<C: Client> Task<C> {
                     self.recorder.borrow_mut().failure(&failure, Instant::now());
                     self.recover(&failure).await;
                     began = Instant::now();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Each transaction at its own time. What the runtime's clock of milliseconds adds is late, too.
+    async fn replay(mut self) -> Result<()> {
+        while let Some(offset) = self.client.due(&self.connection) {
+            let due = self.timeline.start + offset;
+            if due >= self.timeline.finish {
+                break;
+            }
+            sleep_until(due.into()).await;
+            let began = Instant::now();
+            self.recorder.borrow_mut().lateness(due, began.saturating_duration_since(due));
+            self.in_progress.set(Some(began));
+            let done = self.client.run(&mut self.connection).await;
+            self.in_progress.set(None);
+            match done {
+                Ok(()) => self.recorder.borrow_mut().transaction(began, Instant::now()),
+                Err(failure) => {
+                    self.recorder.borrow_mut().failure(&failure, began);
+                    self.recover(&failure).await;
                 }
             }
         }

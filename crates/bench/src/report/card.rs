@@ -129,7 +129,7 @@ pub(super) fn levels(card: &Card) -> Grid {
             let [_, p50, p95, p99] = columns::latency(&summary.load.latency);
             let asked = match level.run.method.pace {
                 Loop::Open { rate, .. } => number(rate),
-                Loop::Closed => "all it can".to_owned(),
+                Loop::Closed | Loop::Replay { .. } => "all it can".to_owned(),
             };
             let changed = summary.cache.map_or(NONE.to_owned(), |cache| number(cache.changed));
             let age = oldest(level, &summary.target).map_or(NONE.to_owned(), |age| number(age * 1e3));

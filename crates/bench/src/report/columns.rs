@@ -6,6 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::figures::{NONE, bytes, count, milliseconds, number, percent, times};
 use super::summary::{Measured, Summary};
+use crate::load::Loop;
 use crate::result::{Cache, Cell, FailureCount, Run};
 
 /// Headers of [`speed`], with the name of the target that the others are compared with.
@@ -70,6 +71,11 @@ pub(super) fn lateness(summary: &Summary) -> [String; 2] {
     let late = summary.load.lateness.as_ref().filter(|histogram| !histogram.is_empty());
     let late = late.map_or(NONE.to_owned(), |histogram| milliseconds(histogram.value_at_quantile(0.99) as f64));
     [count(summary.load.unfinished), late]
+}
+
+/// Of the second of [`lateness`].
+pub(super) const fn late_header(pace: &Loop) -> &'static str {
+    if matches!(pace, Loop::Replay { .. }) { "late against the log,\np99 ms" } else { "client late,\np99 ms" }
 }
 
 /// What hung, then each code once: how often, where, the first text.

@@ -78,6 +78,11 @@ pub(super) fn method(run: &Run) -> [String; 5] {
     };
     let pace = match method.pace {
         Loop::Closed => "Closed loop: each connection begins its next transaction when the last has ended.".to_owned(),
+        Loop::Replay { speed } => format!(
+            "A log is replayed at {} times its speed: each statement at its time, or when its session's last has been answered; latency counts from \
+             when it was sent.",
+            number(speed)
+        ),
         Loop::Open { rate, poisson } => format!(
             "Open loop: {} transactions per second over all connections, {}; latency counts from the intended start.",
             number(rate),

@@ -60,7 +60,7 @@ pub(super) fn assumptions(sizing: &Sizing) -> Vec<String> {
     let how = if overhead.measured { "as measured by a run with room for all" } else { "as given or assumed" };
     vec![
         format!(
-            "A trace of {} reads as the workload draws them, of {} different questions; the first {} fill the cache and are not counted.",
+            "A trace of {} reads as the workload draws them, or as they were logged, of {} different questions; the first {} fill the cache and are not counted.",
             count(trace.accesses),
             count(trace.distinct),
             count(trace.warm)

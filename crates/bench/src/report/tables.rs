@@ -198,9 +198,10 @@ impl<'a> Group<'a> {
     }
 
     fn errors(&self) -> Grid {
-        let open = matches!(self.run.method.pace, Loop::Open { .. });
+        let open = !matches!(self.run.method.pace, Loop::Closed);
+        let late = columns::late_header(&self.run.method.pace);
         let mut headers = vec!["errors", "wrong answers of those compared"];
-        headers.extend(["unfinished", "client late, p99 ms"].iter().filter(|_| open));
+        headers.extend(["unfinished", late].iter().filter(|_| open));
         let headers: Vec<String> = headers.into_iter().map(str::to_owned).collect();
         self.grid(&headers, |_, summary, _| {
             let mut row = vec![count(summary.errors()), columns::wrong(summary)];

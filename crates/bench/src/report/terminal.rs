@@ -19,7 +19,8 @@ pub fn cell_table(run: &Run, cell: &Cell) -> String {
         below(&mut text, cell, &summaries);
         return text;
     };
-    let open = matches!(run.method.pace, Loop::Open { .. });
+    let open = !matches!(run.method.pace, Loop::Closed);
+    let late = columns::late_header(&run.method.pace);
     let cached = summaries.iter().any(|summary| summary.cache.is_some());
     let processes = processes(&summaries);
 
@@ -27,7 +28,7 @@ pub fn cell_table(run: &Run, cell: &Cell) -> String {
     figures.extend(cached.then(|| "hits".to_owned()));
     figures.extend(processes.iter().map(|name| format!("{name}\nCPU µs\n/query")));
     figures.push("memory".to_owned());
-    figures.extend(["unfinished", "client late\np99 ms"].iter().filter(|_| open).map(|&header| header.to_owned()));
+    figures.extend(["unfinished", late].iter().filter(|_| open).map(|&header| header.to_owned()));
     figures.extend(["errors", "wrong\nanswers"].map(str::to_owned));
     let mut grid = Grid::new(&["target"], figures.iter().map(String::as_str));
     for summary in &summaries {

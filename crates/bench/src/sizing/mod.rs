@@ -73,7 +73,7 @@ impl Bench<'_> {
         let accesses = Accesses::of(self.workload.as_ref(), database, drawn, self.args.sample).await?;
         let mut runs = Vec::new();
         let overhead = self.overhead(&accesses, &mut runs).await?;
-        let warm = self.args.accesses / 2;
+        let warm = accesses.len() / 2;
         let distances = accesses.distances(overhead.bytes, warm);
         let points = curve::points(&distances);
         let knee = curve::knee(&points);
@@ -93,7 +93,7 @@ impl Bench<'_> {
             settings: self.workload.settings().into_iter().collect(),
             command: self.command.clone(),
             trace: Trace {
-                accesses: self.args.accesses as u64,
+                accesses: accesses.len() as u64,
                 warm: warm as u64,
                 distinct: accesses.distinct as u64,
                 rate: accesses.rate,
@@ -141,7 +141,7 @@ impl Bench<'_> {
             command: self.command.clone(),
             ..Plan::of_one_cell(workload, targets, self.args.connections, method, scratch)
         };
-        run::run(plan, &self.stop).await
+        run::run(plan.replaying(), &self.stop).await
     }
 
     /// What each cache that was started counted.
@@ -163,6 +163,8 @@ impl Bench<'_> {
             #[expect(clippy::cast_sign_loss, reason = "counts are no less than 0")]
             let [all, warm] = [all * scale, (all - counted) * scale].map(|count| count as usize);
             let keys = trace::keys(self.workload.as_ref(), all, self.args.seed ^ 0x5126);
+            // A log is replayed once, as it is, from a cold cache.
+            let warm = if self.workload.logged().is_empty() { warm } else { 0 };
             let distances = accesses.distances_of(keys.into_iter(), overhead, warm);
             Check {
                 name: name.to_owned(),

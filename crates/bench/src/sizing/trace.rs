@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher as _};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
 use super::distance::{Distances, sampled};
-use crate::driver::{Driver, Protocol, Row, Rows};
+use crate::driver::{Driver, Failure, Protocol, Row, Rows};
 use crate::random::Random;
 use crate::target::Target;
 use crate::value::Value;
@@ -17,7 +18,24 @@ use crate::workload::Workload;
 const ANSWERS: usize = 20_000;
 
 /// A question in the trace.
-type Question = (usize, Vec<Value>);
+#[derive(Hash)]
+enum Question {
+    /// A statement of the workload.
+    Drawn(usize, Vec<Value>),
+    /// A text of a log.
+    Logged(Arc<str>, Option<Vec<Value>>),
+}
+
+impl Question {
+    async fn ask(&self, driver: &mut Driver) -> Result<Vec<Row>, Failure> {
+        let mut rows = Vec::new();
+        match self {
+            Self::Drawn(statement, values) => driver.run(*statement, values, Rows::Kept(&mut rows)).await?,
+            Self::Logged(text, values) => driver.text(text, values.as_deref(), Rows::Kept(&mut rows)).await?,
+        };
+        Ok(rows)
+    }
+}
 
 /// The reads of a workload, with the sizes of those that are looked at.
 pub(super) struct Accesses {
@@ -51,12 +69,16 @@ impl Accesses {
         let opened = Driver::open(database, &workload.statements(), Protocol::Text).await;
         let mut driver = opened.with_context(|| format!("connecting to {}", database.name))?;
         let mut bytes = HashMap::with_capacity(known.len());
-        for (key, (statement, values)) in known {
-            let mut rows = Vec::new();
-            driver.run(statement, &values, Rows::Kept(&mut rows)).await.context("asking for the size of an answer")?;
+        for (key, question) in known {
+            let rows = question.ask(&mut driver).await.context("asking for the size of an answer")?;
             bytes.insert(key, as_sent(&rows));
         }
         Ok(Self { keys, rate, distinct, bytes })
+    }
+
+    /// Reads in it.
+    pub(super) fn len(&self) -> usize {
+        self.keys.len()
     }
 
     /// Answers whose sizes are known.
@@ -93,21 +115,22 @@ pub(super) fn keys(workload: &dyn Workload, count: usize, seed: u64) -> Vec<u64>
     questions(workload, count, seed).map(|question| key(&question)).collect()
 }
 
-fn questions(workload: &dyn Workload, count: usize, seed: u64) -> impl Iterator<Item = Question> {
+/// Those of a log, where the workload is one; else so many as it draws them.
+fn questions(workload: &dyn Workload, count: usize, seed: u64) -> Box<dyn Iterator<Item = Question> + '_> {
+    let logged = workload.logged();
+    if !logged.is_empty() {
+        return Box::new(logged.into_iter().map(|(text, values)| Question::Logged(text, values)));
+    }
     let mut random = Random::new(seed);
-    (0..count).map(move |_| workload.question(&mut random))
+    Box::new((0..count).map(move |_| {
+        let (statement, values) = workload.question(&mut random);
+        Question::Drawn(statement, values)
+    }))
 }
 
-fn key((statement, values): &Question) -> u64 {
+fn key(question: &Question) -> u64 {
     let mut hasher = DefaultHasher::new();
-    statement.hash(&mut hasher);
-    for value in values {
-        match value {
-            Value::Null => 0_u8.hash(&mut hasher),
-            Value::Int(number) => number.hash(&mut hasher),
-            Value::Text(text) => text.hash(&mut hasher),
-        }
-    }
+    question.hash(&mut hasher);
     hasher.finish()
 }
 
@@ -124,7 +147,7 @@ mod tests {
 
     #[test]
     fn questions_are_told_apart() {
-        let one = |statement, value: &str| key(&(statement, vec![Value::from(value)]));
+        let one = |statement, value: &str| key(&Question::Drawn(statement, vec![Value::from(value)]));
         assert_eq!(one(0, "a"), one(0, "a"));
         assert_ne!(one(0, "a"), one(1, "a"));
         assert_ne!(one(0, "a"), one(0, "b"));

@@ -15,6 +15,7 @@ use super::game_rows::{GameRows, Players};
 use super::movies::{Catalogue, Size};
 use super::oltp::{Oltp, Shape};
 use super::point_select::PointSelect;
+use super::replay::{Replay, ReplayArgs};
 use super::sbtest::Tables;
 use super::taxi::{TaxiTrips, Trips};
 use super::title_aggregates::TitleAggregates;
@@ -43,6 +44,8 @@ pub enum WorkloadName {
     TaxiTrips,
     /// Statements and parameters from a file (--file; see docs/bench-custom.md)
     Custom,
+    /// What a server's query log says, with its sessions and its timing (--query-log)
+    Replay,
 }
 
 /// A switch whose default depends on the workload.
@@ -119,6 +122,9 @@ pub struct WorkloadArgs {
     /// custom: the file
     #[arg(long, help_heading = "Workload")]
     pub file: Option<PathBuf>,
+    /// replay: the log
+    #[command(flatten)]
+    pub replay: ReplayArgs,
 }
 
 const MOVIES: usize = 8000;
@@ -167,6 +173,7 @@ impl WorkloadArgs {
                 let players = Players::new(rows, distribution, self.data_seed.unwrap_or(DATA_SEED))?;
                 Arc::new(GameRows::new(players, self.transactions(false)))
             }
+            WorkloadName::Replay => Arc::new(Replay::read(&self.replay)?),
             WorkloadName::Custom => Arc::new(Custom::read(self.file.as_deref().context("custom needs --file")?)?),
         })
     }
@@ -179,7 +186,7 @@ impl WorkloadArgs {
         let rows = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, TaxiTrips];
         let keyed = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, TaxiTrips, Ycsb];
         let made = [PointSelect, OltpReadOnly, OltpReadWrite, GameRows, Title5, TitleAggregates, TaxiTrips, Ycsb];
-        let options: [(&str, bool, &[WorkloadName]); 16] = [
+        let options: [(&str, bool, &[WorkloadName]); 17] = [
             ("--movies", self.movies.is_some(), &[Title5, TitleAggregates]),
             ("--imdb", self.imdb.is_some(), &[Title5, TitleAggregates]),
             ("--tables", self.tables.is_some(), &sysbench),
@@ -196,6 +203,7 @@ impl WorkloadArgs {
             ("--fields", self.fields.is_some(), &[Ycsb]),
             ("--field-length", self.field_length.is_some(), &[Ycsb]),
             ("--file", self.file.is_some(), &[Custom]),
+            ("--query-log", self.replay.query_log.is_some(), &[WorkloadName::Replay]),
         ];
         for (option, given, users) in options {
             ensure!(!given || users.contains(&self.workload), "{option} means nothing to {}", self.workload.text());

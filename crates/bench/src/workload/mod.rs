@@ -14,6 +14,7 @@
 //! | `ycsb` | `ycsb` | YCSB's core workloads, and the share of reads as a sweep |
 //! | `taxi-trips` | `taxi` | rows that are written all the time and read while they are new |
 //! | `custom` | `custom` | a file of the user's |
+//! | `replay` | `replay` | a query log of a server |
 
 mod args;
 mod custom;
@@ -24,6 +25,7 @@ mod loading;
 pub mod movies;
 mod oltp;
 mod point_select;
+mod replay;
 mod sbtest;
 mod taxi;
 mod title5;
@@ -63,6 +65,21 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
     /// The part of one connection.
     fn script(&self, random: Random) -> Script;
 
+    /// The part of the connection of that number, of workloads whose connections differ.
+    fn part(&self, _number: usize, random: Random) -> Script {
+        self.script(random)
+    }
+
+    /// Of a replay: how many of so many connections it needs, and how long it takes. To be asked once before its scripts are.
+    fn replays(&self, _connections: usize) -> Option<Replayed> {
+        None
+    }
+
+    /// Of a replay: its reads with their parameters, in their order.
+    fn logged(&self) -> Vec<(Arc<str>, Option<Vec<Value>>)> {
+        Vec::new()
+    }
+
     /// The part of a connection that writes in the background, if the workload knows such writes: one transaction each time.
     fn writer(&self, random: Random) -> Option<Script>;
 
@@ -100,6 +117,17 @@ pub trait Workload: Send + Sync + std::fmt::Debug {
     }
 }
 
+/// What a replay needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Replayed {
+    /// Connections.
+    pub connections: usize,
+    /// From its first statement to its end.
+    pub seconds: f64,
+    /// How many times faster than it was.
+    pub speed: f64,
+}
+
 /// Makes the workload's data there, with a bar on standard error, and says what it has made.
 pub async fn load(workload: &dyn Workload, target: &Target) -> Result<()> {
     let bar = loading::bar();
@@ -124,6 +152,8 @@ pub enum Script {
     Alone(card::Asker),
     /// Of a file.
     Custom(custom::Connection),
+    /// Of a server's log.
+    Replay(replay::Player),
     /// Point selects.
     PointSelect(point_select::Reader),
     /// Updates of single rows of sysbench's tables.
@@ -147,11 +177,17 @@ pub enum Script {
 }
 
 impl Script {
+    /// Of a replay: when its next transaction is due, since the round's start; None if there is none any more.
+    pub(crate) fn due(&self) -> Option<std::time::Duration> {
+        if let Self::Replay(player) = self { player.due() } else { None }
+    }
+
     /// Runs one transaction.
     pub async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
         match self {
             Self::Alone(script) => script.run(session).await,
             Self::Custom(script) => script.run(session).await,
+            Self::Replay(script) => script.run(session).await,
             Self::PointSelect(script) => script.run(session).await,
             Self::SbtestWriter(script) => script.run(session).await,
             Self::Oltp(script) => script.run(session).await,

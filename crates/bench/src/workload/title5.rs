@@ -93,8 +93,7 @@ impl Workload for Title5 {
             _ => return None,
         };
         let Some(Value::Text(title)) = values.first() else { return None };
-        let movie = self.titles.iter().position(|known| known == title)?;
-        Some((update, vec![Value::Int(self.movies.movie_id(movie)?)]))
+        Some((update, vec![Value::Int(self.movies.movie_id(title)?)]))
     }
 
     fn load<'a>(&'a self, target: &'a Target, bar: &'a ProgressBar) -> Pending<'a, u64> {

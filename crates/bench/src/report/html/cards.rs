@@ -105,7 +105,7 @@ fn latency(card: &Card, palette: &Palette) -> String {
         let summaries = level.run.cells.first().map(|cell| Summary::of_cell(&level.run, cell)).unwrap_or_default();
         let asked = match level.run.method.pace {
             crate::load::Loop::Open { rate, .. } => format!("{}, {}/s asked", level.name, number(rate)),
-            crate::load::Loop::Closed => format!("{}, all it can", level.name),
+            crate::load::Loop::Closed | crate::load::Loop::Replay { .. } => format!("{}, all it can", level.name),
         };
         (asked, summaries.iter().filter_map(row).collect::<Vec<Row>>())
     };

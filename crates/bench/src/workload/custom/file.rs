@@ -172,7 +172,7 @@ fn statement(typed: TypedStatement, parameters: &[Parameter]) -> Result<(Stateme
 }
 
 /// By the first word.
-fn guessed(text: &str) -> Result<Effect> {
+pub(in super::super) fn guessed(text: &str) -> Result<Effect> {
     let words: Vec<String> = text
         .split(|c: char| !c.is_alphanumeric() && c != '_')
         .filter(|word| !word.is_empty())

@@ -20,6 +20,7 @@ use crate::session::Session;
 use crate::statement::{Effect, Statement};
 use crate::target::Target;
 use crate::value::Value;
+pub(super) use file::guessed;
 use parameter::Parameter;
 
 /// The workload.

@@ -66,6 +66,12 @@ impl Catalogue {
         Arc::clone(self.ids.get_or_init(|| Arc::new(made())))
     }
 
+    /// Key of a row with this title that is a movie; of IMDb's it is not known.
+    pub(in super::super) fn movie_id(&self, title: &str) -> Option<i64> {
+        let Source::Made(movies) = &self.source else { return None };
+        movies.movie_id(self.titles().iter().position(|known| **known == *title)?)
+    }
+
     pub(in super::super) async fn load(&self, target: &Target, bar: &ProgressBar) -> Result<u64> {
         match &self.source {
             Source::Made(movies) => loading::load(movies, target, bar).await,

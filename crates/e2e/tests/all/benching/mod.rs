@@ -6,6 +6,7 @@
 mod cards;
 mod ended_early;
 mod page;
+mod replay;
 mod runs;
 mod sizes;
 mod wrong;

@@ -1,0 +1,165 @@
+//! A query log of a server, whichever of the five forms it has: statements with their times and sessions.
+//!
+//! What cannot be sent again is left out and counted by its reason, since a replay that silently lacks a part of the load would be
+//! taken for the load.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Result, bail, ensure};
+
+use super::{general, postgres, slow};
+use crate::value::Value;
+
+/// Microseconds since 1970, or since any other time that is the same for the whole log.
+pub(super) type Micros = i64;
+
+pub(super) const SECOND: Micros = 1_000_000;
+
+/// One statement.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Logged {
+    /// When it began.
+    pub(super) at: Micros,
+    /// Of the connection that sent it.
+    pub(super) session: String,
+    pub(super) text: Arc<str>,
+    /// Those of `$1` …, where it was sent with parameters.
+    pub(super) values: Option<Vec<Value>>,
+}
+
+/// What a log holds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Log {
+    /// In the order of the log.
+    pub(super) statements: Vec<Logged>,
+    /// By reason, how many.
+    pub(super) left_out: BTreeMap<String, u64>,
+    /// Its times are whole seconds: statements of the same second are spread over it.
+    pub(super) coarse: bool,
+}
+
+impl Log {
+    pub(super) fn leave_out(&mut self, reason: &str) {
+        *self.left_out.entry(reason.to_owned()).or_default() += 1;
+    }
+}
+
+/// The form of a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum LogFormat {
+    /// PostgreSQL, `log_destination = stderr`
+    Postgres,
+    /// PostgreSQL, `log_destination = csvlog`
+    Csv,
+    /// MySQL's and MariaDB's general log
+    General,
+    /// Their slow log (with `long_query_time = 0` it has all statements)
+    Slow,
+}
+
+impl LogFormat {
+    /// By what stands at its beginning.
+    fn of(text: &str) -> Result<Self> {
+        let head = || text.lines().take(200);
+        if head().any(|line| line.starts_with("# User@Host:") || line.starts_with("# Query_time:")) {
+            return Ok(Self::Slow);
+        }
+        if head().any(|line| general::entry(line).is_some()) {
+            return Ok(Self::General);
+        }
+        let dated = |line: &str| date(line).is_some();
+        if head().any(|line| dated(line) && line.split(',').count() > 20) {
+            return Ok(Self::Csv);
+        }
+        ensure!(head().any(postgres::is_line), "this is no log that is known here; --log-format says which it is");
+        Ok(Self::Postgres)
+    }
+}
+
+/// Reads all of it. `prefix` is PostgreSQL's `log_line_prefix`.
+pub(super) fn parse(text: &str, format: Option<LogFormat>, prefix: &str) -> Result<Log> {
+    let format = format.map_or_else(|| LogFormat::of(text), Ok)?;
+    let mut log = match format {
+        LogFormat::Postgres => postgres::stderr(text, prefix)?,
+        LogFormat::Csv => postgres::csv(text)?,
+        LogFormat::General => general::parse(text),
+        LogFormat::Slow => slow::parse(text),
+    };
+    if log.statements.is_empty() {
+        bail!("the log holds no statement that can be sent again; left out: {:?}", log.left_out);
+    }
+    log.coarse = log.statements.iter().all(|statement| statement.at % SECOND == 0);
+    if log.coarse {
+        spread(&mut log.statements);
+    }
+    Ok(log)
+}
+
+/// Statements of one second, in their order, evenly over it.
+fn spread(statements: &mut [Logged]) {
+    let mut first = 0;
+    while let Some(second) = statements.get(first).map(|statement| statement.at) {
+        let count = statements[first..].iter().take_while(|statement| statement.at == second).count();
+        for (place, statement) in statements[first..first + count].iter_mut().enumerate() {
+            let share = |number: usize| Micros::try_from(number).unwrap_or(SECOND);
+            statement.at += SECOND * share(place) / share(count);
+        }
+        first += count;
+    }
+}
+
+/// `2026-11-24 07:16:03.123`, with a T instead of the blank, or without a fraction; and how many bytes that is. The zone is left alone: it is the same for all.
+pub(super) fn date(text: &str) -> Option<(Micros, usize)> {
+    let (day, rest) = (text.get(..10)?, text.get(10..)?);
+    let mut parts = day.split('-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    ensure_one_of(rest.chars().next()?, [' ', 'T'])?;
+    let (time, length) = clock(rest.get(1..)?)?;
+    Some((days(year, month, day) * 86_400 * SECOND + time, 11 + length))
+}
+
+/// `07:16:03.123456` or `7:16:03` in microseconds, and how many bytes that is.
+pub(super) fn clock(text: &str) -> Option<(Micros, usize)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != ':' && c != '.').unwrap_or(text.len());
+    let mut parts = text.get(..end)?.splitn(3, ':');
+    let (hour, minute) = (parts.next()?.parse::<i64>().ok()?, parts.next()?.parse::<i64>().ok()?);
+    let (seconds, fraction) = parts.next().map(|last| last.split_once('.').unwrap_or((last, "")))?;
+    let digits: String = fraction.chars().chain("000000".chars()).take(6).collect();
+    let seconds = (hour * 60 + minute) * 60 + seconds.parse::<i64>().ok()?;
+    Some((seconds * SECOND + digits.parse::<i64>().ok()?, end))
+}
+
+fn ensure_one_of(found: char, these: [char; 2]) -> Option<()> {
+    these.contains(&found).then_some(())
+}
+
+/// Since 1970: Howard Hinnant's `days_from_civil`.
+pub(super) fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let (era, month) = (year.div_euclid(400), (month + 9) % 12);
+    let (year_of_era, day_of_year) = (year.rem_euclid(400), (153 * month + 2) / 5 + day - 1);
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_in_all_forms() {
+        assert_eq!(date("1970-01-02 00:00:01 UTC"), Some((86_401 * SECOND, 19)));
+        assert_eq!(date("2026-11-24T07:16:03.123456Z"), Some((1_795_504_563 * SECOND + 123_456, 26)));
+        assert_eq!(date("2026-11-24 07:16:03.5 CET [7]").map(|(at, _)| at % SECOND), Some(500_000));
+        assert_eq!(clock("7:16:03\t"), Some((26_163 * SECOND, 7)));
+        assert_eq!((date("LOG:  x"), date("2026-11-24"), date("ä026-11-24 1:1:1")), (None, None, None));
+    }
+
+    #[test]
+    fn statements_of_a_second_are_spread_over_it() {
+        let statement = |at| Logged { at: at * SECOND, session: String::new(), text: "x".into(), values: None };
+        let mut all = [5, 5, 5, 5, 6, 9, 9].map(statement);
+        spread(&mut all);
+        assert_eq!(all.map(|one| one.at / 1_000), [5_000, 5_250, 5_500, 5_750, 6_000, 9_000, 9_500]);
+    }
+}

@@ -1,0 +1,297 @@
+//! `replay`: what a server's query log says was asked of it, by the same sessions, in the same order, at the same gaps.
+//!
+//! Each logged session is a connection, unless there are more at a time than connections: then some share one, which is said. A
+//! statement is sent when the log says (`--speed` times faster), or when its session's last one has been answered, if that is later.
+//! So unlike in an open loop a slow target delays what follows in the same session, as it would delay the application; how late each
+//! statement was is measured. Latency counts from when it was sent.
+//!
+//! Statements are sent as they were: texts as texts, PostgreSQL's with parameters in the extended protocol. Results are listed by the shape of
+//! the text, its literals left out.
+
+mod general;
+mod log;
+mod postgres;
+mod slow;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use log::{Log, LogFormat, Logged, SECOND};
+
+use super::custom::guessed;
+use super::{Replayed, Script, Workload};
+use crate::driver::Failure;
+use crate::random::Random;
+use crate::session::Session;
+use crate::statement::{Effect, Statement};
+use crate::value::Value;
+
+/// Shapes that are listed by themselves; the rarer ones are taken together.
+const SHAPES_MAX: usize = 20;
+/// Characters of a shape that are shown.
+const SHAPE_CHARS: usize = 90;
+/// A replay is no longer than this.
+const SECONDS_MAX: f64 = 86_400.0;
+/// Behind the last statement, so that it is within the measured interval.
+const TAIL: f64 = 0.2;
+
+/// Which log, and how it is replayed.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// replay: the log of a PostgreSQL, MySQL or MariaDB server
+    #[arg(long, help_heading = "Workload")]
+    pub query_log: Option<PathBuf>,
+    /// replay: what kind of log it is [default: what its beginning looks like]
+    #[arg(long, value_enum, requires = "query_log", help_heading = "Workload")]
+    pub log_format: Option<LogFormat>,
+    /// replay: the server's log_line_prefix, of PostgreSQL's text log [default: '%m [%p] ']
+    #[arg(long, requires = "query_log", help_heading = "Workload")]
+    pub log_line_prefix: Option<String>,
+    /// replay: so many times faster than it was [default: 1]
+    #[arg(long, requires = "query_log", help_heading = "Workload")]
+    pub speed: Option<f64>,
+    /// replay: leave out what writes, and transactions' BEGIN and COMMIT with it
+    #[arg(long, requires = "query_log", help_heading = "Workload")]
+    pub reads_only: bool,
+}
+
+/// The workload.
+#[derive(Debug)]
+pub(super) struct Replay {
+    steps: Vec<Step>,
+    /// By session: indexes of its steps, and so their order.
+    sessions: Vec<Vec<usize>>,
+    statements: Arc<[Statement]>,
+    settings: Vec<(String, String)>,
+    speed: f64,
+    /// By connection.
+    dealt: OnceLock<Vec<Arc<[Step]>>>,
+}
+
+/// A statement and its time.
+#[derive(Clone, Debug)]
+struct Step {
+    /// Since the first.
+    at: Duration,
+    /// The shape that it is listed under.
+    shape: usize,
+    text: Arc<str>,
+    values: Option<Vec<Value>>,
+}
+
+impl Replay {
+    pub(super) fn read(args: &ReplayArgs) -> Result<Self> {
+        let path = args.query_log.as_deref().context("replay needs --query-log")?;
+        let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+        let text = String::from_utf8_lossy(&bytes);
+        let log = log::parse(&text, args.log_format, args.log_line_prefix.as_deref().unwrap_or("%m [%p] "));
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let speed = args.speed.unwrap_or(1.0);
+        ensure!(speed.is_finite() && speed > 0.0, "--speed is more than 0");
+        Self::of(log.with_context(|| path.display().to_string())?, (&name, speed), args.reads_only)
+    }
+
+    fn of(mut log: Log, (name, speed): (&str, f64), reads_only: bool) -> Result<Self> {
+        let effect = |statement: &Logged| guessed(&statement.text).unwrap_or(Effect::Write);
+        if reads_only {
+            let all = log.statements.len();
+            log.statements.retain(|statement| effect(statement) == Effect::Read);
+            let left = (all - log.statements.len()) as u64;
+            log.left_out.insert("what is no read (--reads-only)".to_owned(), left);
+        }
+        // A line with a duration in front is written at its statement's end.
+        log.statements.sort_by_key(|statement| statement.at);
+        let (first, last) = (log.statements.first(), log.statements.last());
+        let (first, last) =
+            first.zip(last).map(|(first, last)| (first.at, last.at)).context("nothing to replay is left")?;
+        let seconds = (last - first) as f64 / SECOND as f64 / speed;
+        ensure!(seconds <= SECONDS_MAX, "a replay of {:.0} hours is too long: --speed", seconds / 3_600.0);
+        let (shapes, statements) = shapes(&log.statements, effect);
+        let mut numbers: HashMap<String, usize> = HashMap::new();
+        let mut sessions: Vec<Vec<usize>> = Vec::new();
+        let mut steps = Vec::new();
+        for (place, (logged, shape)) in log.statements.iter().zip(shapes).enumerate() {
+            let session = *numbers.entry(logged.session.clone()).or_insert_with(|| {
+                sessions.push(Vec::new());
+                sessions.len() - 1
+            });
+            sessions[session].push(place);
+            let at = Duration::from_secs_f64((logged.at - first) as f64 / SECOND as f64 / speed);
+            steps.push(Step { at, shape, text: Arc::clone(&logged.text), values: logged.values.clone() });
+        }
+        let mut settings = vec![
+            ("log".to_owned(), name.to_owned()),
+            ("speed".to_owned(), speed.to_string()),
+            ("statements".to_owned(), steps.len().to_string()),
+            ("sessions".to_owned(), sessions.len().to_string()),
+        ];
+        if reads_only {
+            settings.push(("reads-only".to_owned(), "on".to_owned()));
+        }
+        let left: Vec<String> = log.left_out.iter().map(|(reason, count)| format!("{count} × {reason}")).collect();
+        if !left.is_empty() {
+            settings.push(("left-out".to_owned(), left.join("; ")));
+        }
+        if log.coarse {
+            settings.push(("times".to_owned(), "whole seconds, statements spread over each".to_owned()));
+        }
+        Ok(Self { steps, sessions, statements, settings, speed, dealt: OnceLock::new() })
+    }
+
+    /// Sessions in the order of their beginnings go to connections that are free again; with as many as may be open, to the one that is free first.
+    fn deal(&self, most: usize) -> Vec<Arc<[Step]>> {
+        let mut lanes: Vec<(Duration, Vec<usize>)> = Vec::new();
+        for session in &self.sessions {
+            let at = |place: Option<&usize>| place.map_or(Duration::ZERO, |place| self.steps[*place].at);
+            let (begins, ends) = (at(session.first()), at(session.last()));
+            let until = |place: &usize| lanes[*place].0;
+            let free = (0..lanes.len()).filter(|place| until(place) < begins).max_by_key(until);
+            let shared = || (0..lanes.len()).min_by_key(until);
+            let place = if lanes.len() < most.max(1) { free } else { free.or_else(shared) };
+            let place = place.unwrap_or_else(|| {
+                lanes.push((Duration::ZERO, Vec::new()));
+                lanes.len() - 1
+            });
+            let lane = &mut lanes[place];
+            lane.0 = lane.0.max(ends);
+            lane.1.extend(session);
+        }
+        let steps = |(_, mut places): (Duration, Vec<usize>)| {
+            places.sort_unstable();
+            places.into_iter().map(|place| self.steps[place].clone()).collect()
+        };
+        lanes.into_iter().map(steps).collect()
+    }
+}
+
+/// Of each statement the number of its shape, and the shapes as statements. The two last are those of the rarer ones.
+fn shapes(logged: &[Logged], effect: impl Fn(&Logged) -> Effect) -> (Vec<usize>, Arc<[Statement]>) {
+    let mut counts: BTreeMap<String, (usize, bool)> = BTreeMap::new();
+    let all: Vec<(String, bool)> = logged.iter().map(|one| (shape(&one.text), effect(one) == Effect::Read)).collect();
+    for (shape, reads) in &all {
+        counts.entry(shape.clone()).or_insert((0, *reads)).0 += 1;
+    }
+    let mut often: Vec<(String, usize, bool)> =
+        counts.into_iter().map(|(shape, (count, reads))| (shape, count, reads)).collect();
+    often.sort_by_key(|(_, count, _)| std::cmp::Reverse(*count));
+    often.truncate(SHAPES_MAX);
+    let number = |(shape, reads): &(String, bool)| {
+        often.iter().position(|(known, ..)| known == shape).unwrap_or(often.len() + usize::from(!reads))
+    };
+    let numbers = all.iter().map(number).collect();
+    let statement = |shape: &str, reads: bool| {
+        if reads { Statement::read(shape, "") } else { Statement::write(shape, "") }
+    };
+    let listed = often.iter().map(|(shape, _, reads)| statement(shape, *reads));
+    let rest = [statement("other reads", true), statement("others", false)];
+    (numbers, listed.chain(rest).collect())
+}
+
+/// A text without its literals, in one line.
+fn shape(text: &str) -> String {
+    let (mut shape, mut letters) = (String::new(), text.chars().peekable());
+    while let Some(letter) = letters.next() {
+        let in_word = shape.ends_with(|c: char| c.is_alphanumeric() || "_$".contains(c));
+        match letter {
+            '\'' => {
+                while let Some(inside) = letters.next() {
+                    match inside {
+                        '\\' => drop(letters.next()),
+                        '\'' if letters.peek() == Some(&'\'') => drop(letters.next()),
+                        '\'' => break,
+                        _ => {}
+                    }
+                }
+                shape.push('?');
+            }
+            '0'..='9' if !in_word => {
+                while letters.next_if(|c| c.is_ascii_alphanumeric() || *c == '.').is_some() {}
+                shape.push('?');
+            }
+            letter if letter.is_whitespace() => {
+                if !shape.ends_with(' ') {
+                    shape.push(' ');
+                }
+            }
+            letter => shape.push(letter),
+        }
+    }
+    // Lists of any length are alike.
+    while let Some(at) = shape.find("?, ?").or(shape.find("?,?")) {
+        let end = at + if shape[at..].starts_with("?, ?") { 4 } else { 3 };
+        shape.replace_range(at..end, "?");
+    }
+    let shown: String = shape.trim().chars().take(SHAPE_CHARS).collect();
+    if shown.len() < shape.trim().len() { shown + "…" } else { shown }
+}
+
+impl Workload for Replay {
+    fn name(&self) -> &'static str {
+        "replay"
+    }
+
+    fn settings(&self) -> Vec<(String, String)> {
+        self.settings.clone()
+    }
+
+    fn statements(&self) -> Arc<[Statement]> {
+        Arc::clone(&self.statements)
+    }
+
+    fn script(&self, _random: Random) -> Script {
+        self.part(0, Random::new(0))
+    }
+
+    fn part(&self, number: usize, _random: Random) -> Script {
+        let steps = self.dealt.get().and_then(|lanes| lanes.get(number)).cloned();
+        Script::Replay(Player { steps: steps.unwrap_or_else(|| Arc::from(Vec::new())), next: 0 })
+    }
+
+    fn writer(&self, _random: Random) -> Option<Script> {
+        None
+    }
+
+    fn replays(&self, connections: usize) -> Option<Replayed> {
+        let lanes = self.dealt.get_or_init(|| self.deal(connections));
+        let last = self.steps.last().map_or(0.0, |step| step.at.as_secs_f64());
+        Some(Replayed { connections: lanes.len().max(1), seconds: last + TAIL, speed: self.speed })
+    }
+
+    fn logged(&self) -> Vec<(Arc<str>, Option<Vec<Value>>)> {
+        let reads = self.steps.iter().filter(|step| guessed(&step.text).is_ok_and(|effect| effect == Effect::Read));
+        reads.map(|step| (Arc::clone(&step.text), step.values.clone())).collect()
+    }
+
+    /// There is none to be drawn: answers of a replay are not compared.
+    fn question(&self, _random: &mut Random) -> (usize, Vec<Value>) {
+        (0, Vec::new())
+    }
+}
+
+/// One connection's part.
+#[derive(Debug)]
+pub struct Player {
+    steps: Arc<[Step]>,
+    next: usize,
+}
+
+impl Player {
+    /// When the next statement is due, since the beginning.
+    pub(crate) fn due(&self) -> Option<Duration> {
+        self.steps.get(self.next).map(|step| step.at)
+    }
+
+    /// Sends it.
+    pub(super) async fn run(&mut self, session: &mut Session) -> Result<(), Failure> {
+        let Some(step) = self.steps.get(self.next) else { return Ok(()) };
+        self.next += 1;
+        session.text(step.shape, &step.text, step.values.as_deref()).await
+    }
+}
+
+#[cfg(test)]
+mod tests;
