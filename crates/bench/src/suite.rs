@@ -207,7 +207,7 @@ const ITEMS: [Item; 23] = [
         name: "title-aggregates",
         title: "Six aggregations over movies, without and under row changes",
         targets: BOTH,
-        command: "title-aggregates --movies 1000 --connections 8 --writes 0,20 --time 3s --warm-up 2s --rounds 1",
+        command: "title-aggregates --movies 400 --connections 4 --writes 0,20 --time 3s --warm-up 2s --rounds 1",
     },
     Item {
         name: "taxi-trips",
