@@ -144,6 +144,14 @@ fn operation(op: &BinaryOperator) -> Option<Operation> {
     }
 }
 
+/// The pattern of LIKE that says the same as a regular expression of plain characters.
+fn like_of_regex(regex: &str) -> Option<String> {
+    let (begin, rest) = regex.strip_prefix('^').map_or(("%", regex), |rest| ("", rest));
+    let (rest, end) = rest.strip_suffix('$').map_or((rest, "%"), |rest| (rest, ""));
+    let plain = rest.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, ' ' | '-' | '_' | '/' | ':' | '@'));
+    plain.then(|| format!("{begin}{}{end}", rest.replace('_', "\\_")))
+}
+
 fn number(integer: i64) -> Formula {
     Formula::Constant(Value::Int(integer))
 }
@@ -165,6 +173,7 @@ impl Reading<'_> {
     /// An expression whose operator makes a condition of it.
     fn truth(&self, expr: &Expr) -> Option<Formula> {
         use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, NotEq, Or, Spaceship, Xor};
+        use BinaryOperator::{PGRegexMatch, PGRegexNotMatch};
         Some(match expr {
             Expr::BinaryOp { left, op: And, right } => both(self.condition(left), self.condition(right)),
             Expr::BinaryOp { left, op: Or, right } => either(self.condition(left), self.condition(right)),
@@ -202,6 +211,9 @@ impl Reading<'_> {
             Expr::InList { expr, list, negated: is } => {
                 let equal = list.iter().map(|one| self.compared(Comparison::Equal, expr, one));
                 negated(*is, equal.reduce(either).unwrap_or(Formula::Unknown))
+            }
+            Expr::BinaryOp { left, op: op @ (PGRegexMatch | PGRegexNotMatch), right } => {
+                negated(*op == PGRegexNotMatch, self.regex(left, right)?)
             }
             Expr::Like { negated: is, any: false, expr, pattern, escape_char: None } => {
                 negated(*is, self.like(expr, pattern).unwrap_or(Formula::Unknown))
@@ -472,14 +484,16 @@ impl Reading<'_> {
 
     /// `… AT TIME ZONE 'UTC'`
     fn at_utc(&self, of: &Expr, zone: &Expr) -> Option<Typed> {
-        let zone = self.plain_text(zone)?;
+        // Behind these words a text stays in the shape.
+        let Expr::Value(zone) = unwrapped(zone) else { return None };
+        let Constant::SingleQuotedString(zone) = &zone.value else { return None };
         let (of, kind) = self.typed(of)?;
         let kind = match kind {
             Of(ValueType::TimestampTz) => ValueType::Timestamp,
             Of(ValueType::Timestamp) => ValueType::TimestampTz,
             _ => return None,
         };
-        (!self.is_mysql() && zone.eq_ignore_ascii_case(b"utc")).then_some((of, Of(kind)))
+        (!self.is_mysql() && zone.eq_ignore_ascii_case("utc")).then_some((of, Of(kind)))
     }
 
     fn case(&self, operand_of: Option<&Expr>, conditions: &[CaseWhen], other: Option<&Expr>) -> Option<Typed> {
@@ -565,6 +579,11 @@ impl Reading<'_> {
                 let (length, _) = self.of_text(TextFunction::Length, text)?;
                 Some((length, Wide))
             }
+            ("chr", [code]) => {
+                let Formula::Constant(Value::Int(code)) = self.integer(code)? else { return None };
+                let byte = u8::try_from(code).ok().filter(|byte| matches!(byte, b' '..=b'~'))?;
+                Some((Formula::Constant(Value::Text([byte].into())), Of(ValueType::Text)))
+            }
             ("reverse", [text]) => self.of_text(TextFunction::Reverse, text),
             ("replace", [text, wanted, by]) => {
                 let (text, kind) = self.text(text)?;
@@ -627,6 +646,20 @@ impl Reading<'_> {
         let kind = texts.iter().map(|(_, kind)| *kind).find(|kind| *kind != Of(ValueType::Text));
         let texts: Vec<Formula> = texts.into_iter().map(|(text, _)| text).collect();
         Some((Formula::Text(TextFunction::Concat, texts.into()), kind.unwrap_or(Of(ValueType::Text))))
+    }
+
+    /// Of a regular expression that is nothing but a text, between the marks of beginning and end or not, it is LIKE. Of another one
+    /// it is known that no NULL matches.
+    fn regex(&self, text: &Expr, pattern: &Expr) -> Option<Formula> {
+        let (text, _) = self.typed(text).filter(|(_, kind)| kind.is_text() && !self.is_mysql())?;
+        let plain = self.plain_text(pattern).and_then(|pattern| like_of_regex(std::str::from_utf8(&pattern).ok()?));
+        Some(match plain {
+            Some(like) => {
+                let like = Formula::Constant(Value::Text(like.into_bytes().into()));
+                Formula::Like(Box::new([text, like]))
+            }
+            None => Formula::Compare(Comparison::Equal, ValueType::Text, Box::new([text, Formula::Unknown])),
+        })
     }
 
     fn like(&self, text: &Expr, pattern: &Expr) -> Option<Formula> {

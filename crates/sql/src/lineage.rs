@@ -40,7 +40,7 @@ use crate::top::{Field, Top};
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
 /// Tables on the way from the constants.
-const STEPS_MAX: usize = 5;
+const STEPS_MAX: usize = 8;
 /// Parts of one query.
 const PARTS_MAX: usize = 12;
 /// Ways that lead to the keys of one part.
@@ -303,7 +303,7 @@ impl Footprint {
     }
 }
 
-fn quoted(dialect: Dialect, name: &str) -> String {
+pub(crate) fn quoted(dialect: Dialect, name: &str) -> String {
     let quote = if dialect.is_mysql_family() { "`" } else { "\"" };
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }

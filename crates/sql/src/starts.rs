@@ -247,9 +247,9 @@ impl Footprint {
 
     /// Whether the limits of a range can be written. A TIMESTAMP of MySQL is read in the zone of the session.
     pub(crate) fn has_limits(&self, column: &ComparedColumn) -> bool {
-        use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
+        use ValueType::{Date, Float4, Float8, Int, Numeric, OrderedText, Timestamp, TimestampTz, Unsigned};
         match column.value_type {
-            Int | Unsigned | Numeric | Date | Timestamp | Float4 | Float8 => true,
+            Int | Unsigned | Numeric | Date | Timestamp | Float4 | Float8 | OrderedText => true,
             TimestampTz => !self.dialect.is_mysql_family(),
             _ => false,
         }
@@ -299,6 +299,9 @@ fn within(column: &ComparedColumn, low: u64, high: u64) -> Option<Written> {
 
 /// A limit that leaves at least the values that the order key does, if there is one; `outwards` is where the others are.
 fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
+    if column.value_type == ValueType::OrderedText {
+        return text_limit(key, outwards);
+    }
     let number = Some((key ^ (1 << 63)).cast_signed()).filter(|number| !matches!(*number, i64::MIN | i64::MAX))?;
     match column.value_type {
         // The shortest text of which it is the nearest double; all comparisons with it are of doubles.
@@ -315,6 +318,19 @@ fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
             same.then(|| format!("'{text}'"))
         }
     }
+}
+
+/// The same of texts that are in the order of their bytes, of which a key has the first ones.
+fn text_limit(key: u64, outwards: i64) -> Option<String> {
+    let bytes = key.to_be_bytes();
+    let plain = bytes.iter().take_while(|byte| matches!(byte, b' '..=b'~')).count();
+    let mut text = bytes.get(..plain)?.to_vec();
+    if outwards > 0 {
+        // Beyond all texts that begin so, and with what is not plain.
+        let last = text.last_mut()?;
+        *last = last.checked_add(1)?;
+    }
+    if text.is_empty() { None } else { quoted_text(Dialect::Postgres, &text) }
 }
 
 /// A constant as the server reads it; None: it cannot be written for sure.
