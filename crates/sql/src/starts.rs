@@ -39,11 +39,13 @@ pub(crate) enum Start {
     Cut,
     /// By testing each.
     Scan,
+    /// By a test that most rows pass.
+    Most,
 }
 
 impl Start {
     /// From the best to the worst.
-    pub(crate) const ALL: [Self; 4] = [Self::Equal, Self::Range, Self::Cut, Self::Scan];
+    pub(crate) const ALL: [Self; 5] = [Self::Equal, Self::Range, Self::Cut, Self::Scan, Self::Most];
 
     /// Of rows in one of these conjunctions; None: they are not found by any of this.
     pub(crate) fn of<T>(conjunctions: &[Vec<T>], start: impl Fn(&T) -> Self) -> Option<Self> {
@@ -77,7 +79,8 @@ impl Written {
         match self {
             Self::In(_) | Self::Null => Start::Equal,
             Self::Within { .. } | Self::Text { finds: true, .. } => Start::Range,
-            Self::NotNull | Self::Text { finds: false, .. } => Start::Scan,
+            Self::Text { finds: false, .. } => Start::Scan,
+            Self::NotNull => Start::Most,
         }
     }
 
@@ -127,7 +130,7 @@ impl Footprint {
         let of_term = |term: &Term| match &term.test {
             Test::In(_) if !is_mysql_text(&term.column) => Some(Start::Equal),
             Test::Null => Some(Start::Equal),
-            Test::NotNull | Test::Not(_) => Some(Start::Scan),
+            Test::NotNull | Test::Not(_) => Some(Start::Most),
             Test::Within { .. } if self.has_limits(&term.column) => Some(Start::Range),
             _ => None,
         };
