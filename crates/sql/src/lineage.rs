@@ -87,6 +87,8 @@ struct Select {
     conditions: Vec<String>,
     /// Something bounds the rows where the way begins.
     bounded: bool,
+    /// They can be found by it: not each has to be tested.
+    finds: bool,
     /// The reference where it begins, if the answer is to bound its rows and is not known yet.
     cut: Option<usize>,
 }
@@ -302,8 +304,11 @@ impl Footprint {
         let key = format!("t{}.{}", way.len() - 1, quoted(&before?.1.column.name));
         let start = way.last()?.1.place;
         let cut = Some(start).filter(|start| is_cut(*start));
-        let bounded = constants.get(start).is_some_and(|constants| !constants.is_empty());
-        Some(Select { key, from, conditions, bounded, cut })
+        let constants = constants.get(start)?;
+        let bounded = !constants.is_empty();
+        let best = Start::of(constants, |(_, written)| written.start());
+        let finds = cut.is_some() || best.is_some_and(|best| best <= Start::Range);
+        Some(Select { key, from, conditions, bounded, finds, cut })
     }
 }
 
@@ -350,12 +355,12 @@ impl Lineage {
     }
 
     /// Of keys asks for the least and the greatest only, which is less than all of too many: between them other rows of the table are,
-    /// too. False if that can be asked of none.
+    /// too. Not of rows that each have to be tested for it, of which most may pass. False if that can be asked of none.
     pub fn ask_for_ranges(&mut self) -> bool {
         self.ranges = true;
         for part in &mut self.parts {
-            let has_order = part.has_order();
-            part.selects.retain(|_| has_order);
+            let has_reach = part.has_order() && part.selects.iter().all(|select| select.finds);
+            part.selects.retain(|_| has_reach);
         }
         self.parts.iter().any(Part::is_asked)
     }

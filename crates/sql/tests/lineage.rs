@@ -640,3 +640,38 @@ fn without_a_way_from_constants_any_row_matters() {
         assert!(footprint(Dialect::Postgres, sql).1.lineage.is_some(), "{sql}");
     }
 }
+
+#[test]
+fn too_many_keys_are_asked_how_far_they_reach() {
+    let asked = |condition: &str| {
+        let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
+        let mut lineage = footprint(Dialect::Postgres, &sql).1.lineage.expect(condition);
+        (lineage.ask_for_ranges(), Lineage::sql([&lineage]), lineage)
+    };
+    let (is_asked, sql, lineage) = asked("g.genre = 'x'");
+    assert!(is_asked && lineage.asks_for_ranges());
+    let expected = |end: &str| {
+        format!(
+            "(SELECT '0.0', {end}(t0.\"title_id\")::pg_catalog.text FROM \"s\".\"title_genre\" t0 WHERE t0.\"genre\" IN ('x'))"
+        )
+    };
+    assert_eq!(sql, format!("{} UNION ALL {}", expected("MIN"), expected("MAX")));
+    let keys = [Some("40"), Some("7")].map(|key| (0, key.map(|key| key.as_bytes().to_vec())));
+    let range = |tag: &Tag| match &tag.rows {
+        RowSet::Where(terms) => terms.to_vec(),
+        other => panic!("{other:?}"),
+    };
+    let [tag] = lineage.late_tags(Some(&keys)).try_into().unwrap();
+    let terms: Vec<freshet_model::Term> = range(&tag);
+    let [freshet_model::Term { test: Test::Within { low, high }, .. }] = terms.as_slice() else { panic!("{tag:?}") };
+    assert_eq!([*low, *high], [7, 40].map(|key| Value::Int(key).order_key()));
+    // No row: no key. One that cannot be read: any row.
+    assert!(lineage.late_tags(Some(&[(0, None), (0, None)])).is_empty());
+    let unreadable = [(0, Some(b"NaN".to_vec()))];
+    assert!(matches!(lineage.late_tags(Some(&unreadable)).as_slice(), [Tag { rows: RowSet::Any, .. }]));
+    // Where each row is tested most may pass.
+    for condition in ["g.genre LIKE '%x%'", "g.genre <> 'x'"] {
+        let (is_asked, sql, _) = asked(condition);
+        assert!(!is_asked && sql.is_empty(), "{sql}");
+    }
+}
