@@ -8,15 +8,17 @@
 //! Texts are taken as they are. How they compare is told with the comparison ([`Formula::Compare`]), since texts that the server calls equal
 //! need not be the same.
 
+mod numbers;
+
 use std::cmp::Ordering;
+
+use numbers::{arithmetic, order};
 
 use crate::value::{floor_to, part_of};
 use crate::{Cell, ComparedColumn, Image, Pattern, Piece, Relation, Value, ValueType};
 
 /// Texts are not made longer.
 const TEXT_LEN_MAX: usize = 4_096;
-/// Digits of numbers that are calculated with, so that nothing is rounded, here or there.
-const DIGITS_MAX: usize = 15;
 
 /// An expression over one row.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -178,7 +180,7 @@ impl Formula {
             }
             Self::Both(sides) => both(sides, false, column),
             Self::Either(sides) => both(sides, true, column),
-            Self::Not(of) => of.of(column).map(|value| Known::of_bool(!truth(&value)?)),
+            Self::Not(of) => of.of(column).map(|value| Some(Known::of_bool(!truth(&value)?))),
             Self::IsNull(of) => match of.of(column) {
                 Known::Unknown => Known::Unknown,
                 value => Known::Value(Value::Bool(value == Known::Null)),
@@ -244,8 +246,8 @@ enum Truth {
 }
 
 impl Known {
-    fn of_bool(value: bool) -> Option<Self> {
-        Some(Self::Value(Value::Bool(value)))
+    fn of_bool(value: bool) -> Self {
+        Self::Value(Value::Bool(value))
     }
 
     fn truth(&self) -> Truth {
@@ -292,11 +294,10 @@ fn both(sides: &[Formula; 2], decisive: bool, column: &dyn Fn(&ComparedColumn) -
         };
         match value {
             Known::Value(Value::Bool(value)) if value == decisive => return Known::Value(Value::Bool(decisive)),
-            Known::Value(_) => {}
             // What is not known may be what decides, NULL does not.
             Known::Unknown => result = Known::Unknown,
             Known::Null if result != Known::Unknown => result = Known::Null,
-            Known::Null => {}
+            Known::Value(_) | Known::Null => {}
         }
     }
     result
@@ -334,10 +335,10 @@ fn compare(how: Comparison, by: ValueType, left: &Value, right: &Value) -> Optio
             let (left, right) = (by.normalise_text(left)?, by.normalise_text(right)?);
             let certain = matches!(by, ValueType::Text | ValueType::OrderedText);
             return match how {
-                Comparison::Equal if left != right => Known::of_bool(false),
-                Comparison::Equal if certain => Known::of_bool(true),
-                Comparison::Less if by == ValueType::OrderedText => Known::of_bool(left < right),
-                Comparison::LessOrEqual if by == ValueType::OrderedText => Known::of_bool(left <= right),
+                Comparison::Equal if left != right => Some(Known::of_bool(false)),
+                Comparison::Equal if certain => Some(Known::of_bool(true)),
+                Comparison::Less if by == ValueType::OrderedText => Some(Known::of_bool(left < right)),
+                Comparison::LessOrEqual if by == ValueType::OrderedText => Some(Known::of_bool(left <= right)),
                 _ => None,
             };
         }
@@ -346,116 +347,11 @@ fn compare(how: Comparison, by: ValueType, left: &Value, right: &Value) -> Optio
         (Value::Bool(left), Value::Bool(right)) => left.cmp(right),
         _ => order(left, right)?,
     };
-    Known::of_bool(match how {
+    Some(Known::of_bool(match how {
         Comparison::Equal => ordering == Ordering::Equal,
         Comparison::Less => ordering == Ordering::Less,
         Comparison::LessOrEqual => ordering != Ordering::Greater,
-    })
-}
-
-/// The order of two numbers: of doubles, if one of them is one.
-fn order(left: &Value, right: &Value) -> Option<Ordering> {
-    let number = |value: &Value| match value {
-        // To MySQL truth is a number.
-        Value::Bool(truth) => Value::Int((*truth).into()),
-        other => other.clone(),
-    };
-    match (number(left), number(right)) {
-        (Value::Int(left), Value::Int(right)) => Some(left.cmp(&right)),
-        (left @ Value::Float(_), right) | (left, right @ Value::Float(_)) => {
-            match (left.to_float()?, right.to_float()?) {
-                (Value::Float(left), Value::Float(right)) => Some(left.cmp(&right)),
-                _ => None,
-            }
-        }
-        // Each has one normal form.
-        (left, right) if left == right => matches!(left, Value::Decimal(_)).then_some(Ordering::Equal),
-        (left, right) => {
-            let (left, right) = aligned(Digits::of(&left)?, Digits::of(&right)?)?;
-            Some(left.cmp(&right))
-        }
-    }
-}
-
-/// A decimal: an integer, and how many of its digits stand behind the point.
-#[derive(Clone, Copy)]
-struct Digits {
-    number: i128,
-    scale: u32,
-}
-
-impl Digits {
-    fn of(value: &Value) -> Option<Self> {
-        match value {
-            Value::Int(number) => Some(Self { number: (*number).into(), scale: 0 }),
-            Value::Decimal(text) if text.len() <= 2 * DIGITS_MAX => {
-                let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-                let digits = format!("{whole}{fraction}");
-                Some(Self { number: digits.parse().ok()?, scale: u32::try_from(fraction.len()).ok()? })
-            }
-            _ => None,
-        }
-    }
-
-    fn value(self) -> Option<Value> {
-        let digits = self.number.unsigned_abs().to_string();
-        let scale = usize::try_from(self.scale).ok()?;
-        let digits = format!("{digits:0>width$}", width = scale + 1);
-        let (whole, fraction) = digits.split_at_checked(digits.len() - scale)?;
-        let sign = if self.number < 0 { "-" } else { "" };
-        ValueType::Numeric.normalise_text(format!("{sign}{whole}.{fraction}").as_bytes())
-    }
-}
-
-/// The integers of two decimals of as many digits behind the point.
-fn aligned(left: Digits, right: Digits) -> Option<(i128, i128)> {
-    let scale = left.scale.max(right.scale);
-    let widened = |of: Digits| of.number.checked_mul(10i128.checked_pow(scale - of.scale)?);
-    Some((widened(left)?, widened(right)?))
-}
-
-fn arithmetic(operation: Operation, (low, high): (i64, i64), left: &Value, right: &Value) -> Option<Value> {
-    use Operation::{Add, Multiply, Remainder, Subtract};
-    match (left, right) {
-        (Value::Int(left), Value::Int(right)) => {
-            let result = match operation {
-                Add => left.checked_add(*right),
-                Subtract => left.checked_sub(*right),
-                Multiply => left.checked_mul(*right),
-                // By zero it is an error, or NULL.
-                Remainder => left.checked_rem(*right),
-            };
-            result.filter(|result| (low..=high).contains(result)).map(Value::Int)
-        }
-        (Value::Float(_), _) | (_, Value::Float(_)) => {
-            let (left, right) = (left.to_float()?.double()?, right.to_float()?.double()?);
-            let result = match operation {
-                Add => left + right,
-                Subtract => left - right,
-                Multiply => left * right,
-                Remainder => return None,
-            };
-            // Beyond all doubles, or below the least, it is an error.
-            (result.is_finite() && (result == 0.0 || result.is_normal())).then(|| Value::of_double(result))
-        }
-        _ => {
-            let (left, right) = (Digits::of(left)?, Digits::of(right)?);
-            let fits = |of: Digits| of.number.unsigned_abs() < 10u128.pow(DIGITS_MAX as u32) && of.scale <= 15;
-            if !fits(left) || !fits(right) {
-                return None;
-            }
-            let result = match operation {
-                Add | Subtract => {
-                    let (one, two) = aligned(left, right)?;
-                    let number = if operation == Add { one.checked_add(two)? } else { one.checked_sub(two)? };
-                    Digits { number, scale: left.scale.max(right.scale) }
-                }
-                Multiply => Digits { number: left.number.checked_mul(right.number)?, scale: left.scale + right.scale },
-                Remainder => return None,
-            };
-            (low == i64::MIN || result.number >= 0).then(|| result.value()).flatten()
-        }
-    }
+    }))
 }
 
 /// A text of which each byte is a character that all servers take alike.
@@ -476,7 +372,7 @@ fn like(text: &Value, pattern: &Value) -> Option<Known> {
         return None;
     }
     let pieces = Piece::of(pattern, Some(b'\\'));
-    Known::of_bool(Pattern { pieces, folded: false, negated: false, collated: false }.may_pass(text))
+    Some(Known::of_bool(Pattern { pieces, folded: false, negated: false, collated: false }.may_pass(text)))
 }
 
 fn text(function: TextFunction, values: &[Value]) -> Option<Value> {

@@ -207,6 +207,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
                 pairs.push(("table", name + &note));
             }
             pairs.extend(lines.into_iter().map(|line| ("depends_on", line)));
+            pairs.extend(footprint.identity_hints().into_iter().map(|hint| ("hint", hint)));
         }
     }
     Ok(table_of_pairs(pairs))

@@ -38,6 +38,8 @@ const WAITING_SHARE: u64 = 8;
 /// After so many lineages in a row that told too little, those of a statement are read once in so many.
 const COARSE_MAX: u32 = 4;
 const COARSE_TURN: u32 = 64;
+/// The same of statements whose keys' reach could not be told, either.
+const HOPELESS: u32 = 1 << 31;
 /// Time after a failure in which nothing waits.
 const CLOSED: Nanos = 200_000_000;
 
@@ -200,7 +202,10 @@ impl Shared {
         }
         let figures = &complete.body.source.shape.figures;
         let coarse = &figures.coarse;
-        let in_vain = coarse.load(Relaxed) >= COARSE_MAX && !coarse.fetch_add(1, Relaxed).is_multiple_of(COARSE_TURN);
+        let known = coarse.load(Relaxed);
+        let in_vain = known >= COARSE_MAX && !coarse.fetch_add(1, Relaxed).is_multiple_of(COARSE_TURN);
+        // The keys are too many: how far they reach may still leave out most rows, as of a report on last month.
+        let in_vain = in_vain && (known >= HOPELESS || !lineage.ask_for_ranges());
         figures.worth.costs_twice(!in_vain);
         let job = Job { complete, lineage, end, alone: false };
         if in_vain || self.clock.now() < self.lineages.closed_until.load(Relaxed) {
@@ -252,7 +257,8 @@ impl Shared {
             if refused {
                 // It took too long, say: then it does the next time, too.
                 let of_shape = &job.complete.body.source.shape.figures.coarse;
-                of_shape.store(of_shape.load(Relaxed).saturating_add(1), Relaxed);
+                let ranges = job.lineage.asks_for_ranges();
+                of_shape.store(coarser(of_shape.load(Relaxed), ranges), Relaxed);
             }
             self.lineage_unknown(job);
         }
@@ -282,7 +288,11 @@ impl Shared {
         self.lineages.coarse.fetch_add(u64::from(is_coarse), Relaxed);
         let of_shape = &complete.body.source.shape.figures.coarse;
         match keys {
-            Some(_) if is_coarse => of_shape.store(of_shape.load(Relaxed).saturating_add(1), Relaxed),
+            Some(_) if is_coarse => {
+                of_shape.store(coarser(of_shape.load(Relaxed), lineage.asks_for_ranges()), Relaxed);
+            }
+            // How many keys there are is not known of these.
+            Some(_) if lineage.asks_for_ranges() => {}
             Some(_) => of_shape.store(0, Relaxed),
             None => {}
         }
@@ -305,6 +315,11 @@ impl Shared {
             self.verifier.compare(replaced, entry, end);
         }
     }
+}
+
+/// How often in a row a statement's lineages told too little, once more.
+fn coarser(coarse: u32, ranges: bool) -> u32 {
+    if ranges { coarse.max(HOPELESS) } else { coarse.saturating_add(1) }
 }
 
 /// The query for the keys of all of these.

@@ -226,7 +226,11 @@ fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) ->
         Question::Is(_) => column == ValueType::Bool,
         Question::OfText(_) => false,
         // NULL satisfies none of them, but the last, which is made of two that were told.
-        Question::NotNull | Question::Not(_) | Question::Like(_) | Question::Folded(_) | Question::OrNull(_) => true,
-        Question::Row(_) => true,
+        Question::NotNull
+        | Question::Not(_)
+        | Question::Like(_)
+        | Question::Folded(_)
+        | Question::OrNull(_)
+        | Question::Row(_) => true,
     }
 }

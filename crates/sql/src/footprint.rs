@@ -401,11 +401,10 @@ fn sketch(question: &Question) -> Test {
         Question::Range { .. } | Question::Span(_) => Test::Within { low: 0, high: 0 },
         Question::Like(_) => Test::Begins([].into()),
         Question::Folded(folding) => sketch(&Question::In(folding.operands())),
-        Question::NotNull => Test::NotNull,
+        Question::NotNull | Question::Row(_) => Test::NotNull,
         Question::OfText(question) => sketch(question),
         Question::OrNull(question) => Test::OrNull(sketch(question).into()),
         Question::Not(_) => Test::Not([].into()),
-        Question::Row(_) => Test::NotNull,
     }
 }
 

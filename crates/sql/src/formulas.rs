@@ -12,13 +12,14 @@
 //! `a IS NOT DISTINCT FROM b` is put as `(a = b) IS TRUE OR a IS NULL AND b IS NULL`, `x BETWEEN a AND b` as two comparisons, lists as
 //! equalities.
 
+mod calls;
+mod dates;
+mod texts;
+
 use std::sync::Arc;
 
-use freshet_model::{Comparison, Formula, Operation, Part, RowTest, Test, TextFunction, Value, ValueType};
-use sqlparser::ast::{
-    BinaryOperator, CaseWhen, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
-    Value as Constant,
-};
+use freshet_model::{Comparison, Formula, Operation, RowTest, Test, Value, ValueType};
+use sqlparser::ast::{BinaryOperator, CaseWhen, DataType, Expr, UnaryOperator, Value as Constant};
 
 use crate::LiteralKind;
 use crate::footprint::{Footprint, ParameterValue};
@@ -27,7 +28,6 @@ use crate::params::Params;
 use crate::patterns::as_text;
 use crate::predicate::{Operand, column_name, operand, unwrapped};
 use crate::residuals::Residual;
-use crate::survey::built_in_name;
 
 /// An expression's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -165,6 +165,7 @@ impl Reading<'_> {
     /// An expression whose operator makes a condition of it.
     fn truth(&self, expr: &Expr) -> Option<Formula> {
         use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, NotEq, Or, Spaceship, Xor};
+        use BinaryOperator::{PGRegexMatch, PGRegexNotMatch};
         Some(match expr {
             Expr::BinaryOp { left, op: And, right } => both(self.condition(left), self.condition(right)),
             Expr::BinaryOp { left, op: Or, right } => either(self.condition(left), self.condition(right)),
@@ -202,6 +203,9 @@ impl Reading<'_> {
             Expr::InList { expr, list, negated: is } => {
                 let equal = list.iter().map(|one| self.compared(Comparison::Equal, expr, one));
                 negated(*is, equal.reduce(either).unwrap_or(Formula::Unknown))
+            }
+            Expr::BinaryOp { left, op: op @ (PGRegexMatch | PGRegexNotMatch), right } => {
+                negated(*op == PGRegexNotMatch, self.regex(left, right)?)
             }
             Expr::Like { negated: is, any: false, expr, pattern, escape_char: None } => {
                 negated(*is, self.like(expr, pattern).unwrap_or(Formula::Unknown))
@@ -266,7 +270,7 @@ impl Reading<'_> {
 
     /// As what values of two types compare.
     fn common(&self, one: Kind, two: Kind) -> Option<Kind> {
-        use ValueType::{Bool, Enum, ExactText, FoldedText, OrderedText, PaddedText, Text, TimestampTz, Uuid};
+        use ValueType::{Bool, ExactText, FoldedText, OrderedText, PaddedText, Text, TimestampTz, Uuid};
         let number = |kind: Kind| kind.is_exact() || kind.is_float() || (self.is_mysql() && kind == Of(Bool));
         let each = |is: fn(Kind) -> bool| is(one) && is(two);
         let text = |kind: Kind| matches!(kind, Of(Text | OrderedText | PaddedText));
@@ -274,12 +278,9 @@ impl Reading<'_> {
             _ if number(one) && number(two) => Some(one),
             _ if each(Kind::is_local) => Some(one),
             (Of(TimestampTz), Of(TimestampTz)) if !self.is_mysql() => Some(one),
-            (Of(Bool), Of(Bool)) | (Of(Uuid), Of(Uuid)) => Some(one),
-            (Of(Enum), _) | (_, Of(Enum)) => None,
-            (Of(OrderedText), Of(OrderedText)) => Some(one),
+            (Of(own @ (Bool | ExactText | OrderedText | Uuid)), Of(other)) if own == other => Some(one),
             // Of one padded side the other one keeps its blanks.
             _ if text(one) && text(two) => Some(Of(Text)),
-            (Of(ExactText), Of(ExactText)) => Some(one),
             (Of(ExactText | FoldedText), Of(ExactText | FoldedText)) => Some(Of(FoldedText)),
             _ => None,
         }
@@ -415,73 +416,6 @@ impl Reading<'_> {
         Some((Formula::Arithmetic(operation, bounds, Box::new([left, right])), kind))
     }
 
-    /// A part of a date or of a moment without a zone.
-    fn part(&self, name: &str, of: &Expr) -> Option<Typed> {
-        let (of, kind) = self.typed(of).filter(|(_, kind)| kind.is_local())?;
-        let mysql = self.is_mysql();
-        let part = match &*name.to_ascii_lowercase() {
-            "year" => Part::Year,
-            "quarter" => Part::Quarter,
-            "month" => Part::Month,
-            "day" => Part::Day,
-            "isoyear" if !mysql => Part::IsoYear,
-            "week" if !mysql => Part::Week,
-            "doy" if !mysql => Part::DayOfYear,
-            "dow" if !mysql => Part::DayOfWeek,
-            "isodow" if !mysql => {
-                let day = (Formula::Part(Part::DayOfWeek, of.into()), Wide);
-                let from_monday = self.arithmetic(Operation::Add, day, (number(6), Wide))?;
-                let day = self.arithmetic(Operation::Remainder, from_monday, (number(7), Wide))?;
-                let (day, _) = self.arithmetic(Operation::Add, day, (number(1), Wide))?;
-                return Some((day, Of(ValueType::Numeric)));
-            }
-            _ if kind != Of(ValueType::Timestamp) => return None,
-            "hour" => Part::Hour,
-            "minute" => Part::Minute,
-            "second" => {
-                if mysql {
-                    Part::Second
-                } else {
-                    Part::Seconds
-                }
-            }
-            _ => return None,
-        };
-        let kind = if mysql { ValueType::Int } else { ValueType::Numeric };
-        Some((Formula::Part(part, of.into()), Of(kind)))
-    }
-
-    /// The beginning of a unit of time, of a moment without a zone.
-    fn floored(&self, unit: &str, of: &Expr, to: ValueType) -> Option<Typed> {
-        let (of, kind) = self.typed(of)?;
-        // A date would become a moment in the zone of the session.
-        let fits = if to == ValueType::Date { kind.is_local() } else { kind == Of(ValueType::Timestamp) };
-        let part = match &*unit.to_ascii_lowercase() {
-            "year" => Part::Year,
-            "quarter" => Part::Quarter,
-            "month" => Part::Month,
-            "week" => Part::Week,
-            "day" => Part::Day,
-            "hour" => Part::Hour,
-            "minute" => Part::Minute,
-            "second" => Part::Second,
-            _ => return None,
-        };
-        fits.then(|| (Formula::Floor(part, of.into()), Of(to)))
-    }
-
-    /// `… AT TIME ZONE 'UTC'`
-    fn at_utc(&self, of: &Expr, zone: &Expr) -> Option<Typed> {
-        let zone = self.plain_text(zone)?;
-        let (of, kind) = self.typed(of)?;
-        let kind = match kind {
-            Of(ValueType::TimestampTz) => ValueType::Timestamp,
-            Of(ValueType::Timestamp) => ValueType::TimestampTz,
-            _ => return None,
-        };
-        (!self.is_mysql() && zone.eq_ignore_ascii_case(b"utc")).then_some((of, Of(kind)))
-    }
-
     fn case(&self, operand_of: Option<&Expr>, conditions: &[CaseWhen], other: Option<&Expr>) -> Option<Typed> {
         if operand_of.is_some() && self.is_mysql() {
             return None;
@@ -529,111 +463,5 @@ impl Reading<'_> {
     /// A value among others of a type.
     fn value(&self, expr: &Expr, kind: Kind) -> Option<Formula> {
         if operand(expr).is_some() { self.constant(expr, kind) } else { self.typed(expr).map(|(value, _)| value) }
-    }
-
-    fn function(&self, function: &Function) -> Option<Typed> {
-        let FunctionArguments::List(list) = &function.args else { return None };
-        let plain = function.over.is_none() && function.filter.is_none() && list.clauses.is_empty();
-        let argument = |argument: &'_ FunctionArg| match argument {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr.clone()),
-            _ => None,
-        };
-        let args: Vec<Expr> = list.args.iter().map(argument).collect::<Option<_>>()?;
-        let name = built_in_name(self.footprint.dialect, &function.name)?.to_ascii_lowercase();
-        let text_of = |expr: &Expr| String::from_utf8(self.plain_text(expr)?.into()).ok();
-        match (&*name, args.as_slice()) {
-            _ if !plain => None,
-            ("coalesce" | "ifnull", [_, ..]) => {
-                let kind = self.kind_of_all(args.iter())?;
-                let values: Vec<Formula> = args.iter().map(|arg| self.value(arg, kind)).collect::<Option<_>>()?;
-                Some((Formula::First(values.into()), kind))
-            }
-            ("date_trunc", [unit, of]) if !self.is_mysql() => self.floored(&text_of(unit)?, of, ValueType::Timestamp),
-            ("date_part", [part, of]) if !self.is_mysql() => {
-                let (value, _) = self.part(&text_of(part)?, of)?;
-                let whole = !matches!(value, Formula::Part(Part::Seconds, _));
-                whole.then_some((value, Of(ValueType::Float8)))
-            }
-            ("left", [text, length]) => self.substring(text, [number(1), self.integer(length)?]),
-            ("substr" | "substring", [text, from, length]) => {
-                self.substring(text, [self.integer(from)?, self.integer(length)?])
-            }
-            ("upper" | "ucase", [text]) => self.of_text(TextFunction::Upper, text),
-            ("lower" | "lcase", [text]) => self.of_text(TextFunction::Lower, text),
-            (_, args) if self.is_mysql() => self.mysql_function(&name, args),
-            ("length" | "char_length" | "character_length", [text]) => {
-                let (length, _) = self.of_text(TextFunction::Length, text)?;
-                Some((length, Wide))
-            }
-            ("reverse", [text]) => self.of_text(TextFunction::Reverse, text),
-            ("replace", [text, wanted, by]) => {
-                let (text, kind) = self.text(text)?;
-                let parts = [text, self.text(wanted)?.0, self.text(by)?.0];
-                Some((Formula::Text(TextFunction::Replace, parts.into()), kind))
-            }
-            _ => None,
-        }
-    }
-
-    fn mysql_function(&self, name: &str, args: &[Expr]) -> Option<Typed> {
-        let [of] = args else { return None };
-        let day_of_week = |shift: i64, from: i64| {
-            let (of, _) = self.typed(of).filter(|(_, kind)| kind.is_local())?;
-            let day = (Formula::Part(Part::DayOfWeek, of.into()), Wide);
-            let shifted = self.arithmetic(Operation::Add, day, (number(shift), Wide))?;
-            let day = self.arithmetic(Operation::Remainder, shifted, (number(7), Wide))?;
-            self.arithmetic(Operation::Add, day, (number(from), Wide))
-        };
-        match name {
-            "date" => self.floored("day", of, ValueType::Date),
-            "year" | "quarter" | "month" | "day" | "hour" | "minute" | "second" => self.part(name, of),
-            "dayofmonth" => self.part("day", of),
-            "dayofweek" => day_of_week(0, 1),
-            "weekday" => day_of_week(6, 0),
-            "dayofyear" => {
-                let (of, _) = self.typed(of).filter(|(_, kind)| kind.is_local())?;
-                Some((Formula::Part(Part::DayOfYear, of.into()), Of(ValueType::Int)))
-            }
-            _ => None,
-        }
-    }
-
-    /// A text, maybe a constant.
-    fn text(&self, expr: &Expr) -> Option<Typed> {
-        match operand(expr) {
-            Some(_) if self.params.is_none() => Some((number(0), Of(ValueType::Text))),
-            Some(_) => Some((Formula::Constant(Value::Text(self.plain_text(expr)?)), Of(ValueType::Text))),
-            None => self.typed(expr).filter(|(_, kind)| kind.is_text()),
-        }
-    }
-
-    /// In MySQL bytes are no texts.
-    fn of_text(&self, function: TextFunction, text: &Expr) -> Option<Typed> {
-        let (text, kind) = self.text(text).filter(|(_, kind)| *kind != Of(ValueType::ExactText))?;
-        Some((Formula::Text(function, [text].into()), kind))
-    }
-
-    fn substring(&self, text: &Expr, [from, length]: [Formula; 2]) -> Option<Typed> {
-        let (text, kind) = self.text(text).filter(|(_, kind)| *kind != Of(ValueType::ExactText))?;
-        Some((Formula::Text(TextFunction::Substring, [text, from, length].into()), kind))
-    }
-
-    fn integer(&self, expr: &Expr) -> Option<Formula> {
-        self.literal_number(expr).filter(|value| matches!(value, Formula::Constant(Value::Int(_))))
-    }
-
-    fn concat(&self, sides: &[&Expr]) -> Option<Typed> {
-        let texts: Vec<Typed> = sides.iter().map(|side| self.text(side)).collect::<Option<_>>()?;
-        let kind = texts.iter().map(|(_, kind)| *kind).find(|kind| *kind != Of(ValueType::Text));
-        let texts: Vec<Formula> = texts.into_iter().map(|(text, _)| text).collect();
-        Some((Formula::Text(TextFunction::Concat, texts.into()), kind.unwrap_or(Of(ValueType::Text))))
-    }
-
-    fn like(&self, text: &Expr, pattern: &Expr) -> Option<Formula> {
-        if self.is_mysql() || operand(text).is_some() {
-            return None;
-        }
-        let ((text, _), (pattern, _)) = (self.text(text)?, self.text(pattern)?);
-        Some(Formula::Like(Box::new([text, pattern])))
     }
 }

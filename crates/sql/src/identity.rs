@@ -62,8 +62,8 @@ use freshet_model::{
 use sqlparser::ast::{Function, LimitClause, Query, SetExpr};
 
 use crate::block::Source;
-use crate::footprint::Footprint;
-use crate::lineage::{KEYS_MAX, Lineage};
+use crate::footprint::{Footprint, TableReference};
+use crate::lineage::{KEYS_MAX, Lineage, quoted};
 use crate::pages::{End, is_ungrouped};
 use crate::params::Params;
 use crate::terms::Rows;
@@ -313,6 +313,38 @@ impl Footprint {
     /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
     pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         self.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
+    }
+
+    /// For people: which tables log of old rows the columns of their replica identity alone, though the statement mentions others, and
+    /// the statement by which they log all.
+    pub fn identity_hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
+        for TableReference { table, columns, .. } in &self.references {
+            let ReplicaIdentity::Columns(identity) = &table.identity else { continue };
+            let mentioned = match columns {
+                Columns::All => "all of its columns".to_owned(),
+                Columns::Only(names) => {
+                    let names: Vec<&str> =
+                        names.iter().filter(|name| !identity.contains(name)).map(|name| &**name).collect();
+                    if names.is_empty() {
+                        continue;
+                    }
+                    names.join(", ")
+                }
+            };
+            let [schema, name] = [&table.schema, &table.name].map(|name| quoted(self.dialect, name));
+            let hint = format!(
+                "{}.{} logs of old rows only {}: its updates and deletes may evict this whatever the rows held in {mentioned}, \
+                 unless the answer shows their keys; more exact with ALTER TABLE {schema}.{name} REPLICA IDENTITY FULL",
+                table.schema,
+                table.name,
+                identity.join(", "),
+            );
+            if !hints.contains(&hint) {
+                hints.push(hint);
+            }
+        }
+        hints
     }
 
     /// For people: the columns by a change of which other rows of the reference come to matter than those that the answer shows.

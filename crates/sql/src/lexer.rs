@@ -256,7 +256,8 @@ impl Shaper {
         }
         match (token.kind, self.before) {
             (Kind::Text, Before::ExpressionWord | Before::Symbol) => Some(LiteralKind::String),
-            (Kind::OpaqueText, Before::ExpressionWord | Before::Symbol) => {
+            // Behind `u&` a text without `E` would be one of another kind.
+            (Kind::OpaqueText, Before::ExpressionWord | Before::Symbol) if !self.lexed.shape.ends_with('&') => {
                 escaped(token.text).map(|_| LiteralKind::String)
             }
             (Kind::Number, Before::ExpressionWord | Before::Symbol | Before::Close) => Some(LiteralKind::Number),

@@ -24,6 +24,9 @@
 //! outwards. If the answer does not say how far, nothing is asked, unless other constants bound these rows. The same with rows that
 //! LIMIT shows in no order, which the answer tells by their keys (`identity.rs`).
 //!
+//! Of more keys than [`KEYS_MAX`] only their number is known to be too large. Then, if they are numbers or dates, the least and the greatest
+//! may be asked for instead ([`Lineage::ask_for_ranges`]): c is between them wherever it is one of K, so that is a sound predicate, too.
+//!
 //! K is read by a statement of its own, after the fill began. What changes K meanwhile is a change of rows of σ_{T_S}(S), which
 //! S's own tag notices. All parts are read by one statement, so they are of one snapshot.
 
@@ -40,7 +43,7 @@ use crate::top::{Field, Top};
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
 /// Tables on the way from the constants.
-const STEPS_MAX: usize = 5;
+const STEPS_MAX: usize = 8;
 /// Parts of one query.
 const PARTS_MAX: usize = 12;
 /// Ways that lead to the keys of one part.
@@ -53,6 +56,8 @@ pub struct Lineage {
     tables: Vec<TableId>,
     /// Tells how far the rows reach from which some of the keys are read.
     top: Option<Top>,
+    /// Of keys the least and the greatest are asked for.
+    ranges: bool,
     dialect: Dialect,
 }
 
@@ -74,12 +79,16 @@ struct Part {
 /// A SELECT for keys, behind the words that number it.
 #[derive(Clone, Debug)]
 struct Select {
-    /// The key and the tables.
-    of: String,
+    /// The key.
+    key: String,
+    /// The tables.
+    from: String,
     /// Joined by AND.
     conditions: Vec<String>,
     /// Something bounds the rows where the way begins.
     bounded: bool,
+    /// They can be found by it: not each has to be tested.
+    finds: bool,
     /// The reference where it begins, if the answer is to bound its rows and is not known yet.
     cut: Option<usize>,
 }
@@ -233,7 +242,10 @@ impl Footprint {
         }
         tables.sort_unstable();
         tables.dedup();
-        (!parts.is_empty()).then(|| (Lineage { parts, tables, top: top.cloned(), dialect: self.dialect }, ways.reached))
+        (!parts.is_empty()).then(|| {
+            let lineage = Lineage { parts, tables, top: top.cloned(), ranges: false, dialect: self.dialect };
+            (lineage, ways.reached)
+        })
     }
 
     /// For people: the references whose rows are found so, each with the column and the table that leads to it.
@@ -290,20 +302,22 @@ impl Footprint {
             before = Some((edge, held));
         }
         let key = format!("t{}.{}", way.len() - 1, quoted(&before?.1.column.name));
-        // Not as text of the connection: under its collation two keys may be one.
-        let key = if self.dialect.is_mysql_family() {
-            format!("CAST({key} AS BINARY)")
-        } else {
-            format!("{key}::pg_catalog.text")
-        };
         let start = way.last()?.1.place;
         let cut = Some(start).filter(|start| is_cut(*start));
-        let bounded = constants.get(start).is_some_and(|constants| !constants.is_empty());
-        Some(Select { of: format!("{key} FROM {from}"), conditions, bounded, cut })
+        let constants = constants.get(start)?;
+        let bounded = !constants.is_empty();
+        let best = Start::of(constants, |(_, written)| written.start());
+        let finds = cut.is_some() || best.is_some_and(|best| best <= Start::Range);
+        Some(Select { key, from, conditions, bounded, finds, cut })
     }
 }
 
-fn quoted(dialect: Dialect, name: &str) -> String {
+/// A key as a text. Not as one of the connection: under its collation two keys may be one.
+fn as_text(dialect: Dialect, key: &str) -> String {
+    if dialect.is_mysql_family() { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") }
+}
+
+pub(crate) fn quoted(dialect: Dialect, name: &str) -> String {
     let quote = if dialect.is_mysql_family() { "`" } else { "\"" };
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
@@ -316,13 +330,44 @@ impl Lineage {
         for (number, lineage) in lineages.into_iter().enumerate() {
             let parts = lineage.parts.iter().enumerate();
             let selects = parts.flat_map(|(at, part)| part.asked().iter().map(move |select| (at, select)));
-            for (part, Select { of, conditions, .. }) in selects {
-                let and = if sql.is_empty() { "" } else { " UNION ALL " };
-                let (conditions, limit) = (conditions.join(" AND "), KEYS_MAX + 1);
-                let _ = write!(sql, "{and}(SELECT DISTINCT '{number}.{part}', {of} WHERE {conditions} LIMIT {limit})");
+            for (part, select) in selects {
+                for question in lineage.questions(&format!("{number}.{part}"), select) {
+                    let and = if sql.is_empty() { "" } else { " UNION ALL " };
+                    let _ = write!(sql, "{and}({question})");
+                }
             }
         }
         sql
+    }
+
+    /// What is asked of one SELECT, each row marked so.
+    fn questions(&self, mark: &str, Select { key, from, conditions, .. }: &Select) -> Vec<String> {
+        let conditions = conditions.join(" AND ");
+        let text = |key: &str| as_text(self.dialect, key);
+        if self.ranges {
+            let end = |end: &str| {
+                format!("SELECT '{mark}', {} FROM {from} WHERE {conditions}", text(&format!("{end}({key})")))
+            };
+            return vec![end("MIN"), end("MAX")];
+        }
+        let limit = KEYS_MAX + 1;
+        vec![format!("SELECT DISTINCT '{mark}', {} FROM {from} WHERE {conditions} LIMIT {limit}", text(key))]
+    }
+
+    /// Of keys asks for the least and the greatest only, which is less than all of too many: between them other rows of the table are,
+    /// too. Not of rows that each have to be tested for it, of which most may pass. False if that can be asked of none.
+    pub fn ask_for_ranges(&mut self) -> bool {
+        self.ranges = true;
+        for part in &mut self.parts {
+            let has_reach = part.has_order() && part.selects.iter().all(|select| select.finds);
+            part.selects.retain(|_| has_reach);
+        }
+        self.parts.iter().any(Part::is_asked)
+    }
+
+    /// Whether it does.
+    pub fn asks_for_ranges(&self) -> bool {
+        self.ranges
     }
 
     /// Asks for no keys of other tables than these: of those any row will matter. False if nothing is left to ask for.
@@ -369,7 +414,9 @@ impl Lineage {
 
     /// Bytes of its part of the query.
     pub fn sql_bytes(&self) -> usize {
-        let bytes = |select: &Select| select.of.len() + select.conditions.iter().map(String::len).sum::<usize>();
+        let bytes = |select: &Select| {
+            select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
+        };
         self.parts.iter().flat_map(Part::asked).map(bytes).sum()
     }
 
@@ -390,7 +437,7 @@ impl Lineage {
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let parts = self.parts.iter().enumerate();
         let keys = |number, part: &Part| part.keys(number, rows.filter(|_| part.is_asked())?);
-        parts.filter_map(|(number, part)| part.tag(keys(number, part))).collect()
+        parts.filter_map(|(number, part)| part.tag(keys(number, part), self.ranges)).collect()
     }
 }
 
@@ -398,6 +445,12 @@ impl Part {
     /// What is asked for its keys: not all rows of a table.
     fn asked(&self) -> &[Select] {
         if self.selects.iter().all(|select| select.bounded) { &self.selects } else { &[] }
+    }
+
+    /// Whether all values between two keys have order keys between theirs.
+    fn has_order(&self) -> bool {
+        use ValueType::{Date, Int, Numeric, Timestamp, Unsigned};
+        matches!(self.column.value_type, Date | Int | Numeric | Timestamp | Unsigned)
     }
 
     fn is_asked(&self) -> bool {
@@ -420,10 +473,15 @@ impl Part {
     }
 
     /// No key: no row of its table matters.
-    fn tag(&self, keys: Option<Vec<Value>>) -> Option<Tag> {
+    fn tag(&self, keys: Option<Vec<Value>>, ranges: bool) -> Option<Tag> {
         let mut terms = self.terms.clone();
         match keys {
             Some(keys) if keys.is_empty() => return None,
+            Some(keys) if ranges => {
+                let of_keys = || keys.iter().map(Value::order_key);
+                let (low, high) = (of_keys().min()?, of_keys().max()?);
+                terms.push(Term { column: self.column.clone(), test: Test::Within { low, high } });
+            }
             Some(keys) => terms.push(Term { column: self.column.clone(), test: Test::In(keys.into()) }),
             None => {}
         }

@@ -261,22 +261,27 @@ impl Said {
 
     /// What is said by a condition that is true, or false.
     fn when(condition: &Expr, truth: bool, meaning: &Meaning<'_>) -> Self {
-        match Self::tested(condition, truth, meaning) {
-            Self::Nothing => (meaning.of_row)(condition, truth),
-            said => said,
-        }
-    }
-
-    /// The same as far as it is made of tests of columns by constants.
-    fn tested(condition: &Expr, truth: bool, meaning: &Meaning<'_>) -> Self {
-        let resolve = meaning.of_column;
-        use BinaryOperator::{And, Eq, NotEq, Or, Spaceship};
+        use BinaryOperator::{And, Or};
         match unwrapped(condition) {
             Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::when(expr, !truth, meaning),
             Expr::BinaryOp { left, op: op @ (And | Or), right } => {
                 let (left, right) = (Self::when(left, truth, meaning), Self::when(right, truth, meaning));
                 Self::joined(left, right, (*op == And) == truth)
             }
+            // They are false also of what is not known.
+            Expr::IsTrue(inner) if truth => Self::when(inner, true, meaning),
+            Expr::IsFalse(inner) if truth => Self::when(inner, false, meaning),
+            other => match Self::tested(other, truth, meaning.of_column) {
+                Self::Nothing => (meaning.of_row)(other, truth),
+                said => said,
+            },
+        }
+    }
+
+    /// The same as far as it is a test of a column by constants.
+    fn tested(condition: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
+        use BinaryOperator::{Eq, NotEq, Spaceship};
+        match condition {
             Expr::BinaryOp { left, op: op @ (Eq | NotEq), right } => match (unwrapped(left), unwrapped(right)) {
                 // True only if all parts are equal, false only if one is not.
                 (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
@@ -294,9 +299,6 @@ impl Said {
                 Self::same(left, right, truth, resolve)
             }
             Expr::IsDistinctFrom(left, right) => Self::same(left, right, !truth, resolve),
-            // They are false also of what is not known.
-            Expr::IsTrue(inner) if truth => Self::when(inner, true, meaning),
-            Expr::IsFalse(inner) if truth => Self::when(inner, false, meaning),
             other => {
                 let truth = is_negated(other) != truth;
                 match rows::compared(other) {

@@ -22,8 +22,9 @@ use sqlparser::ast::{Expr, Ident, visit_expressions};
 use crate::predicate::{Atom, Operand, Question, Said, column_name, operand};
 use crate::walk::Walk;
 
-/// Columns in one condition.
+/// Columns in one condition, and expressions.
 const COLUMNS_MAX: usize = 16;
+const EXPRESSIONS_MAX: usize = 128;
 
 /// A condition on a row of one reference.
 #[derive(Clone, Debug)]
@@ -86,8 +87,10 @@ impl Walk<'_> {
 /// The columns that a condition names, each once; None: too many, or there are sub-selects in it.
 fn names(condition: &Expr) -> Option<Vec<Vec<Ident>>> {
     let mut names: Vec<Vec<Ident>> = Vec::new();
+    let mut left = EXPRESSIONS_MAX;
     let flow = visit_expressions(condition, |expr| {
-        if matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }) {
+        left = left.saturating_sub(1);
+        if left == 0 || matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }) {
             return ControlFlow::Break(());
         }
         if !matches!(expr, Expr::Nested(_))

@@ -39,11 +39,13 @@ pub(crate) enum Start {
     Cut,
     /// By testing each.
     Scan,
+    /// By a test that most rows pass.
+    Most,
 }
 
 impl Start {
     /// From the best to the worst.
-    pub(crate) const ALL: [Self; 4] = [Self::Equal, Self::Range, Self::Cut, Self::Scan];
+    pub(crate) const ALL: [Self; 5] = [Self::Equal, Self::Range, Self::Cut, Self::Scan, Self::Most];
 
     /// Of rows in one of these conjunctions; None: they are not found by any of this.
     pub(crate) fn of<T>(conjunctions: &[Vec<T>], start: impl Fn(&T) -> Self) -> Option<Self> {
@@ -77,7 +79,8 @@ impl Written {
         match self {
             Self::In(_) | Self::Null => Start::Equal,
             Self::Within { .. } | Self::Text { finds: true, .. } => Start::Range,
-            Self::NotNull | Self::Text { finds: false, .. } => Start::Scan,
+            Self::Text { finds: false, .. } => Start::Scan,
+            Self::NotNull => Start::Most,
         }
     }
 
@@ -127,7 +130,7 @@ impl Footprint {
         let of_term = |term: &Term| match &term.test {
             Test::In(_) if !is_mysql_text(&term.column) => Some(Start::Equal),
             Test::Null => Some(Start::Equal),
-            Test::NotNull | Test::Not(_) => Some(Start::Scan),
+            Test::NotNull | Test::Not(_) => Some(Start::Most),
             Test::Within { .. } if self.has_limits(&term.column) => Some(Start::Range),
             _ => None,
         };
@@ -247,9 +250,9 @@ impl Footprint {
 
     /// Whether the limits of a range can be written. A TIMESTAMP of MySQL is read in the zone of the session.
     pub(crate) fn has_limits(&self, column: &ComparedColumn) -> bool {
-        use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
+        use ValueType::{Date, Float4, Float8, Int, Numeric, OrderedText, Timestamp, TimestampTz, Unsigned};
         match column.value_type {
-            Int | Unsigned | Numeric | Date | Timestamp | Float4 | Float8 => true,
+            Int | Unsigned | Numeric | Date | Timestamp | Float4 | Float8 | OrderedText => true,
             TimestampTz => !self.dialect.is_mysql_family(),
             _ => false,
         }
@@ -299,6 +302,9 @@ fn within(column: &ComparedColumn, low: u64, high: u64) -> Option<Written> {
 
 /// A limit that leaves at least the values that the order key does, if there is one; `outwards` is where the others are.
 fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
+    if column.value_type == ValueType::OrderedText {
+        return text_limit(key, outwards);
+    }
     let number = Some((key ^ (1 << 63)).cast_signed()).filter(|number| !matches!(*number, i64::MIN | i64::MAX))?;
     match column.value_type {
         // The shortest text of which it is the nearest double; all comparisons with it are of doubles.
@@ -315,6 +321,19 @@ fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
             same.then(|| format!("'{text}'"))
         }
     }
+}
+
+/// The same of texts that are in the order of their bytes, of which a key has the first ones.
+fn text_limit(key: u64, outwards: i64) -> Option<String> {
+    let bytes = key.to_be_bytes();
+    let plain = bytes.iter().take_while(|byte| matches!(byte, b' '..=b'~')).count();
+    let mut text = bytes.get(..plain)?.to_vec();
+    if outwards > 0 {
+        // Beyond all texts that begin so, and with what is not plain.
+        let last = text.last_mut()?;
+        *last = last.checked_add(1)?;
+    }
+    if text.is_empty() { None } else { quoted_text(Dialect::Postgres, &text) }
 }
 
 /// A constant as the server reads it; None: it cannot be written for sure.

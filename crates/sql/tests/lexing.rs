@@ -43,7 +43,10 @@ fn shapes_and_literals() {
         ("SELECT a$1, $1", "select a$1, $1", &[]),
         // Unusual constants stay.
         ("SELECT E'a\\'b', 'c'", "select E'a\\'b', $1", &["'c"]),
-        ("SELECT e'''x'''||'c'", "select e'''x'''||$1", &["'c"]),
+        // Those whose backslashes are beyond doubt do not.
+        ("SELECT e'''x'''||'c'", "select $1||$2", &["''x'", "'c"]),
+        ("SELECT E'\\\\', E'\\%', E'\\n'", "select $1, $2, E'\\n'", &["'\\", "'%"]),
+        ("SELECT E'a'\n 'b', u&E'x'", "select E'a'\n 'b', u&E'x'", &[]),
         ("SELECT $$it's$$, $a$ $b$ $a$, 'c'", "select $$it's$$, $a$ $b$ $a$, $1", &["'c"]),
         ("SELECT U&'\\0061', B'01', x'1F', N'n', 'c'", "select U&'\\0061', B'01', x'1F', N'n', $1", &["'c"]),
         ("SELECT 'a'\n 'b', 'c'", "select 'a'\n 'b', $1", &["'c"]),

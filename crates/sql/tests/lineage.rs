@@ -196,6 +196,8 @@ fn beginnings_and_disjunctions_lead_on() {
             "((g.genre)::text = ANY ((ARRAY['x'::character varying, 'y'::character varying])::text[]))",
             "t0.\"genre\" IN ('x', 'y') LIMIT",
         ),
+        ("g.genre IS NOT NULL", "t0.\"genre\" IS NOT NULL LIMIT"),
+        ("g.genre::text <> 'x'", "t0.\"genre\" IS NOT NULL LIMIT"),
         ("(g.genre = 'x' OR g.title_id > 7)", "(t0.\"genre\" IN ('x') OR t0.\"title_id\" >= 8) LIMIT"),
     ] {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
@@ -203,14 +205,7 @@ fn beginnings_and_disjunctions_lead_on() {
         let sql = Lineage::sql([&bound.lineage.expect(condition)]);
         assert!(sql.contains(expected), "{sql}");
     }
-    for condition in [
-        "g.genre LIKE 'x\\_%'",
-        "g.genre NOT LIKE '%x'",
-        "g.genre IS NOT NULL",
-        "g.genre::text <> 'x'",
-        "g.title_id::text = '1'",
-        "g.genre::varchar(1) = 'x'",
-    ] {
+    for condition in ["g.genre LIKE 'x\\_%'", "g.title_id::text = '1'", "g.genre::varchar(1) = 'x'"] {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
         assert!(footprint(Dialect::Postgres, &sql).1.lineage.is_none(), "{sql}");
     }
@@ -269,7 +264,9 @@ fn patterns_lead_on() {
         (Dialect::MySql, "g.genre LIKE '%\\_%'"),
         (Dialect::MySql, "g.title_id LIKE '%1%'"),
     ] {
-        assert!(footprint(dialect, &rated(condition)).1.lineage.is_none(), "{condition}");
+        let lineage = footprint(dialect, &rated(condition)).1.lineage;
+        let sql = lineage.map_or_else(|| "IS NOT NULL LIMIT".to_owned(), |lineage| Lineage::sql([&lineage]));
+        assert!(sql.contains("IS NOT NULL LIMIT"), "{condition}: {sql}");
     }
     // From a beginning rather than from what is tested of each row.
     let sql = "select * from name n join title_name_character c using (name_id) join title t using (title_id) \
@@ -571,10 +568,7 @@ fn branches_of_null_do_not_matter() {
             vec!["title: no row", "title_rating: no row", "name: any row", other],
         ),
         (format!("select * from {all} where a <> 'x'"), vec!["any row", "any row", name, other]),
-        (
-            format!("select * from {all} where not (a is null)"),
-            vec!["title: title is not null", "any row", name, other],
-        ),
+        (format!("select * from {all} where not (a is null)"), vec!["title: title is not null", rating, name, other]),
         (format!("select * from {all} where a is null"), vec!["title is null", rating, "any row", "any row"]),
         (format!("select * from {all} where a = 'x' or b = 'y'"), vec![title, rating, "name: name = …", other]),
         (
@@ -644,5 +638,40 @@ fn without_a_way_from_constants_any_row_matters() {
          where t.title = 'x' and r.title_id = t.title_id)",
     ] {
         assert!(footprint(Dialect::Postgres, sql).1.lineage.is_some(), "{sql}");
+    }
+}
+
+#[test]
+fn too_many_keys_are_asked_how_far_they_reach() {
+    let asked = |condition: &str| {
+        let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
+        let mut lineage = footprint(Dialect::Postgres, &sql).1.lineage.expect(condition);
+        (lineage.ask_for_ranges(), Lineage::sql([&lineage]), lineage)
+    };
+    let (is_asked, sql, lineage) = asked("g.genre = 'x'");
+    assert!(is_asked && lineage.asks_for_ranges());
+    let expected = |end: &str| {
+        format!(
+            "(SELECT '0.0', {end}(t0.\"title_id\")::pg_catalog.text FROM \"s\".\"title_genre\" t0 WHERE t0.\"genre\" IN ('x'))"
+        )
+    };
+    assert_eq!(sql, format!("{} UNION ALL {}", expected("MIN"), expected("MAX")));
+    let keys = [Some("40"), Some("7")].map(|key| (0, key.map(|key| key.as_bytes().to_vec())));
+    let range = |tag: &Tag| match &tag.rows {
+        RowSet::Where(terms) => terms.to_vec(),
+        other => panic!("{other:?}"),
+    };
+    let [tag] = lineage.late_tags(Some(&keys)).try_into().unwrap();
+    let terms: Vec<freshet_model::Term> = range(&tag);
+    let [freshet_model::Term { test: Test::Within { low, high }, .. }] = terms.as_slice() else { panic!("{tag:?}") };
+    assert_eq!([*low, *high], [7, 40].map(|key| Value::Int(key).order_key()));
+    // No row: no key. One that cannot be read: any row.
+    assert!(lineage.late_tags(Some(&[(0, None), (0, None)])).is_empty());
+    let unreadable = [(0, Some(b"NaN".to_vec()))];
+    assert!(matches!(lineage.late_tags(Some(&unreadable)).as_slice(), [Tag { rows: RowSet::Any, .. }]));
+    // Where each row is tested most may pass.
+    for condition in ["g.genre LIKE '%x%'", "g.genre <> 'x'"] {
+        let (is_asked, sql, _) = asked(condition);
+        assert!(!is_asked && sql.is_empty(), "{sql}");
     }
 }

@@ -80,6 +80,7 @@ fn told(tags: &[Tag]) -> String {
         Test::Not(_) => format!("{} not", column.name),
         Test::OrNull(_) => format!("{} or null", column.name),
         Test::Begins(_) | Test::Like(_) => format!("{} like", column.name),
+        Test::Row(test) => format!("({})", test.columns.join(" ")),
     };
     let rows = |tag: &Tag| match &tag.rows {
         RowSet::Where(terms) => terms.iter().map(term).collect::<Vec<_>>().join(" and "),
@@ -283,7 +284,7 @@ fn keys_are_read_from_the_rows_that_are_shown() {
         ("order by x.id limit 2", 1, ""),
         ("order by x.id desc limit 2 offset 7", 2, "x t0 WHERE (t0.id >= 9 OR t0.id IS NULL) LIMIT 1001)"),
         ("order by x.n limit 2", 2, "x t0 WHERE (t0.n <= 2) LIMIT 1001)"),
-        ("where x.f > 3 order by x.id limit 2", 2, "x t0 WHERE (t0.id <= 9) LIMIT 1001)"),
+        ("where x.f > 3 order by x.id limit 2", 2, "x t0 WHERE t0.f >= 3e0 AND (t0.id <= 9) LIMIT 1001)"),
         ("where x.a < 3 order by x.id limit 2", 2, "x t0 WHERE t0.a <= 2 AND (t0.id <= 9) LIMIT 1001)"),
         ("where x.a < 3 order by x.id limit 2", 1, "x t0 WHERE t0.a <= 2 LIMIT 1001)"),
         (

@@ -373,7 +373,7 @@ fn truth_of_a_column_is_a_test() {
     }
     // NULL passes these.
     for condition in ["t.is_adult IS NOT TRUE", "t.is_adult IS NOT FALSE", "NOT (t.is_adult IS TRUE)"] {
-        assert_eq!(of(condition), "title(*)", "{condition}");
+        assert_eq!(of(condition), "title((is_adult))", "{condition}");
     }
 }
 
@@ -453,7 +453,7 @@ fn tags() {
         ("SELECT * FROM plain WHERE b = 'xyz'::varchar(1)", "plain(*)"),
         ("SELECT * FROM plain WHERE b = 5", "plain(*)"),
         ("SELECT * FROM plain WHERE b = 'it''s'", "plain(b=it's)"),
-        ("SELECT * FROM plain WHERE b = E'x'", "plain(*)"),
+        ("SELECT * FROM plain WHERE b = E'x'", "plain(b=x)"),
         ("SELECT * FROM plain WHERE b = $q$x$q$", "plain(*)"),
         ("SELECT * FROM plain WHERE b = 'a'\n'b'", "plain(*)"),
         ("SELECT * FROM plain WHERE b = N'x'", "plain(*)"),
@@ -461,8 +461,8 @@ fn tags() {
         ("SELECT * FROM plain WHERE (id = 5) AND (((a = 6)))", "plain(a=6,id=5)"),
         ("SELECT * FROM plain WHERE id = 5 OR a = 6", "plain(a=6) plain(id=5)"),
         ("SELECT * FROM plain WHERE NOT id = 5", "plain(id<>5)"),
-        ("SELECT * FROM plain WHERE (id = 5) IS NOT TRUE", "plain(*)"),
-        ("SELECT * FROM plain WHERE id = 5 IS NULL", "plain(*)"),
+        ("SELECT * FROM plain WHERE (id = 5) IS NOT TRUE", "plain((id))"),
+        ("SELECT * FROM plain WHERE id = 5 IS NULL", "plain((id))"),
         ("SELECT * FROM plain WHERE id = 5 AND a = 6 OR b = 'x'", "plain(a=6,id=5) plain(b=x)"),
         ("SELECT * FROM plain WHERE id IN (5)", "plain(id=5)"),
         ("SELECT * FROM plain WHERE id NOT IN (5)", "plain(id<>5)"),
@@ -670,7 +670,7 @@ fn passes() {
             "SELECT * FROM plain WHERE a = 1 AND b IS NULL AND (n > 2 OR n < 1)",
             "plain(a=1,b null,n=..1) plain(a=1,b null,n=2..)",
         ),
-        ("SELECT * FROM plain WHERE CASE WHEN a = 1 THEN b = 'x' END", "plain(*)"),
+        ("SELECT * FROM plain WHERE CASE WHEN a = 1 THEN b = 'x' END", "plain((a b))"),
         ("SELECT EXISTS (SELECT 1 FROM plain WHERE id = 5)", "plain(id=5)"),
         ("SELECT EXISTS(SELECT 1 FROM plain WHERE id = 5 LIMIT 1) AS x", "plain(id=5)"),
         ("SELECT lower(b), UPPER(b), md5(b) FROM plain", "plain(*)"),
@@ -972,7 +972,7 @@ fn predicates() {
         ("SELECT * FROM plain WHERE NOT (id, a) < (6, 4)", "plain(*)"),
         // Lists.
         ("SELECT * FROM plain WHERE id IN (7, 5, -6, 5)", "plain(id=-6|5|7)"),
-        ("SELECT * FROM plain WHERE id IN (5, a)", "plain(*)"),
+        ("SELECT * FROM plain WHERE id IN (5, a)", "plain((id a))"),
         ("SELECT * FROM plain WHERE id IN (5, 5e0)", "plain(*)"),
         ("SELECT * FROM plain WHERE id IN (5, '6', 7.5)", "plain(id=5|6|7.5)"),
         ("SELECT * FROM plain WHERE b IN ('x', 'y') AND a = 1", "plain(a=1,b=x|y)"),
@@ -992,7 +992,7 @@ fn predicates() {
         // OR.
         ("SELECT * FROM plain WHERE id = 5 OR id = 7 OR id IN (6, 8)", "plain(id=5|6|7|8)"),
         ("SELECT * FROM plain WHERE (id = 5 OR b = 'x') AND a = 1", "plain(a=1,b=x) plain(a=1,id=5)"),
-        ("SELECT * FROM plain WHERE id = 5 OR a + 1 = 2", "plain(*)"),
+        ("SELECT * FROM plain WHERE id = 5 OR a + 1 = 2", "plain((a)) plain(id=5)"),
         ("SELECT * FROM plain WHERE (id = 5 OR true) AND a = 1", "plain(a=1)"),
         ("SELECT * FROM plain WHERE id = 5 OR id = 5e0", "plain(*)"),
         ("SELECT * FROM plain p, title_genre g WHERE p.id = 5 OR g.genre = 'x'", "plain(*) title_genre(*)"),
@@ -1015,11 +1015,11 @@ fn predicates() {
         ("SELECT * FROM plain WHERE n > 5 AND n < 9.5", "plain(n=5..9)"),
         ("SELECT * FROM plain WHERE id BETWEEN -3 AND 4 AND id > 0", "plain(id=1..4)"),
         ("SELECT * FROM plain WHERE id BETWEEN 4 AND 3", "plain(*)"),
-        ("SELECT * FROM plain WHERE id BETWEEN 4 AND a", "plain(*)"),
+        ("SELECT * FROM plain WHERE id BETWEEN 4 AND a", "plain((id a))"),
         ("SELECT * FROM plain WHERE id NOT BETWEEN 4 AND 5 OR id <> 3", "plain(id<>3) plain(id=..3) plain(id=6..)"),
         ("SELECT * FROM plain WHERE id < 5 AND id = 3 AND a IS NULL AND a < 3", "plain(a null,id=3)"),
         ("SELECT * FROM plain WHERE b < 'x' AND b BETWEEN 'a' AND 'b'", "plain(*)"),
-        ("SELECT * FROM plain WHERE id > a", "plain(*)"),
+        ("SELECT * FROM plain WHERE id > a", "plain((id a))"),
         (
             "SELECT * FROM title WHERE updated > '2020-01-01' AND is_adult < 'f'",
             "title(updated=2020-01-01 00:00:00.000000..)",
@@ -1364,7 +1364,7 @@ fn negatives_and_patterns_of_a_row() {
         ("SELECT * FROM plain WHERE (id, a) <> (1, 2)", "plain(a<>2) plain(id<>1)"),
         ("SELECT * FROM plain WHERE a IS DISTINCT FROM 1 AND b IS NOT DISTINCT FROM 'x'", "plain(a<>1?,b=x)"),
         ("SELECT * FROM plain WHERE a <> ALL(ARRAY[1, 2])", "plain(a<>1|2)"),
-        ("SELECT * FROM plain WHERE a <> id", "plain(*)"),
+        ("SELECT * FROM plain WHERE a <> id", "plain((a id))"),
         ("SELECT * FROM plain WHERE NOT a IS NULL AND NOT (b IS NOT NULL)", "plain(a not null,b null)"),
         ("SELECT * FROM sbtest1 WHERE c <> 'a'", "sbtest1(c not null)"),
         // Rows of NULLs pass these.
@@ -1372,7 +1372,7 @@ fn negatives_and_patterns_of_a_row() {
             "SELECT * FROM title t LEFT JOIN plain p ON t.title_id = p.id WHERE p.a IS DISTINCT FROM 1",
             "plain(*) title(*)",
         ),
-        ("SELECT * FROM title t LEFT JOIN plain p ON t.title_id = p.id WHERE p.a <> 1", "plain(a<>1) title(*)"),
+        ("SELECT * FROM title t LEFT JOIN plain p ON t.title_id = p.id WHERE p.a <> 1", "plain(a<>1) title(later)"),
         // Where one conjunction finds rows, no other ones are made of it.
         ("SELECT * FROM plain WHERE id = 3 AND (b LIKE '%x' OR a <> 2)", "plain(id=3)"),
         ("SELECT * FROM plain WHERE b LIKE '%x' OR a <> 2", "plain(a<>2) plain(b~*x)"),

@@ -179,3 +179,19 @@ fn ddl_belongs_to_its_transaction() {
     assert_eq!(Assembler::default().take(stray).expect("a message"), None);
     assert!(Assembler::default().take(ddl(b"1 *")).is_err(), "a change outside a transaction");
 }
+
+#[test]
+fn a_transaction_of_a_million_rows_is_held_in_bounded_memory() {
+    let mut assembler = Assembler::default();
+    assembler.take(begin()).unwrap();
+    assembler.take(described(b'f', vec![column(true, "id"), column(true, "a")])).unwrap();
+    for number in 0..1_000_000u32 {
+        let id = number.to_string();
+        assembler.take(Message::Insert { relation: 7, new: vec![Value::Text(id.as_bytes()), text("x")] }).unwrap();
+        if number % 1_000 == 0 {
+            assert!(assembler.open().unwrap().held.rows() <= ChangeSet::ROWS_MAX, "{number}");
+        }
+    }
+    let changes = assembler.take(commit()).unwrap().unwrap().changes;
+    assert_eq!(changes, ChangeSet::Rows(vec![Change::AnyRow(TableId(7))]));
+}

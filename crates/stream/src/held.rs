@@ -78,6 +78,15 @@ impl Held {
         (changes, self.redefines)
     }
 
+    /// How many rows are held.
+    #[cfg(test)]
+    pub(crate) fn rows(&self) -> usize {
+        match &self.changes {
+            ChangeSet::Rows(rows) => rows.len(),
+            ChangeSet::Everything => 0,
+        }
+    }
+
     /// Memory of the rows that are held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes

@@ -213,6 +213,10 @@ fn ask(asker: &mut Server<'_>, stored: &[Stored], catalog: &Catalog, query: &str
 
 /// Adds the late tags of all, as the server tells their keys; returns how many have some.
 pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]) -> Result<usize> {
+    // Of some the least and the greatest key.
+    for (_, Bound { lineage, .. }) in analysed.iter_mut().skip(1).step_by(3) {
+        let _ = lineage.as_mut().is_some_and(Lineage::ask_for_ranges);
+    }
     // Several in one query, as the proxy asks.
     let lineages: Vec<&Lineage> = analysed.iter().filter_map(|(_, bound)| bound.lineage.as_ref()).collect();
     let script: Vec<String> = lineages

@@ -26,6 +26,7 @@ pub(crate) fn show_terms(terms: &[Term], quoted: bool) -> String {
         }
         Test::Begins(beginning) => format!("{}={}*", column.name, String::from_utf8_lossy(beginning)),
         Test::NotNull => format!("{} not null", column.name),
+        Test::Row(test) => format!("({})", test.columns.join(" ")),
         Test::OrNull(test) => {
             format!("{}?", show_terms(&[Term { column: column.clone(), test: (**test).clone() }], quoted))
         }

@@ -6,7 +6,7 @@
 //! constant in ON makes neither.
 //!
 //! Conditions are WHERE and ON, of sub-selects, too. Constants are numbers, texts, parameters, TRUE, FALSE and NULL (so `IS NULL` is
-//! a condition). These are none: `1 = 1`, of constants alone; what EXISTS selects, and a LIMIT that leaves it a row; `FILTER (WHERE …)`,
+//! a condition). These are none: `1 = 1` and `ON TRUE`, of constants alone; what EXISTS selects, and a LIMIT that leaves it a row; `FILTER (WHERE …)`,
 //! which leaves rows to the other columns; HAVING, since whether a group meets it all rows together say.
 
 /// A part of a statement's text, in lower case.
@@ -56,6 +56,13 @@ pub(super) fn chooses(statement: &str, mysql: bool) -> bool {
         _ => "",
     };
     let is_constant = |at: usize| matches!(tokens.get(at), Some(Token::Constant(_)));
+    // TRUE is the whole condition.
+    let is_all = |at: usize| {
+        let ends = |at: usize| !matches!(tokens.get(at), Some(Token::Symbol(_) | Token::Open | Token::Constant(_)));
+        let first = at.checked_sub(1).is_some_and(|before| matches!(word(before), "on" | "where"));
+        let next = matches!(word(at + 1), "and" | "or" | "is" | "in" | "not" | "between" | "like");
+        tokens.get(at) == Some(&Token::Constant("true".to_owned())) && first && ends(at + 1) && !next
+    };
     let mut levels = vec![Level { clause: Clause::Around, within: false, exists: false }];
     for (at, token) in tokens.iter().enumerate() {
         let Some(level) = levels.last_mut() else { return true };
@@ -71,7 +78,9 @@ pub(super) fn chooses(statement: &str, mysql: bool) -> bool {
             Token::Close => drop(levels.pop()),
             Token::Constant(_) if level.is_condition() => {
                 let equal = |at: usize| tokens.get(at) == Some(&Token::Symbol('='));
-                let alone = (equal(at + 1) && is_constant(at + 2)) || (at >= 2 && equal(at - 1) && is_constant(at - 2));
+                let alone = is_all(at)
+                    || (equal(at + 1) && is_constant(at + 2))
+                    || (at >= 2 && equal(at - 1) && is_constant(at - 2));
                 if !alone {
                     return true;
                 }
@@ -169,6 +178,9 @@ mod tests {
             ("SELECT a FROM t WHERE id = (SELECT s.id FROM s WHERE s.t_id = t.id LIMIT 1)", true),
             ("SELECT a, max(b) FILTER (WHERE b < 2) FROM t GROUP BY a HAVING count(*) > 3", false),
             ("SELECT a FROM t WHERE 1 = 1", false),
+            ("SELECT a FROM t JOIN s ON true ORDER BY 1", false),
+            ("SELECT a FROM t JOIN s ON true AND s.b", true),
+            ("SELECT a FROM t JOIN s ON true = s.b", true),
             ("SELECT a FROM t WHERE 1=1 AND b = 1", true),
             ("SELECT q.a FROM (SELECT a, count(*) AS n FROM t GROUP BY 1) q WHERE q.n > 2", true),
             ("SELECT DISTINCT ON (a) a, 1 FROM t", false),
