@@ -30,6 +30,8 @@ pub struct Waits {
     pub held_nanos: AtomicU64,
     /// See [`Self::held`].
     pub fences: AtomicU64,
+    /// How long acknowledgements have lately been held: a moving average, in nanoseconds.
+    hold_nanos: AtomicU64,
     /// Behind where the stream was when an acknowledgement was last held in vain; 0: none was.
     stalled_at: AtomicU64,
     /// What the database has lately taken for an answer: a moving average, in nanoseconds.
@@ -40,6 +42,10 @@ pub struct Waits {
 const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=100_000_000;
 /// How many times as long as the database takes for an answer. Under load those answers are what the stream waits for.
 const LOOK_WAIT_ANSWERS: Nanos = 4;
+
+/// How many times as long as an acknowledgement is held on average, and the least and the most of it, in nanoseconds.
+const STUCK_HOLDS: Nanos = 4;
+const STUCK: RangeInclusive<Nanos> = 3_000_000..=20_000_000;
 
 /// A session's look-ups wait for their position for a few times what asking the database would take, and after a wait that
 /// did not help the next ones do not wait: one, then three, then seven of them, as long as none helps.
@@ -105,6 +111,14 @@ impl Waits {
     pub(crate) fn held_for(&self, nanos: Nanos) {
         self.held.fetch_add(1, Relaxed);
         self.held_nanos.fetch_add(nanos, Relaxed);
+        let average = self.hold_nanos.load(Relaxed);
+        self.hold_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+    }
+
+    /// The stream has not moved for so long, while an acknowledgement is held, that it may lack a flush of the log. Under load it
+    /// stands still for a while without that.
+    pub(crate) fn stuck_after(&self) -> Nanos {
+        self.hold_nanos.load(Relaxed).saturating_mul(STUCK_HOLDS).clamp(*STUCK.start(), *STUCK.end())
     }
 
     /// An acknowledgement was held as long as it may be, and the stream has come no further than this.

@@ -53,6 +53,8 @@ struct Look {
     due: Nanos,
     /// See [`Waiting::generation`].
     generation: u64,
+    /// The position that it waits for, where that is known.
+    until: Option<End>,
     /// It waits for another session's fill of the same key.
     joined: bool,
 }
@@ -213,7 +215,8 @@ impl Session {
             _ if self.waiting.patience.is_there() => now + self.shared.waits.look_wait(),
             _ => return false,
         };
-        self.waiting.look = Some(Look { due, generation: self.waiting.generation, joined });
+        let until = self.floor.end.filter(|_| *reason == Reason::Floor && self.floor.snapshot.is_none());
+        self.waiting.look = Some(Look { due, generation: self.waiting.generation, until, joined });
         true
     }
 
@@ -247,6 +250,7 @@ impl Session {
         let lsn = match (&self.waiting.held, &self.waiting.look) {
             (Some(Held { until: Until::Passed(end), .. }), _) => end.lsn,
             (None, None) => return false,
+            (None, Some(Look { until: Some(end), .. })) => end.lsn,
             // It is not known which position will do: the next one is looked at.
             _ => Lsn(0),
         };
@@ -254,7 +258,10 @@ impl Session {
         let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
         wait.register(lsn, cx.waker());
         // What came before the registration has woken nobody.
-        let moved = |look: &Look| self.shared.waits.generation() != look.generation;
+        let moved = |look: &Look| match look.until {
+            Some(end) => self.shared.cache.has_passed(end),
+            None => self.shared.waits.generation() != look.generation,
+        };
         self.waiting.held.as_ref().is_some_and(|held| self.is_delivered(held.until))
             || self.waiting.look.as_ref().is_some_and(moved)
     }
