@@ -88,7 +88,7 @@ impl Lease {
         shared.cache.offer_reading(End { epoch, lsn }, asked_at);
         shared.verifier.decide(&shared.cache);
         if shared.cache.oldest_reading().is_none() {
-            shared.waits.passed(Lsn(0)); // it had been passed already
+            shared.waits.passed(Lsn(0), shared.cache.current_as_of()); // it had been passed already
         } else if wanted {
             shared.keepalive.notify_one();
         }

@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
-use crate::waits::{Patience, Wait};
+use crate::waits::{Patience, Wait, WaitFor};
 
 /// What an acknowledgement waits for.
 #[derive(Clone, Copy, Debug)]
@@ -247,16 +247,21 @@ impl Session {
         if self.waiting.look.as_ref().is_some_and(|look| look.joined) {
             return !self.shared.cache.join(&self.key, cx.waker());
         }
-        let lsn = match (&self.waiting.held, &self.waiting.look) {
-            (Some(Held { until: Until::Passed(end), .. }), _) => end.lsn,
+        let wait_for = match (&self.waiting.held, &self.waiting.look) {
             (None, None) => return false,
-            (None, Some(Look { until: Some(end), .. })) => end.lsn,
+            (Some(Held { until: Until::Asked, .. }), _) => None,
+            (Some(Held { until: Until::ReadAfter(since), .. }), _) => Some(WaitFor::Time(*since)),
+            (Some(Held { until: Until::Passed(end), .. }), _) | (None, Some(Look { until: Some(end), .. })) => {
+                Some(WaitFor::Position(end.lsn))
+            }
             // It is not known which position will do: the next one is looked at.
-            _ => Lsn(0),
+            (None, Some(Look { until: None, .. })) => Some(WaitFor::Position(Lsn(0))),
         };
         let hold = self.waiting.held.is_some();
         let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
-        wait.register(lsn, cx.waker());
+        if let Some(wait_for) = wait_for {
+            wait.register(wait_for, cx.waker());
+        }
         // What came before the registration has woken nobody.
         let moved = |look: &Look| match look.until {
             Some(end) => self.shared.cache.has_passed(end),
