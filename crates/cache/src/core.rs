@@ -15,7 +15,6 @@ use freshet_model::{
 };
 
 use crate::core::kept_keys::{Derived, KeptKeys};
-use crate::faults::Faults;
 use crate::flight::{Begun, Ending, Filling, Flight, Joiners, Late};
 use crate::freshness::Readings;
 use crate::index::{Index, trim};
@@ -311,11 +310,11 @@ impl Core {
             && !untold
             && (ending.trust_late || raced.is_some_and(|raced| raced.iter().all(is_proven)));
         let (key, fence, early) = (node.key.clone(), *fence, u32::try_from(node.tags.len()).ok()?);
-        self.flights.remove(&key);
         if !proven {
-            self.forget(id);
+            self.abandon(id);
             return None;
         }
+        self.flights.remove(&key);
         self.index.register(id, early, &late);
         let node = self.nodes.get_mut(&id)?;
         let State::Flight(flying) = std::mem::replace(&mut node.state, State::Entry) else { return None };
@@ -348,12 +347,6 @@ impl Core {
         let mut raced = self.ring.since(since, matters)?;
         raced.extend(self.pending.iter().filter(|p| matters(&p.commit.changes)).map(|p| p.commit.id));
         Some(raced)
-    }
-
-    pub(crate) fn abandon(&mut self, id: Id) {
-        if let Some(node) = self.forget(id) {
-            self.flights.remove(&node.key);
-        }
     }
 
     /// Drops a node and its tags.
@@ -402,29 +395,6 @@ impl Core {
 
     pub(crate) fn has_changed(&self, table: TableId) -> bool {
         self.changed.contains(&table)
-    }
-
-    /// Evicts the entry, returning its key, or makes the commit a candidate of the flight. A flight that a redefinition
-    /// touches fails: whatever its query saw, its tags were derived from the definition before. So does one whose late tags were
-    /// known before, if the commit may have changed what they were read from.
-    pub(crate) fn evict_or_taint(&mut self, id: Id, commit: &Commit, faults: Faults) -> Option<Arc<[u8]>> {
-        let node = self.nodes.get_mut(&id)?;
-        let State::Flight(flying) = &mut node.state else {
-            if commit.redefines {
-                return self.forget_entry(id);
-            }
-            return self.keep_keys(id, &commit.changes, faults.keep_keys);
-        };
-        let led = |derived: &Derived| !faults.trust_keys && derived.is_led_by(&node.tags, &commit.changes);
-        if flying.candidates.len() >= Self::CANDIDATES_MAX
-            || commit.redefines
-            || flying.derived.as_ref().is_some_and(led)
-        {
-            flying.failed = true;
-        } else if !faults.ignore_doom {
-            flying.candidates.push(commit.id);
-        }
-        None
     }
 
     /// Keeps a delivered commit until it is proven visible.

@@ -110,6 +110,10 @@ impl Freshness {
         self.stream_as_of.load(SeqCst) >= since
     }
 
+    pub(crate) fn current_as_of(&self) -> Nanos {
+        self.stream_as_of.load(SeqCst)
+    }
+
     pub(crate) fn applied(&self) -> Lsn {
         Lsn(self.applied.load(SeqCst))
     }

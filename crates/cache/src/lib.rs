@@ -348,6 +348,11 @@ impl<P: Payload> Cache<P> {
         self.freshness.applied()
     }
 
+    /// When the last end of the log was asked for that the stream has passed; 0: none.
+    pub fn current_as_of(&self) -> Nanos {
+        self.freshness.current_as_of()
+    }
+
     /// The stream has passed an end of the log that was asked for at `since` or later, or there is no stream that could.
     pub fn is_current_as_of(&self, since: Nanos) -> bool {
         self.freshness.is_current_as_of(since) || self.epoch().is_none()

@@ -99,6 +99,13 @@ fn keys_are_used_again_once_a_row_that_they_name_has_changed() {
         assert!(!world.hits());
         let permit = world.begin();
         assert!(!permit.wants_late() && permit.needs_proof(), "the change is pending");
+        drop(permit);
+        assert!(!world.hits());
+        let permit = world.begin();
+        assert!(!permit.wants_late(), "a fill that was given up gave them back");
+        let unseen = Visible::Snapshot(Snapshot::new(1, vec![]));
+        assert!(matches!(permit.commit(Number(0), Some(&unseen), world.cache.applied()), Installed::Stale));
+        let permit = world.begin();
         world.change(RATING, "title_id", 8);
         assert!(world.keep(permit));
         world.change(RATING, "title_id", 8);

@@ -71,6 +71,9 @@ impl FaultArgs {
             ignore_hi: is_on(TestFault::IgnoreHi),
             ignore_redefinitions: is_on(TestFault::IgnoreRedefinitions),
             keep_on_reconnect: is_on(TestFault::KeepOnReconnect),
+            // The simulator's, and those of `cache/tests/kept_keys`.
+            keep_keys: false,
+            trust_keys: false,
         };
         let proxy = ProxyFaults {
             skip_coverage_barrier: is_on(TestFault::NoCoverageBarrier),

@@ -272,6 +272,12 @@ impl Shared {
         self.reading_wanted.notify_one();
     }
 
+    /// A session bypasses until the stream has passed a position that it knows: no reading would tell it more, but the log may
+    /// have to be flushed.
+    pub(crate) fn note_waiting(&self) {
+        self.sessions_wait.store(true, Relaxed);
+    }
+
     /// Whether a session has asked so since the last call.
     pub(crate) fn take_waiting_sessions(&self) -> bool {
         self.sessions_wait.swap(false, Relaxed)

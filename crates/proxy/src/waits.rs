@@ -30,6 +30,8 @@ pub struct Waits {
     pub held_nanos: AtomicU64,
     /// See [`Self::held`].
     pub fences: AtomicU64,
+    /// How long acknowledgements have lately been held: a moving average, in nanoseconds.
+    hold_nanos: AtomicU64,
     /// Behind where the stream was when an acknowledgement was last held in vain; 0: none was.
     stalled_at: AtomicU64,
     /// What the database has lately taken for an answer: a moving average, in nanoseconds.
@@ -40,6 +42,10 @@ pub struct Waits {
 const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=100_000_000;
 /// How many times as long as the database takes for an answer. Under load those answers are what the stream waits for.
 const LOOK_WAIT_ANSWERS: Nanos = 4;
+
+/// How many times as long as an acknowledgement is held on average, and the least and the most of it, in nanoseconds.
+const STUCK_HOLDS: Nanos = 4;
+const STUCK: RangeInclusive<Nanos> = 3_000_000..=20_000_000;
 
 /// A session's look-ups wait for their position for a few times what asking the database would take, and after a wait that
 /// did not help the next ones do not wait: one, then three, then seven of them, as long as none helps.
@@ -71,29 +77,61 @@ impl Patience {
     }
 }
 
+/// What a session waits for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WaitFor {
+    /// The stream is to pass this; whatever it passes next, if it is 0.
+    Position(Lsn),
+    /// The stream is to pass an end of the log that was asked for then or later.
+    Time(Nanos),
+}
+
+/// Those that wait for so much, each with a number of its own.
+type Waiting = BTreeMap<(u64, u64), Waker>;
+
 #[derive(Debug, Default)]
 struct Wakers {
-    by_position: BTreeMap<(Lsn, u64), Waker>,
+    by_position: Waiting,
+    by_time: Waiting,
     next: u64,
 }
 
+impl Wakers {
+    fn of(&mut self, wait_for: WaitFor) -> (&mut Waiting, u64) {
+        match wait_for {
+            WaitFor::Position(lsn) => (&mut self.by_position, lsn.0),
+            WaitFor::Time(since) => (&mut self.by_time, since),
+        }
+    }
+
+    fn remove(&mut self, wait_for: WaitFor, number: u64) {
+        let (waiting, key) = self.of(wait_for);
+        waiting.remove(&(key, number));
+    }
+}
+
+/// Takes those that wait for no more than this.
+fn take(waiting: &mut Waiting, up_to: u64) -> Waiting {
+    let later = waiting.split_off(&(up_to.saturating_add(1), 0));
+    std::mem::replace(waiting, later)
+}
+
 impl Waits {
-    /// The stream has passed `lsn`.
-    pub fn passed(&self, lsn: Lsn) {
+    /// The stream has passed `lsn`, and an end of the log that was asked for at `as_of`.
+    pub fn passed(&self, lsn: Lsn, as_of: Nanos) {
         self.generation.fetch_add(1, SeqCst);
         if self.waiting.load(SeqCst) == 0 {
             return;
         }
         let mut wakers = self.wakers();
-        let later = wakers.by_position.split_off(&(Lsn(lsn.0.saturating_add(1)), 0));
-        let woken = std::mem::replace(&mut wakers.by_position, later);
+        let woken = [take(&mut wakers.by_position, lsn.0), take(&mut wakers.by_time, as_of)];
         drop(wakers);
-        woken.into_values().for_each(Waker::wake);
+        woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 
     /// What is waited for may never come: a new stream, or none.
     pub fn interrupt(&self) {
-        self.passed(Lsn(u64::MAX - 1));
+        self.passed(Lsn(u64::MAX - 1), u64::MAX - 1);
     }
 
     /// Changes whenever the stream has passed something.
@@ -105,6 +143,14 @@ impl Waits {
     pub(crate) fn held_for(&self, nanos: Nanos) {
         self.held.fetch_add(1, Relaxed);
         self.held_nanos.fetch_add(nanos, Relaxed);
+        let average = self.hold_nanos.load(Relaxed);
+        self.hold_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+    }
+
+    /// The stream has not moved for so long, while an acknowledgement is held, that it may lack a flush of the log. Under load it
+    /// stands still for a while without that.
+    pub(crate) fn stuck_after(&self) -> Nanos {
+        self.hold_nanos.load(Relaxed).saturating_mul(STUCK_HOLDS).clamp(*STUCK.start(), *STUCK.end())
     }
 
     /// An acknowledgement was held as long as it may be, and the stream has come no further than this.
@@ -144,7 +190,7 @@ impl Waits {
 pub(crate) struct Wait {
     waits: Arc<Waits>,
     hold: bool,
-    key: Option<(Lsn, u64)>,
+    registered: Option<(WaitFor, u64)>,
 }
 
 impl Wait {
@@ -154,26 +200,27 @@ impl Wait {
         if hold {
             waits.holds.fetch_add(1, SeqCst);
         }
-        Self { waits: waits.clone(), hold, key: None }
+        Self { waits: waits.clone(), hold, registered: None }
     }
 
-    /// Wakes the task once the stream passes `lsn`. The caller looks again whether it has.
-    pub(crate) fn register(&mut self, lsn: Lsn, waker: &Waker) {
+    /// Wakes the task once that has come. The caller looks again whether it has.
+    pub(crate) fn register(&mut self, wait_for: WaitFor, waker: &Waker) {
         let mut wakers = self.waits.wakers();
-        if let Some(key) = self.key.take() {
-            wakers.by_position.remove(&key);
+        if let Some((before, number)) = self.registered.take() {
+            wakers.remove(before, number);
         }
         wakers.next += 1;
-        let key = (lsn, wakers.next);
-        wakers.by_position.insert(key, waker.clone());
-        self.key = Some(key);
+        let number = wakers.next;
+        let (waiting, key) = wakers.of(wait_for);
+        waiting.insert((key, number), waker.clone());
+        self.registered = Some((wait_for, number));
     }
 }
 
 impl Drop for Wait {
     fn drop(&mut self) {
-        if let Some(key) = self.key.take() {
-            self.waits.wakers().by_position.remove(&key);
+        if let Some((wait_for, number)) = self.registered.take() {
+            self.waits.wakers().remove(wait_for, number);
         }
         if self.hold {
             self.waits.holds.fetch_sub(1, SeqCst);
@@ -194,6 +241,35 @@ mod tests {
         assert!((39_600_000..=40_000_000).contains(&waits.look_wait()), "{}", waits.look_wait());
         (0..100).for_each(|_| waits.answered_in(Nanos::MAX / 16));
         assert_eq!(waits.look_wait(), 100_000_000);
+    }
+
+    #[test]
+    fn each_is_woken_by_what_it_waits_for() {
+        struct Woken(AtomicUsize);
+        impl std::task::Wake for Woken {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, SeqCst);
+            }
+        }
+        let waits = Arc::new(Waits::default());
+        let all = [WaitFor::Position(Lsn(0)), WaitFor::Position(Lsn(7)), WaitFor::Time(5)];
+        let woken = all.map(|_| Arc::new(Woken(AtomicUsize::new(0))));
+        let mut each: Vec<Wait> = all.iter().map(|_| Wait::new(&waits, false)).collect();
+        let mut after = |lsn, as_of| {
+            for ((wait, wait_for), woken) in each.iter_mut().zip(all).zip(&woken) {
+                wait.register(wait_for, &woken.clone().into());
+            }
+            waits.passed(Lsn(lsn), as_of);
+            woken.each_ref().map(|woken| woken.0.swap(0, SeqCst))
+        };
+        assert_eq!(after(6, 4), [1, 0, 0]);
+        assert_eq!(after(7, 4), [1, 1, 0]);
+        assert_eq!(after(6, 5), [1, 0, 1]);
+        waits.interrupt();
+        assert_eq!(after(0, 0), [1, 0, 0]);
+        drop(each);
+        let wakers = waits.wakers();
+        assert!(wakers.by_position.is_empty() && wakers.by_time.is_empty());
     }
 
     #[test]

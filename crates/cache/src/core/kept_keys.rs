@@ -15,14 +15,16 @@
 //! A fill that begins with them must know as much of its own time: a commit that hits those tags while it is in flight was perhaps
 //! seen by its query and not by the keys, and no proof helps; the fill fails. One that is delivered after it has been installed
 //! evicts it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/PROTOCOL.md`,
-//! section 3). Snapshots of transactions may be older than the keys: they take none.
+//! section 3). Snapshots of transactions may be older than the keys: they take none. A fill that is given up, or meets a commit that
+//! it may not have seen, gives the keys back.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use freshet_model::{ChangeSet, TableId, Tag};
+use freshet_model::{ChangeSet, Commit, TableId, Tag};
 
-use crate::core::{Core, Id};
+use crate::core::{Core, Id, State};
+use crate::faults::Faults;
 
 /// Evicted entries whose keys are kept.
 const KEPT_MAX: usize = 1024;
@@ -101,6 +103,46 @@ impl KeptKeys {
 }
 
 impl Core {
+    /// Evicts the entry, returning its key, or makes the commit a candidate of the flight. A flight that a redefinition
+    /// touches fails: whatever its query saw, its tags were derived from the definition before. So does one whose late tags were
+    /// known before, if the commit may have changed what they were read from.
+    pub(crate) fn evict_or_taint(&mut self, id: Id, commit: &Commit, faults: Faults) -> Option<Arc<[u8]>> {
+        let node = self.nodes.get_mut(&id)?;
+        let State::Flight(flying) = &mut node.state else {
+            if commit.redefines {
+                return self.forget_entry(id);
+            }
+            return self.keep_keys(id, &commit.changes, faults.keep_keys);
+        };
+        let led = |derived: &Derived| !faults.trust_keys && derived.is_led_by(&node.tags, &commit.changes);
+        if flying.candidates.len() >= Self::CANDIDATES_MAX
+            || commit.redefines
+            || flying.derived.as_ref().is_some_and(led)
+        {
+            flying.failed = true;
+        } else if !faults.ignore_doom {
+            flying.candidates.push(commit.id);
+        }
+        None
+    }
+
+    /// Keys that the flight began with stay for the next one.
+    pub(crate) fn abandon(&mut self, id: Id) {
+        let Some(node) = self.nodes.get_mut(&id) else { return };
+        let key = node.key.clone();
+        self.flights.remove(&key);
+        if let State::Flight(flying) = &mut node.state
+            && !flying.failed
+            && let Some(derived) = flying.derived.take()
+        {
+            node.state = State::Entry;
+            self.kept_keys.note(id, derived);
+            self.keep(id, key);
+        } else {
+            self.forget(id);
+        }
+    }
+
     /// The late tags that are kept for this key, appended to its tags.
     pub(super) fn take_kept_keys(&mut self, key: &[u8], tags: &mut Vec<Tag>) -> Option<Derived> {
         let id = *self.kept_keys.kept.get(key)?;
@@ -133,10 +175,15 @@ impl Core {
         if !self.kept_keys.derived.get(&id).is_some_and(holds) || bytes() > BYTES_MAX {
             self.forget(id);
         } else if let Some(key) = key.clone() {
-            for gone in self.kept_keys.keep(id, key) {
-                self.forget(gone);
-            }
+            self.keep(id, key);
         }
         key
+    }
+
+    /// The node stays for its keys alone.
+    pub(super) fn keep(&mut self, id: Id, key: Arc<[u8]>) {
+        for gone in self.kept_keys.keep(id, key) {
+            self.forget(gone);
+        }
     }
 }

@@ -14,6 +14,7 @@ on_all!(
     views_and_disjunctions,
     what_was_not_there,
     read_again_in_the_background,
+    keys_outlive_results,
     in_transactions,
 );
 
@@ -230,4 +231,33 @@ fn in_transactions(which: Which) -> Result<()> {
         stage.ensure_fresh(&mut [&mut writer, &mut c], &[rating], &write)?;
     }
     Ok(())
+}
+
+/// A vote evicts what shows the rating, and not the keys by which it was found: they are not read again, until the title is that of
+/// another movie as well.
+fn keys_outlive_results(which: Which) -> Result<()> {
+    let Some(stage) = Stage::alone(which)? else { return Ok(()) };
+    let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
+    let reads = [rating("movie 1")];
+    let vote = |id: u32| format!("UPDATE title_rating SET num_votes = num_votes + 1 WHERE title_id = {id}");
+    let keys_read = || Ok::<_, anyhow::Error>(stage.metrics()?.count("freshet_lineage_reads_total"));
+    stage.until_hits(&mut c, &reads)?;
+    // Before a table's first change no keys are read.
+    ensure!(evicts(&stage, &mut direct, &vote(1))?, "a vote evicts nothing");
+    stage.until_hits(&mut c, &reads)?;
+    let first = keys_read()?;
+    ensure!(first > 0, "no keys were read");
+    for _ in 0..5 {
+        ensure!(evicts(&stage, &mut direct, &vote(1))?, "a vote evicts nothing");
+        stage.until_hits(&mut c, &reads)?;
+        ensure!(!evicts(&stage, &mut direct, &vote(2))?, "another movie's vote evicts");
+        stage.ensure_fresh(&mut [&mut c], &reads, "a vote")?;
+    }
+    ensure!(keys_read()? == first, "keys were read again");
+    ensure!(evicts(&stage, &mut direct, "UPDATE title SET title = 'movie 1' WHERE title_id = 2")?, "a namesake");
+    stage.until_hits(&mut c, &reads)?;
+    ensure!(keys_read()? > first, "keys were not read again");
+    ensure!(evicts(&stage, &mut direct, &vote(2))?, "the namesake's vote evicts nothing");
+    stage.until_hits(&mut c, &reads)?;
+    stage.ensure_fresh(&mut [&mut c], &reads, "the namesake's vote")
 }

@@ -86,7 +86,7 @@ impl Lease {
         }
         mysql.cache.offer_reading(end, asked_at);
         mysql.verifier.decide(&mysql.cache);
-        mysql.waits.passed(Lsn(0)); // it may have been passed already
+        mysql.waits.passed(Lsn(0), mysql.cache.current_as_of()); // it may have been passed already
         Ok(())
     }
 }

@@ -20,7 +20,7 @@ use freshet_wire::mysql::track::Gtid;
 use tokio::time::timeout;
 
 use crate::mysql::session::Session;
-use crate::waits::Wait;
+use crate::waits::{Wait, WaitFor};
 
 /// How long an acknowledgement waits for its commit before an end of the binlog is asked for as well.
 const COMMIT_WAIT: Duration = Duration::from_millis(5);
@@ -45,7 +45,9 @@ impl Session {
             end = self.applied_end(gtids);
             end.is_some()
         };
-        if !self.shared.waits.is_stalled(self.shared.cache.applied()) && self.holds_until(COMMIT_WAIT, applied).await {
+        if !self.shared.waits.is_stalled(self.shared.cache.applied())
+            && self.holds_until(COMMIT_WAIT, WaitFor::Position(Lsn(0)), applied).await
+        {
             self.shared.waits.held_for(self.now().saturating_sub(since));
         } else {
             self.hold_since(since).await;
@@ -64,7 +66,8 @@ impl Session {
         let held = self.now().saturating_sub(since);
         let stalled = shared.waits.is_stalled(shared.cache.applied());
         let limit = if stalled { 0 } else { shared.settings.hold_max.saturating_sub(held) };
-        if !self.holds_until(Duration::from_nanos(limit), || shared.cache.is_current_as_of(since)).await {
+        let wait_for = WaitFor::Time(since);
+        if !self.holds_until(Duration::from_nanos(limit), wait_for, || shared.cache.is_current_as_of(since)).await {
             shared.cache.fence_since(self.now());
             shared.waits.held_in_vain(shared.cache.applied());
             shared.waits.fences.fetch_add(1, Relaxed);
@@ -74,10 +77,10 @@ impl Session {
     }
 
     /// Waits for what is so once the stream has passed something; false if it is not in time.
-    async fn holds_until(&self, limit: Duration, mut is_so: impl FnMut() -> bool) -> bool {
+    async fn holds_until(&self, limit: Duration, wait_for: WaitFor, mut is_so: impl FnMut() -> bool) -> bool {
         let mut wait = Wait::new(&self.shared.waits, true);
         let passed = std::future::poll_fn(|cx| {
-            wait.register(Lsn(0), cx.waker());
+            wait.register(wait_for, cx.waker());
             if is_so() { Poll::Ready(()) } else { Poll::Pending }
         });
         timeout(limit, passed).await.is_ok() || is_so()
@@ -108,7 +111,7 @@ impl Session {
         let shared = self.shared.clone();
         let mut wait = Wait::new(&shared.waits, false);
         let passed = std::future::poll_fn(|cx| {
-            wait.register(Lsn(0), cx.waker());
+            wait.register(WaitFor::Position(Lsn(0)), cx.waker());
             if shared.waits.generation() == generation { Poll::Pending } else { Poll::Ready(()) }
         });
         let left = Duration::from_nanos(due.saturating_sub(self.now()));

@@ -88,7 +88,7 @@ impl Lease {
         shared.cache.offer_reading(End { epoch, lsn }, asked_at);
         shared.verifier.decide(&shared.cache);
         if shared.cache.oldest_reading().is_none() {
-            shared.waits.passed(Lsn(0)); // it had been passed already
+            shared.waits.passed(Lsn(0), shared.cache.current_as_of()); // it had been passed already
         } else if wanted {
             shared.keepalive.notify_one();
         }
@@ -101,7 +101,7 @@ impl Lease {
         if self.shared.cache.oldest_reading().is_some() {
             self.shared.keepalive.notify_one();
         }
-        let mut held_at = None;
+        let mut held = None;
         loop {
             let pending = self.shared.cache.has_pending();
             let pause = if failed {
@@ -116,7 +116,7 @@ impl Lease {
             if now >= due {
                 return;
             }
-            self.nudge_if_late(wanted, &mut held_at).await;
+            self.nudge_if_late(wanted, &mut held).await;
             let look = if wanted || self.shared.waits.any_holds() { due.min(now + LOOK) } else { due };
             tokio::select! {
                 () = tokio::time::sleep_until(look) => {}
@@ -126,14 +126,14 @@ impl Lease {
         }
     }
 
-    /// Commits a message if the stream does not come far enough by itself. `held_at`: where it was when it was last looked
-    /// at, if an acknowledgement was held then.
-    async fn nudge_if_late(&mut self, wanted: bool, held_at: &mut Option<Lsn>) {
+    /// Commits a message if the stream does not come far enough by itself. `held`: where it stands, and since when it has been seen
+    /// there while an acknowledgement is held.
+    async fn nudge_if_late(&mut self, wanted: bool, held: &mut Option<(Lsn, Nanos)>) {
         let shared = &self.shared;
         let (now, applied) = (shared.clock.now(), shared.cache.applied());
-        let holds = shared.waits.any_holds();
-        let stuck = holds && *held_at == Some(applied);
-        *held_at = holds.then_some(applied);
+        let since = held.filter(|(lsn, _)| *lsn == applied).map_or(now, |(_, since)| since);
+        *held = shared.waits.any_holds().then_some((applied, since));
+        let stuck = held.is_some() && now.saturating_sub(since) >= shared.waits.stuck_after();
         let choose = |(waiting, idle)| if wanted || stuck { waiting } else { idle };
         let age = shared.cache.oldest_reading().map(|asked_at| now.saturating_sub(asked_at));
         let late = stuck || age.is_some_and(|age| age > choose(NUDGE_AFTER));

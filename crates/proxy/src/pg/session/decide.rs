@@ -69,7 +69,11 @@ impl Session {
         match found {
             Lookup::Bypass(Reason::Fence) => self.shared.want_reading(),
             Lookup::Bypass(Reason::Floor | Reason::NotYetApplied) => {
-                self.shared.want_reading();
+                if self.floor.end.is_some() {
+                    self.shared.note_waiting(); // the position that lacks is known
+                } else {
+                    self.shared.want_reading();
+                }
                 self.looked_up = true;
             }
             Lookup::Bypass(_) => {}

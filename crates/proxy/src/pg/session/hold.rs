@@ -27,7 +27,7 @@ use tokio::time::{Instant, Sleep};
 
 use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
-use crate::waits::{Patience, Wait};
+use crate::waits::{Patience, Wait, WaitFor};
 
 /// What an acknowledgement waits for.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +53,8 @@ struct Look {
     due: Nanos,
     /// See [`Waiting::generation`].
     generation: u64,
+    /// The position that it waits for, where that is known.
+    until: Option<End>,
     /// It waits for another session's fill of the same key.
     joined: bool,
 }
@@ -213,7 +215,8 @@ impl Session {
             _ if self.waiting.patience.is_there() => now + self.shared.waits.look_wait(),
             _ => return false,
         };
-        self.waiting.look = Some(Look { due, generation: self.waiting.generation, joined });
+        let until = self.floor.end.filter(|_| *reason == Reason::Floor && self.floor.snapshot.is_none());
+        self.waiting.look = Some(Look { due, generation: self.waiting.generation, until, joined });
         true
     }
 
@@ -245,17 +248,26 @@ impl Session {
         if self.waiting.look.as_ref().is_some_and(|look| look.joined) {
             return !self.shared.cache.join(&self.key, cx.waker());
         }
-        let lsn = match (&self.waiting.held, &self.waiting.look) {
-            (Some(Held { until: Until::Passed(end), .. }), _) => end.lsn,
+        let wait_for = match (&self.waiting.held, &self.waiting.look) {
             (None, None) => return false,
+            (Some(Held { until: Until::Asked, .. }), _) => None,
+            (Some(Held { until: Until::ReadAfter(since), .. }), _) => Some(WaitFor::Time(*since)),
+            (Some(Held { until: Until::Passed(end), .. }), _) | (None, Some(Look { until: Some(end), .. })) => {
+                Some(WaitFor::Position(end.lsn))
+            }
             // It is not known which position will do: the next one is looked at.
-            _ => Lsn(0),
+            (None, Some(Look { until: None, .. })) => Some(WaitFor::Position(Lsn(0))),
         };
         let hold = self.waiting.held.is_some();
         let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
-        wait.register(lsn, cx.waker());
+        if let Some(wait_for) = wait_for {
+            wait.register(wait_for, cx.waker());
+        }
         // What came before the registration has woken nobody.
-        let moved = |look: &Look| self.shared.waits.generation() != look.generation;
+        let moved = |look: &Look| match look.until {
+            Some(end) => self.shared.cache.has_passed(end),
+            None => self.shared.waits.generation() != look.generation,
+        };
         self.waiting.held.as_ref().is_some_and(|held| self.is_delivered(held.until))
             || self.waiting.look.as_ref().is_some_and(moved)
     }
