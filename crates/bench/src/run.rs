@@ -31,6 +31,9 @@ use crate::workload::Workload;
 /// For comparing a round's answers: a target that does not answer must not keep the run.
 const COMPARING: Duration = Duration::from_secs(60);
 
+/// For statements of a replay that are late, in seconds. Once all are answered the round is over.
+const LATE: f64 = 30.0;
+
 /// What is to be measured.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -94,7 +97,8 @@ impl Plan {
         if let Some(replayed) = self.workload.replays(most) {
             let (pace, measured) = (Loop::Replay { speed: replayed.speed }, replayed.seconds);
             self.connections = vec![replayed.connections];
-            self.method = Method { protocol: Protocol::Text, pace, warm_up: 0.0, measured, ..self.method };
+            self.method =
+                Method { protocol: Protocol::Text, pace, warm_up: 0.0, measured, cool_down: LATE, ..self.method };
             self.questions = 0;
         }
         self

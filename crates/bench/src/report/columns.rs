@@ -75,7 +75,7 @@ pub(super) fn lateness(summary: &Summary) -> [String; 2] {
 
 /// Of the second of [`lateness`].
 pub(super) const fn late_header(pace: &Loop) -> &'static str {
-    if matches!(pace, Loop::Replay { .. }) { "late against the log,\np99 ms" } else { "client late,\np99 ms" }
+    if matches!(pace, Loop::Replay { .. }) { "late against\nthe log, p99 ms" } else { "client late\np99 ms" }
 }
 
 /// What hung, then each code once: how often, where, the first text.

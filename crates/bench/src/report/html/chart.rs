@@ -71,10 +71,14 @@ impl Chart {
             let _ = write!(rules, "M{LEFT} {y}H{RIGHT}");
             let _ = write!(text, "<text class=\"e\" x=\"{}\" y=\"{}\">{}</text>", LEFT - 6.0, y + 4.0, Text(tick));
         }
+        let mut ends = String::new();
         for rule in self.rules.iter().filter_map(|at| self.x.at(*at)) {
-            let _ = write!(rules, "M{} {TOP}V{BOTTOM}", round(LEFT + INSET + rule * (RIGHT - LEFT - 2.0 * INSET)));
+            let _ = write!(ends, "M{} {TOP}V{BOTTOM}", round(LEFT + INSET + rule * (RIGHT - LEFT - 2.0 * INSET)));
         }
         let _ = write!(text, "<path class=\"r\" d=\"{rules}\"/><path class=\"b\" d=\"M{LEFT} {BOTTOM}H{RIGHT}\"/>");
+        if !ends.is_empty() {
+            let _ = write!(text, "<path class=\"k\" d=\"{ends}\"/>");
+        }
         let mut free = 0.0;
         for (at, tick) in self.x.ticks() {
             let x = round(LEFT + INSET + at * (RIGHT - LEFT - 2.0 * INSET));

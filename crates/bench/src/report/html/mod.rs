@@ -39,6 +39,9 @@ use crate::result::Run;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
+/// Hands out the figures of runs.
+const CSV: &str =
+    "<button type=\"button\" data-download=\"csv\" data-name=\"freshet-bench.csv\">figures as CSV</button>";
 /// The page may use nothing but what stands in it, whatever a name in the results says.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
 
@@ -69,8 +72,9 @@ pub(super) fn html(entries: &[(&Entry, Vec<Group<'_>>)], csv: &str, options: Opt
          <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <title>{0}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{SHAPES}\n\
          <header><h1>{0}</h1><p class=\"tools\"><button type=\"button\" id=\"theme\">light or dark</button>\
-         <button type=\"button\" data-download=\"csv\" data-name=\"freshet-bench.csv\">figures as CSV</button></p></header>\n<main>\n",
-        Text(&title)
+         {1}</p></header>\n<main>\n",
+        Text(&title),
+        if entries.is_empty() { "" } else { CSV }
     );
     let data = data::Documents::of(entries.iter().map(|(entry, _)| *entry));
     let mut improvement = Improvement::default();
