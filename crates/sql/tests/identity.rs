@@ -431,3 +431,13 @@ fn a_limit_in_no_order_leaves_rows_open_in_from_too() {
         assert_eq!(template.leaves_rows_open(), expected, "{sql}");
     }
 }
+
+#[test]
+fn what_full_old_rows_would_bring_is_said() {
+    let hints = |sql: &str| resolved(sql).0.identity_hints();
+    let found = hints("select count(*) from posts where author = 5");
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].contains("held in author") && found[0].contains("REPLICA IDENTITY FULL"), "{found:?}");
+    assert!(hints("select count(*) from posts where id = 5").is_empty());
+    assert!(hints("select count(*) from full where author = 5").is_empty());
+}

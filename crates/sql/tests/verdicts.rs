@@ -462,6 +462,12 @@ fn tags() {
         ("SELECT * FROM plain WHERE id = 5 OR a = 6", "plain(a=6) plain(id=5)"),
         ("SELECT * FROM plain WHERE NOT id = 5", "plain(id<>5)"),
         ("SELECT * FROM plain WHERE (id = 5) IS NOT TRUE", "plain((id))"),
+        // True of a row of NULLs, with which an outer join may extend; then it bounds nothing.
+        (
+            "SELECT * FROM title t LEFT JOIN plain p ON t.title_id = p.id WHERE (p.a > p.id) IS NOT TRUE",
+            "plain(*) title(*)",
+        ),
+        ("SELECT * FROM title t LEFT JOIN plain p ON t.title_id = p.id WHERE p.a > p.id", "plain((a id)) title(*)"),
         ("SELECT * FROM plain WHERE id = 5 IS NULL", "plain((id))"),
         ("SELECT * FROM plain WHERE id = 5 AND a = 6 OR b = 'x'", "plain(a=6,id=5) plain(b=x)"),
         ("SELECT * FROM plain WHERE id IN (5)", "plain(id=5)"),
