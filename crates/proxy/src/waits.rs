@@ -255,17 +255,19 @@ mod tests {
         let all = [WaitFor::Position(Lsn(0)), WaitFor::Position(Lsn(7)), WaitFor::Time(5)];
         let woken = all.map(|_| Arc::new(Woken(AtomicUsize::new(0))));
         let mut each: Vec<Wait> = all.iter().map(|_| Wait::new(&waits, false)).collect();
+        let taken = || woken.each_ref().map(|woken| woken.0.swap(0, SeqCst));
         let mut after = |lsn, as_of| {
             for ((wait, wait_for), woken) in each.iter_mut().zip(all).zip(&woken) {
                 wait.register(wait_for, &woken.clone().into());
             }
             waits.passed(Lsn(lsn), as_of);
-            woken.each_ref().map(|woken| woken.0.swap(0, SeqCst))
+            taken()
         };
         assert_eq!(after(6, 4), [1, 0, 0]);
         assert_eq!(after(7, 4), [1, 1, 0]);
         assert_eq!(after(6, 5), [1, 0, 1]);
         waits.interrupt();
+        assert_eq!(taken(), [0, 1, 0], "the others were woken before");
         assert_eq!(after(0, 0), [1, 0, 0]);
         drop(each);
         let wakers = waits.wakers();
