@@ -9,7 +9,7 @@ use freshet_model::{
     Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
 };
 
-use crate::identity::Keyed;
+use crate::identity::{BY_KEYS, Keyed};
 use crate::lineage::{Edge, is_never};
 use crate::params::Params;
 use crate::predicate::{Atom, Operand, Predicate, Question};
@@ -296,7 +296,7 @@ impl Footprint {
         let is_known = |atom: &Atom| atom.question.operands().iter().all(is_known);
         let starts = |at: usize| {
             let top = self.described_cut(at, params, unknown).is_some_and(|column| self.has_limits(column));
-            let cut = top || self.is_cut_keyed(at, &rows[at], params, unknown);
+            let cut = top || self.described_open(at, &rows[at], params, unknown) == Some(BY_KEYS);
             let start = self.described_start(at, &rows[at], params, is_known);
             start.into_iter().chain(cut.then_some(Start::Cut)).min()
         };
@@ -315,9 +315,9 @@ impl Footprint {
                     by_keys = ", by the keys of the answer's rows";
                 }
                 bound_by(&mut conjunctions, cut);
-                if self.is_cut_keyed(place, rows, params, unknown) {
+                if let Some(told) = self.described_open(place, rows, params, unknown) {
                     if conjunctions.is_empty() {
-                        conjunctions.push("the keys of the answer's rows".to_owned());
+                        conjunctions.push(told.to_owned());
                     } else {
                         by_keys = ", by the keys of the answer's rows";
                     }

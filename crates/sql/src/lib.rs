@@ -41,6 +41,7 @@ mod residuals;
 mod rows;
 mod scalar;
 mod scanner;
+mod shown;
 mod starts;
 mod survey;
 mod template;
