@@ -59,6 +59,7 @@ pub use identity::Keys;
 pub use lexer::{Lexed, Literal, LiteralKind, lex};
 pub use lineage::{Key, Lineage};
 pub use pages::{End, Furthest};
+pub use params::Client;
 pub use template::{Effect, Hint, Template};
 pub use top::{Field, Top};
 pub use transaction::{Bracket, Isolation};

@@ -7,7 +7,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     Term, Test, Value, ValueType,
 };
-use freshet_sql::{Bound, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
 
 use ValueType::{Float8, Int, OrderedText, Timestamp};
 
@@ -57,7 +57,7 @@ fn resolved(sql: &str) -> (Footprint, Vec<freshet_sql::Literal>) {
 fn bound(sql: &str, utf8: bool) -> Bound {
     let (footprint, literals) = resolved(sql);
     let params = literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
-    footprint.bind(&params.collect::<Vec<_>>(), utf8).expect(sql)
+    footprint.bind(&params.collect::<Vec<_>>(), Client { utf8, utc: false }).expect(sql)
 }
 
 /// In a few words.
@@ -272,7 +272,7 @@ fn keys_of_others_are_read_all_the_same() {
 fn it_is_described() {
     let described = |sql: &str| {
         let (footprint, literals) = resolved(sql);
-        footprint.describe_text(0, &literals, true).unwrap().join("; ")
+        footprint.describe_text(0, &literals, Client::PLAIN).unwrap().join("; ")
     };
     let by_keys = "public.posts: author = \u{2026}, by the keys of the answer's rows";
     assert_eq!(described("select id from posts where author = 5"), by_keys);

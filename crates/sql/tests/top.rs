@@ -7,7 +7,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
     Value, ValueType,
 };
-use freshet_sql::{Bound, Field, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, Field, Lineage, Parameter, ParameterValue, Template, lex};
 
 use Dialect::{MariaDb, MySql, Postgres};
 use ValueType::{Float8, Int, Numeric, OrderedText, Text, Timestamp};
@@ -51,7 +51,7 @@ fn bound(dialect: Dialect, sql: &str, own: &[Parameter<'_>]) -> Bound {
     let footprint = Template::parse(dialect, &lexed.shape).resolve(&catalog(dialect), &schemas).expect(sql);
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = own.iter().copied().chain(literals).collect();
-    footprint.bind(&params, true).expect(sql)
+    footprint.bind(&params, Client::PLAIN).expect(sql)
 }
 
 /// Whether the last row is asked to tell the rows of a table.

@@ -10,7 +10,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     ValueType,
 };
-use freshet_sql::{Effect, Lexed, Parameter, ParameterValue, Template};
+use freshet_sql::{Client, Effect, Lexed, Parameter, ParameterValue, Template};
 
 use shown::show_terms;
 
@@ -227,7 +227,7 @@ fn verdict_under(catalog: &Catalog, sql: &str, own: &[Parameter<'_>], utf8: bool
     };
     let mut params = own.to_vec();
     params.extend(lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }));
-    match footprint.bind(&params, utf8) {
+    match footprint.bind(&params, Client { utf8, utc: false }) {
         Ok(mut bound) => {
             // As if there were fewer rows than a LIMIT says.
             for tag in bound.top.iter().flat_map(|top| top.late_tags(0, &[])) {
@@ -1166,7 +1166,8 @@ fn columns(sql: &str) -> String {
     let footprint = parse(&lexed.shape).resolve(&catalog, &schemas()).unwrap();
     let params: Vec<Parameter<'_>> =
         (lexed.literals.iter()).map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }).collect();
-    let shown = footprint.bind(&params, true).unwrap().tags.into_iter().filter(|tag| tag.rows != RowSet::Definition);
+    let shown =
+        footprint.bind(&params, Client::PLAIN).unwrap().tags.into_iter().filter(|tag| tag.rows != RowSet::Definition);
     let mut shown: Vec<String> = shown
         .map(|tag| {
             let name = &catalog.table(tag.table).unwrap().name;
