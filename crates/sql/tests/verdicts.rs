@@ -10,7 +10,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     ValueType,
 };
-use freshet_sql::{Client, Effect, Lexed, Parameter, ParameterValue, Template};
+use freshet_sql::{Client, Effect, End, Lexed, Parameter, ParameterValue, Template};
 
 use shown::show_terms;
 
@@ -230,7 +230,11 @@ fn verdict_under(catalog: &Catalog, sql: &str, own: &[Parameter<'_>], utf8: bool
     match footprint.bind(&params, Client { utf8, utc: false }) {
         Ok(mut bound) => {
             // As if there were fewer rows than a LIMIT says.
-            for tag in bound.top.iter().flat_map(|top| top.late_tags(0, &[])) {
+            let none = End { rows: 0, last: Vec::new() };
+            let by_keys =
+                bound.keys.iter().flat_map(|keys| keys.late_tags([(); 0].iter(), |()| Vec::new(), &none, None));
+            let late: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(0, &[])).chain(by_keys).collect();
+            for tag in late {
                 bound.tags.retain(|other| other.rows != RowSet::Later || other.table != tag.table);
                 bound.tags.push(tag);
             }
