@@ -160,7 +160,15 @@ fn a_name_alone_is_a_column_of_the_answer_first() {
         ("select a::text, a as b from x order by a limit 3", None),
         ("select id from x order by a limit 3", None),
         ("select a from x order by a + 0 limit 3", None),
-        ("select a from x order by 1 limit 3", None),
+        ("select a from x order by 1 limit 3", Some(0)),
+        ("select id, a as n, n as a from x order by 2 desc, 1 limit 3", Some(1)),
+        ("select y.*, x.a from x join y on y.id = x.id order by 8 limit 3", Some(7)),
+        ("select id, a + 1 from x order by 2 limit 3", None),
+        ("select id, f from x order by 2 limit 3", None),
+        ("select id from x order by 2 limit 3", None),
+        ("select id from x order by 0 limit 3", None),
+        ("select id from x order by '1' limit 3", None),
+        ("select a, id from x order by (1) limit 3", None),
     ] {
         assert_eq!(bound(Postgres, sql, &[]).top.map(|top| top.column()), column, "{sql}");
     }

@@ -538,6 +538,11 @@ impl Queries<'_> {
         };
         let kind = if group.is_empty() && others.is_some() { "a LIMIT" } else { "a LIMIT of groups" };
         self.shape = [kind, if aliases.len() == 1 { "one table" } else { "several tables" }];
+        // By its number.
+        let key = if others.is_none() { Some("c") } else { shown.last().and_then(|key| key.strip_prefix("q.")) };
+        let number =
+            key.and_then(|key| names.iter().position(|name| name == key)).filter(|_| self.random.below(4) == 0);
+        let order = number.map_or(order, |at| (at + 1).to_string());
         let direction = self.of(&["", "", " DESC"], &[" NULLS FIRST", " DESC NULLS LAST"], &[" ASC"]);
         let rows = 1 + self.random.below(6) + 10 * self.random.below(2);
         let offset = self.random.below(4);
