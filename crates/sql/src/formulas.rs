@@ -335,7 +335,7 @@ impl Reading<'_> {
     /// An expression that is no constant, and its type.
     fn typed(&self, expr: &Expr) -> Option<Typed> {
         if let (true, inner) = as_text(expr) {
-            return self.typed(inner).filter(|(_, kind)| kind.is_text() && !self.is_mysql());
+            return self.as_text(self.typed(inner)?);
         }
         let expr = unwrapped(expr);
         if let Some(name) = column_name(expr) {

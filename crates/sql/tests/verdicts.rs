@@ -1393,6 +1393,8 @@ fn negatives_and_patterns_of_a_row() {
         ("SELECT * FROM plain WHERE upper(b) = upper('x') OR lower(b) IN ('Y', lower('z'))", "plain(b=x) plain(b=y|z)"),
         ("SELECT * FROM plain WHERE upper(b) = 'é'", "plain(b not null)"),
         ("SELECT * FROM plain WHERE id::text LIKE '%5'", "plain(id~*5)"),
+        ("SELECT * FROM plain WHERE left(id::text, 1) = '5' AND a::text || b = '1x'", "plain((a b),(id))"),
+        ("SELECT * FROM plain WHERE left(n::text, 1) = '5'", "plain(*)"),
         ("SELECT * FROM plain WHERE b NOT ILIKE '%5'", "plain(b!~*5i)"),
         ("SELECT * FROM plain WHERE upper(b) NOT LIKE upper('%5')", "plain(b not null)"),
         ("SELECT * FROM plain WHERE b LIKE '%!%%' ESCAPE '!' AND b LIKE '%x%'", "plain(b~*%*,b~*x*)"),
