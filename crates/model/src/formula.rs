@@ -104,7 +104,7 @@ pub enum Part {
     Seconds,
 }
 
-/// What is made of texts of plain ASCII.
+/// What is made of texts of plain ASCII, or makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TextFunction {
     /// `upper`
@@ -121,6 +121,8 @@ pub enum TextFunction {
     Replace,
     /// Its characters from the last to the first.
     Reverse,
+    /// The decimal digits of an integer.
+    Digits,
 }
 
 /// What is known of a value.
@@ -376,7 +378,7 @@ fn like(text: &Value, pattern: &Value) -> Option<Known> {
 }
 
 fn text(function: TextFunction, values: &[Value]) -> Option<Value> {
-    use TextFunction::{Concat, Length, Lower, Replace, Reverse, Substring, Upper};
+    use TextFunction::{Concat, Digits, Length, Lower, Replace, Reverse, Substring, Upper};
     let text = |at: usize| values.get(at).and_then(plain);
     let is_dotless = |text: &&[u8]| !text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'i'));
     let of = |bytes: Vec<u8>| (bytes.len() <= TEXT_LEN_MAX).then(|| Value::Text(bytes.into()));
@@ -404,6 +406,10 @@ fn text(function: TextFunction, values: &[Value]) -> Option<Value> {
             let replaced = if wanted.is_empty() { text.to_owned() } else { text.replace(wanted, by) };
             of(replaced.into_bytes())
         }
+        Digits => match values.first()? {
+            Value::Int(integer) => of(integer.to_string().into_bytes()),
+            _ => None,
+        },
         Reverse => of(text(0)?.iter().rev().copied().collect()),
     }
 }
@@ -595,7 +601,7 @@ mod tests {
 
     #[test]
     fn texts_are_taken_apart_if_they_are_plain() {
-        use TextFunction::{Concat, Length, Lower, Replace, Reverse, Substring, Upper};
+        use TextFunction::{Concat, Digits, Length, Lower, Replace, Reverse, Substring, Upper};
         let value = |text: &str| Formula::Constant(Value::Text(text.as_bytes().into()));
         let is = |left, right| equal(ValueType::Text, left, value(right));
         let row = |text: &'static str| ["-", "-", "-", "-", text, "-"];
@@ -611,6 +617,8 @@ mod tests {
             (is(text(Replace, [column("s"), value("a"), value("xa")]), "xaxa"), "aa", TRUE),
             (is(text(Replace, [column("s"), value(""), value("x")]), "a"), "a", TRUE),
             (is(text(Reverse, [column("s")]), "cba"), "abc", TRUE),
+            (is(text(Digits, [column("s")]), "1"), "1", UNKNOWN),
+            (is(text(Digits, [Formula::Constant(Value::Int(-12))]), "-12"), "", TRUE),
             (equal(ValueType::Int, text(Length, [column("s")]), integer(3)), "abc", TRUE),
             (equal(ValueType::Int, text(Length, [column("s")]), integer(1)), "é", UNKNOWN),
             (Formula::Like(Box::new([column("s"), value("a%")])), "abc", TRUE),

@@ -186,7 +186,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
     }
     let catalog = shared.catalog.load();
     let explained = shape.resolve(&catalog, context).footprint.and_then(|footprint| {
-        let lines = footprint.describe_text(statement.own_params, &statement.literals, context.utf8)?;
+        let lines = footprint.describe_text(statement.own_params, &statement.literals, context.client)?;
         Ok((footprint, lines))
     });
     match explained {

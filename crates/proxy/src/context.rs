@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_model::Reason;
+use freshet_sql::Client;
 
 /// A session's context, shared by all sessions that agree in it.
 #[derive(Debug)]
@@ -16,8 +17,7 @@ pub(crate) struct Context {
     pub(crate) id: u32,
     /// Where unqualified names are looked up, in this order: PostgreSQL's `current_schemas(true)`; the database.
     pub(crate) schemas: Vec<Arc<str>>,
-    /// The client's encoding is UTF-8.
-    pub(crate) utf8: bool,
+    pub(crate) client: Client,
     /// Why its sessions bypass, if they do.
     pub(crate) obstacle: Option<Reason>,
 }
@@ -27,7 +27,7 @@ pub(crate) struct Context {
 pub(crate) struct Described {
     pub(crate) key: ContextKey,
     pub(crate) schemas: Vec<Arc<str>>,
-    pub(crate) utf8: bool,
+    pub(crate) client: Client,
     pub(crate) obstacle: Option<Reason>,
 }
 
@@ -54,7 +54,8 @@ impl Contexts {
         }
         let id = u32::try_from(known.len()).ok().filter(|_| known.len() < CONTEXTS_MAX);
         let id = id.ok_or(Reason::SettingsUnknown)?;
-        let context = Arc::new(Context { id, schemas: answer.schemas, utf8: answer.utf8, obstacle: answer.obstacle });
+        let context =
+            Arc::new(Context { id, schemas: answer.schemas, client: answer.client, obstacle: answer.obstacle });
         let key = Arc::new(answer.key);
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push((context.clone(), key.clone()));
         known.insert(key, context.clone());

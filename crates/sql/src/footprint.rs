@@ -9,9 +9,9 @@ use freshet_model::{
     Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
 };
 
-use crate::identity::Keyed;
+use crate::identity::{BY_KEYS, Keyed};
 use crate::lineage::{Edge, is_never};
-use crate::params::Params;
+use crate::params::{Client, Params};
 use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
 use crate::terms::{self, Rows};
@@ -201,19 +201,20 @@ impl Footprint {
         self.tables.is_empty() && self.definitions.is_empty()
     }
 
-    fn params<'p>(&'p self, values: &'p [Parameter<'p>], utf8: bool) -> Params<'p> {
-        Params { values, constants: &self.constants, utf8 }
+    fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
+        let Client { utf8, utc } = client;
+        Params { values, constants: &self.constants, utf8, utc: utc && !self.dialect.is_mysql_family() }
     }
 
-    /// The tags of one execution; `utf8`: the client's encoding is UTF-8.
-    pub fn bind(&self, params: &[Parameter<'_>], utf8: bool) -> Result<Bound, Reason> {
+    /// The tags of one execution.
+    pub fn bind(&self, params: &[Parameter<'_>], client: Client) -> Result<Bound, Reason> {
         if self.reads_clock(params) {
             return Err(Reason::ClockLiteral);
         }
         if self.completes_times(params) {
             return Err(Reason::Construct(TIME_AMONG_DATES));
         }
-        let params = self.params(params, utf8);
+        let params = self.params(params, client);
         let rows = self.rows(params);
         let top = self.top(&rows, params);
         let page = top.as_ref().and_then(Top::page);
@@ -270,17 +271,17 @@ impl Footprint {
     /// One line per table reference, and per view or other relation without rows of its own, for people: what of it
     /// matters.
     pub fn describe(&self) -> Vec<String> {
-        self.described(self.params(&[], true), 0)
+        self.described(self.params(&[], Client::PLAIN), 0)
     }
 
     /// The same for a text with these literals; what its own parameters will be, before them, is not known. Err: why it is not
     /// cached with them.
-    pub fn describe_text(&self, own_params: u16, literals: &[Literal], utf8: bool) -> Result<Vec<String>, Reason> {
+    pub fn describe_text(&self, own_params: u16, literals: &[Literal], client: Client) -> Result<Vec<String>, Reason> {
         let own = std::iter::repeat_n(ParameterValue::Null, own_params.into());
         let values = own.chain(literals.iter().map(ParameterValue::Literal));
         let params: Vec<Parameter<'_>> = values.map(|value| Parameter { value, declared_type: 0 }).collect();
-        self.bind(&params, utf8)?;
-        Ok(self.described(self.params(&params, utf8), own_params))
+        self.bind(&params, client)?;
+        Ok(self.described(self.params(&params, client), own_params))
     }
 
     fn described(&self, params: Params<'_>, unknown: u16) -> Vec<String> {
@@ -296,7 +297,7 @@ impl Footprint {
         let is_known = |atom: &Atom| atom.question.operands().iter().all(is_known);
         let starts = |at: usize| {
             let top = self.described_cut(at, params, unknown).is_some_and(|column| self.has_limits(column));
-            let cut = top || self.is_cut_keyed(at, &rows[at], params, unknown);
+            let cut = top || self.described_open(at, &rows[at], params, unknown) == Some(BY_KEYS);
             let start = self.described_start(at, &rows[at], params, is_known);
             start.into_iter().chain(cut.then_some(Start::Cut)).min()
         };
@@ -315,9 +316,9 @@ impl Footprint {
                     by_keys = ", by the keys of the answer's rows";
                 }
                 bound_by(&mut conjunctions, cut);
-                if self.is_cut_keyed(place, rows, params, unknown) {
+                if let Some(told) = self.described_open(place, rows, params, unknown) {
                     if conjunctions.is_empty() {
-                        conjunctions.push("the keys of the answer's rows".to_owned());
+                        conjunctions.push(told.to_owned());
                     } else {
                         by_keys = ", by the keys of the answer's rows";
                     }
@@ -351,7 +352,7 @@ impl Footprint {
         let bound = |reference: &TableReference| terms::rows(&reference.predicate, |atom| self.sketched(atom));
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
         terms::travel(&mut rows, &self.edges);
-        let nothing = self.params(&[], true);
+        let nothing = self.params(&[], Client::PLAIN);
         let lineage = self.described_lineage(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
         let is_open =
             |place: usize, rows: &Rows| rows.is_none() && lineage.iter().all(|(reached, _)| *reached != place);

@@ -3,7 +3,7 @@
 //! Each expression has a type here, and a comparison or sum is understood only between types of which it is known that the server
 //! compares or adds the values themselves: numbers, dates and moments without a zone, texts, truth. What a constant is, the type of the
 //! other side decides, under the rules for constants that are compared with columns of that type (`terms.rs`). All else is
-//! [`Formula::Unknown`]. Settings and zones are kept out by that, too: a `timestamptz` has parts only `AT TIME ZONE 'UTC'`, a TIMESTAMP of
+//! [`Formula::Unknown`]. Settings and zones are kept out by that, too: a `timestamptz` has parts only `AT TIME ZONE 'UTC'` or in a session in UTC, a TIMESTAMP of
 //! MySQL has none.
 //!
 //! Integers: PostgreSQL raises an error beyond the width of the type, which is not known here, but that of a literal is `int4` at least.
@@ -153,6 +153,12 @@ impl Reading<'_> {
         self.footprint.dialect.is_mysql_family()
     }
 
+    /// Dates and times that are what they are in no zone, or in the session's.
+    fn is_local(&self, kind: Kind) -> bool {
+        let utc = self.params.is_some_and(|params| params.utc);
+        kind.is_local() || (utc && kind == Of(ValueType::TimestampTz))
+    }
+
     /// A condition.
     fn condition(&self, expr: &Expr) -> Formula {
         match self.typed(expr) {
@@ -272,11 +278,10 @@ impl Reading<'_> {
     fn common(&self, one: Kind, two: Kind) -> Option<Kind> {
         use ValueType::{Bool, ExactText, FoldedText, OrderedText, PaddedText, Text, TimestampTz, Uuid};
         let number = |kind: Kind| kind.is_exact() || kind.is_float() || (self.is_mysql() && kind == Of(Bool));
-        let each = |is: fn(Kind) -> bool| is(one) && is(two);
         let text = |kind: Kind| matches!(kind, Of(Text | OrderedText | PaddedText));
         match (one, two) {
             _ if number(one) && number(two) => Some(one),
-            _ if each(Kind::is_local) => Some(one),
+            _ if self.is_local(one) && self.is_local(two) => Some(one),
             (Of(TimestampTz), Of(TimestampTz)) if !self.is_mysql() => Some(one),
             (Of(own @ (Bool | ExactText | OrderedText | Uuid)), Of(other)) if own == other => Some(one),
             // Of one padded side the other one keeps its blanks.
@@ -330,7 +335,7 @@ impl Reading<'_> {
     /// An expression that is no constant, and its type.
     fn typed(&self, expr: &Expr) -> Option<Typed> {
         if let (true, inner) = as_text(expr) {
-            return self.typed(inner).filter(|(_, kind)| kind.is_text() && !self.is_mysql());
+            return self.as_text(self.typed(inner)?);
         }
         let expr = unwrapped(expr);
         if let Some(name) = column_name(expr) {

@@ -70,6 +70,10 @@ use crate::terms::Rows;
 use crate::top::{self, Field, Limit, Top};
 use crate::walk::Walk;
 
+/// For people: what tells the rows of an answer.
+pub(crate) const BY_KEYS: &str = "the keys of the answer's rows";
+const BY_VALUES: &str = "the values of the answer's rows";
+
 /// A table reference whose rows in the answer show their keys.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyed {
@@ -89,6 +93,8 @@ pub(crate) struct Keyed {
     pub(crate) selecting: Columns,
     /// They are told by these alone.
     is_selected: bool,
+    /// The key is of values that the answer shows, which more rows than those shown may have (`shown.rs`).
+    by_value: bool,
 }
 
 /// What the rows of an answer tell by their keys.
@@ -233,6 +239,13 @@ impl Keyed {
         Self { place, ..self.clone() }
     }
 
+    /// The rows of a reference that have values which an answer of so many columns shows, cut in no order.
+    pub(crate) fn by_value(place: usize, key: Vec<(ComparedColumn, usize)>, width: usize, limit: Limit) -> Self {
+        let (old_by_key, is_selected, by_value) = (false, false, true);
+        let (limit, page, selecting) = (Some(limit), None, Columns::All);
+        Self { place, key, width, old_by_key, limit, page, selecting, is_selected, by_value }
+    }
+
     /// The same where an answer shows a page's columns: by their numbers in both.
     pub(crate) fn of_page(&self, limit: Limit, columns: &BTreeMap<usize, usize>, width: usize) -> Option<Self> {
         let column = |(column, at): &(ComparedColumn, usize)| Some((column.clone(), *columns.get(at)?));
@@ -264,8 +277,12 @@ impl Keyed {
         rows.is_none() && self.is_selected && !self.old_by_key && self.page.is_none() && selects && fewer
     }
 
-    /// Whether these are more rows than those of some keys.
+    /// Whether these are more rows than those of some keys. Some values of them say more than that any row matters, not more than a
+    /// condition does.
     fn exceeds(&self, rows: &Rows) -> bool {
+        if self.by_value {
+            return rows.is_none();
+        }
         !rows.as_ref().is_some_and(|rows| rows.iter().all(|terms| self.is_point(terms)))
     }
 
@@ -304,10 +321,10 @@ impl Footprint {
         (!tables.is_empty()).then_some(Keys { tables, utf8: params.utf8 })
     }
 
-    /// Whether a full answer shows all rows of the reference that matter, by their keys.
+    /// Whether a full answer shows all rows of the reference that matter, by their keys: by those, other keys are read from them.
     pub(crate) fn is_cut(&self, place: usize, rows: &Rows, params: Params<'_>) -> bool {
         let limits = |limit| self.rows_max(limit, params).is_some_and(|limit| limit > 0);
-        self.keyed.iter().any(|keyed| keyed.is_cut(place, rows, limits))
+        self.keyed.iter().any(|keyed| keyed.is_cut(place, rows, limits) && !keyed.by_value)
     }
 
     /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
@@ -354,10 +371,17 @@ impl Footprint {
         Some(&keyed.selecting)
     }
 
-    /// The same if there are as many rows as LIMIT says, in no order.
-    pub(crate) fn is_cut_keyed(&self, place: usize, rows: &Rows, params: Params<'_>, unknown: u16) -> bool {
+    /// The same if there are as many rows as LIMIT says, in no order: by what they are told.
+    pub(crate) fn described_open(
+        &self,
+        place: usize,
+        rows: &Rows,
+        params: Params<'_>,
+        unknown: u16,
+    ) -> Option<&'static str> {
         let may_limit = |limit| self.may_limit(limit, params, unknown);
-        self.keyed.iter().any(|keyed| keyed.is_cut(place, rows, may_limit))
+        let keyed = self.keyed.iter().find(|keyed| keyed.is_cut(place, rows, may_limit))?;
+        Some(if keyed.by_value { BY_VALUES } else { BY_KEYS })
     }
 }
 
@@ -409,6 +433,7 @@ impl Walk<'_> {
                 page: None,
                 selecting: Columns::All,
                 is_selected,
+                by_value: false,
             })
         });
         Some(keyed.collect())
@@ -418,7 +443,7 @@ impl Walk<'_> {
 /// Whether what the server shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
 /// rounded where they are shown, and an enum's labels may get other names. MySQL shows a TIMESTAMP in the session's zone, and texts in
 /// its character set, where other characters may stand for some.
-fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
+pub(crate) fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
     use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
     match value_type {
         Date | Int | Numeric | Timestamp | Unsigned => true,

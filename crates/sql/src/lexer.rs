@@ -6,7 +6,7 @@
 //! [`Lexed::write_key`]).
 //!
 //! A literal becomes a parameter only where its value is beyond doubt and a parameter can stand: everything
-//! unusual (PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the shape as
+//! unusual (the number of a column behind `ORDER BY`, PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the shape as
 //! written.
 //!
 //! In MySQL's dialect the shape says what the text *means*, not how it is written: names of columns in a result follow
@@ -104,6 +104,8 @@ enum Before {
     Start,
     /// A keyword that an expression follows.
     ExpressionWord,
+    /// `BY`: a number behind it is that of a column of the result, and stays.
+    By,
     /// A type name that takes modifiers in brackets.
     TypeWord,
     Word,
@@ -255,9 +257,11 @@ impl Shaper {
             return None;
         }
         match (token.kind, self.before) {
-            (Kind::Text, Before::ExpressionWord | Before::Symbol) => Some(LiteralKind::String),
+            (Kind::Text, Before::ExpressionWord | Before::By | Before::Symbol) => Some(LiteralKind::String),
             // Behind `u&` a text without `E` would be one of another kind.
-            (Kind::OpaqueText, Before::ExpressionWord | Before::Symbol) if !self.lexed.shape.ends_with('&') => {
+            (Kind::OpaqueText, Before::ExpressionWord | Before::By | Before::Symbol)
+                if !self.lexed.shape.ends_with('&') =>
+            {
                 escaped(token.text).map(|_| LiteralKind::String)
             }
             (Kind::Number, Before::ExpressionWord | Before::Symbol | Before::Close) => Some(LiteralKind::Number),
@@ -321,8 +325,9 @@ fn class_of(word: &str, mysql: bool) -> Before {
         "regexp" | "rlike" | "xor" | "div" if mysql => Before::ExpressionWord,
         "binary" | "varbinary" | "datetime" if mysql => Before::TypeWord,
         "select" | "where" | "and" | "or" | "not" | "in" | "like" | "ilike" | "to" | "between" | "symmetric"
-        | "then" | "else" | "when" | "case" | "on" | "having" | "by" | "limit" | "offset" | "distinct" | "all"
-        | "from" | "for" | "escape" | "both" | "leading" | "trailing" => Before::ExpressionWord,
+        | "then" | "else" | "when" | "case" | "on" | "having" | "limit" | "offset" | "distinct" | "all" | "from"
+        | "for" | "escape" | "both" | "leading" | "trailing" => Before::ExpressionWord,
+        "by" => Before::By,
         "varchar" | "char" | "character" | "varying" | "bpchar" | "nchar" | "numeric" | "decimal" | "dec" | "bit"
         | "varbit" | "float" | "time" | "timestamp" | "timestamptz" | "timetz" | "interval" | "second" => {
             Before::TypeWord

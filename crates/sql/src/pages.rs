@@ -127,8 +127,8 @@ impl Page {
 }
 
 impl Walk<'_> {
-    /// Notes how the query that ends here cuts its rows and which keys it shows, the innermost block being its own.
-    pub(crate) fn note_cut(&mut self, query: &Query) {
+    /// Notes how the query that ends here cuts its rows and which keys it shows, or else which values, the innermost block being its own.
+    pub(crate) fn note_cut(&mut self, query: &Query, by_values: Vec<Keyed>) {
         if !self.views.is_outside() {
             return;
         }
@@ -138,6 +138,8 @@ impl Walk<'_> {
                 self.cut = self.cut_of(query).or(of_page);
                 let keyed = self.keyed_by(query).into_iter().chain(keyed).collect();
                 self.keyed = self.in_each_branch(keyed);
+                let others = by_values.into_iter().filter(|of| self.keyed.iter().all(|keyed| keyed.place != of.place));
+                self.keyed.extend(others.collect::<Vec<_>>());
             }
             2 => self.shown.page = self.page_of(query).map(Box::new),
             _ => {}

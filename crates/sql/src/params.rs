@@ -8,14 +8,33 @@ use crate::footprint::{Parameter, ParameterValue};
 use crate::lexer::VIEWS_BASE;
 use crate::predicate::Operand;
 
+/// Farther from UTC than a session's zone can be to PostgreSQL, in microseconds. It takes zones up to 168 hours away, and an hour more in
+/// summer (`src/timezone/localtime.c`).
+const ZONE_REACH: i64 = 8 * 86_400_000_000;
+
+/// How the client's session reads and shows values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Client {
+    /// Its encoding is UTF-8. In another one the server's text has other bytes.
+    pub utf8: bool,
+    /// Its time zone is UTC, to PostgreSQL.
+    pub utc: bool,
+}
+
+impl Client {
+    /// In UTF-8, and in a zone that is not known.
+    pub const PLAIN: Self = Self { utf8: true, utc: false };
+}
+
 /// The parameters of one execution.
 #[derive(Clone, Copy)]
 pub(crate) struct Params<'p> {
     pub(crate) values: &'p [Parameter<'p>],
     /// Those of views: see [`VIEWS_BASE`].
     pub(crate) constants: &'p [Literal],
-    /// The client's encoding is UTF-8. In another one the server's text has other bytes.
+    /// See [`Client`].
     pub(crate) utf8: bool,
+    pub(crate) utc: bool,
 }
 
 impl<'p> Params<'p> {
@@ -30,6 +49,11 @@ impl<'p> Params<'p> {
             Some(at) => self.constants.get(at).map(constant),
             None => self.values.get(at(0)?).copied(),
         }
+    }
+
+    /// How far from UTC the zone of a session of PostgreSQL may be, in microseconds.
+    pub(crate) fn zone_reach(&self) -> i64 {
+        if self.utc { 0 } else { ZONE_REACH }
     }
 
     pub(crate) fn readable(&self, value: &Value) -> bool {

@@ -23,10 +23,8 @@ use crate::{Literal, LiteralKind};
 const VALUES_MAX: usize = 1_000;
 /// How far a constant travels.
 const ROUNDS_MAX: usize = 8;
-/// Farther from UTC than a session's zone can be, in microseconds. PostgreSQL takes zones up to 168 hours away, and an hour
-/// more in summer (`src/timezone/localtime.c`); MySQL takes offsets up to 14 hours, zones of a table and the system's `TZ`, which
-/// ends at 25.
-const ZONE_REACH_POSTGRES: i64 = 8 * 86_400_000_000;
+/// Farther from UTC than a session's zone can be to MySQL, in microseconds. It takes offsets up to 14 hours, zones of a table and the system's
+/// `TZ`, which ends at 25.
 const ZONE_REACH_MYSQL: i64 = 2 * 86_400_000_000;
 
 /// The rows of one reference that matter: those of one of these conjunctions, each with a term; without one: none. None: any row.
@@ -191,7 +189,7 @@ impl Footprint {
             Question::Range { low, high, beside } => self.range(column, (*low, *high), *beside, params),
             Question::Span(span) => {
                 let mysql = self.dialect.is_mysql_family();
-                span.test(column, if mysql { ZONE_REACH_MYSQL } else { ZONE_REACH_POSTGRES })
+                span.test(column, if mysql { ZONE_REACH_MYSQL } else { params.zone_reach() })
             }
             Question::Like(matching) => Some(self.like(column, matching, params)),
         }
@@ -310,7 +308,7 @@ impl Footprint {
         let (moment, reach) = if mysql {
             (mysql::values::moment(column, operand, param.value), ZONE_REACH_MYSQL)
         } else {
-            (self.read(column, operand, &param, near_form), ZONE_REACH_POSTGRES)
+            (self.read(column, operand, &param, near_form), params.zone_reach())
         };
         let Value::Moment(micros) = moment? else { return None };
         let key = |micros| Value::Moment(micros).order_key();
@@ -322,7 +320,8 @@ impl Footprint {
         let value = if self.dialect.is_mysql_family() {
             mysql::values::normal_form(column, operand, param.value)
         } else {
-            self.read(column, operand, &param, normal_form)
+            let in_zone = || self.read(column, operand, &param, near_form).filter(|_| params.utc);
+            self.read(column, operand, &param, normal_form).or_else(in_zone)
         };
         converted(column, value?).filter(|value| params.readable(value))
     }

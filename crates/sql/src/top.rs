@@ -39,7 +39,7 @@ use std::ops::ControlFlow;
 use freshet_model::{Column, Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 use sqlparser::ast::{
     Distinct, Expr, Function, GroupByExpr, Ident, LimitClause, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Visit, Visitor,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Value as Constant, Visit, Visitor,
 };
 
 use crate::block::{Block, Meaning, Reference, Source};
@@ -269,7 +269,10 @@ impl Walk<'_> {
         let first = order.first()?;
         let block = self.blocks.last()?;
         let items = items(block, select)?;
-        let key = sorted_by(block, &items, column_name(&first.expr)?)?;
+        let key = match numbered(&first.expr) {
+            Some(number) => items.get(number.checked_sub(1)?)?.column?,
+            None => sorted_by(block, &items, column_name(&first.expr)?)?,
+        };
         let is_grouped = has_key(block, select, key)?;
         let looks_further = |function: &Function| self.looks_further(function, is_grouped);
         if calls(&select.projection, looks_further) || calls(order, looks_further) {
@@ -433,6 +436,17 @@ fn columns<'b>(block: &'b Block, place: usize) -> Option<Vec<Item<'b>>> {
 fn named<'b>(block: &'b Block, idents: &[Ident]) -> Option<(usize, &'b Column)> {
     match block.meaning(idents) {
         Meaning::Column(place, column) => Some((place, column)),
+        _ => None,
+    }
+}
+
+/// The number of a column of the answer that ORDER BY sorts by.
+fn numbered(expr: &Expr) -> Option<usize> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Constant::Number(number, false) => number.parse().ok(),
+            _ => None,
+        },
         _ => None,
     }
 }

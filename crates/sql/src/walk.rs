@@ -207,6 +207,7 @@ impl<'a> Walk<'a> {
             absent(!percent, "FETCH PERCENT")?;
             self.optional(quantity.as_ref())?;
         }
+        let by_values = self.by_values(query, &shown);
         if limit_clause.is_some() || fetch.is_some() || folds != self.folds {
             shown = shown.unreached();
         }
@@ -214,7 +215,7 @@ impl<'a> Walk<'a> {
             shown.outer.clear();
         }
         self.shown = shown;
-        self.note_cut(query);
+        self.note_cut(query, by_values);
         self.blocks.pop();
         self.ctes.truncate(in_scope);
         Ok(())

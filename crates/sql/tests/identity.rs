@@ -7,7 +7,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     Term, Test, Value, ValueType,
 };
-use freshet_sql::{Bound, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
 
 use ValueType::{Float8, Int, OrderedText, Timestamp};
 
@@ -57,7 +57,7 @@ fn resolved(sql: &str) -> (Footprint, Vec<freshet_sql::Literal>) {
 fn bound(sql: &str, utf8: bool) -> Bound {
     let (footprint, literals) = resolved(sql);
     let params = literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
-    footprint.bind(&params.collect::<Vec<_>>(), utf8).expect(sql)
+    footprint.bind(&params.collect::<Vec<_>>(), Client { utf8, utc: false }).expect(sql)
 }
 
 /// In a few words.
@@ -215,14 +215,8 @@ fn of_a_limit_in_no_order_the_rows_that_are_shown_matter() {
         "select id from posts where id = 7 limit 1",
         "select id from posts limit 2 offset 0",
         "select id from posts limit all",
-        "select author from posts limit 2",
-        "select distinct id from posts limit 2",
-        "select id from posts group by id limit 2",
         "select id, count(*) over () from posts limit 2",
-        "select code from full limit 2",
-        "select x.id from whole y left join posts x on x.author = y.author limit 2",
         "select id from (select id from posts offset 2) q",
-        "(select id from posts) union all (select id from notes) limit 2",
     ] {
         assert!(bound(sql, true).keys.is_none(), "{sql}");
     }
@@ -278,7 +272,7 @@ fn keys_of_others_are_read_all_the_same() {
 fn it_is_described() {
     let described = |sql: &str| {
         let (footprint, literals) = resolved(sql);
-        footprint.describe_text(0, &literals, true).unwrap().join("; ")
+        footprint.describe_text(0, &literals, Client::PLAIN).unwrap().join("; ")
     };
     let by_keys = "public.posts: author = \u{2026}, by the keys of the answer's rows";
     assert_eq!(described("select id from posts where author = 5"), by_keys);
@@ -289,6 +283,7 @@ fn it_is_described() {
     );
     assert_eq!(described("select * from posts order by id limit 3"), "public.posts: id up to the last row's");
     assert_eq!(described("select * from posts limit 3"), "public.posts: the keys of the answer's rows");
+    assert_eq!(described("select author from posts limit 3"), "public.posts: the values of the answer's rows");
     assert_eq!(described("select * from posts limit 0"), "public.posts: any row");
     assert_eq!(described("select id from posts where author = 5 limit 3"), by_keys);
     assert_eq!(described("select * from posts where id = 3"), "public.posts: id = \u{2026}");
@@ -440,4 +435,52 @@ fn what_full_old_rows_would_bring_is_said() {
     assert!(found[0].contains("held in author") && found[0].contains("REPLICA IDENTITY FULL"), "{found:?}");
     assert!(hints("select count(*) from posts where id = 5").is_empty());
     assert!(hints("select count(*) from full where author = 5").is_empty());
+}
+
+#[test]
+fn rows_in_no_order_are_told_by_what_they_show() {
+    for (sql, rows, expected) in [
+        ("select author from posts limit 2", &["5", "7"][..], "1: author=5,7"),
+        ("select author, author as b from posts limit 2", &["5,5", "5,5"], "1: author=5"),
+        ("select author, tenant from posts limit 2", &["5,1", "7,2"], "1: author=5,7 and tenant=1,2"),
+        ("select author from posts limit 2", &["5"], "1: Any"),
+        ("select author from posts limit 2", &["5", "null"], "1: Any"),
+        ("select author + 1, tenant from posts limit 1", &["8,3"], "1: tenant=3"),
+        ("select distinct author from posts limit 1", &["5"], "1: author=5"),
+        ("select author, count(*) from posts group by author limit 1", &["5,9"], "1: author=5"),
+        ("select count(*), id from posts group by 2, author, id having count(*) > 3 limit 1", &["9,5"], "1: id=5"),
+        (
+            "select p.author, n.tenant from posts p left join notes n on n.id < p.id limit 1",
+            &["5,6"],
+            "1: author=5 | 2: tenant=6",
+        ),
+        ("(select author from posts) union (select tenant from notes) limit 1", &["5"], "1: author=5 | 2: tenant=5"),
+        ("select author from posts intersect select tenant from notes limit 1", &["5"], "1: author=5 | 2: tenant=5"),
+        ("select author from posts except all select id from notes limit 1", &["5"], "1: author=5 | 2: id=5"),
+        ("select x.id from whole y left join posts x on x.author = y.author limit 1", &["7"], "1: id=7"),
+        ("(select id from posts) union all (select id from notes) limit 2", &["7", "7"], "1: id=7 | 2: id=7"),
+        ("select code from full limit 2", &["a", "b"], "7: code=a,b"),
+        ("select q.a from (select distinct author as a from posts) q limit 1", &["5"], "1: author=5"),
+        ("with q as (select author as a from posts) select a from q fetch first row only", &["5"], "1: author=5"),
+    ] {
+        assert_eq!(late(sql, rows), expected, "{sql}");
+    }
+    for sql in [
+        "select author from posts",
+        "select author from posts limit 1 offset 1",
+        "select author from posts order by f limit 1",
+        "select author + 1 from posts limit 1",
+        "select f from posts limit 1",
+        "select author, count(*) over () from posts limit 1",
+        "select count(author) from posts limit 1",
+        "select max(author), count(*) from posts group by tenant limit 1",
+        "select distinct on (tenant) author from posts limit 1",
+        "select author from posts union select f from notes limit 1",
+        "select q.a from (select author as a from posts offset 1) q limit 1",
+        "with q as (select author as a from posts) select q.a from q, q p limit 1",
+        // A condition tells as much.
+        "select author from posts where tenant = 5 limit 1",
+    ] {
+        assert!(bound(sql, true).keys.is_none(), "{sql}");
+    }
 }

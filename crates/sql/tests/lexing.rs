@@ -64,6 +64,9 @@ fn shapes_and_literals() {
             "select a::varchar(10), cast(b as numeric(10, 2)), left(c, $1)",
             &["3"],
         ),
+        // The number of a column.
+        ("SELECT a FROM t GROUP BY 1 ORDER BY 2 DESC", "select a from t group by 1 order by 2 desc", &[]),
+        ("SELECT a FROM t ORDER BY 'x'", "select a from t order by $1", &["'x"]),
         ("SELECT a AT TIME ZONE 'UTC'", "select a at time zone 'UTC'", &[]),
         ("SELECT \"A\"\"b\", É FROM \"T 1\" LIMIT 5", "select \"A\"\"b\", É from \"T 1\" limit $1", &["5"]),
         (

@@ -7,7 +7,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Test, Value,
     ValueType,
 };
-use freshet_sql::{Bound, Footprint, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, Footprint, Lineage, Parameter, ParameterValue, Template, lex};
 
 use ValueType::{FoldedText, Int, Text};
 
@@ -54,7 +54,7 @@ fn footprint(dialect: Dialect, sql: &str) -> (Footprint, Bound) {
     let footprint = Template::parse(dialect, &lexed.shape).resolve(&catalog, &schemas).expect(sql);
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = literals.collect();
-    let bound = footprint.bind(&params, true).expect(sql);
+    let bound = footprint.bind(&params, Client::PLAIN).expect(sql);
     (footprint, bound)
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use freshet_model::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, ValueType,
 };
-use freshet_sql::{Admin, Bracket, Effect, Hint, Lexed, LiteralKind, Parameter, ParameterValue, Template};
+use freshet_sql::{Admin, Bracket, Client, Effect, Hint, Lexed, LiteralKind, Parameter, ParameterValue, Template};
 use proptest::prelude::*;
 
 use shown::show_terms;
@@ -99,7 +99,7 @@ fn verdict_of(sql: &str, own: &[ParameterValue<'_>]) -> String {
     };
     let literals = lexed.literals.iter().map(ParameterValue::Literal);
     let params = own.iter().copied().chain(literals).map(|value| Parameter { value, declared_type: 0 });
-    let tags = match footprint.bind(&params.collect::<Vec<_>>(), true) {
+    let tags = match footprint.bind(&params.collect::<Vec<_>>(), Client::PLAIN) {
         Ok(bound) => bound.tags,
         Err(reason) => return reason.label().to_owned(),
     };
@@ -324,7 +324,7 @@ fn columns(sql: &str) -> String {
     let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
     let literals = lexed.literals.iter().map(ParameterValue::Literal);
     let params: Vec<Parameter<'_>> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
-    let shown = footprint.bind(&params, true).unwrap().tags.into_iter().map(|tag| match tag.columns {
+    let shown = footprint.bind(&params, Client::PLAIN).unwrap().tags.into_iter().map(|tag| match tag.columns {
         Columns::All => format!("{}(*)", catalog.table(tag.table).unwrap().name),
         Columns::Only(names) => format!("{}({})", catalog.table(tag.table).unwrap().name, names.join(",")),
     });

@@ -10,7 +10,7 @@ use freshet_model::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     ValueType,
 };
-use freshet_sql::{Effect, Lexed, Parameter, ParameterValue, Template};
+use freshet_sql::{Client, Effect, End, Lexed, Parameter, ParameterValue, Template};
 
 use shown::show_terms;
 
@@ -227,10 +227,14 @@ fn verdict_under(catalog: &Catalog, sql: &str, own: &[Parameter<'_>], utf8: bool
     };
     let mut params = own.to_vec();
     params.extend(lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }));
-    match footprint.bind(&params, utf8) {
+    match footprint.bind(&params, Client { utf8, utc: false }) {
         Ok(mut bound) => {
             // As if there were fewer rows than a LIMIT says.
-            for tag in bound.top.iter().flat_map(|top| top.late_tags(0, &[])) {
+            let none = End { rows: 0, last: Vec::new() };
+            let by_keys =
+                bound.keys.iter().flat_map(|keys| keys.late_tags([(); 0].iter(), |()| Vec::new(), &none, None));
+            let late: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(0, &[])).chain(by_keys).collect();
+            for tag in late {
                 bound.tags.retain(|other| other.rows != RowSet::Later || other.table != tag.table);
                 bound.tags.push(tag);
             }
@@ -1166,7 +1170,8 @@ fn columns(sql: &str) -> String {
     let footprint = parse(&lexed.shape).resolve(&catalog, &schemas()).unwrap();
     let params: Vec<Parameter<'_>> =
         (lexed.literals.iter()).map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }).collect();
-    let shown = footprint.bind(&params, true).unwrap().tags.into_iter().filter(|tag| tag.rows != RowSet::Definition);
+    let shown =
+        footprint.bind(&params, Client::PLAIN).unwrap().tags.into_iter().filter(|tag| tag.rows != RowSet::Definition);
     let mut shown: Vec<String> = shown
         .map(|tag| {
             let name = &catalog.table(tag.table).unwrap().name;
@@ -1388,6 +1393,8 @@ fn negatives_and_patterns_of_a_row() {
         ("SELECT * FROM plain WHERE upper(b) = upper('x') OR lower(b) IN ('Y', lower('z'))", "plain(b=x) plain(b=y|z)"),
         ("SELECT * FROM plain WHERE upper(b) = 'é'", "plain(b not null)"),
         ("SELECT * FROM plain WHERE id::text LIKE '%5'", "plain(id~*5)"),
+        ("SELECT * FROM plain WHERE left(id::text, 1) = '5' AND a::text || b = '1x'", "plain((a b),(id))"),
+        ("SELECT * FROM plain WHERE left(n::text, 1) = '5'", "plain(*)"),
         ("SELECT * FROM plain WHERE b NOT ILIKE '%5'", "plain(b!~*5i)"),
         ("SELECT * FROM plain WHERE upper(b) NOT LIKE upper('%5')", "plain(b not null)"),
         ("SELECT * FROM plain WHERE b LIKE '%!%%' ESCAPE '!' AND b LIKE '%x%'", "plain(b~*%*,b~*x*)"),

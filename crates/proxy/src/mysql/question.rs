@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use freshet_model::Reason;
 use freshet_net::mysql::ServerVersion;
+use freshet_sql::Client;
 
 use crate::context::Described;
 
@@ -140,7 +141,8 @@ impl Answer {
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
         let obstacle = obstacle.or(finds_inserted);
         let multibyte = is_multibyte(charset);
-        let described = Described { key, schemas, utf8, obstacle };
+        let client = Client { utf8, utc: false };
+        let described = Described { key, schemas, client, obstacle };
         Some(Self { level, multibyte, described })
     }
 }
@@ -182,7 +184,7 @@ mod tests {
     #[test]
     fn settings_that_hinder_are_named() {
         let plain = answer("REPEATABLE-READ", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "utf8mb4").unwrap();
-        assert!(plain.described.obstacle.is_none() && plain.described.utf8 && !plain.multibyte);
+        assert!(plain.described.obstacle.is_none() && plain.described.client.utf8 && !plain.multibyte);
         assert_eq!((plain.level, &*plain.described.schemas[0]), (Level::RepeatableRead, "shop"));
         let obstacle = |level, modes, charset| answer(level, modes, charset).unwrap().described.obstacle;
         assert_eq!(obstacle("SERIALIZABLE", "", "utf8mb4"), Some(Reason::Serializable));
@@ -193,12 +195,12 @@ mod tests {
             obstacle("READ-COMMITTED", "", "sjis").is_some() && answer("READ-COMMITTED", "", "sjis").unwrap().multibyte
         );
         assert_eq!(obstacle("READ-COMMITTED", "", "latin1"), None);
-        assert!(!answer("READ-COMMITTED", "", "latin1").unwrap().described.utf8);
+        assert!(!answer("READ-COMMITTED", "", "latin1").unwrap().described.client.utf8);
         let mut row = vec![None, None, None, Some("READ-COMMITTED"), Some(""), Some("utf8mb4"), Some("0")];
         row.extend(SETTINGS.iter().map(|name| Some(if name.ends_with("set_connection") { "ucs2" } else { "x" })));
         let row: Vec<_> = row.into_iter().map(|cell: Option<&str>| cell.map(str::as_bytes)).collect();
         let wide = Answer::read(&row).unwrap().described;
-        assert!(!wide.utf8 && wide.obstacle.is_none());
+        assert!(!wide.client.utf8 && wide.obstacle.is_none());
         assert!(answer("CHAOS", "", "utf8mb4").is_none() && Answer::read(&[]).is_none());
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_model::{Nanos, Reason};
-use freshet_sql::Isolation;
+use freshet_sql::{Client, Isolation};
 
 use crate::context::{ContextKey, Described};
 
@@ -84,6 +84,11 @@ pub(crate) fn question(with_server: bool) -> String {
     sql
 }
 
+/// Whether a time zone is UTC, by one of its usual names.
+fn is_utc(zone: &str) -> bool {
+    matches!(zone, "UTC" | "Etc/UTC")
+}
+
 /// How long the server lets a session be idle; None: for ever.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct IdleMax {
@@ -107,7 +112,7 @@ pub(crate) struct Answer {
     pub(crate) isolation: Option<Isolation>,
     /// Why its sessions bypass, if they do.
     obstacle: Option<Reason>,
-    utf8: bool,
+    client: Client,
     schemas: Vec<Arc<str>>,
     /// Everything that goes into the key.
     key: Vec<Option<String>>,
@@ -136,7 +141,7 @@ impl<'a> Recipe<'a> {
 impl Answer {
     /// What the session's context is made of.
     pub(crate) fn describe(self) -> Described {
-        Described { key: self.key, schemas: self.schemas, utf8: self.utf8, obstacle: self.obstacle }
+        Described { key: self.key, schemas: self.schemas, client: self.client, obstacle: self.obstacle }
     }
 
     /// The session's context is this one.
@@ -184,7 +189,7 @@ impl Answer {
             },
             isolation: Isolation::named(&column(7)?),
             obstacle,
-            utf8: setting("client_encoding")? == "UTF8",
+            client: Client { utf8: setting("client_encoding")? == "UTF8", utc: is_utc(&setting("TimeZone")?) },
             schemas,
             key,
         })

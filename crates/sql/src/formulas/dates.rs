@@ -1,4 +1,4 @@
-//! Parts of dates and of moments without a zone, and what they are cut to.
+//! Parts of dates and of moments without a zone, or in a session in UTC, and what they are cut to.
 
 use freshet_model::{Formula, Operation, Part, ValueType};
 use sqlparser::ast::{Expr, Value as Constant};
@@ -10,7 +10,7 @@ use crate::predicate::unwrapped;
 impl Reading<'_> {
     /// A part of a date or of a moment without a zone.
     pub(super) fn part(&self, name: &str, of: &Expr) -> Option<Typed> {
-        let (of, kind) = self.typed(of).filter(|(_, kind)| kind.is_local())?;
+        let (of, kind) = self.typed(of).filter(|(_, kind)| self.is_local(*kind))?;
         let mysql = self.is_mysql();
         let part = match &*name.to_ascii_lowercase() {
             "year" => Part::Year,
@@ -28,7 +28,7 @@ impl Reading<'_> {
                 let (day, _) = self.arithmetic(Operation::Add, day, (number(1), Wide))?;
                 return Some((day, Of(ValueType::Numeric)));
             }
-            _ if kind != Of(ValueType::Timestamp) => return None,
+            _ if kind == Of(ValueType::Date) => return None,
             "hour" => Part::Hour,
             "minute" => Part::Minute,
             "second" => {
@@ -46,9 +46,14 @@ impl Reading<'_> {
 
     /// The beginning of a unit of time, of a moment without a zone.
     pub(super) fn floored(&self, unit: &str, of: &Expr, to: ValueType) -> Option<Typed> {
-        let (of, kind) = self.typed(of)?;
-        // A date would become a moment in the zone of the session.
-        let fits = if to == ValueType::Date { kind.is_local() } else { kind == Of(ValueType::Timestamp) };
+        let (of, kind) = self.typed(of).filter(|(_, kind)| self.is_local(*kind))?;
+        let to = match kind {
+            _ if to == ValueType::Date => to,
+            // It would become a moment in the zone of the session.
+            Of(ValueType::Date) => return None,
+            Of(own) => own,
+            _ => return None,
+        };
         let part = match &*unit.to_ascii_lowercase() {
             "year" => Part::Year,
             "quarter" => Part::Quarter,
@@ -60,7 +65,7 @@ impl Reading<'_> {
             "second" => Part::Second,
             _ => return None,
         };
-        fits.then(|| (Formula::Floor(part, of.into()), Of(to)))
+        Some((Formula::Floor(part, of.into()), Of(to)))
     }
 
     /// `… AT TIME ZONE 'UTC'`

@@ -25,6 +25,16 @@ impl Reading<'_> {
         }
     }
 
+    /// `…::text`
+    pub(super) fn as_text(&self, (of, kind): Typed) -> Option<Typed> {
+        match kind {
+            _ if self.is_mysql() => None,
+            kind if kind.is_text() => Some((of, kind)),
+            kind if kind.is_integer() => Some((Formula::Text(TextFunction::Digits, [of].into()), Of(ValueType::Text))),
+            _ => None,
+        }
+    }
+
     /// In MySQL bytes are no texts.
     pub(super) fn of_text(&self, function: TextFunction, text: &Expr) -> Option<Typed> {
         let (text, kind) = self.text(text).filter(|(_, kind)| *kind != Of(ValueType::ExactText))?;

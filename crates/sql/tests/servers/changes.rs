@@ -17,7 +17,7 @@ use freshet_testbed::{Postgres, Settings};
 
 use crate::conditions::{ROWS, Stored, cell, create, mariadb, mysql, tell_late, types, values, zone};
 use crate::queries::{COLUMNS, Queries, TABLES};
-use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, views};
+use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, client, views};
 
 /// Changes to each server, if nothing else is asked for.
 const CHANGES: usize = 500;
@@ -160,7 +160,8 @@ fn analysed(
     while bounds.len() < TOGETHER * GROUPS {
         let cut = (queries.random.below(cuts_share) == 0).then(|| queries.cut());
         let query = cut.as_ref().map_or_else(|| queries.query(), |cut| cut.statement.clone());
-        if let Ok(bound) = bound(dialect, catalog, &format!("SELECT {}", plain(&query)), &[]) {
+        let client = client(zones[bounds.len() / TOGETHER]);
+        if let Ok(bound) = bound(dialect, catalog, &format!("SELECT {}", plain(&query)), &[], client) {
             let text = cut.as_ref().map_or(query, |cut| cut.all.clone());
             if let Some(cut) = cut.filter(|_| bound.top.is_some() || bound.keys.is_some()) {
                 let of_keys = bound.keys.iter().flat_map(Keys::columns);

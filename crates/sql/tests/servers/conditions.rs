@@ -11,7 +11,7 @@ use freshet_sql::{Bound, Key, Lineage};
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Postgres, Settings};
 
 use crate::queries::{COLUMNS, Queries, TABLES};
-use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog};
+use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, client};
 
 pub(crate) const ROWS: usize = 18;
 const LINEAGES_AT_ONCE: usize = 7;
@@ -258,12 +258,16 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
     let catalog = catalog(schema, &TABLES.map(|table| (table, columns.as_slice())));
     let mut refused = 0;
     let mut queries = Queries { random: &mut random, postgres, shape: [""; 2], views: Vec::new() };
-    let mut analysed: Vec<(String, Bound)> = Vec::new();
+    let (mut analysed, mut zones): (Vec<(String, Bound)>, Vec<&str>) = (Vec::new(), Vec::new());
     for _ in 0..2_600 {
         let query = queries.query();
         let whole = TABLES.iter().fold(query.clone(), |text, name| text.replace(&format!("{{{name}}}"), name));
-        match bound(dialect, &catalog, &format!("SELECT {whole}"), &[]) {
-            Ok(bound) => analysed.push((query, bound)),
+        let zone = zone(queries.random, postgres);
+        match bound(dialect, &catalog, &format!("SELECT {whole}"), &[], client(zone)) {
+            Ok(bound) => {
+                analysed.push((query, bound));
+                zones.push(zone);
+            }
             Err(_) => refused += 1,
         }
     }
@@ -272,10 +276,10 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
     asker.connection("utf8mb4", 0);
     let mut asked: HashMap<usize, Asked> = HashMap::new();
     let (mut precise, mut narrow) = (0, 0);
-    for (query, Bound { tags, .. }) in &analysed {
+    for ((query, Bound { tags, .. }), zone) in analysed.iter().zip(zones) {
         precise += usize::from(tags.iter().any(|tag| matches!(tag.rows, RowSet::Where(_))));
         narrow += usize::from(tags.iter().any(|tag| tag.columns != Columns::All));
-        asker.say(zone(&mut random, postgres));
+        asker.say(zone);
         let (question, all) = ask(&mut asker, &stored, &catalog, query, tags);
         asked.insert(question, all);
     }

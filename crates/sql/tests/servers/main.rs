@@ -26,7 +26,7 @@ use anyhow::Result;
 use freshet_model::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, Tag, ValueType,
 };
-use freshet_sql::{Bound, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, Parameter, ParameterValue, Template, lex};
 use freshet_testbed::{Mysqld, Server as PostgresServer};
 
 /// A server.
@@ -169,11 +169,16 @@ fn catalog(schema: &str, tables: &[Described<'_>]) -> Catalog {
 }
 
 /// What a statement depends on, as far as it is known before it runs.
-fn tags(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>]) -> Result<Vec<Tag>> {
-    Ok(bound(dialect, catalog, sql, own)?.tags)
+fn tags(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>], client: Client) -> Result<Vec<Tag>> {
+    Ok(bound(dialect, catalog, sql, own, client)?.tags)
 }
 
-fn bound(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>]) -> Result<Bound> {
+/// A client of a server in this zone.
+fn client(zone: &str) -> Client {
+    Client { utf8: true, utc: zone.contains("TimeZone = 'UTC'") }
+}
+
+fn bound(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>], client: Client) -> Result<Bound> {
     let lexed = lex(dialect, sql);
     let own_schema = if dialect == Dialect::Postgres { PUBLIC } else { DATABASE };
     let schemas: [Arc<str>; 2] = ["pg_catalog".into(), own_schema.into()];
@@ -181,5 +186,5 @@ fn bound(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>]) 
     let footprint = footprint.map_err(|why| anyhow::anyhow!("{sql}: {why}"))?;
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = own.iter().copied().chain(literals).collect();
-    footprint.bind(&params, true).map_err(|why| anyhow::anyhow!("{sql}: {why}"))
+    footprint.bind(&params, client).map_err(|why| anyhow::anyhow!("{sql}: {why}"))
 }

@@ -9,7 +9,7 @@ use freshet_model::{Cell, Dialect, Relation, RowSet, TableId, Term, ValueType};
 use freshet_sql::{Parameter, ParameterValue};
 use freshet_testbed::{Postgres, Settings};
 
-use crate::{PUBLIC, Random, Server, Upstream, catalog, tags};
+use crate::{PUBLIC, Random, Server, Upstream, catalog, client, tags};
 
 /// A column's type, and how its values compare.
 const COLUMNS: &[(&str, ValueType)] = &[
@@ -318,7 +318,8 @@ fn condition(random: &mut Random, at: usize, settings: &str) -> Result<Asked> {
     });
     let own = if form.contains("{2}") { &own[..] } else { &own[..1] };
     let (asked, own) = if prepared { (filled("$1", "$2"), own) } else { (sql.clone(), &[][..]) };
-    let tags = tags(Dialect::Postgres, &catalog, &format!("SELECT id FROM v{at} WHERE {asked}"), own)?;
+    let tags =
+        tags(Dialect::Postgres, &catalog, &format!("SELECT id FROM v{at} WHERE {asked}"), own, client(settings))?;
     let tag = tags.iter().map(|tag| match &tag.rows {
         RowSet::Where(terms) => terms.to_vec(),
         _ => Vec::new(),

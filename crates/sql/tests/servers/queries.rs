@@ -524,6 +524,9 @@ impl Queries<'_> {
 
     /// A query whose rows are sorted, without ties, and cut. Its tables are in braces.
     pub(crate) fn cut(&mut self) -> Cut {
+        if self.random.below(8) == 0 {
+            return self.of_values();
+        }
         let (from, aliases) = match self.random.below(6) {
             0 | 1 => self.joined(),
             2 => self.from(),
@@ -535,6 +538,11 @@ impl Queries<'_> {
         };
         let kind = if group.is_empty() && others.is_some() { "a LIMIT" } else { "a LIMIT of groups" };
         self.shape = [kind, if aliases.len() == 1 { "one table" } else { "several tables" }];
+        // By its number.
+        let key = if others.is_none() { Some("c") } else { shown.last().and_then(|key| key.strip_prefix("q.")) };
+        let number =
+            key.and_then(|key| names.iter().position(|name| name == key)).filter(|_| self.random.below(4) == 0);
+        let order = number.map_or(order, |at| (at + 1).to_string());
         let direction = self.of(&["", "", " DESC"], &[" NULLS FIRST", " DESC NULLS LAST"], &[" ASC"]);
         let rows = 1 + self.random.below(6) + 10 * self.random.below(2);
         let offset = self.random.below(4);
@@ -578,6 +586,48 @@ impl Queries<'_> {
         let shown = self.group(&shown);
         let all = format!("{shown} FROM (SELECT {compared}) q");
         Cut { statement, all, shown, open, names }
+    }
+
+    /// Rows that show no keys, cut in no order.
+    fn of_values(&mut self) -> Cut {
+        self.shape = ["a LIMIT in no order", "values alone"];
+        let sides: Vec<String> = (0..=self.random.below(3)).map(|_| self.side_of_values()).collect();
+        let operations: &[&str] = if self.postgres {
+            &["UNION", "UNION ALL", "INTERSECT", "EXCEPT", "EXCEPT ALL"]
+        } else {
+            &["UNION", "UNION ALL"]
+        };
+        let mut rows = String::new();
+        for side in sides {
+            let operation = self.random.one_of(operations);
+            rows = if rows.is_empty() { side } else { format!("{rows} {operation} SELECT {side}") };
+        }
+        let rows_max = 1 + self.random.below(4);
+        let shown = self.group(&["q.c".to_owned(), "q.d".to_owned()]);
+        let (statement, all) = (format!("{rows} LIMIT {rows_max}"), format!("{shown} FROM (SELECT {rows}) q"));
+        Cut { statement, all, shown, open: Some(rows_max), names: vec!["c".to_owned(), "d".to_owned()] }
+    }
+
+    fn side_of_values(&mut self) -> String {
+        let (from, aliases) = match self.random.below(3) {
+            0 => self.joined(),
+            _ => (format!("{{{}}} x", self.random.one_of(&["ta", "tb", "tc"])), &["x"][..]),
+        };
+        let [one, two] = [(); 2].map(|()| format!("{}.{}", self.random.one_of(aliases), self.random.one_of(NUMBERS)));
+        let condition = match self.random.below(4) {
+            0 => format!(" WHERE {one} > {two}"),
+            1 => format!(" WHERE {two} IS NOT NULL"),
+            2 => format!(" WHERE {}", self.condition(aliases, 1)),
+            _ => String::new(),
+        };
+        match self.random.below(4) {
+            0 => format!("DISTINCT {one} AS c, {two} AS d FROM {from}{condition}"),
+            1 => format!("{one} AS c, COUNT(*) AS d FROM {from}{condition} GROUP BY {one}"),
+            2 => {
+                format!("{one} AS c, MAX({two}) AS d FROM {from}{condition} GROUP BY {one}, {two} HAVING COUNT(*) < 3")
+            }
+            _ => format!("{one} AS c, {two} AS d FROM {from}{condition}"),
+        }
     }
 
     /// What is joined with such rows.

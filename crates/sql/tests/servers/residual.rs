@@ -126,7 +126,8 @@ impl Queries<'_> {
         let compares = self.random.one_of(&["=", "<>", "=", "<"]).to_owned();
         let text = self.of(&["'x'", "'X'", "'xy'", "'y'", "''", "'ab'", "'hi'", "'yx'"], &[], &[]);
         let length = self.of(&["1", "2", "0"], &[], &[]);
-        match self.random.below(9) {
+        let number = self.column(alias, &["a", "b", "k"]);
+        match self.random.below(11) {
             0 => format!("LEFT({column}, {length}) {compares} {text}"),
             1 => format!("SUBSTRING({column}, 2, {length}) {compares} {text}"),
             2 => format!("SUBSTRING({column} FROM 1 FOR 2) IN ({text}, 'xé')"),
@@ -136,6 +137,12 @@ impl Queries<'_> {
             6 if self.postgres => format!("{column} LIKE {other} || '%'"),
             7 if self.postgres => format!("REPLACE({column}, 'x', {text}) {compares} {other}"),
             8 if self.postgres => format!("REVERSE({column}) {compares} {text}"),
+            9 if self.postgres => format!(
+                "{number}::text {} '{}'",
+                self.random.one_of(&["~", "!~", "<>"]),
+                self.random.one_of(&["^1$", "2", "^-"])
+            ),
+            10 if self.postgres => format!("{number}::text || {column} {compares} '1x'"),
             4 => format!("CHAR_LENGTH({column}) {compares} {length}"),
             5 => format!("CONCAT({column}, 'y') {compares} {other}"),
             6 => format!("{column} LIKE CONCAT({other}, '%')"),

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
 use freshet_model::{Catalog, Cell, Dialect, Relation, RowSet, TableId, Term, ValueType};
-use freshet_sql::{Parameter, ParameterValue};
+use freshet_sql::{Client, Parameter, ParameterValue};
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Mysqld};
 
 use crate::{DATABASE, Random, Server, Upstream, catalog, tags, unhex};
@@ -278,7 +278,7 @@ fn store(server: &Mysqld, types: &[String], values: &[String]) -> Result<Vec<Sto
 
 /// What must hold of the column in a row for the statement to depend on it: one of these, all of its terms; none: any row.
 fn tag(catalog: &Catalog, sql: &str, own: &[Parameter<'_>]) -> Result<Vec<Vec<Term>>> {
-    let tags = tags(Dialect::MySql, catalog, sql, own)?;
+    let tags = tags(Dialect::MySql, catalog, sql, own, Client::PLAIN)?;
     let terms = tags.iter().map(|tag| match &tag.rows {
         RowSet::Where(terms) => terms.iter().filter(|term| &*term.column.name == "c").cloned().collect(),
         _ => Vec::new(),

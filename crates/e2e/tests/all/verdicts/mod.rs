@@ -112,7 +112,13 @@ impl Asked {
             return Ok(if pair.freshet.is_there() { Some(Self::Mysql(pair.connect()?, pair)) } else { None });
         }
         let pair = Pair::over(Database::shared(Version::V18)?, schema, &[])?;
-        Ok(if pair.freshet.is_there() { Some(Self::Postgresql(pair.connect()?, pair)) } else { None })
+        if !pair.freshet.is_there() {
+            return Ok(None);
+        }
+        let mut client = pair.connect()?;
+        // As Django's sessions are, whatever the machine's own is.
+        client.query("SET TimeZone = 'UTC'")?;
+        Ok(Some(Self::Postgresql(client, pair)))
     }
 
     /// Names and values, without the names of the schema and the database that the tables are in.

@@ -207,7 +207,7 @@ impl Session {
         bound: Option<&Bound<'_>>,
     ) -> Result<Fill, Reason> {
         let Known::Context(context, known_under) = &self.settings.known else { return Err(Reason::SettingsUnknown) };
-        if !context.utf8 && !statement.ascii {
+        if !context.client.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);
         }
         if statement.shape.is_disabled() {
@@ -223,7 +223,7 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key)?;
         }
-        let mut depends = footprint.bind(&parameters(statement, bound)?, context.utf8)?;
+        let mut depends = footprint.bind(&parameters(statement, bound)?, context.client)?;
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
         let shown = Shown::of(&mut depends, form);
         let freshet_sql::Bound { tags, lineage, .. } = depends;

@@ -104,7 +104,7 @@ impl Session {
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
         self.reads |= statement.shape.template.effect() == Effect::Pure;
         let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
-        if !context.utf8 && !statement.ascii {
+        if !context.client.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);
         }
         if statement.shape.is_disabled() {
@@ -123,7 +123,7 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key)?;
         }
-        let mut bound = footprint.bind(&parameters(statement, execution)?, context.utf8)?;
+        let mut bound = footprint.bind(&parameters(statement, execution)?, context.client)?;
         let shown = Shown::of(&mut bound, execution);
         let Bound { tags, lineage, .. } = bound;
         self.looked_up = true;

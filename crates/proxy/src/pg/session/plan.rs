@@ -84,14 +84,16 @@ pub(crate) fn wants_end(reason: &Reason) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use freshet_sql::Client;
+
     use super::*;
 
     #[test]
     fn sessions_are_held_back_for_the_first_reason_that_holds() {
-        let plain = Context { id: 7, schemas: vec![], utf8: true, obstacle: None };
+        let plain = Context { id: 7, schemas: vec![], client: Client::PLAIN, obstacle: None };
         let temporary = Context {
             obstacle: Some(Reason::TemporaryTables),
-            ..Context { id: 8, schemas: vec![], utf8: true, obstacle: None }
+            ..Context { id: 8, schemas: vec![], client: Client::PLAIN, obstacle: None }
         };
         let open = View {
             bypass: false,

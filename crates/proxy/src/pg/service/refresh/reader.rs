@@ -105,7 +105,7 @@ impl Reader {
         let Some((context, statement)) = matches!(found, Lookup::Miss).then(|| self.read_job(job)).flatten() else {
             return Ok(Outcome::NotAsked);
         };
-        let (Some(key), true) = (read_key(&job.key), context.obstacle.is_none() && context.utf8) else {
+        let (Some(key), true) = (read_key(&job.key), context.obstacle.is_none() && context.client.utf8) else {
             return Ok(Outcome::NotAsked);
         };
         let execution = match key {
@@ -179,7 +179,11 @@ impl Reader {
             return Ok(Outcome::NotAsked);
         }
         let bound = || -> Result<_, Reason> {
-            statement.shape.resolve(&catalog, context).footprint?.bind(&parameters(statement, execution)?, context.utf8)
+            statement
+                .shape
+                .resolve(&catalog, context)
+                .footprint?
+                .bind(&parameters(statement, execution)?, context.client)
         };
         let Ok(mut bound) = bound() else { return Ok(Outcome::NotAsked) };
         let shown = Shown::of(&mut bound, execution);

@@ -1,0 +1,117 @@
+//! Moments with a zone in sessions in UTC, and in others.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use freshet_model::{
+    Catalog, CatalogVersion, Cell, Change, Column, Dialect, Relation, RelationKind, ReplicaIdentity, RowSet, Table,
+    TableId, ValueType,
+};
+use freshet_sql::{Client, Parameter, ParameterValue, Template, lex};
+
+const COLUMNS: [(&str, ValueType); 4] =
+    [("id", ValueType::Int), ("z", ValueType::TimestampTz), ("t", ValueType::Timestamp), ("d", ValueType::Date)];
+
+fn catalog() -> Catalog {
+    let table = Table {
+        id: TableId(1),
+        schema: "public".into(),
+        name: "moments".into(),
+        kind: RelationKind::Table,
+        identity: ReplicaIdentity::Full,
+        key: vec!["id".into()],
+        row_security: false,
+        user_types: false,
+        datetime: true,
+        columns: COLUMNS
+            .iter()
+            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
+            .collect(),
+        version: "1".into(),
+        definition: None,
+        children: Vec::new(),
+        triggers: false,
+    };
+    Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
+}
+
+/// Whether a new row with these values may change the rows that satisfy a condition, or the answer is to tell.
+fn is_hit(condition: &str, own: &[Parameter<'_>], utc: bool, values: [&str; 3]) -> bool {
+    let lexed = lex(Dialect::Postgres, &format!("SELECT id FROM moments WHERE {condition}"));
+    let schemas: [Arc<str>; 2] = ["pg_catalog".into(), "public".into()];
+    let footprint = Template::parse(Dialect::Postgres, &lexed.shape).resolve(&catalog(), &schemas).expect(condition);
+    let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
+    let params: Vec<Parameter<'_>> = own.iter().copied().chain(literals).collect();
+    let tags = footprint.bind(&params, Client { utf8: true, utc }).expect(condition).tags;
+    let columns = COLUMNS.iter().map(|(name, _)| Arc::from(*name)).collect();
+    let relation = Arc::new(Relation { table: TableId(1), columns });
+    let cell = |text: &str| if text == "null" { Cell::Null } else { Cell::Text(text.as_bytes().into()) };
+    let new = std::iter::once("1").chain(values).map(cell).collect();
+    let change = Change::Insert { relation, new };
+    tags.iter().any(|tag| tag.rows == RowSet::Later || tag.may_be_hit(&change))
+}
+
+#[test]
+fn in_utc_moments_have_parts() {
+    let row = ["2026-03-31 23:30:00+00", "2026-03-31 10:00:00", "2026-03-31"];
+    for (condition, in_utc) in [
+        ("extract(month from z) = 3", true),
+        ("extract(month from z) = 4", false),
+        ("extract(hour from z) > 23", false),
+        ("date_part('day', z) = 31", true),
+        ("date_part('day', z) = 1", false),
+        ("date_trunc('day', z) = z", false),
+        ("date_trunc('hour', z) < z", true),
+        ("date_trunc('day', z) = '2026-03-31'", true),
+        ("date_trunc('day', z) = '2026-04-01'", false),
+        ("date_trunc('day', z) = '2026-03-31 02:00:00+02'", true),
+        ("z::date = '2026-03-31'", true),
+        ("z::date = '2026-04-01'", false),
+        ("z::date = d", true),
+        ("z::date > d", false),
+        ("z < t", false),
+        ("z > t", true),
+        // A date would be a moment in the zone.
+        ("date_trunc('day', d) = '2026-04-01'", true),
+        ("extract(epoch from z) = 1", true),
+        ("extract(timezone from z) = 1", true),
+    ] {
+        assert_eq!(is_hit(condition, &[], true, row), in_utc, "{condition}");
+        assert!(is_hit(condition, &[], false, row), "{condition} in another zone");
+    }
+    let infinite = ["infinity", "2026-03-31 10:00:00", "2026-03-31"];
+    assert!(is_hit("extract(month from z) = 4", &[], true, infinite));
+    assert!(!is_hit("extract(month from z) = 4", &[], true, ["null", "null", "null"]));
+}
+
+#[test]
+fn in_utc_constants_without_an_offset_are_exact() {
+    let row = ["2026-03-31 23:30:00+00", "2026-03-31 10:00:00", "2026-03-31"];
+    for (condition, in_utc) in [
+        ("z = '2026-03-31 23:30:00'", true),
+        ("z = '2026-03-31 22:30:00'", false),
+        ("z = '2026-03-31 22:30:00'::timestamp", false),
+        ("z in ('2026-03-31 22:30:00', '2026-03-31 21:30:00')", false),
+        ("z > '2026-03-31 23:29:59'::timestamp", true),
+        ("z > '2026-03-31 23:30:01'", false),
+        ("z >= '2026-04-01'::date", false),
+        ("z between '2026-03-01' and '2026-03-31'", false),
+        ("z between '2026-03-01' and '2026-04-01'", true),
+        ("not (z = '2026-03-31 23:30:00'::timestamp and z is not null)", false),
+        ("not (z = '2026-03-31 23:31:00'::timestamp and z is not null)", true),
+        ("z >= date '2026-03-31' + interval '1' day", false),
+        ("t = '2026-03-31 10:00:01+00'::timestamptz", false),
+        ("t = '2026-03-31 12:00:00+02'::timestamptz", true),
+        ("d < '2026-03-30 00:00:00+00'::timestamptz", false),
+    ] {
+        assert_eq!(is_hit(condition, &[], true, row), in_utc, "{condition}");
+        assert!(is_hit(condition, &[], false, row), "{condition} in another zone");
+    }
+    // What is sent apart, of the declared types `timestamp` and `timestamptz`.
+    for declared_type in [0, 1114, 1184] {
+        let of = |text: &'static str| [Parameter { value: ParameterValue::Text(text.as_bytes()), declared_type }];
+        assert!(is_hit("z = $1", &of("2026-03-31 23:30:00"), true, row));
+        assert!(!is_hit("z = $1", &of("2026-03-31 22:30:00"), true, row));
+        assert!(is_hit("z = $1", &of("2026-03-31 22:30:00"), false, row));
+    }
+}
