@@ -105,6 +105,8 @@ impl Settings {
         text.push_str("fsync = off\nfull_page_writes = off\nsynchronous_commit = on\n");
         text.push_str("listen_addresses = '127.0.0.1'\nmax_connections = 300\n");
         text.push_str("max_wal_senders = 20\nmax_replication_slots = 20\n");
+        // A scan begins at a table's first row, whoever else is scanning it.
+        text.push_str("synchronize_seqscans = off\n");
         text.push_str("shared_buffers = 128MB\nlog_line_prefix = '%m [%p] %q%a '\nlogging_collector = off\n");
         text.push_str("wal_level = ");
         text.push_str(&self.wal_level);

@@ -67,13 +67,13 @@ fn idle_for_too_long(version: Version) -> Result<()> {
 fn never_idle_while_it_hits(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let mut client = pair.connect()?;
-    client.query("set idle_session_timeout = '600ms'")?;
     until_hit(&pair, &mut client, READ)?;
+    client.query("set idle_session_timeout = '2s'")?;
     let before = pair.freshet.metrics()?.hits();
     for _ in 0..20 {
         let tags: String = client.query(READ)?.iter().map(|m| char::from(m.tag)).collect();
         ensure!(tags == "TDCZ", "{tags}");
-        thread::sleep(Duration::from_millis(100));
+        thread::sleep(Duration::from_millis(200));
     }
     let hits = pair.freshet.metrics()?.hits() - before;
     ensure!(hits >= 15 || !pair.freshet.is_there(), "{hits} hits");
