@@ -58,17 +58,24 @@ impl Axis {
         Self { label: format!("{label}, logarithmic"), scale: Scale::Log, low, high, steps: None, ticks }
     }
 
-    /// The values at which there are measurements, each with a tick: logarithmic, or evenly spaced where one of them is zero.
+    /// The values at which there are measurements, each with a tick: as they are if their distances are equal, else logarithmic, or
+    /// evenly spaced where one of them is zero.
     pub(super) fn of_values(label: &str, values: &[f64], shown: impl Fn(f64) -> String) -> Self {
         let mut values: Vec<f64> = values.to_vec();
         values.sort_by(f64::total_cmp);
         values.dedup();
         let ticks = values.iter().map(|value| (*value, shown(*value))).collect();
         let (low, high) = (values.first().copied().unwrap_or(0.0), values.last().copied().unwrap_or(0.0));
-        let log = low > 0.0;
-        let label = format!("{label}, {}", if log { "logarithmic" } else { "evenly spaced" });
-        let scale = if log { Scale::Log } else { Scale::Linear };
-        Self { label, scale, low, high, steps: (!log).then_some(values), ticks }
+        let equal = |three: &[f64]| matches!(three, [a, b, c] if (a + c - 2.0 * b).abs() < 1e-9);
+        let (scale, said) = if values.len() > 2 && values.windows(3).all(equal) {
+            (Scale::Linear, "")
+        } else if low > 0.0 {
+            (Scale::Log, ", logarithmic")
+        } else {
+            (Scale::Linear, ", evenly spaced")
+        };
+        let steps = (said == ", evenly spaced").then_some(values);
+        Self { label: format!("{label}{said}"), scale, low, high, steps, ticks }
     }
 
     /// Quantiles from 0 to this one.
@@ -150,6 +157,8 @@ mod tests {
             ("writes/s, evenly spaced", Some(0.5), None)
         );
         assert_eq!(Axis::of_values("writes/s", &[7.0], number).at(7.0), Some(0.5));
+        let reads = Axis::of_values("reads, %", &[10.0, 50.0, 90.0, 30.0, 70.0], number);
+        assert_eq!((reads.label.as_str(), reads.at(10.0), reads.at(30.0)), ("reads, %", Some(0.0), Some(0.25)));
         let nines = Axis::quantiles("", 0.99);
         assert_eq!((texts(&nines), nines.at(1.0)), (vec!["0", "50", "90", "99"], None));
         assert!(nines.at(0.9).is_some_and(|at| (at - 0.5).abs() < 1e-9));
