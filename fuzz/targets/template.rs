@@ -10,8 +10,11 @@ use freshet_fuzz::{bounded, measured};
 use freshet_model::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
 };
-use freshet_sql::{Bound, Effect, End, Field, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, Effect, End, Field, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
 use libfuzzer_sys::fuzz_target;
+
+/// In UTC, so that parts of moments are taken, too.
+const CLIENT: Client = Client { utf8: true, utc: true };
 
 /// Bytes taken while parsing, at most: the least (one SELECT), and for each byte of the text.
 const PEAK_BYTES: usize = 48 << 10;
@@ -58,10 +61,10 @@ fn bind(footprint: &Footprint, lexed: &Lexed) {
         let own = std::iter::repeat_n(own, usize::from(lexed.own_params));
         let parameters: Vec<_> =
             own.chain(literals.clone()).map(|value| Parameter { value, declared_type: 0 }).collect();
-        let Ok(bound) = footprint.bind(&parameters, true) else { continue };
+        let Ok(bound) = footprint.bind(&parameters, CLIENT) else { continue };
         coherent(footprint, &bound);
         // With nothing known of the parameters the tags are wider, never others.
-        if let Ok(wider) = footprint.bind(&[], true) {
+        if let Ok(wider) = footprint.bind(&[], CLIENT) {
             coherent(footprint, &wider);
         }
     }
