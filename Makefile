@@ -7,7 +7,7 @@
 #   make fuzz     the fuzz targets of all decoders, an hour each                             FUZZ_SECONDS=60
 #   make verdicts    what is made of the statements that real software sends, in figures      ARGS=--all prints each, --full: with REPLICA IDENTITY FULL
 #   make soak     soak-stress, then soak-tags
-#   make soak-stress   the stress test against real servers, 36 runs, a million checked reads      SOAK_SECONDS=50 each
+#   make soak-stress   the stress test against real servers, 40 runs, a million checked reads      SOAK_SECONDS=50 each
 #   make soak-tags   that every result which a change makes another is hit, and how often others are        TAG_CHANGES=100000
 #   make bench    the workloads direct, through Freshet and through its peers, side by side, into docs/benchmarks
 #   make bench-paper      a small version of all of it on PostgreSQL, MariaDB and MySQL, cards and sizing included, in under half an hour

@@ -49,6 +49,8 @@ enum TestFault {
     FlushedEnd,
     /// The last proof counts for what a transaction reads, whose snapshot may be older than that
     ProvesInBlocks,
+    /// Breaks nothing: one reading of the end of the log serves all who want one, however few
+    ShareReadings,
 }
 
 impl FaultArgs {
@@ -56,7 +58,7 @@ impl FaultArgs {
     #[cfg(feature = "fault-injection")]
     pub(crate) fn switches(&self) -> (CacheFaults, ProxyFaults) {
         for fault in &self.test_fault {
-            tracing::warn!("test fault {fault:?} is on: answers will be wrong");
+            tracing::warn!("test fault {fault:?} is on: answers may be wrong");
         }
         let is_on = |fault| self.test_fault.contains(&fault);
         let cache = CacheFaults {
@@ -81,6 +83,7 @@ impl FaultArgs {
             hits_after_write: is_on(TestFault::HitsAfterWrite),
             flushed_end: is_on(TestFault::FlushedEnd),
             proves_in_blocks: is_on(TestFault::ProvesInBlocks),
+            shares_readings: is_on(TestFault::ShareReadings),
         };
         (cache, proxy)
     }

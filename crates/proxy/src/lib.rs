@@ -19,6 +19,7 @@ mod metrics;
 pub mod mysql;
 mod peer;
 pub mod pg;
+mod readings;
 mod refreshes;
 mod registry;
 mod shared;

@@ -6,7 +6,7 @@ use freshet_cache::{Cache, Entry};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicU64,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,6 +17,7 @@ use crate::body::Body;
 use crate::context::Contexts;
 use crate::lineages::Lineages;
 use crate::metrics::Metrics;
+use crate::readings::Readings;
 use crate::refreshes::Refreshes;
 use crate::registry::{Registry, Shape};
 use crate::switches::Switches;
@@ -88,6 +89,8 @@ pub struct Faults {
     pub flushed_end: bool,
     /// The last proof counts for what a transaction reads, whose snapshot may be older than that.
     pub proves_in_blocks: bool,
+    /// Not a rule: one reading of the end of the log serves all who want one, however few.
+    pub shares_readings: bool,
 }
 
 /// Everything shared.
@@ -128,10 +131,8 @@ pub struct Shared {
     pub keepalive: Notify,
     /// Rung to have the change stream set up anew.
     pub restart_stream: Notify,
-    /// Rung when a lease reading is wanted before its time.
-    reading_wanted: Notify,
-    /// A session has bypassed for want of a later position since the last reading.
-    sessions_wait: AtomicBool,
+    /// The end of the log, for who wants it.
+    pub(crate) readings: Readings,
     /// Rung when the memory limit is another.
     pub(crate) memory_changed: Notify,
     /// Rung when commits wait for proof.
@@ -165,8 +166,7 @@ impl Shared {
             stream_trouble: Mutex::default(),
             keepalive: Notify::new(),
             restart_stream: Notify::new(),
-            reading_wanted: Notify::new(),
-            sessions_wait: AtomicBool::new(false),
+            readings: Readings::default(),
             memory_changed: Notify::new(),
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),
@@ -182,7 +182,7 @@ impl Shared {
         self.identities.fetch_add(1, SeqCst);
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.waits.interrupt();
-        self.reading_wanted.notify_one();
+        self.want_reading();
     }
 
     /// There is no stream, for this reason.
@@ -264,28 +264,6 @@ impl Shared {
             _ => return Some("the change stream is being set up".to_owned()),
         };
         (oldest > self.cache.limits().staleness_max).then(|| "the change stream is late".to_owned())
-    }
-
-    /// A session bypasses until the stream has passed a later position.
-    pub(crate) fn want_reading(&self) {
-        self.sessions_wait.store(true, Relaxed);
-        self.reading_wanted.notify_one();
-    }
-
-    /// A session bypasses until the stream has passed a position that it knows: no reading would tell it more, but the log may
-    /// have to be flushed.
-    pub(crate) fn note_waiting(&self) {
-        self.sessions_wait.store(true, Relaxed);
-    }
-
-    /// Whether a session has asked so since the last call.
-    pub(crate) fn take_waiting_sessions(&self) -> bool {
-        self.sessions_wait.swap(false, Relaxed)
-    }
-
-    /// Ends when a reading is wanted before its time.
-    pub(crate) async fn reading_wanted(&self) {
-        self.reading_wanted.notified().await;
     }
 
     /// The server refused to publish the table.

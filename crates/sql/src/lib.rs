@@ -34,6 +34,7 @@ mod outer;
 mod pages;
 mod params;
 mod patterns;
+mod plain;
 mod predicate;
 mod questions;
 mod relations;

@@ -16,6 +16,7 @@ use crate::bounds::{NESTING_MAX, is_too_long};
 use crate::branches::has_branches;
 use crate::mysql::{self, Facts, Snapshot};
 use crate::pages;
+use crate::plain;
 use crate::relations::family;
 use crate::scanner::{Kind, Token};
 use crate::survey::Survey;
@@ -58,6 +59,8 @@ pub struct Template {
     pub(crate) bracket: Option<Bracket>,
     /// See [`Template::asks_for_data`].
     pub(crate) asks_for_data: bool,
+    /// PostgreSQL: what a write calls by name, if that may be all that it runs.
+    pub(crate) calls: Option<Box<[Box<str>]>>,
     /// MySQL and MariaDB.
     pub(crate) facts: Facts,
     pub(crate) dialect: Dialect,
@@ -187,18 +190,7 @@ impl Template {
         self.facts.temporary || self.runs_stored_code(catalog, schemas)
     }
 
-    /// MySQL and MariaDB: the session's settings and locked tables are what they were before it: reads, transaction control
-    /// and writes to base tables that run no stored code.
-    pub fn keeps_settings(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
-        let by_itself = match self.effect {
-            Effect::Pure | Effect::Write => true,
-            Effect::TransactionControl => self.bracket != Some(Bracket::Other),
-            Effect::Settings | Effect::Definition | Effect::Forgets => false,
-        };
-        by_itself && !self.facts.temporary && !self.runs_stored_code(catalog, schemas)
-    }
-
-    fn runs_stored_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+    pub(crate) fn runs_stored_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let only_reads =
             |view: &Arc<Table>| effect_of_views(self.dialect, std::slice::from_ref(view), catalog) == Effect::Pure;
         self.facts.runs_stored_code(catalog, schemas, only_reads)
@@ -248,7 +240,7 @@ impl Template {
     }
 
     /// See [`built_in_first`]; MySQL's native functions always do.
-    fn built_in_first(&self, schemas: &[Arc<str>]) -> bool {
+    pub(crate) fn built_in_first(&self, schemas: &[Arc<str>]) -> bool {
         self.dialect.is_mysql_family() || built_in_first(schemas)
     }
 
@@ -318,7 +310,8 @@ impl Template {
         let asks_for_data = effect == Effect::Forgets;
         let (survey, deallocates, bracket, facts) = (Survey::default(), None, None, Facts::default());
         let verdict = Err(reason);
-        Self { effect, verdict, survey, deallocates, bracket, asks_for_data, facts, dialect: Dialect::Postgres }
+        let dialect = Dialect::Postgres;
+        Self { effect, verdict, survey, deallocates, bracket, asks_for_data, calls: None, facts, dialect }
     }
 
     fn statement(tokens: &[Token<'_>]) -> Self {
@@ -356,7 +349,8 @@ impl Template {
             _ => (word(brackets) == "execute").then_some(Bracket::Other),
         };
         let passing = Self::passing(effect, Reason::NotSelect);
-        Self { bracket, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
+        let calls = (effect == Effect::Write).then(|| plain::calls(tokens)).flatten();
+        Self { bracket, calls, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
 
     /// A query. What is not understood of it may write, but nothing worse: no query ends a prepared statement.

@@ -1,19 +1,14 @@
-//! Results that wait for an upper bound on what their query saw.
+//! What the services last read or heard for the sessions: the last proof, and the last groups of the binlog.
 //!
-//! An application's account may not read the end of the binlog, so a session cannot ask for it behind its query as on
-//! PostgreSQL. The client has its answer already; the result waits here for the next reading of a service connection, one
-//! for all that wait. Proofs are taken there too, and the last one is kept here for the fills to come.
+//! An application's account may not read the end of the binlog, nor what is visible, so a session cannot ask for them with its
+//! query as on PostgreSQL. Results wait for the next reading of a service connection ([`crate::readings`]). Proofs are taken
+//! there too, and the last one is kept here for the fills to come.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_model::{Lsn, Visible};
 use freshet_wire::mysql::track::Gtid;
-
-use crate::lineages::Complete;
-
-/// Results that may wait; further ones are not kept.
-const WAITING_MAX: usize = 1000;
 
 /// Groups that are remembered. A session looks for its own within milliseconds, and can do without.
 const DELIVERED_MAX: usize = 8192;
@@ -29,28 +24,14 @@ struct Delivered {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Generation(u64);
 
-/// What waits for the next reading, the last proof, and the last groups of the binlog that were delivered.
+/// The last proof, and the last groups of the binlog that were delivered.
 #[derive(Debug, Default)]
 pub struct Ends {
     delivered: Mutex<Delivered>,
-    waiting: Mutex<Vec<Complete>>,
     proof: Mutex<(Generation, Option<Arc<Visible>>)>,
 }
 
 impl Ends {
-    /// A result whose query was answered before now. The caller calls [`crate::Shared::want_reading`] then.
-    pub(crate) fn wait(&self, complete: Complete) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.len() < WAITING_MAX {
-            waiting.push(complete);
-        }
-    }
-
-    /// All that waits: an end of the log that is asked for later than this call is an upper bound for them.
-    pub(crate) fn take(&self) -> Vec<Complete> {
-        std::mem::take(&mut *self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// The last proof: any query sent from now on sees what it shows.
     pub(crate) fn proof(&self) -> Option<Arc<Visible>> {
         self.last().1.clone()
@@ -76,7 +57,6 @@ impl Ends {
         *last = (Generation(last.0.0 + 1), None);
         drop(last);
         *self.groups() = Delivered::default();
-        self.take();
     }
 
     /// The stream has delivered a group that ends there, and what it committed was applied.

@@ -2,6 +2,7 @@
 
 pub(crate) mod login;
 mod question;
+mod reloads;
 pub mod service;
 pub(crate) mod session;
 
@@ -15,6 +16,7 @@ use freshet_net::Upstream;
 use tokio::sync::Notify;
 
 use crate::pg::login::{Access, AccessError, AccessSettings};
+use crate::pg::reloads::Reloads;
 use crate::shared::{ServerIdentity, Shared};
 
 /// What the operator chose for PostgreSQL.
@@ -39,6 +41,7 @@ pub struct Pg {
     /// What the operator chose.
     pub own: PgSettings,
     pub(crate) access: Access,
+    pub(crate) reloads: Reloads,
     /// The server's major version as the last service connection saw it; 0: not seen.
     server_version: AtomicU32,
     wal_segment_bytes: AtomicU64,
@@ -67,6 +70,7 @@ impl Pg {
             access: Access::new(&own.access, &own.upstream)?,
             own,
             base,
+            reloads: Reloads::default(),
             server_version: AtomicU32::new(0),
             wal_segment_bytes: AtomicU64::new(16 << 20),
             coverage_wanted: Notify::new(),

@@ -57,6 +57,8 @@ mod promises {
         hold_while_freshet_stalls,
         hold_while_freshet_dies,
         hold_for_definitions,
+        hold_by_shared_readings_while_the_stream_stalls,
+        hold_by_shared_readings_while_commits_wait_for_a_standby,
     );
 
     fn hold_while_the_stream_stalls(version: Version) -> Result<()> {
@@ -89,6 +91,14 @@ mod promises {
 
     fn hold_for_definitions(version: Version) -> Result<()> {
         Run { load: Load::Definitions, ..Run::of(version, Disturbance::Nothing) }.expect_none()
+    }
+
+    fn hold_by_shared_readings_while_the_stream_stalls(version: Version) -> Result<()> {
+        Run { shares_readings: true, ..Run::of(version, Disturbance::Stream) }.expect_none()
+    }
+
+    fn hold_by_shared_readings_while_commits_wait_for_a_standby(version: Version) -> Result<()> {
+        Run { shares_readings: true, ..Run::of(version, Disturbance::Standby) }.expect_none()
     }
 }
 

@@ -49,11 +49,13 @@ pub(crate) struct Run {
     pub(crate) load: Load,
     pub(crate) disturbance: Disturbance,
     pub(crate) fault: Option<&'static str>,
+    /// One reading of the end of the log serves all who want one, however few.
+    pub(crate) shares_readings: bool,
 }
 
 impl Run {
     pub(crate) const fn of(version: Version, disturbance: Disturbance) -> Self {
-        Self { version, load: Load::Rows, disturbance, fault: None }
+        Self { version, load: Load::Rows, disturbance, fault: None, shares_readings: false }
     }
 
     pub(crate) const fn with_fault(self, fault: &'static str) -> Self {
@@ -92,7 +94,8 @@ impl Run {
         let standby = (self.disturbance == Disturbance::Standby).then(|| server.standby("waiting")).transpose()?;
         // What is written as much as this would hardly be kept otherwise.
         let fault = self.fault.iter().flat_map(|fault| ["--test-fault", fault]);
-        let options: Vec<&str> = ["--keep", "always"].into_iter().chain(fault).collect();
+        let shared = ["--test-fault", "share-readings"].into_iter().filter(|_| self.shares_readings);
+        let options: Vec<&str> = ["--keep", "always"].into_iter().chain(fault).chain(shared).collect();
         let database = Database::create(server)?;
         database.run(SCHEMA)?;
         let freshet = Freshet::start(&database, &options)?;

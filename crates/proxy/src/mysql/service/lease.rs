@@ -71,8 +71,8 @@ struct Lease {
 impl Lease {
     async fn read(&mut self) -> Result<(), ServiceError> {
         let mysql = &self.mysql;
+        let complete = mysql.take_awaiting_end();
         let Some(epoch) = mysql.cache.epoch() else { return Ok(()) };
-        let complete = mysql.ends.take();
         let asked_at = mysql.clock.now();
         let end = End { epoch, lsn: read_end(&self.connection.query_for(end_question).await?)? };
         if self.last.is_some_and(|last| last.epoch == epoch && end.lsn < last.lsn) {

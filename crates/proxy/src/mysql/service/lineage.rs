@@ -39,9 +39,8 @@ async fn read(mut reader: Reader) {
                 once.clear();
                 for (job, keys) in jobs.into_iter().zip(&keys) {
                     let (complete, _) = reader.mysql.lineage_told(job, Some(keys));
-                    reader.mysql.ends.wait(complete);
+                    reader.mysql.await_end(complete);
                 }
-                reader.mysql.want_reading();
             }
             Err(error) => {
                 once.warn("cannot read the keys that results depend on, so that they go with any row", &error);

@@ -24,10 +24,12 @@ use crate::pg::service::connection::{Connection, Once, ServiceError};
 
 /// Time between readings when nobody waits.
 const TICK: Duration = Duration::from_millis(50);
-/// Least time between readings.
+/// Least time between readings, unless look-ups wait for the next one, all of which it serves.
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Time between readings while commits wait for proof.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
+/// For how long ends are counted that sessions want: see [`crate::Shared::shares_readings`].
+const COUNT_FOR: Nanos = 10_000_000;
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);
 /// Time between looks at whether the stream is late, while somebody waits for it.
@@ -40,7 +42,15 @@ const NUDGE_PAUSE: (Nanos, Nanos) = (20_000_000, 150_000_000);
 
 /// Keeps the lease and takes proofs, for ever.
 pub async fn keep_lease(shared: Arc<Pg>) {
-    let mut lease = Lease { connection: Connection::new(shared.clone()), once: Once::default(), nudged_at: 0, shared };
+    let connection = Connection::new(shared.clone());
+    let mut lease = Lease {
+        connection,
+        once: Once::default(),
+        nudged_at: 0,
+        counted_at: 0,
+        reloads: shared.reloads.noticed(),
+        shared,
+    };
     loop {
         let wanted = lease.shared.take_waiting_sessions();
         let read_at = Instant::now();
@@ -63,14 +73,26 @@ struct Lease {
     connection: Connection,
     once: Once,
     nudged_at: Nanos,
+    /// When the ends were last counted that sessions want.
+    counted_at: Nanos,
+    /// The changes of the configuration that had been noticed before the last results were taken.
+    reloads: u64,
 }
 
 impl Lease {
     /// `wanted`: sessions wait for this reading.
     async fn read(&mut self, wanted: bool) -> Result<(), ServiceError> {
         let shared = &self.shared;
+        let (before, reloads) = (self.reloads, shared.reloads.noticed());
+        self.reloads = reloads;
+        let results = shared.take_awaiting_end();
         let Some(epoch) = shared.cache.epoch() else { return Ok(()) };
-        let asked_at = shared.clock.now();
+        let asked_at = shared.reading_begins();
+        let elapsed = asked_at.saturating_sub(self.counted_at);
+        if elapsed >= COUNT_FOR {
+            self.counted_at = asked_at;
+            shared.decide_sharing(elapsed);
+        }
         let rows = self
             .connection
             .query(
@@ -84,8 +106,15 @@ impl Lease {
         };
         let visible = Visible::of_snapshot(snapshot).ok_or_else(shape)?;
         let lsn = Lsn::parse(lsn).ok_or_else(shape)?.without_page_header(shared.wal_segment_bytes());
+        let end = End { epoch, lsn };
         shared.cache.prove(epoch, &visible);
-        shared.cache.offer_reading(End { epoch, lsn }, asked_at);
+        // They were added since, each under the configuration of then.
+        if shared.reloads.noticed() == before {
+            for result in results {
+                shared.install(result, end);
+            }
+        }
+        shared.cache.offer_reading(end, asked_at);
         shared.verifier.decide(&shared.cache);
         if shared.cache.oldest_reading().is_none() {
             shared.waits.passed(Lsn(0), shared.cache.current_as_of()); // it had been passed already
@@ -97,7 +126,10 @@ impl Lease {
 
     /// Until the next reading is due, or wanted.
     async fn rest(&mut self, read_at: Instant, failed: bool, wanted: bool) {
-        tokio::time::sleep(TICK_MIN).await;
+        tokio::select! {
+            () = tokio::time::sleep(TICK_MIN) => {}
+            () = self.shared.look_waits(), if !failed => return,
+        }
         if self.shared.cache.oldest_reading().is_some() {
             self.shared.keepalive.notify_one();
         }
@@ -120,6 +152,7 @@ impl Lease {
             let look = if wanted || self.shared.waits.any_holds() { due.min(now + LOOK) } else { due };
             tokio::select! {
                 () = tokio::time::sleep_until(look) => {}
+                () = self.shared.look_waits() => return,
                 () = self.shared.reading_wanted() => return,
                 () = self.shared.proof_wanted.notified(), if !pending => {}
             }

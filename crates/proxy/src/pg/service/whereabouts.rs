@@ -26,8 +26,10 @@ pub async fn watch_whereabouts(shared: Arc<Pg>) {
         tokio::time::sleep(every).await;
         // While there is no stream, the follower looks by itself.
         let Some(stream) = shared.identity() else { continue };
+        let noticed = shared.reloads.noticed();
         // Who does not answer is not elsewhere.
         let Ok((client, server)) = connect(&shared).await else { continue };
+        shared.reloads.settle(noticed, shared.clock.now());
         client.close().await;
         let unchanged = shared.identity().is_some_and(|now| *now == *stream);
         if unchanged && server != *stream {

@@ -33,6 +33,8 @@ pub(crate) enum Step {
 pub(crate) struct Nature {
     /// What running it may do.
     pub(crate) effect: Effect,
+    /// Whatever it may do, the session's settings and temporary tables stay as they are.
+    pub(crate) keeps_settings: bool,
     /// Why it is never cached.
     refusal: Option<Reason>,
     /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send such
@@ -99,7 +101,7 @@ impl Session {
                 self.open_unit(false, Kind::Query);
                 self.last_unit().tells = true;
                 self.note_bracket(None);
-                self.effect(Effect::Forgets);
+                self.effect(Effect::Forgets, false);
                 self.pass(head)
             }
             frontend::TERMINATE => {
@@ -207,8 +209,8 @@ impl Session {
         }
     }
 
-    /// What the last unit does to the session.
-    pub(crate) fn effect(&mut self, effect: Effect) {
+    /// What the last unit does to the session; it may change settings, unless it keeps them for certain.
+    pub(crate) fn effect(&mut self, effect: Effect, keeps_settings: bool) {
         if effect == Effect::Pure {
             return;
         }
@@ -219,7 +221,7 @@ impl Session {
             self.impure += 1;
         }
         let overlooked = effect == Effect::Write && self.shared.settings.faults.hits_after_write;
-        if effect != Effect::TransactionControl && !overlooked {
+        if effect != Effect::TransactionControl && !keeps_settings && !overlooked {
             self.settings_may_change();
         }
         if effect == Effect::Definition {
@@ -252,22 +254,23 @@ impl Session {
     /// What is known of a statement that passes; one that is not known may do anything.
     pub(crate) fn nature(&self, statement: Option<&Arc<Statement>>) -> Nature {
         let Some(statement) = statement else {
-            return Nature { effect: Effect::Forgets, refusal: None, is_silent: false };
+            return Nature { effect: Effect::Forgets, keeps_settings: false, refusal: None, is_silent: false };
         };
         let template = &statement.shape.template;
-        let (effect, refusal) = match &self.known {
+        let (effect, keeps_settings, refusal) = match &self.known {
             Known::Context(context, _) => {
                 let verdict = statement.shape.resolve(&self.shared.catalog.load(), context);
-                (verdict.effect, verdict.footprint.err())
+                (verdict.effect, verdict.marks.keeps_settings, verdict.footprint.err())
             }
             // Views and policies of these relations may call anything.
-            _ if template.names_relations() => (template.effect().max(Effect::Write), None),
-            _ => (template.effect(), None),
+            _ if template.names_relations() => (template.effect().max(Effect::Write), false, None),
+            _ => (template.effect(), false, None),
         };
         let refusal = template.refusal().cloned().or(refusal);
         let opens = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint));
         let says_nothing = matches!(refusal, Some(Reason::NotSelect | Reason::NoTable));
-        Nature { effect, is_silent: opens || (effect == Effect::Pure && says_nothing), refusal }
+        let is_silent = opens || (effect == Effect::Pure && says_nothing);
+        Nature { effect, keeps_settings, refusal, is_silent }
     }
 
     /// What the session allows now.

@@ -102,7 +102,7 @@ impl Session {
 
     /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
-        self.reads |= statement.shape.template.effect() == Effect::Pure;
+        self.note_read(Some(statement));
         let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
         if !context.client.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);
@@ -159,6 +159,11 @@ impl Session {
         let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
         let frames = Vec::new();
         Ok(Fill { permit, lineage, shown, expected, source, frames, started, took: 0, complete: false })
+    }
+
+    /// A session that reads needs its context, the next time after it has written.
+    pub(crate) fn note_read(&mut self, statement: Option<&Arc<Statement>>) {
+        self.reads |= statement.is_some_and(|statement| statement.shape.template.effect() == Effect::Pure);
     }
 
     /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.

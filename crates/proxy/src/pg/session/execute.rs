@@ -236,7 +236,7 @@ impl Session {
         }
         let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
         self.upstream.output.put(before_sync);
-        if between {
+        if between && !self.await_reading() {
             self.ask_end_within(groups.len());
         }
         self.upstream.output.put(sync);

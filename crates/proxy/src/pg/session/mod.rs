@@ -17,6 +17,7 @@ mod batch;
 mod client;
 pub(crate) mod decide;
 mod drain;
+mod ends;
 mod execute;
 mod hold;
 mod own;
@@ -136,6 +137,8 @@ struct Session {
     had_temporary: bool,
     /// It has read, or begun a transaction block, since its context was last asked for behind a write.
     reads: bool,
+    /// Its commits wait for the log, as long as [`Statements::era`] is this.
+    synchronous_in: Option<u64>,
     /// The columns of the last context that came so, and that context.
     context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
@@ -146,6 +149,8 @@ struct Session {
     catalog_dirty: bool,
     /// When the server's process last read its configuration, as of the last context.
     configuration: Option<String>,
+    /// A question sent at this time, or later, found it so.
+    configured_at: Nanos,
     /// Bytes of the client's current message that pass unseen.
     client_rest: usize,
     /// Bytes of the server's current message still to come, and what becomes of them.

@@ -52,7 +52,7 @@ impl Session {
                 let reason = self.passing.take();
                 let step = self.pass(head);
                 if reason.is_some_and(|reason| plan::wants_end(&reason)) && self.is_between_transactions() {
-                    self.ask(Ask::End);
+                    self.want_end();
                 } else {
                     self.close_unit();
                 }
@@ -106,7 +106,7 @@ impl Session {
         self.last_unit().tells = true;
         self.passing = None;
         self.note_bracket(None);
-        self.effect(Effect::Forgets);
+        self.effect(Effect::Forgets, false);
         self.pass(head)
     }
 
@@ -160,6 +160,7 @@ impl Session {
                 };
                 self.deallocate(statement.as_ref());
                 self.note_passed(statement.as_ref(), &nature, &fallback);
+                self.note_read(statement.as_ref());
                 let silent = nature.is_silent;
                 // Within a transaction the statement may mean what is rolled back, or gone, with it.
                 let settled = self.is_settled();
@@ -178,7 +179,7 @@ impl Session {
                 }
                 self.note_bracket(statement.as_ref());
                 self.last_unit().mark.note_other(statement.as_ref());
-                self.effect(effect);
+                self.effect(effect, nature.keeps_settings);
             }
             _ => {
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {

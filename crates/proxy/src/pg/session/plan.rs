@@ -50,7 +50,9 @@ pub(crate) enum Allowed {
 /// Whether the session may use the cache.
 pub(crate) fn allowed(view: View<'_>) -> Allowed {
     if view.bypass {
-        return Allowed::Pass(Reason::SwitchedOff);
+        // Where the context is not known, any read may call what writes, and costs what a write costs.
+        let unknown = view.context.is_none() && matches!(view.standing, Standing::Idle) && !view.behind_impure;
+        return if unknown { Allowed::Ask } else { Allowed::Pass(Reason::SwitchedOff) };
     }
     let obstacle = match view.standing {
         _ if view.behind_impure => Some(Reason::InTransaction),
@@ -106,6 +108,11 @@ mod tests {
         assert_eq!(allowed(open), Allowed::Cache { context: 7 });
         assert_eq!(
             allowed(View { bypass: true, standing: Standing::Lost, ..open }),
+            Allowed::Pass(Reason::SwitchedOff)
+        );
+        assert_eq!(allowed(View { bypass: true, context: None, ..open }), Allowed::Ask);
+        assert_eq!(
+            allowed(View { bypass: true, context: None, behind_impure: true, ..open }),
             Allowed::Pass(Reason::SwitchedOff)
         );
         assert_eq!(allowed(View { standing: Standing::Lost, ..open }), Allowed::Pass(Reason::InTransaction));

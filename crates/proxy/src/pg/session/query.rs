@@ -112,7 +112,7 @@ impl Session {
         unit.fills.push(Some(fill));
         self.statements.query_sent();
         self.upstream.output.put(message);
-        if between {
+        if between && !self.await_reading() {
             self.ask(Ask::End);
         }
     }
@@ -124,7 +124,7 @@ impl Session {
         self.begin_passing_query(statement, reason);
         self.upstream.output.put(message);
         if plan::wants_end(reason) && self.is_between_transactions() {
-            self.ask(Ask::End);
+            self.want_end();
         } else {
             self.close_unit();
         }
@@ -135,6 +135,7 @@ impl Session {
     fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
         let nature = self.nature(statement);
         self.note_passed(statement, &nature, reason);
+        self.note_read(statement);
         let (effect, tells) = (nature.effect, !nature.is_silent);
         self.open_unit(true, Kind::Query);
         let unit = self.last_unit();
@@ -143,6 +144,6 @@ impl Session {
         self.statements.query_sent();
         self.deallocate(statement);
         self.note_bracket(statement);
-        self.effect(effect);
+        self.effect(effect, nature.keeps_settings);
     }
 }

@@ -148,6 +148,8 @@ pub(crate) struct ClientUnit {
     pub(crate) execution: usize,
     /// Freshet asks for the end of the log before its `Sync`.
     pub(crate) end: Option<EndWithin>,
+    /// Its results wait for the next reading of the lease's.
+    pub(crate) awaits_end: bool,
 }
 
 /// A question of Freshet's own within a client's batch.

@@ -1,13 +1,9 @@
 //! The upstream's answers: forwarded in order, kept on the way, or swallowed.
 
-use std::sync::Arc;
-
-use freshet_model::{End, Lsn, Reason, Visible};
+use freshet_model::{Reason, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 
-use crate::body::Body;
-use crate::lineages::Complete;
 use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
@@ -265,8 +261,9 @@ impl Session {
             // The question was skipped, and may have been prepared there for the first time.
             Some(_) if unit.failed => self.own.forget_end(),
             Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
+            None if unit.awaits_end => self.results_await_end(),
             // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
-            None if tells && self.is_at_rest() && std::mem::take(&mut self.looked_up) => self.ask(Ask::End),
+            None if tells && self.is_at_rest() && std::mem::take(&mut self.looked_up) => self.want_end(),
             None => {}
         }
     }
@@ -336,17 +333,6 @@ impl Session {
         }
     }
 
-    /// The columns of [`crate::pg::question::end`].
-    fn end_read(&mut self, columns: &[Option<&[u8]>], configuration: Option<&[u8]>, notified: bool) {
-        let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
-        let end = text.and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
-        if self.waiting.is_holding() {
-            let asynchronous = columns.get(1) == Some(&Some(b"off".as_slice()));
-            self.held_end_known(end, asynchronous);
-        }
-        self.end_known(end, configuration, notified);
-    }
-
     /// The session's context has come with the end of the log; mostly the same as the last time.
     fn context_came(&mut self, columns: &[Option<&[u8]>]) {
         let mut bytes = Vec::with_capacity(512);
@@ -364,39 +350,6 @@ impl Session {
                     Known::Context(context, _) => Some((bytes.into(), context.clone())),
                     _ => None,
                 };
-            }
-        }
-    }
-
-    /// Installs what is complete and sets the floor.
-    fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>, notified: bool) {
-        let epoch = self.shared.cache.epoch();
-        let proof = self.proof.take().map(Arc::new);
-        let Some(lsn) = end else {
-            self.complete.clear();
-            return;
-        };
-        // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
-        if !notified {
-            self.floor.end = epoch.map(|epoch| End { epoch, lsn });
-        }
-        if self.complete.is_empty() {
-            return;
-        }
-        if configuration.is_none() || configuration != self.configuration.as_deref().map(str::as_bytes) {
-            // Read under another configuration than the context was: the answer belongs to no known key.
-            self.complete.clear();
-            self.settings_changed();
-            return;
-        }
-        for fill in self.complete.drain(..) {
-            let Fill { permit, mut lineage, shown, expected, source, frames, started, took, .. } = fill;
-            let told = shown.map(|shown| shown.tags(&frames, lineage.as_deref_mut()));
-            let (body, proof) = (Body::new(frames, source, started, took), proof.clone());
-            let complete = Complete { permit, lineage, told, body, proof, expected, refreshed: false };
-            // Without an epoch there is no stream, and nothing is kept.
-            if let Some(epoch) = epoch {
-                self.shared.install(complete, End { epoch, lsn });
             }
         }
     }

@@ -1,9 +1,12 @@
 //! Settings: those that change results have keys of their own, all others share them.
 
+use std::thread::sleep;
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use freshet_testbed::Settings;
 
-use super::{READ, Twins, each, pair, pair_of};
+use super::{READ, Twins, each, pair, pair_of, same};
 use crate::support::frames::{query, sync, unnamed};
 use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both};
 
@@ -16,7 +19,10 @@ on_both!(
     settings_by_function,
     settings_by_triggers,
     the_context_comes_with_the_end_of_the_log,
+    plain_writes_leave_the_context,
+    writes_that_run_other_code,
     a_reloaded_configuration,
+    a_reloaded_configuration_under_shared_readings,
 );
 
 const OWN_KEYS: &[&str] = &[
@@ -239,12 +245,6 @@ fn the_context_comes_with_the_end_of_the_log(version: Version) -> Result<()> {
     }
     let mut twins = Twins::new(&pair)?;
     twins.new_key(READ)?;
-    let asked = |twins: &mut Twins<'_>, name: &str| -> Result<u64> {
-        let count = format!(
-            "select coalesce(sum(generic_plans + custom_plans), 0) from pg_prepared_statements where name = '{name}'"
-        );
-        Ok(twins.through.value(&count)?.parse()?)
-    };
     let quiet = "insert into note values (null)";
     let ways: [&[&str]; 2] = [&[quiet], &["begin", READ, quiet, "commit"]];
     for way in ways {
@@ -268,6 +268,113 @@ fn the_context_comes_with_the_end_of_the_log(version: Version) -> Result<()> {
         ensure!(more <= 1, "the context came with the end of the log {more} times although nothing was read");
     }
     Ok(())
+}
+
+/// How often a statement of Freshet's own was run on the session.
+fn asked(twins: &mut Twins<'_>, name: &str) -> Result<u64> {
+    let count = format!(
+        "select coalesce(sum(generic_plans + custom_plans), 0) from pg_prepared_statements where name = '{name}'"
+    );
+    Ok(twins.through.value(&count)?.parse()?)
+}
+
+/// Where nothing but the server's own code can run behind a write, nobody asks for the context again.
+fn plain_writes_leave_the_context(version: Version) -> Result<()> {
+    let pair =
+        pair_of(version, &format!("{} create table plain (id int primary key, n int default 7)", super::SCHEMA))?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut twins = Twins::new(&pair)?;
+    twins.new_key(READ)?;
+    let all = |twins: &mut Twins<'_>| -> Result<u64> {
+        Ok(asked(twins, "_freshet_context")? + asked(twins, "_freshet_end_context")?)
+    };
+    let writes = [
+        "insert into plain (id) values (1) on conflict (id) do update set n = plain.n + 1",
+        "update plain set n = coalesce(n, 0) + abs(-1) where id in (1, 2) returning id",
+        "delete from plain using sample where plain.id = sample.id and sample.id > 1",
+    ];
+    let before = all(&mut twins)?;
+    for _ in 0..5 {
+        for write in writes {
+            twins.run(&[write])?;
+            twins.known_key(READ)?;
+        }
+        twins.exchange(&[query("begin"), query(writes[0]), query("commit")].concat(), 3)?;
+        twins.known_key(READ)?;
+    }
+    let more = all(&mut twins)? - before;
+    // Behind the questions that count, which may be taken for writes.
+    ensure!(more <= 2, "the context was asked for {more} times behind 20 transactions");
+    Ok(())
+}
+
+/// Definitions under which a write that says nothing of it changes a setting of who writes, each with such a write.
+const OTHER_CODE: &[(&str, &str)] = &[
+    (
+        "create function on_plain() returns trigger language plpgsql as $$ begin
+            perform set_config('extra_float_digits', '-10', false); return new; end $$;
+         create trigger on_plain before update on plain for each row execute function on_plain()",
+        "update plain set n = 3",
+    ),
+    ("alter table plain alter w set default set_config('extra_float_digits', '-9', false)", "insert into plain (n) values (4)"),
+    (
+        "alter table plain add check (n < 9 or set_config('extra_float_digits', '-8', false) is not null)",
+        "insert into plain (n, w) values (10, '')",
+    ),
+    (
+        "create function digits() returns text language sql as $$ select set_config('extra_float_digits', '-7', false) $$;
+         create domain digits as text default digits(); alter table plain add d digits",
+        "insert into plain (n, w) values (5, '')",
+    ),
+    (
+        "create function digits(plain) returns int language sql as $$
+            select 0 * length(set_config('extra_float_digits', '-6', false)) $$",
+        "update plain set n = plain.digits",
+    ),
+    (
+        "create view seen as select n from plain where n > length(set_config('extra_float_digits', '-5', false))",
+        "update seen set n = 6",
+    ),
+    (
+        "create rule other as on insert to plain do also select set_config('extra_float_digits', '-4', false)",
+        "insert into plain (n) values (2)",
+    ),
+    (
+        "create index by_digits on plain ((n + length(digits_of(n))))",
+        "insert into plain (n, w) values (8, '')",
+    ),
+    (
+        "create view settings as select name, setting from pg_settings",
+        "update settings set setting = '-2' where name = 'extra_float_digits'",
+    ),
+];
+
+/// What a write runs besides its own text is found in the catalogue, also if it came there after the session had written.
+fn writes_that_run_other_code(version: Version) -> Result<()> {
+    let schema = format!(
+        "{} create table plain (k serial primary key, n int, w text); insert into plain (n) values (7);
+        create function digits_of(int) returns text language sql immutable as
+            $$ select set_config('extra_float_digits', '-3', false) $$",
+        super::SCHEMA
+    );
+    each(OTHER_CODE, |(definition, write)| {
+        let pair = pair_of(version, &schema)?;
+        let mut twins = Twins::new(&pair)?;
+        twins.new_key(READ)?;
+        twins.run(&["update plain set n = n where n = 77"])?;
+        twins.known_key(READ)?;
+        pair.database.run(definition)?;
+        // Known to the catalogue: what is read before that may come from memory for as long as D.
+        twins.fills_until_hit(&query("select w, n, id from plain, sample where id = 2"))?;
+        twins.run(&["update plain set n = n where n = 77"])?;
+        twins.fills_until_hit(&query(READ))?;
+        twins.exchange(&[query("begin"), query(write), query("rollback")].concat(), 3)?;
+        twins.known_key(READ)?;
+        twins.run(&[write])?;
+        twins.new_key(READ)
+    })
 }
 
 /// A setting of the whole server changes under idle sessions: they notice together, within D.
@@ -299,6 +406,35 @@ fn a_reloaded_configuration(version: Version) -> Result<()> {
             Ok(())
         })?;
         twins.fills_until_hit(&query(READ))?;
+    }
+    Ok(())
+}
+
+/// What the server does not tell of: results that wait for a reading of somebody else's are not kept under the old setting.
+fn a_reloaded_configuration_under_shared_readings(version: Version) -> Result<()> {
+    let server = version.start(&Settings::default())?;
+    let pair = Pair::over(Database::create(server)?, super::SCHEMA, &["--test-fault", "share-readings"])?;
+    let mut twins = Twins::new(&pair)?;
+    let read = |number: u32| format!("select bytes, {number} from sample where id = 1");
+    for (round, output) in ["escape", "hex", "escape"].into_iter().enumerate() {
+        // Shared from the second fill on, once a process has been started since the last change.
+        for number in 0..20 {
+            twins.fills_until_hit(&query(&read(number)))?;
+            sleep(Duration::from_millis(100));
+        }
+        pair.database.server.set("bytea_output", output)?;
+        let first = 100 * (round as u32 + 1);
+        let mut asked = first;
+        eventually(PATIENCE, || {
+            asked += 1;
+            let (direct, through) = (twins.direct.query(&read(asked))?, twins.through.query(&read(asked))?);
+            let (old, both) = (twins.direct.query(&read(0))?, twins.through.query(&read(0))?);
+            ensure!(same(&direct, &through) && same(&old, &both), "{through:?}, {both:?}");
+            Ok(())
+        })?;
+        for number in (0..20).chain(first..asked + 20) {
+            twins.fills_until_hit(&query(&read(number)))?;
+        }
     }
     Ok(())
 }

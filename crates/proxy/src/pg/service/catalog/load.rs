@@ -121,6 +121,33 @@ SELECT DISTINCT o.oprname::text FROM pg_operator o WHERE o.oprnamespace <> 'pg_c
 AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
   AND t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e')";
 
+/// Whether a write may run other code than the server's own, or built-in functions that change settings or run the text of a
+/// query. What an expression calls is in its text as `:funcid` and a number; `row.f` may call a function of one argument.
+const OTHER_CODE: &str = "
+WITH expressions(text) AS (
+  SELECT adbin::text FROM pg_attrdef UNION ALL SELECT conbin::text FROM pg_constraint
+  UNION ALL SELECT indexprs::text FROM pg_index WHERE indexrelid >= 16384
+  UNION ALL SELECT indpred::text FROM pg_index WHERE indexrelid >= 16384
+  UNION ALL SELECT partexprs::text FROM pg_partitioned_table UNION ALL SELECT typdefaultbin::text FROM pg_type
+  UNION ALL SELECT polqual::text FROM pg_policy UNION ALL SELECT polwithcheck::text FROM pg_policy
+  UNION ALL SELECT ev_action::text FROM pg_rewrite WHERE oid >= 16384)
+SELECT (EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal)
+ OR EXISTS (SELECT FROM pg_rewrite WHERE oid >= 16384 AND ev_type <> '1')
+ OR EXISTS (SELECT FROM pg_class WHERE relkind = 'f')
+ OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384)
+ OR EXISTS (SELECT FROM pg_amproc WHERE oid >= 16384)
+ OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc >= 16384)
+ OR EXISTS (SELECT FROM pg_type WHERE oid >= 16384 AND typinput::oid >= 16384)
+ OR EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384 AND classid IN
+  ('pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_class'::regclass, 'pg_rewrite'::regclass, 'pg_type'::regclass,
+   'pg_policy'::regclass))
+ OR EXISTS (SELECT FROM pg_proc p JOIN pg_type t ON t.oid = p.proargtypes[0]
+  WHERE p.oid >= 16384 AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p'))
+ OR EXISTS (SELECT FROM expressions WHERE text ~ (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc
+  WHERE pronamespace = 'pg_catalog'::regnamespace
+  AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml')))
+ OR EXISTS (SELECT FROM expressions WHERE text ~ (':relid ' || 'pg_settings'::regclass::oid || ' ')))::text";
+
 /// What is read of a relation beside its own row, by the relation's object id.
 #[derive(Default)]
 struct Parts {
@@ -142,7 +169,9 @@ pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -
     let functions = names(connection.query(USER_FUNCTIONS).await?);
     let operators = names(connection.query(USER_OPERATORS).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
+    let other_code = names(connection.query(OTHER_CODE).await?);
     let mut catalog = Catalog::new(version, tables, functions, operators);
+    catalog.built_in_code_only = other_code.contains("false");
     catalog.surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
     Ok(catalog)
 }

@@ -60,6 +60,12 @@ schema(v) AS (
   UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
   UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast WHERE oid >= 16384
   UNION ALL SELECT 'l' || oid || ' ' || xmin FROM pg_collation WHERE oid >= 16384
+  UNION ALL SELECT 'g' || oid || ' ' || xmin FROM pg_trigger WHERE NOT tgisinternal
+  UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_attrdef
+  UNION ALL SELECT 'z' || oid || ' ' || xmin FROM pg_constraint WHERE oid >= 16384 AND contype NOT IN ('f', 'p', 'u', 'n')
+  UNION ALL SELECT 'j' || indexrelid || ' ' || xmin FROM pg_index
+   WHERE indexrelid >= 16384 AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
+  UNION ALL SELECT 's' || oid || ' ' || xmin FROM pg_amproc WHERE oid >= 16384
   UNION ALL SELECT 'q' || oid || ' ' || relnamespace || ' ' || relname FROM pg_class
    WHERE oid >= 16384 AND relpersistence <> 't' AND relkind IN ('S', 'c', 'i', 'I')
   UNION ALL SELECT 'n' || oid || ' ' || xmin FROM pg_namespace
@@ -76,7 +82,8 @@ SELECT pg_catalog.pg_current_snapshot()::text,
  (SELECT sum(pg_stat_get_tuples_deleted(oid))::text FROM pg_class WHERE oid IN ('pg_class'::regclass,
   'pg_inherits'::regclass, 'pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_type'::regclass, 'pg_enum'::regclass,
   'pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass, 'pg_collation'::regclass,
-  'pg_namespace'::regclass))";
+  'pg_namespace'::regclass, 'pg_trigger'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass,
+  'pg_amproc'::regclass))";
 
 /// Watches the catalogue and the publication, for ever.
 pub async fn watch_catalog(shared: Arc<Pg>) {
@@ -172,6 +179,7 @@ impl Watch {
     /// Loads the catalogue; returns the snapshot that it was read in.
     async fn load(&mut self, seen: &Fingerprint, ddl_in_stream: bool) -> Result<Visible, ServiceError> {
         if self.loaded.as_ref().is_none_or(|loaded| loaded.differs_widely(seen)) {
+            self.shared.reloads.notice(); // the configuration, perhaps
             self.shared.cache.catalog_changed();
             self.changed = None;
         }

@@ -1,0 +1,80 @@
+//! The end of the log behind the session's last answers: what it is asked for, and what comes of it.
+//!
+//! It is an upper bound on all that those answers show. So it is what the session must not go behind (its floor), what a held
+//! acknowledgement waits for, and what the stream must have passed before results that were complete by then are served.
+
+use std::sync::Arc;
+
+use freshet_model::{End, Lsn};
+
+use crate::body::Body;
+use crate::lineages::Complete;
+use crate::pg::session::Session;
+use crate::pg::session::unit::Fill;
+
+impl Session {
+    /// The columns of [`crate::pg::question::end`].
+    pub(crate) fn end_read(&mut self, columns: &[Option<&[u8]>], configuration: Option<&[u8]>, notified: bool) {
+        let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+        let end = text.and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
+        let asynchronous = columns.get(1) == Some(&Some(b"off".as_slice()));
+        self.synchronous_in = (end.is_some() && !asynchronous).then_some(self.statements.era());
+        if self.waiting.is_holding() {
+            self.held_end_known(end, asynchronous);
+        }
+        self.end_known(end, configuration, notified);
+    }
+
+    /// Installs what is complete and sets the floor.
+    fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>, notified: bool) {
+        let epoch = self.shared.cache.epoch();
+        let Some(lsn) = end else {
+            self.proof = None;
+            self.complete.clear();
+            return;
+        };
+        // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
+        if !notified {
+            self.floor.end = epoch.map(|epoch| End { epoch, lsn });
+        }
+        let Some(started) = self.complete.iter().map(|fill| fill.started).min() else {
+            self.proof = None;
+            return;
+        };
+        if configuration.is_none() || configuration != self.configuration.as_deref().map(str::as_bytes) {
+            // Read under another configuration than the context was: the answer belongs to no known key.
+            self.proof = None;
+            self.complete.clear();
+            self.settings_changed();
+            return;
+        }
+        self.configured_at = started; // it was asked for behind them
+        let shared = self.shared.clone();
+        for complete in self.take_complete() {
+            // Without an epoch there is no stream, and nothing is kept.
+            if let Some(epoch) = epoch {
+                shared.install(complete, End { epoch, lsn });
+            }
+        }
+    }
+
+    /// The unit's results wait for the next reading of the lease's, unless the configuration may be another now.
+    pub(crate) fn results_await_end(&mut self) {
+        self.looked_up = false; // that reading will do for the floor, too
+        let shared = self.shared.clone();
+        let known = shared.reloads.cover(self.configured_at);
+        self.take_complete().filter(|_| known).for_each(|complete| shared.await_end(complete));
+        shared.want_reading();
+    }
+
+    /// The complete results, with the proof that was read before them.
+    fn take_complete(&mut self) -> impl Iterator<Item = Complete> {
+        let proof = self.proof.take().map(Arc::new);
+        self.complete.drain(..).map(move |fill| {
+            let Fill { permit, mut lineage, shown, expected, source, frames, started, took, .. } = fill;
+            let told = shown.map(|shown| shown.tags(&frames, lineage.as_deref_mut()));
+            let body = Body::new(frames, source, started, took);
+            Complete { permit, lineage, told, body, proof: proof.clone(), expected, refreshed: false }
+        })
+    }
+}

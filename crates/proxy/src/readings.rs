@@ -1,0 +1,118 @@
+//! The end of the log, read by a service connection for all who want it: look-ups that wait for their floor, acknowledgements
+//! that are held, and results that wait for an upper bound on what their query saw.
+//!
+//! A reading of the end is an upper bound on whatever was visible before it was asked for, so one that is asked for later
+//! serves everybody. On MySQL and MariaDB an application's account may not ask for it at all. On PostgreSQL a session may, on its
+//! own connection and sooner, but each such question costs the database a fifth of what a simple query does; so
+//! they are shared once many are wanted.
+
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+
+use freshet_model::Nanos;
+use tokio::sync::Notify;
+
+use crate::lineages::Complete;
+use crate::shared::Shared;
+
+/// Results that may wait; further ones are not kept.
+const WAITING_MAX: usize = 1000;
+/// Sessions that together want an end of the log every so many nanoseconds, or more often, share readings. One takes 0.1 to 1 ms, the
+/// longer the busier the machine is.
+const SHARED_FROM: Nanos = 250_000;
+
+/// Who wants a reading, and what is known of the last one.
+#[derive(Debug, Default)]
+pub(crate) struct Readings {
+    /// Rung when one is wanted before its time.
+    wanted: Notify,
+    /// Rung when a look-up waits for one.
+    look_waits: Notify,
+    /// When the last one was asked for.
+    asked_at: AtomicU64,
+    /// Ends of the log that sessions have wanted since that was last looked at.
+    ends_wanted: AtomicU64,
+    are_shared: AtomicBool,
+    /// A session has bypassed for want of a later position since the last reading.
+    sessions_wait: AtomicBool,
+    /// Results whose query was answered.
+    results: Mutex<Vec<Complete>>,
+}
+
+impl Shared {
+    /// A session bypasses until the stream has passed a later position.
+    pub(crate) fn want_reading(&self) {
+        self.readings.sessions_wait.store(true, Relaxed);
+        self.readings.wanted.notify_one();
+    }
+
+    /// A look-up waits until the stream has passed a position that was asked for at this time or later: if the reading under way
+    /// is not one, the next is to follow it at once.
+    pub(crate) fn want_reading_since(&self, since: Nanos) {
+        if self.readings.asked_at.load(SeqCst) < since {
+            self.readings.sessions_wait.store(true, Relaxed);
+            self.readings.look_waits.notify_one();
+        }
+    }
+
+    /// A result whose query was answered before now waits for the next reading.
+    pub(crate) fn await_end(&self, complete: Complete) {
+        let mut results = self.readings.results.lock().unwrap_or_else(PoisonError::into_inner);
+        if results.len() < WAITING_MAX {
+            results.push(complete);
+        }
+        drop(results);
+        self.want_reading();
+    }
+
+    /// All that wait: an end of the log that is asked for later than this call is an upper bound for them.
+    pub(crate) fn take_awaiting_end(&self) -> Vec<Complete> {
+        std::mem::take(&mut *self.readings.results.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Whether so many sessions want the end of the log that one reading for all of them costs the database less than a
+    /// question of each. Alone a session asks by itself, since its answer comes sooner.
+    pub(crate) fn shares_readings(&self) -> bool {
+        self.readings.are_shared.load(Relaxed) || self.settings.faults.shares_readings
+    }
+
+    /// A session wants the end of the log, by its own question or with the next reading.
+    pub(crate) fn count_end(&self) {
+        self.readings.ends_wanted.fetch_add(1, Relaxed);
+    }
+
+    /// So many were wanted in this time.
+    pub(crate) fn decide_sharing(&self, elapsed: Nanos) {
+        let wanted = self.readings.ends_wanted.swap(0, Relaxed);
+        self.readings.are_shared.store(wanted.saturating_mul(SHARED_FROM) >= elapsed, Relaxed);
+    }
+
+    /// A reading is asked for now; the time of it.
+    pub(crate) fn reading_begins(&self) -> Nanos {
+        let now = self.clock.now();
+        self.readings.asked_at.store(now, SeqCst);
+        now
+    }
+
+    /// Ends when a look-up waits for a reading.
+    pub(crate) async fn look_waits(&self) {
+        self.readings.look_waits.notified().await;
+    }
+
+    /// A session bypasses until the stream has passed a position that it knows: no reading would tell it more, but the log may
+    /// have to be flushed.
+    pub(crate) fn note_waiting(&self) {
+        self.readings.sessions_wait.store(true, Relaxed);
+    }
+
+    /// Whether a session has asked so since the last call.
+    pub(crate) fn take_waiting_sessions(&self) -> bool {
+        self.readings.sessions_wait.swap(false, Relaxed)
+    }
+
+    /// Ends when a reading is wanted before its time.
+    pub(crate) async fn reading_wanted(&self) {
+        self.readings.wanted.notified().await;
+    }
+}

@@ -1,0 +1,169 @@
+//! PostgreSQL: writes that run no code but the server's own, and so leave a session's settings and temporary tables as they are.
+//!
+//! Behind any other write the session's context has to be asked for again, since a trigger, a default or a function may have
+//! changed it; the answer costs the database as much as the write of a row. What the text calls is told here, by its
+//! tokens; what tables, views, types and operators call is one fact of the whole catalogue
+//! ([`freshet_model::Catalog::built_in_code_only`]).
+
+use std::sync::Arc;
+
+use freshet_model::Catalog;
+
+use crate::functions::{FunctionClass, function_class};
+use crate::scanner::{Kind, Token};
+use crate::template::{Effect, Template};
+use crate::transaction::Bracket;
+
+impl Template {
+    /// The session's settings and locked tables are what they were before it: reads, transaction control and writes that run no
+    /// stored code.
+    pub fn keeps_settings(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        if !self.dialect.is_mysql_family() {
+            return self.writes_plainly(catalog, schemas);
+        }
+        let by_itself = match self.effect {
+            Effect::Pure | Effect::Write => true,
+            Effect::TransactionControl => self.bracket != Some(Bracket::Other),
+            Effect::Settings | Effect::Definition | Effect::Forgets => false,
+        };
+        by_itself && !self.facts.temporary && !self.runs_stored_code(catalog, schemas)
+    }
+
+    /// PostgreSQL: a write that runs built-in code only.
+    fn writes_plainly(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        let built_in = |name: &str| !catalog.user_functions.contains(name);
+        let calls = self.calls.as_ref().filter(|_| catalog.built_in_code_only && self.built_in_first(schemas));
+        calls.is_some_and(|calls| calls.iter().all(|name| built_in(name)))
+    }
+}
+
+/// Reserved words that a bracket may follow, and VALUES: none of them can be the name of a function that is called.
+const BEFORE_BRACKETS: &[&str] = &[
+    "all",
+    "and",
+    "any",
+    "as",
+    "case",
+    "distinct",
+    "else",
+    "from",
+    "in",
+    "not",
+    "on",
+    "or",
+    "returning",
+    "some",
+    "then",
+    "using",
+    "values",
+    "when",
+    "where",
+];
+
+/// The functions that an INSERT, UPDATE or DELETE calls by name, all of them harmless if they are the built-in ones of that name; None:
+/// it may call others, or it is no such statement.
+pub(crate) fn calls(tokens: &[Token<'_>]) -> Option<Box<[Box<str>]>> {
+    let word = |at: usize| tokens.get(at).filter(|token| token.kind == Kind::Word).map(|token| token.text);
+    let begin = match word(0)? {
+        "insert" if word(1) == Some("into") => behind_name(tokens, 2),
+        "update" | "delete" => 1,
+        _ => return None,
+    };
+    let mut calls: Vec<Box<str>> = Vec::new();
+    for (at, token) in tokens.iter().enumerate().skip(begin) {
+        let bracket = tokens.get(at + 1).is_some_and(|next| next.kind == Kind::Symbol(b'('));
+        match token.kind {
+            Kind::Hopeless => return None,
+            Kind::Symbol(b';') if at + 1 < tokens.len() => return None,
+            // A rule of the server's own: who updates this view calls `set_config`.
+            Kind::Word | Kind::Quoted if token.text.contains("pg_settings") => return None,
+            // What queries within it read may be views, and a qualified name any function.
+            Kind::Word if matches!(token.text, "select" | "with" | "table") => return None,
+            Kind::Quoted if bracket => return None,
+            Kind::Word if bracket => {
+                let name = token.text;
+                let conflict = name == "conflict" && at.checked_sub(1).and_then(word) == Some("on");
+                if conflict || BEFORE_BRACKETS.contains(&name) {
+                    continue;
+                }
+                let qualified =
+                    at.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|t| t.kind == Kind::Symbol(b'.'));
+                let known = matches!(function_class(name), FunctionClass::Cacheable { .. } | FunctionClass::Pure);
+                if qualified || !(known || name == "nextval") {
+                    return None;
+                }
+                calls.push(name.into());
+            }
+            _ => {}
+        }
+    }
+    Some(calls.into())
+}
+
+/// Behind the name of a relation, and its alias if it has one.
+fn behind_name(tokens: &[Token<'_>], mut at: usize) -> usize {
+    let is = |at: usize, kind: Kind, text: &str| tokens.get(at).is_some_and(|t| t.kind == kind && t.text == text);
+    at += 1;
+    while is(at, Kind::Symbol(b'.'), ".") {
+        at += 2;
+    }
+    if is(at, Kind::Word, "as") { at + 2 } else { at }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshet_model::Dialect;
+
+    use super::*;
+    use crate::tokens::Tokens;
+
+    fn called(text: &str) -> Option<Vec<String>> {
+        let tokens: Vec<Token<'_>> = Tokens::of(Dialect::Postgres, text).collect();
+        calls(&tokens).map(|calls| calls.iter().map(ToString::to_string).collect())
+    }
+
+    #[test]
+    fn writes_of_rows_call_what_their_text_says() {
+        let none: Vec<String> = Vec::new();
+        for text in [
+            "update t set a = a + $1, b = 'x' where (id = $2) and c in (1, 2) returning a",
+            "insert into t (a, b) values ($1, $2), ($3, default)",
+            "insert into \"s\".\"t\" (\"a\") values (1) on conflict (a) do update set a = excluded.a where (t.a > 1)",
+            "insert into s.t as x (a) values (1) returning x.a",
+            "insert into t default values",
+            "delete from t where a = any ($1) or not (b > 2)",
+            "delete from only t using u where t.id = u.id",
+            "delete from t;",
+        ] {
+            assert_eq!(called(text), Some(none.clone()), "{text}");
+        }
+        assert_eq!(called("update t set a = lower($1), b = now()").unwrap(), ["lower", "now"]);
+        assert_eq!(called("insert into t values (nextval('s'), coalesce($1, 0))").unwrap(), ["nextval", "coalesce"]);
+    }
+
+    #[test]
+    fn what_may_call_anything_is_not_plain() {
+        for text in [
+            "update t set a = set_config('x', 'y', false)",
+            "update t set a = f($1)",
+            "update t set a = s.lower($1)",
+            "update t set a = \"lower\"($1)",
+            "update t set a = (select max(b) from v)",
+            "insert into t select * from v",
+            "insert into t (a) select 1",
+            "with x as (select 1) delete from t",
+            "delete from t where conflict(a)",
+            "delete from t where a operator(s.=) 1",
+            "update t set (a, b) = ($1, $2)",
+            "merge into t using u on t.id = u.id when matched then delete",
+            "copy t from stdin",
+            "update pg_settings set setting = 'x' where name = 'y'",
+            "update pg_catalog.\"pg_settings\" set setting = 'x'",
+            "update t set a = 1; set timezone = 'UTC'",
+            "select 1",
+            "",
+        ] {
+            assert_eq!(called(text), None, "{text}");
+        }
+    }
+}
