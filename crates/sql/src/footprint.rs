@@ -9,13 +9,15 @@ use freshet_model::{
     Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
 };
 
+use crate::ends::Paged;
 use crate::identity::{BY_KEYS, Keyed};
-use crate::lineage::{Edge, is_never};
+use crate::lineage::is_never;
 use crate::params::{Client, Params};
 use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
 use crate::terms::{self, Rows};
 use crate::top::Cut;
+use crate::ways::Edge;
 use crate::{Furthest, Keys, Lineage, Literal, LiteralKind, Top};
 
 /// The reason that MySQL's conversion of TIME gives.
@@ -83,6 +85,8 @@ pub struct Footprint {
     pub(crate) cut: Option<Cut>,
     /// References whose keys the answer shows.
     pub(crate) keyed: Vec<Keyed>,
+    /// Queries whose first rows are those of the first rows of a reference.
+    pub(crate) paged: Vec<Paged>,
     pub(crate) usages: BTreeMap<u32, Usage>,
     /// Some literal could be read as a date or time.
     date_time: bool,
@@ -109,6 +113,8 @@ pub(crate) struct Read {
     pub(crate) cut: Option<Cut>,
     /// See [`Footprint::keyed`].
     pub(crate) keyed: Vec<Keyed>,
+    /// See [`Footprint::paged`].
+    pub(crate) paged: Vec<Paged>,
     /// See [`Footprint::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
     /// See [`Footprint::unopened`].
@@ -137,7 +143,7 @@ pub(crate) struct Usage {
 
 impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, definitions, unopened, constants } = read;
+        let Read { references, edges, cut, keyed, paged, definitions, unopened, constants } = read;
         let Dates { date_time, times } = dates;
         let tables = Vec::new();
         let mut footprint = Self {
@@ -149,6 +155,7 @@ impl Footprint {
             edges,
             cut,
             keyed,
+            paged,
             usages,
             date_time,
             times,
@@ -322,6 +329,10 @@ impl Footprint {
                     } else {
                         by_keys = ", by the keys of the answer's rows";
                     }
+                }
+                let end = self.described_end(place, params, unknown);
+                if let Some(end) = end.filter(|_| rows.is_none() && conjunctions.is_empty()) {
+                    conjunctions.push(format!("{} up to the page's last row's", end.name));
                 }
                 if let Some(Columns::Only(names)) =
                     self.described_spared(place, rows).filter(|_| conjunctions.is_empty())

@@ -34,20 +34,18 @@ use std::fmt::Write as _;
 
 use freshet_model::{Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
-use crate::footprint::Footprint;
+use crate::ends::End;
+use crate::footprint::{Footprint, TableReference};
 use crate::params::Params;
 use crate::starts::{Constants, Start, written_bound};
-use crate::terms::{self, Rows};
+use crate::terms::Rows;
 use crate::top::{Field, Top};
+use crate::ways::{Edge, Held, Way, Ways};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
-/// Tables on the way from the constants.
-const STEPS_MAX: usize = 8;
 /// Parts of one query.
-const PARTS_MAX: usize = 12;
-/// Ways that lead to the keys of one part.
-const WAYS_MAX: usize = 4;
+pub(crate) const PARTS_MAX: usize = 12;
 
 /// Rows that matter only by the keys that other rows hold: read when the query is.
 #[derive(Clone, Debug)]
@@ -74,6 +72,8 @@ struct Part {
     /// What else is known of the rows.
     terms: Vec<Term>,
     columns: Columns,
+    /// Not keys are asked for, but how far rows reach.
+    end: Option<End>,
 }
 
 /// A SELECT for keys, behind the words that number it.
@@ -93,28 +93,6 @@ struct Select {
     cut: Option<usize>,
 }
 
-/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
-/// are those among the references of the whole statement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Edge {
-    pub(crate) to: usize,
-    pub(crate) to_column: ComparedColumn,
-    /// At least one; several if a set operation made one column of them.
-    pub(crate) from: Vec<Held>,
-    /// Only keys that were read lead on: see [`compare_by_keys`].
-    pub(crate) by_keys: bool,
-}
-
-/// A column of a reference whose values are keys of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-}
-
-/// The edges from a reference back to one that has constants, each with the column that it was followed to.
-type Way<'f> = Vec<(&'f Edge, &'f Held)>;
-
 /// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
 pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
     use ValueType::{Bool, Date, ExactText, OrderedText, Text, Timestamp, Uuid};
@@ -130,79 +108,9 @@ pub(crate) fn compare_by_keys(a: ValueType, b: ValueType) -> bool {
     a == ValueType::FoldedText && a == b
 }
 
-/// How references without constants are reached from those that have some: for each the ways that give all of its keys together.
-/// A start has one without edges.
-struct Ways<'f> {
-    of: Vec<Option<Vec<Way<'f>>>>,
-    /// The places of those that were reached.
-    reached: Vec<usize>,
-}
-
-impl<'f> Ways<'f> {
-    /// The best starts come first; from others begins what is not reached from these.
-    fn from(rows: &[Rows], starts: &[Option<Start>], edges: &'f [Edge]) -> Self {
-        let mut ways = Self { of: vec![None; rows.len()], reached: Vec::new() };
-        for start in Start::ALL {
-            for (way, own) in ways.of.iter_mut().zip(starts) {
-                if way.is_none() && *own == Some(start) {
-                    *way = Some(vec![Vec::new()]);
-                }
-            }
-            ways.extend(rows, edges);
-        }
-        ways
-    }
-
-    fn extend(&mut self, rows: &[Rows], edges: &'f [Edge]) {
-        for _ in 1..STEPS_MAX {
-            let mut next = Vec::new();
-            for edge in edges.iter().filter(|edge| !edge.by_keys).chain(edges.iter().filter(|edge| edge.by_keys)) {
-                let wanted =
-                    rows.get(edge.to).is_some_and(is_open) && self.of.get(edge.to).is_some_and(Option::is_none);
-                if let Some(along) = self.along(rows, edge).filter(|_| wanted) {
-                    next.push((edge.to, along));
-                }
-            }
-            for (to, along) in next {
-                let new = self.reached.len() < PARTS_MAX && !self.reached.contains(&to);
-                if let Some(of) = self.of.get_mut(to).filter(|_| new) {
-                    *of = Some(along);
-                    self.reached.push(to);
-                }
-            }
-        }
-    }
-
-    /// The ways over an edge, if all of those that it comes from are reached.
-    fn along(&self, rows: &[Rows], edge: &'f Edge) -> Option<Vec<Way<'f>>> {
-        let mut ways = Vec::new();
-        let holds_keys = |held: &&Held| !rows.get(held.place).is_some_and(is_never);
-        for held in edge.from.iter().filter(holds_keys) {
-            for before in self.of.get(held.place)?.as_ref()? {
-                ways.push(std::iter::once((edge, held)).chain(before.iter().copied()).collect());
-            }
-        }
-        let short = ways.iter().all(|way: &Way<'_>| way.len() < STEPS_MAX);
-        (short && (1..=WAYS_MAX).contains(&ways.len())).then_some(ways)
-    }
-
-    fn reached(&self) -> impl Iterator<Item = (usize, &[Way<'f>])> {
-        self.reached.iter().filter_map(|place| Some((*place, self.of.get(*place)?.as_deref()?)))
-    }
-}
-
 /// Whether no row matters in any state of the database.
 pub(crate) fn is_never(rows: &Rows) -> bool {
     rows.as_ref().is_some_and(Vec::is_empty)
-}
-
-/// Whether nothing says which values the rows have that matter; a range may be known.
-fn is_open(rows: &Rows) -> bool {
-    match rows.as_deref() {
-        None => true,
-        Some([]) => false,
-        Some(conjunctions) => conjunctions.iter().flatten().all(|term| terms::is_open(&term.test)),
-    }
 }
 
 impl Footprint {
@@ -213,6 +121,7 @@ impl Footprint {
         top: Option<&Top>,
         params: Params<'_>,
     ) -> Option<(Lineage, Vec<usize>)> {
+        let shows_end = top.map(Top::place);
         let top = top.filter(|top| self.has_limits(top.sorted_by()));
         let is_cut =
             |place: usize| top.is_some_and(|top| top.place() == place) || self.is_cut(place, &rows[place], params);
@@ -222,7 +131,7 @@ impl Footprint {
             let cut = is_cut(at).then_some(Start::Cut);
             Start::of(of_one, |(_, written)| written.start()).into_iter().chain(cut).min()
         });
-        let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
+        let mut ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
         let mut parts = Vec::new();
         let mut tables = Vec::new();
         for (place, ways) in ways.reached() {
@@ -238,13 +147,23 @@ impl Footprint {
                     _ => Vec::new(),
                 },
                 columns: reference.columns.clone(),
+                end: None,
             });
+        }
+        let mut reached = std::mem::take(&mut ways.reached);
+        let is_told = |place: usize| reached.contains(&place) || is_cut(place) || shows_end == Some(place);
+        let ends = self.ends(rows, is_told, params);
+        for (place, end) in ends.into_iter().take(PARTS_MAX.saturating_sub(parts.len())) {
+            let TableReference { table, columns, .. } = &self.references[place];
+            tables.push(table.id);
+            reached.push(place);
+            parts.push(Part::of_end(table.id, columns.clone(), end));
         }
         tables.sort_unstable();
         tables.dedup();
         (!parts.is_empty()).then(|| {
             let lineage = Lineage { parts, tables, top: top.cloned(), ranges: false, dialect: self.dialect };
-            (lineage, ways.reached)
+            (lineage, reached)
         })
     }
 
@@ -313,7 +232,7 @@ impl Footprint {
 }
 
 /// A key as a text. Not as one of the connection: under its collation two keys may be one.
-fn as_text(dialect: Dialect, key: &str) -> String {
+pub(crate) fn as_text(dialect: Dialect, key: &str) -> String {
     if dialect.is_mysql_family() { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") }
 }
 
@@ -329,12 +248,14 @@ impl Lineage {
         let mut sql = String::new();
         for (number, lineage) in lineages.into_iter().enumerate() {
             let parts = lineage.parts.iter().enumerate();
-            let selects = parts.flat_map(|(at, part)| part.asked().iter().map(move |select| (at, select)));
-            for (part, select) in selects {
-                for question in lineage.questions(&format!("{number}.{part}"), select) {
-                    let and = if sql.is_empty() { "" } else { " UNION ALL " };
-                    let _ = write!(sql, "{and}({question})");
-                }
+            let questions = parts.flat_map(|(at, part)| {
+                let mark = format!("{number}.{at}");
+                let end = part.end.iter().map(|end| format!("SELECT '{mark}', {}", end.sql)).collect::<Vec<_>>();
+                part.asked().iter().flat_map(move |select| lineage.questions(&mark, select)).chain(end)
+            });
+            for question in questions {
+                let and = if sql.is_empty() { "" } else { " UNION ALL " };
+                let _ = write!(sql, "{and}({question})");
             }
         }
         sql
@@ -375,6 +296,7 @@ impl Lineage {
         for part in &mut self.parts {
             let wanted = is_wanted(part.table);
             part.selects.retain(|_| wanted);
+            part.end.take_if(|_| !wanted);
         }
         self.parts.iter().any(Part::is_asked)
     }
@@ -417,7 +339,8 @@ impl Lineage {
         let bytes = |select: &Select| {
             select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
         };
-        self.parts.iter().flat_map(Part::asked).map(bytes).sum()
+        let ends = self.parts.iter().filter_map(|part| part.end.as_ref()).map(|end| end.sql.len());
+        self.parts.iter().flat_map(Part::asked).map(bytes).chain(ends).sum()
     }
 
     /// The tables that it reads, sorted and distinct.
@@ -436,8 +359,8 @@ impl Lineage {
     /// row matters.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let parts = self.parts.iter().enumerate();
-        let keys = |number, part: &Part| part.keys(number, rows.filter(|_| part.is_asked())?);
-        parts.filter_map(|(number, part)| part.tag(keys(number, part), self.ranges)).collect()
+        let asked = |part: &Part| rows.filter(|_| part.is_asked());
+        parts.flat_map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()
     }
 }
 
@@ -454,7 +377,30 @@ impl Part {
     }
 
     fn is_asked(&self) -> bool {
-        !self.asked().is_empty()
+        !self.asked().is_empty() || self.end.is_some()
+    }
+
+    /// Rows that reach as far as is asked for.
+    fn of_end(table: TableId, columns: Columns, end: End) -> Self {
+        let column = end.column().clone();
+        Self { table, selects: Vec::new(), column, terms: Vec::new(), columns, end: Some(end) }
+    }
+
+    /// The tags that an answer tells; None: there is none.
+    fn tags(&self, number: usize, rows: Option<&[Key]>, ranges: bool) -> Vec<Tag> {
+        let Some(end) = &self.end else {
+            return self.tag(rows.and_then(|rows| self.keys(number, rows)), ranges).into_iter().collect();
+        };
+        let own = rows.into_iter().flatten().filter(|(part, _)| *part == number);
+        let keys: Vec<Option<&[u8]>> = own.map(|(_, key)| key.as_deref()).collect();
+        let of_test = |test| {
+            let term = Term { column: self.column.clone(), test };
+            Tag { table: self.table, rows: RowSet::Where([term].into()), columns: self.columns.clone() }
+        };
+        match end.tests(&keys) {
+            Some(tests) => tests.into_iter().map(of_test).collect(),
+            None => vec![Tag { table: self.table, rows: RowSet::Any, columns: self.columns.clone() }],
+        }
     }
 
     /// Its keys; None: too many, or one that has no normal form.

@@ -57,10 +57,10 @@ use crate::block::{Block, Reference, Source};
 use crate::columns::Mentioned;
 use crate::ctes::Cte;
 use crate::derived::{At, Folds, Shown};
+use crate::ends::Paged;
 use crate::footprint::{Dates, Footprint, Read, TableReference, Usage};
 use crate::identity::Keyed;
 use crate::joins::only_standard_clauses;
-use crate::lineage::Edge;
 use crate::outer::{Clause, Condition};
 use crate::predicate::Predicate;
 use crate::relations::meant;
@@ -68,6 +68,7 @@ use crate::survey::Counts;
 use crate::template::{table, without_only};
 use crate::top::Cut;
 use crate::views::Views;
+use crate::ways::Edge;
 
 pub(crate) type Outcome = Result<(), Reason>;
 
@@ -85,6 +86,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) cut: Option<Cut>,
     /// Its references whose keys it shows.
     pub(crate) keyed: Vec<Keyed>,
+    /// The queries whose first rows are those of the first rows of a reference.
+    pub(crate) paged: Vec<Paged>,
     /// The outermost SELECT is walked once for each of its disjuncts (`branches.rs`).
     pub(crate) splits: bool,
     /// Where the references of each of these walks begin.
@@ -127,6 +130,7 @@ impl<'a> Walk<'a> {
             edges: Vec::new(),
             cut: None,
             keyed: Vec::new(),
+            paged: Vec::new(),
             splits: false,
             starts: Vec::new(),
             mentioned: Mentioned::new(dialect.is_mysql_family()),
@@ -154,9 +158,9 @@ impl<'a> Walk<'a> {
             let table = self.references.get(keyed.place).map(|reference| &reference.table);
             keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
-        let Self { references, edges, cut, keyed, definitions, .. } = self;
+        let Self { references, edges, cut, keyed, paged, definitions, .. } = self;
         let Views { unopened, constants, .. } = self.views;
-        let read = Read { references, edges, cut, keyed, definitions, unopened, constants };
+        let read = Read { references, edges, cut, keyed, paged, definitions, unopened, constants };
         Ok(Footprint::new(self.dialect, read, self.usages, dates))
     }
 
@@ -216,6 +220,7 @@ impl<'a> Walk<'a> {
         }
         self.shown = shown;
         self.note_cut(query, by_values);
+        self.note_paged(query);
         self.blocks.pop();
         self.ctes.truncate(in_scope);
         Ok(())

@@ -12,6 +12,7 @@ mod changes;
 mod conditions;
 mod constants;
 mod nested;
+mod paged;
 mod postgres_values;
 mod queries;
 mod residual;
