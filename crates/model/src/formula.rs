@@ -49,6 +49,8 @@ pub enum Formula {
     Part(Part, Box<Formula>),
     /// The beginning of the unit of time in which a moment is: `date_trunc`, and what makes dates of moments.
     Floor(Part, Box<Formula>),
+    /// A moment so many months, then days and then microseconds later.
+    Later([i64; 3], Box<Formula>),
     /// `CASE WHEN … THEN … ELSE … END`
     Case(Box<[(Formula, Formula)]>, Box<Formula>),
     /// `COALESCE`
@@ -102,6 +104,8 @@ pub enum Part {
     Second,
     /// With its fraction.
     Seconds,
+    /// The microseconds since midnight.
+    Time,
 }
 
 /// What is made of texts of plain ASCII, or makes one.
@@ -159,9 +163,12 @@ impl Formula {
             | Self::Either(sides)
             | Self::Arithmetic(_, _, sides)
             | Self::Like(sides) => of_parts(&**sides),
-            Self::Not(of) | Self::IsNull(of) | Self::Is(_, of) | Self::Part(_, of) | Self::Floor(_, of) => {
-                of_parts(std::slice::from_ref(of))
-            }
+            Self::Not(of)
+            | Self::IsNull(of)
+            | Self::Is(_, of)
+            | Self::Part(_, of)
+            | Self::Floor(_, of)
+            | Self::Later(_, of) => of_parts(std::slice::from_ref(of)),
             Self::Case(branches, other) => {
                 let branches = branches.iter().flat_map(|(when, then)| [when, then]).chain([&**other]);
                 branches.map(|part| size_of::<Self>() + part.bytes()).sum()
@@ -207,6 +214,9 @@ impl Formula {
                 Value::Moment(micros) => floor_to(micros, *part).map(|micros| Known::Value(Value::Moment(micros))),
                 _ => None,
             }),
+            Self::Later([months, days, micros], of) => {
+                of.of(column).map(|value| value.later(*months, *days)?.plus(*micros).map(Known::Value))
+            }
             Self::Case(branches, other) => {
                 for (when, then) in branches {
                     match when.of(column).truth() {

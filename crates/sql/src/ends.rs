@@ -6,7 +6,7 @@
 //!
 //! # Why this is sound
 //!
-//! Let a query, wherever it stands, sort by `R.b` first and show k rows behind o others, without WHERE, so that each row of R makes at least one row that
+//! Let a query, wherever it stands, sort by `R.b` first and show k rows behind o others, without WHERE (or `WHERE 1=1`), so that each row of R makes at least one row that
 //! is sorted. Let B be the key of row o + k of R alone, in that order. Then at least o + k sorted rows have a key no further than B, and *no
 //! further than B* is a sound predicate of R, as in `top.rs`: what the query shows is made of rows of R up to B, whatever else it is
 //! joined with and whatever the rows of the others are.
@@ -19,25 +19,32 @@
 //! * **Fewer rows** than o + k: any row matters. So it is if the key is NULL and NULLs come last; where they come first, the rows with NULL matter, as in `top.rs`.
 //! * Of partitions and of tables with children nothing is asked; of a table that is one, its own rows alone (`ONLY`).
 //!
+//! Keys lead from the rows up to B to those of other tables (`lineage.rs`), as from other rows that a sound predicate leaves: read by the same statement, which looks
+//! for B itself. Where there is no B, or it is NULL, these keys are not all: any row of those tables matters.
+//!
 //! It is asked only for references of which any row would matter otherwise: what the answer tells costs nothing.
 
 use std::sync::Arc;
 
-use freshet_model::{ComparedColumn, Test};
-use sqlparser::ast::{Function, GroupByExpr, LimitClause, Query, Select, SetExpr};
+use freshet_model::{ComparedColumn, Dialect, Test};
+use sqlparser::ast::{BinaryOperator, Expr, Function, GroupByExpr, LimitClause, Query, Select, SetExpr};
 
 use crate::block::Block;
-use crate::footprint::Footprint;
+use crate::footprint::{Footprint, ParameterValue};
 use crate::functions::keeps_rows;
 use crate::lineage::{as_text, quoted};
 use crate::order::{self, Order};
 use crate::outer::Kind;
 use crate::params::Params;
-use crate::predicate::{column_name, parameter, unwrapped};
+use crate::predicate::{column_name, conjuncts, parameter, unwrapped};
 use crate::survey::built_in_name;
 use crate::terms::Rows;
 use crate::top::{self, Field, Limit};
 use crate::walk::Walk;
+use crate::{Literal, LiteralKind};
+
+/// Ends that are asked for, for one statement.
+const ENDS_MAX: usize = 4;
 
 /// A query whose first rows are those of the first rows of a reference.
 #[derive(Clone, Debug)]
@@ -49,17 +56,56 @@ pub(crate) struct Paged {
     limit: Limit,
     /// The parameter with the number of rows before.
     offset: Option<u32>,
+    /// WHERE says that these are equal.
+    equal: Vec<[u32; 2]>,
 }
 
 /// What is asked for: the key of the last of so many rows.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
-    pub(crate) sql: String,
+    /// The reference, among those of the whole statement.
+    pub(crate) place: usize,
+    /// Its table, and the column.
+    from: String,
+    key: String,
     column: ComparedColumn,
     order: Order,
+    /// Rows before the last one.
+    before: u64,
+    dialect: Dialect,
 }
 
 impl End {
+    /// The question, behind SELECT.
+    pub(crate) fn sql(&self) -> String {
+        self.row("t0", &as_text(self.dialect, &format!("t0.{}", self.key)))
+    }
+
+    /// A condition on rows of the table, under that name: true of those up to the end, if there is one and its key is not NULL.
+    pub(crate) fn condition(&self, name: &str) -> String {
+        let Self { key, order, .. } = self;
+        let compares = if order.descending { ">=" } else { "<=" };
+        let nulls = if order.nulls_first { format!(" OR {name}.{key} IS NULL") } else { String::new() };
+        format!("({name}.{key} {compares} (SELECT {}){nulls})", self.row("e0", &format!("e0.{key}")))
+    }
+
+    /// What the last row shows.
+    fn row(&self, name: &str, shown: &str) -> String {
+        let Self { from, key, order, before, dialect, .. } = self;
+        let direction = if order.descending { " DESC" } else { "" };
+        let nulls = match order.nulls_first {
+            _ if dialect.is_mysql_family() => "",
+            true => " NULLS FIRST",
+            false => " NULLS LAST",
+        };
+        format!("{shown} FROM {from} {name} ORDER BY {name}.{key}{direction}{nulls} LIMIT 1 OFFSET {before}")
+    }
+
+    /// Whether these keys are one that is not NULL.
+    pub(crate) fn is_known(keys: &[Option<&[u8]>]) -> bool {
+        matches!(keys, [Some(_)])
+    }
+
     /// Which rows matter if these are the keys that were read; None: any row.
     pub(crate) fn tests(&self, keys: &[Option<&[u8]>]) -> Option<Vec<Test>> {
         let [key] = keys else { return None };
@@ -117,13 +163,14 @@ impl Walk<'_> {
         if !(groups.is_empty() || by_key) || aggregates || !shows_each(select, block) {
             return None;
         }
+        let equal = equal_constants(select)?;
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some(Paged { place, column, order: self.order_of(first), limit, offset })
+        Some(Paged { place, column, order: self.order_of(first), limit, offset, equal })
     }
 }
 
 /// The number of rows before those that are shown.
-fn offset_of(query: &Query) -> Option<&sqlparser::ast::Expr> {
+fn offset_of(query: &Query) -> Option<&Expr> {
     match &query.limit_clause {
         Some(LimitClause::LimitOffset { offset, .. }) => offset.as_ref().map(|offset| &offset.value),
         Some(LimitClause::OffsetCommaLimit { offset, .. }) => Some(offset),
@@ -131,10 +178,21 @@ fn offset_of(query: &Query) -> Option<&sqlparser::ast::Expr> {
     }
 }
 
+/// The constants that WHERE compares, if it does nothing else: `WHERE 1=1`.
+fn equal_constants(select: &Select) -> Option<Vec<[u32; 2]>> {
+    let equal = |condition: &Expr| match condition {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+            Some([parameter(unwrapped(left))?, parameter(unwrapped(right))?])
+        }
+        _ => None,
+    };
+    select.selection.iter().flat_map(conjuncts).map(equal).collect()
+}
+
 /// Whether each row of the first item is in a row that is sorted.
 fn shows_each(select: &Select, block: &Block) -> bool {
     let [from] = select.from.as_slice() else { return false };
-    let plain = select.distinct.is_none() && select.selection.is_none() && select.having.is_none();
+    let plain = select.distinct.is_none() && select.having.is_none();
     let left = from.joins.iter().all(|join| Kind::of(&join.join_operator) == Kind::Left);
     // In brackets there may be a join of another kind.
     plain && left && block.references.len() == 1 + from.joins.len()
@@ -142,14 +200,21 @@ fn shows_each(select: &Select, block: &Block) -> bool {
 
 impl Footprint {
     /// The ends to ask for: of references of which any row would matter, and of which this is not true.
-    pub(crate) fn ends(&self, rows: &[Rows], is_told: impl Fn(usize) -> bool, params: Params<'_>) -> Vec<(usize, End)> {
+    pub(crate) fn ends(&self, rows: &[Rows], is_told: impl Fn(usize) -> bool, params: Params<'_>) -> Vec<End> {
         let open = |paged: &&Paged| rows.get(paged.place).is_some_and(Option::is_none) && !is_told(paged.place);
-        let ends = self.paged.iter().filter(open).filter_map(|paged| Some((paged.place, self.end(paged, params)?)));
-        ends.collect()
+        self.paged.iter().filter(open).filter_map(|paged| self.end(paged, params)).take(ENDS_MAX).collect()
     }
 
     fn end(&self, paged: &Paged, params: Params<'_>) -> Option<End> {
-        let Paged { place, column, order, limit, offset } = paged;
+        let Paged { place, column, order, limit, offset, equal } = paged;
+        let number = |number: u32| match params.get_number(number)?.value {
+            ParameterValue::Literal(Literal { kind: LiteralKind::Number, text }) => Some(text),
+            _ => None,
+        };
+        let is_true = |[one, two]: &[u32; 2]| number(*one).is_some_and(|one| number(*two) == Some(one));
+        if !equal.iter().all(is_true) {
+            return None;
+        }
         let before = match offset {
             Some(offset) => self.rows_max(Some(*offset), params)?,
             None => 0,
@@ -157,22 +222,16 @@ impl Footprint {
         let last = self.rows_max(*limit, params)?.checked_sub(1)?.checked_add(before)?;
         let table = &self.references.get(*place)?.table;
         let quoted = |name: &str| quoted(self.dialect, name);
-        let key = format!("t0.{}", quoted(&column.name));
-        let mysql = self.dialect.is_mysql_family();
-        let only = if mysql { "" } else { "ONLY " };
-        let direction = if order.descending { " DESC" } else { "" };
-        let nulls = match order.nulls_first {
-            _ if mysql => "",
-            true => " NULLS FIRST",
-            false => " NULLS LAST",
-        };
-        let sql = format!(
-            "{} FROM {only}{}.{} t0 ORDER BY {key}{direction}{nulls} LIMIT 1 OFFSET {last}",
-            as_text(self.dialect, &key),
-            quoted(&table.schema),
-            quoted(&table.name)
-        );
-        Some(End { sql, column: column.clone(), order: *order })
+        let only = if self.dialect.is_mysql_family() { "" } else { "ONLY " };
+        Some(End {
+            place: *place,
+            from: format!("{only}{}.{}", quoted(&table.schema), quoted(&table.name)),
+            key: quoted(&column.name),
+            column: column.clone(),
+            order: *order,
+            before: last,
+            dialect: self.dialect,
+        })
     }
 
     /// For people: the column up to whose value at the page's end rows matter. The first `unknown` parameters are not known yet.

@@ -306,7 +306,8 @@ impl Footprint {
             let top = self.described_cut(at, params, unknown).is_some_and(|column| self.has_limits(column));
             let cut = top || self.described_open(at, &rows[at], params, unknown) == Some(BY_KEYS);
             let start = self.described_start(at, &rows[at], params, is_known);
-            start.into_iter().chain(cut.then_some(Start::Cut)).min()
+            let end = rows[at].is_none() && self.described_end(at, params, unknown).is_some();
+            start.into_iter().chain((cut || end).then_some(Start::Cut)).min()
         };
         let lineage = self.described_lineage(&rows, starts);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {

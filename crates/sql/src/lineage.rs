@@ -91,6 +91,8 @@ struct Select {
     finds: bool,
     /// The reference where it begins, if the answer is to bound its rows and is not known yet.
     cut: Option<usize>,
+    /// The same, if its rows reach as far as is asked for.
+    end: Option<usize>,
 }
 
 /// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
@@ -127,11 +129,12 @@ impl Footprint {
             |place: usize| top.is_some_and(|top| top.place() == place) || self.is_cut(place, &rows[place], params);
         let constants: Vec<Constants<'_>> =
             rows.iter().enumerate().map(|(at, rows)| self.constants(at, rows, params)).collect();
+        let ends = self.ends(rows, |place| is_cut(place) || shows_end == Some(place), params);
         let starts = constants.iter().enumerate().map(|(at, of_one)| {
-            let cut = is_cut(at).then_some(Start::Cut);
+            let cut = (is_cut(at) || ends.iter().any(|end| end.place == at)).then_some(Start::Cut);
             Start::of(of_one, |(_, written)| written.start()).into_iter().chain(cut).min()
         });
-        let mut ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
+        let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
         let mut parts = Vec::new();
         let mut tables = Vec::new();
         for (place, ways) in ways.reached() {
@@ -140,7 +143,7 @@ impl Footprint {
             let (edge, _) = ways.first()?.first()?;
             parts.push(Part {
                 table: reference.table.id,
-                selects: ways.iter().map(|way| self.select(way, &constants, is_cut)).collect::<Option<_>>()?,
+                selects: ways.iter().map(|way| self.select(way, &constants, &ends, is_cut)).collect::<Option<_>>()?,
                 column: edge.to_column.clone(),
                 terms: match rows[place].as_deref() {
                     Some([terms]) => terms.clone(),
@@ -150,13 +153,11 @@ impl Footprint {
                 end: None,
             });
         }
-        let mut reached = std::mem::take(&mut ways.reached);
-        let is_told = |place: usize| reached.contains(&place) || is_cut(place) || shows_end == Some(place);
-        let ends = self.ends(rows, is_told, params);
-        for (place, end) in ends.into_iter().take(PARTS_MAX.saturating_sub(parts.len())) {
-            let TableReference { table, columns, .. } = &self.references[place];
+        let mut reached = ways.reached.clone();
+        for end in ends.into_iter().filter(|end| !ways.reached.contains(&end.place)) {
+            let TableReference { table, columns, .. } = &self.references[end.place];
             tables.push(table.id);
-            reached.push(place);
+            reached.push(end.place);
             parts.push(Part::of_end(table.id, columns.clone(), end));
         }
         tables.sort_unstable();
@@ -188,7 +189,13 @@ impl Footprint {
     }
 
     /// The keys to which a way leads, from the key on.
-    fn select(&self, way: &Way<'_>, constants: &[Constants<'_>], is_cut: impl Fn(usize) -> bool) -> Option<Select> {
+    fn select(
+        &self,
+        way: &Way<'_>,
+        constants: &[Constants<'_>],
+        ends: &[End],
+        is_cut: impl Fn(usize) -> bool,
+    ) -> Option<Select> {
         let quoted = |name: &str| quoted(self.dialect, name);
         let mut from = String::new();
         let mut conditions = Vec::new();
@@ -224,10 +231,12 @@ impl Footprint {
         let start = way.last()?.1.place;
         let cut = Some(start).filter(|start| is_cut(*start));
         let constants = constants.get(start)?;
-        let bounded = !constants.is_empty();
+        let end = ends.iter().find(|end| end.place == start);
+        conditions.extend(end.map(|end| end.condition("t0")));
+        let bounded = !constants.is_empty() || end.is_some();
         let best = Start::of(constants, |(_, written)| written.start());
-        let finds = cut.is_some() || best.is_some_and(|best| best <= Start::Range);
-        Some(Select { key, from, conditions, bounded, finds, cut })
+        let finds = cut.is_some() || end.is_some() || best.is_some_and(|best| best <= Start::Range);
+        Some(Select { key, from, conditions, bounded, finds, cut, end: end.map(|end| end.place) })
     }
 }
 
@@ -250,7 +259,7 @@ impl Lineage {
             let parts = lineage.parts.iter().enumerate();
             let questions = parts.flat_map(|(at, part)| {
                 let mark = format!("{number}.{at}");
-                let end = part.end.iter().map(|end| format!("SELECT '{mark}', {}", end.sql)).collect::<Vec<_>>();
+                let end = part.end.iter().map(|end| format!("SELECT '{mark}', {}", end.sql())).collect::<Vec<_>>();
                 part.asked().iter().flat_map(move |select| lineage.questions(&mark, select)).chain(end)
             });
             for question in questions {
@@ -296,7 +305,12 @@ impl Lineage {
         for part in &mut self.parts {
             let wanted = is_wanted(part.table);
             part.selects.retain(|_| wanted);
-            part.end.take_if(|_| !wanted);
+        }
+        // Keys of others are known only with the end of the rows that lead to them.
+        let leading: Vec<usize> =
+            self.parts.iter().flat_map(|part| &part.selects).filter_map(|select| select.end).collect();
+        for part in &mut self.parts {
+            part.end.take_if(|end| !is_wanted(part.table) && !leading.contains(&end.place));
         }
         self.parts.iter().any(Part::is_asked)
     }
@@ -339,7 +353,7 @@ impl Lineage {
         let bytes = |select: &Select| {
             select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
         };
-        let ends = self.parts.iter().filter_map(|part| part.end.as_ref()).map(|end| end.sql.len());
+        let ends = self.parts.iter().filter_map(|part| part.end.as_ref()).map(|end| end.sql().len());
         self.parts.iter().flat_map(Part::asked).map(bytes).chain(ends).sum()
     }
 
@@ -359,9 +373,18 @@ impl Lineage {
     /// row matters.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let parts = self.parts.iter().enumerate();
-        let asked = |part: &Part| rows.filter(|_| part.is_asked());
+        let ends = parts.clone().filter_map(|(number, part)| Some((number, part.end.as_ref()?.place)));
+        let known = |number| rows.is_some_and(|rows| End::is_known(&keys_of(number, rows)));
+        let unknown: Vec<usize> = ends.filter(|(number, _)| !known(*number)).map(|(_, place)| place).collect();
+        let is_led = |select: &Select| select.end.is_none_or(|end| !unknown.contains(&end));
+        let asked = |part: &Part| rows.filter(|_| part.is_asked() && part.selects.iter().all(is_led));
         parts.flat_map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()
     }
+}
+
+/// The keys of one part.
+fn keys_of(number: usize, rows: &[Key]) -> Vec<Option<&[u8]>> {
+    rows.iter().filter(|(part, _)| *part == number).map(|(_, key)| key.as_deref()).collect()
 }
 
 impl Part {
@@ -391,8 +414,7 @@ impl Part {
         let Some(end) = &self.end else {
             return self.tag(rows.and_then(|rows| self.keys(number, rows)), ranges).into_iter().collect();
         };
-        let own = rows.into_iter().flatten().filter(|(part, _)| *part == number);
-        let keys: Vec<Option<&[u8]>> = own.map(|(_, key)| key.as_deref()).collect();
+        let keys = keys_of(number, rows.unwrap_or_default());
         let of_test = |test| {
             let term = Term { column: self.column.clone(), test };
             Tag { table: self.table, rows: RowSet::Where([term].into()), columns: self.columns.clone() }
