@@ -9,6 +9,7 @@ use freshet_model::{
     Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
 };
 
+use crate::absent::Absent;
 use crate::ends::Paged;
 use crate::identity::{BY_KEYS, Keyed};
 use crate::lineage::is_never;
@@ -87,6 +88,8 @@ pub struct Footprint {
     pub(crate) keyed: Vec<Keyed>,
     /// Queries whose first rows are those of the first rows of a reference.
     pub(crate) paged: Vec<Paged>,
+    /// References whose rows are dropped by keys that others hold.
+    pub(crate) absent: Vec<Absent>,
     pub(crate) usages: BTreeMap<u32, Usage>,
     /// Some literal could be read as a date or time.
     date_time: bool,
@@ -115,6 +118,8 @@ pub(crate) struct Read {
     pub(crate) keyed: Vec<Keyed>,
     /// See [`Footprint::paged`].
     pub(crate) paged: Vec<Paged>,
+    /// See [`Footprint::absent`].
+    pub(crate) absent: Vec<Absent>,
     /// See [`Footprint::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
     /// See [`Footprint::unopened`].
@@ -143,7 +148,7 @@ pub(crate) struct Usage {
 
 impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, paged, definitions, unopened, constants } = read;
+        let Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants } = read;
         let Dates { date_time, times } = dates;
         let tables = Vec::new();
         let mut footprint = Self {
@@ -156,6 +161,7 @@ impl Footprint {
             cut,
             keyed,
             paged,
+            absent,
             usages,
             date_time,
             times,
@@ -340,6 +346,9 @@ impl Footprint {
                 {
                     let names = names.join(", ");
                     conjunctions.push(format!("the keys of the answer's rows, and what enters by {names}"));
+                }
+                if let Some(absent) = self.described_absent(place, rows).filter(|_| conjunctions.is_empty()) {
+                    conjunctions.push(absent);
                 }
             }
             let of_none = if is_never(rows) { "no row" } else { "any row" };

@@ -10,6 +10,7 @@
 //! Everything here is a pure function of its arguments. When in doubt the answer is a [`freshet_model::Reason`]:
 //! a statement that passes costs time, one that is cached wrongly costs the truth.
 
+mod absent;
 mod admin;
 mod arrays;
 mod block;

@@ -34,6 +34,7 @@ use std::fmt::Write as _;
 
 use freshet_model::{Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
+use crate::absent::Holding;
 use crate::ends::End;
 use crate::footprint::{Footprint, TableReference};
 use crate::params::Params;
@@ -74,6 +75,8 @@ struct Part {
     columns: Columns,
     /// Not keys are asked for, but how far rows reach.
     end: Option<End>,
+    /// Rows with these keys do not matter.
+    absent: bool,
 }
 
 /// A SELECT for keys, behind the words that number it.
@@ -151,6 +154,7 @@ impl Footprint {
                 },
                 columns: reference.columns.clone(),
                 end: None,
+                absent: false,
             });
         }
         let mut reached = ways.reached.clone();
@@ -159,6 +163,24 @@ impl Footprint {
             tables.push(table.id);
             reached.push(end.place);
             parts.push(Part::of_end(table.id, columns.clone(), end));
+        }
+        // The rows inside are told by themselves, or any row of theirs matters.
+        let of_others = |inside: &[usize]| {
+            let of_inside = ways.reached().filter(|(place, _)| inside.contains(place));
+            of_inside.flat_map(|(_, ways)| ways.iter().flatten()).any(|(_, held)| !inside.contains(&held.place))
+        };
+        for absent in &self.absent {
+            let place = absent.place;
+            let is_told = reached.contains(&place) || is_cut(place) || shows_end == Some(place);
+            let is_spared = self.described_spared(place, &rows[place]).is_some();
+            if is_told || is_spared || rows[place].is_some() || of_others(absent.places()) || parts.len() >= PARTS_MAX {
+                continue;
+            }
+            let Some(holding) = self.holding(absent, params) else { continue };
+            tables.extend(absent.places().iter().map(|place| self.references[*place].table.id));
+            reached.push(place);
+            let TableReference { table, columns, .. } = &self.references[place];
+            parts.push(Part::of_absent(table.id, columns.clone(), absent.column.clone(), holding));
         }
         tables.sort_unstable();
         tables.dedup();
@@ -289,7 +311,7 @@ impl Lineage {
     pub fn ask_for_ranges(&mut self) -> bool {
         self.ranges = true;
         for part in &mut self.parts {
-            let has_reach = part.has_order() && part.selects.iter().all(|select| select.finds);
+            let has_reach = !part.absent && part.has_order() && part.selects.iter().all(|select| select.finds);
             part.selects.retain(|_| has_reach);
         }
         self.parts.iter().any(Part::is_asked)
@@ -406,7 +428,14 @@ impl Part {
     /// Rows that reach as far as is asked for.
     fn of_end(table: TableId, columns: Columns, end: End) -> Self {
         let column = end.column().clone();
-        Self { table, selects: Vec::new(), column, terms: Vec::new(), columns, end: Some(end) }
+        Self { table, selects: Vec::new(), column, terms: Vec::new(), columns, end: Some(end), absent: false }
+    }
+
+    /// Rows but for those with keys that others hold.
+    fn of_absent(table: TableId, columns: Columns, column: ComparedColumn, holding: Holding) -> Self {
+        let Holding { key, from, conditions } = holding;
+        let select = Select { key, from, conditions, bounded: true, finds: true, cut: None, end: None };
+        Self { table, selects: vec![select], column, terms: Vec::new(), columns, end: None, absent: true }
     }
 
     /// The tags that an answer tells; None: there is none.
@@ -444,6 +473,10 @@ impl Part {
     fn tag(&self, keys: Option<Vec<Value>>, ranges: bool) -> Option<Tag> {
         let mut terms = self.terms.clone();
         match keys {
+            Some(keys) if self.absent => {
+                let test = Test::OrNull(Test::Not(keys.into()).into());
+                terms.push(Term { column: self.column.clone(), test });
+            }
             Some(keys) if keys.is_empty() => return None,
             Some(keys) if ranges => {
                 let of_keys = || keys.iter().map(Value::order_key);

@@ -8,6 +8,7 @@
 //!
 //! Questions are asked in batches through procedures or functions, which make an error no answer.
 
+mod absent;
 mod changes;
 mod conditions;
 mod constants;

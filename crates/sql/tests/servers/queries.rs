@@ -741,6 +741,7 @@ impl Queries<'_> {
         match self.random.below(12) {
             0 | 1 => return self.by_pattern(),
             2 => return self.paged(),
+            3 => return self.absent(),
             _ => {}
         }
         let (from, aliases) = self.from();
