@@ -32,7 +32,7 @@ use crate::questions::{equality, question};
 use crate::terms::Rows;
 use crate::top::{self, Limit};
 use crate::walk::Walk;
-use crate::ways::Held;
+use crate::ways::{Held, Ways};
 
 /// All that a sub-select asks of its rows.
 #[derive(Clone, Debug)]
@@ -247,8 +247,11 @@ impl Footprint {
     }
 
     /// For people: the column of a reference, and the one that holds the keys of rows that are dropped.
-    pub(crate) fn described_absent(&self, place: usize, rows: &Rows) -> Option<String> {
-        let absent = self.absent.iter().find(|absent| absent.place == place && !absent.inside.tests.is_empty())?;
+    pub(crate) fn described_absent(&self, place: usize, rows: &Rows, ways: &Ways<'_>) -> Option<String> {
+        let is_asked = |absent: &&Absent| {
+            absent.place == place && !absent.inside.tests.is_empty() && !ways.lead_into(absent.places())
+        };
+        let absent = self.absent.iter().find(is_asked)?;
         let table = &self.references.get(absent.held.place)?.table;
         let column = &absent.column.name;
         rows.is_none().then(|| format!("{column} not among the values of {}.{}", table.name, absent.held.column.name))

@@ -156,10 +156,7 @@ impl Walk<'_> {
         let table_key = &self.references.get(place)?.table.key;
         let by_key = !table_key.is_empty() && table_key.iter().all(is_grouped_by);
         // An aggregate without GROUP BY makes one row of all, which PostgreSQL refuses beside a sort key.
-        let aggregates = self.is_mysql() && groups.is_empty() && {
-            let is = |function: &Function| self.looks_further(function, false);
-            top::calls(&select.projection, is) || order.is_some_and(|order| top::calls(order, is))
-        };
+        let aggregates = groups.is_empty() && self.looks_further(select, order, false);
         if !(groups.is_empty() || by_key) || aggregates || !shows_each(select, block) {
             return None;
         }

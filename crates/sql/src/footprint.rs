@@ -315,7 +315,8 @@ impl Footprint {
             let end = rows[at].is_none() && self.described_end(at, params, unknown).is_some();
             start.into_iter().chain((cut || end).then_some(Start::Cut)).min()
         };
-        let lineage = self.described_lineage(&rows, starts);
+        let ways = self.ways(&rows, starts);
+        let lineage = self.described_lineage(&ways);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
             let mut conjunctions: Vec<String> = conjunctions.map(|terms| terms.join(" and ")).collect();
@@ -347,7 +348,7 @@ impl Footprint {
                     let names = names.join(", ");
                     conjunctions.push(format!("the keys of the answer's rows, and what enters by {names}"));
                 }
-                if let Some(absent) = self.described_absent(place, rows).filter(|_| conjunctions.is_empty()) {
+                if let Some(absent) = self.described_absent(place, rows, &ways).filter(|_| conjunctions.is_empty()) {
                     conjunctions.push(absent);
                 }
             }
@@ -374,7 +375,8 @@ impl Footprint {
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
         terms::travel(&mut rows, &self.edges);
         let nothing = self.params(&[], Client::PLAIN);
-        let lineage = self.described_lineage(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
+        let ways = self.ways(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
+        let lineage = self.described_lineage(&ways);
         let is_open =
             |place: usize, rows: &Rows| rows.is_none() && lineage.iter().all(|(reached, _)| *reached != place);
         let open = rows.iter().enumerate().filter(|(place, rows)| is_open(*place, rows));

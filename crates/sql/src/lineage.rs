@@ -164,16 +164,16 @@ impl Footprint {
             reached.push(end.place);
             parts.push(Part::of_end(table.id, columns.clone(), end));
         }
-        // The rows inside are told by themselves, or any row of theirs matters.
-        let of_others = |inside: &[usize]| {
-            let of_inside = ways.reached().filter(|(place, _)| inside.contains(place));
-            of_inside.flat_map(|(_, ways)| ways.iter().flatten()).any(|(_, held)| !inside.contains(&held.place))
-        };
         for absent in &self.absent {
             let place = absent.place;
             let is_told = reached.contains(&place) || is_cut(place) || shows_end == Some(place);
             let is_spared = self.described_spared(place, &rows[place]).is_some();
-            if is_told || is_spared || rows[place].is_some() || of_others(absent.places()) || parts.len() >= PARTS_MAX {
+            if is_told
+                || is_spared
+                || rows[place].is_some()
+                || ways.lead_into(absent.places())
+                || parts.len() >= PARTS_MAX
+            {
                 continue;
             }
             let Some(holding) = self.holding(absent, params) else { continue };
@@ -190,14 +190,14 @@ impl Footprint {
         })
     }
 
-    /// For people: the references whose rows are found so, each with the column and the table that leads to it.
-    pub(crate) fn described_lineage(
-        &self,
-        rows: &[Rows],
-        start: impl Fn(usize) -> Option<Start>,
-    ) -> Vec<(usize, String)> {
+    /// For people: the ways from these starts.
+    pub(crate) fn ways<'f>(&'f self, rows: &[Rows], start: impl Fn(usize) -> Option<Start>) -> Ways<'f> {
         let starts: Vec<Option<Start>> = (0..rows.len()).map(start).collect();
-        let ways = Ways::from(rows, &starts, &self.edges);
+        Ways::from(rows, &starts, &self.edges)
+    }
+
+    /// For people: the references whose rows are found so, each with the column and the table that leads to it.
+    pub(crate) fn described_lineage(&self, ways: &Ways<'_>) -> Vec<(usize, String)> {
         let reached = ways.reached().filter_map(|(place, ways)| {
             let (edge, _) = ways.first()?.first()?;
             let held = ways.iter().filter_map(|way| way.first());

@@ -38,8 +38,9 @@ use std::ops::ControlFlow;
 
 use freshet_model::{Column, Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 use sqlparser::ast::{
-    Distinct, Expr, Function, GroupByExpr, Ident, LimitClause, OrderByExpr, OrderByKind, Query, Select, SelectItem,
-    SelectItemQualifiedWildcardKind, SetExpr, Visit, Visitor,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, LimitClause,
+    OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    TableFactor, Visit, Visitor,
 };
 
 use crate::block::{Block, Meaning, Reference, Source};
@@ -265,8 +266,7 @@ impl Walk<'_> {
         let items = items(block, select)?;
         let (first, key) = first_key(query, block, &items)?;
         let is_grouped = has_key(block, select, key)?;
-        let looks_further = |function: &Function| self.looks_further(function, is_grouped);
-        if calls(&select.projection, looks_further) || calls(&query.order_by, looks_further) {
+        if self.looks_further(select, query.order_by.as_ref(), is_grouped) {
             return None;
         }
         let (in_block, column) = key;
@@ -280,13 +280,73 @@ impl Walk<'_> {
 }
 
 impl Walk<'_> {
-    /// Whether the function makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
-    /// aggregate beside a plain column.
-    pub(crate) fn looks_further(&self, function: &Function, is_grouped: bool) -> bool {
-        let name = built_in_name(self.dialect, &function.name);
-        let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
-        function.over.is_some() || (aggregate && !is_grouped)
+    /// Whether a function in these makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
+    /// aggregate beside a plain column. One in a sub-select is of the rows outside if it names columns of these alone, so of those
+    /// inside if it names columns of the tables there, or none.
+    pub(crate) fn looks_further(&self, select: &Select, order: Option<&OrderBy>, is_grouped: bool) -> bool {
+        let mut calls = Calls {
+            is: |function: &Function, inside: &[Vec<String>]| {
+                let name = built_in_name(self.dialect, &function.name);
+                let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
+                function.over.is_some() || (aggregate && !is_grouped && !is_of_inside(function, inside))
+            },
+            inside: Vec::new(),
+        };
+        select.projection.visit(&mut calls).is_break() || order.is_some_and(|order| order.visit(&mut calls).is_break())
     }
+}
+
+/// Finds the call of a function of which something is true that is told the names of tables in the sub-selects around it.
+struct Calls<F> {
+    is: F,
+    inside: Vec<Vec<String>>,
+}
+
+impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let from = match &*query.body {
+            SetExpr::Select(select) => select.from.as_slice(),
+            _ => &[],
+        };
+        let factors = from
+            .iter()
+            .flat_map(|item| std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation)));
+        let name = |factor: &TableFactor| match factor {
+            TableFactor::Table { alias: Some(alias), .. } => Some(alias.name.value.clone()),
+            TableFactor::Table { name, .. } => Some(name.0.last()?.as_ident()?.value.clone()),
+            _ => None,
+        };
+        self.inside.push(factors.filter_map(name).collect());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.inside.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) if (self.is)(function, &self.inside) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Whether an aggregate is of rows of the innermost of these sub-selects: `count(*)`, or of a column that is qualified with the name of a table there.
+fn is_of_inside(function: &Function, inside: &[Vec<String>]) -> bool {
+    let Some(tables) = inside.last() else { return false };
+    let FunctionArguments::List(list) = &function.args else { return false };
+    let is_inside = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => true,
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(name))) => {
+            matches!(name.as_slice(), [table, _] if tables.contains(&table.value))
+        }
+        _ => false,
+    };
+    !tables.is_empty() && !list.args.is_empty() && list.args.iter().all(is_inside)
 }
 
 /// The number of rows that a query shows; None: all, or it is not a parameter.
@@ -317,18 +377,7 @@ fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> Option<bool
 
 /// Whether a function is called of which this is true.
 pub(crate) fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
-    struct Calls<F>(F);
-    impl<F: Fn(&Function) -> bool> Visitor for Calls<F> {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Function(function) if self.0(function) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    of.visit(&mut Calls(is)).is_break()
+    of.visit(&mut Calls { is: |function: &Function, _: &[Vec<String>]| is(function), inside: Vec::new() }).is_break()
 }
 
 /// Whether ORDER BY may sort by what the list shows, by its number or by the name that the list gives it.

@@ -89,6 +89,12 @@ impl<'f> Ways<'f> {
         (short && (1..=WAYS_MAX).contains(&ways.len())).then_some(ways)
     }
 
+    /// Whether rows of one of these are found by those of others.
+    pub(crate) fn lead_into(&self, inside: &[usize]) -> bool {
+        let of_inside = self.reached().filter(|(place, _)| inside.contains(place));
+        of_inside.flat_map(|(_, ways)| ways.iter().flatten()).any(|(_, held)| !inside.contains(&held.place))
+    }
+
     pub(crate) fn reached(&self) -> impl Iterator<Item = (usize, &[Way<'f>])> {
         self.reached.iter().filter_map(|place| Some((*place, self.of.get(*place)?.as_deref()?)))
     }

@@ -670,6 +670,13 @@ impl Queries<'_> {
         let ids: Vec<String> = keyed.iter().map(|alias| format!("{alias}.id AS i{alias}")).collect();
         let ids = ids.join(", ");
         let other = format!("{alias}.{}", self.random.one_of(NUMBERS));
+        let counted = self.random.one_of(&["*", "v.a", "v.a"]);
+        let counted = if self.random.below(4) == 0 { other.clone() } else { counted.to_owned() };
+        let made = match self.random.below(3) {
+            0 => format!("(SELECT COUNT({counted}) FROM {{td}} v WHERE v.{} = {other})", self.random.one_of(NUMBERS)),
+            1 => format!("(SELECT COUNT({counted}) FROM {{td}} v)"),
+            _ => format!("ABS({other})"),
+        };
         let (list, order, key, further) = match self.random.below(7) {
             0 if is_alone => ("*".to_owned(), bare, column, vec![]),
             1 => (format!("{ids}, {qualified}"), bare, column, vec![column]),
@@ -678,7 +685,7 @@ impl Queries<'_> {
             3 if is_alone => (format!("{ids}, {other} AS {column}, {qualified} AS c"), bare, column, vec![column, "c"]),
             // The column that sorts is not shown.
             6 => (format!("{ids}, {other} + 1 AS d"), qualified, "d", vec!["d"]),
-            4 => (format!("{ids}, ABS({other}) AS d, {qualified} AS c"), qualified, "c", vec!["d", "c"]),
+            4 => (format!("{ids}, {made} AS d, {qualified} AS c"), qualified, "c", vec!["d", "c"]),
             _ => (format!("{ids}, {qualified} AS c, {other} + 1 AS d"), qualified, "c", vec!["c", "d"]),
         };
         let further = further.into_iter().map(str::to_owned);
