@@ -235,20 +235,23 @@ impl Formula {
                 let [text, pattern] = &**sides;
                 text.of(column).and(pattern.of(column), |text, pattern| like(&text, &pattern))
             }
-            Self::Text(function, parts) => {
-                let mut values = Vec::with_capacity(parts.len());
-                let mut is_null = false;
-                for part in parts {
-                    match part.of(column) {
-                        Known::Unknown => return Known::Unknown,
-                        Known::Null => is_null = true,
-                        Known::Value(value) => values.push(value),
-                    }
-                }
-                if is_null { Known::Null } else { text(*function, &values).map_or(Known::Unknown, Known::Value) }
-            }
+            Self::Text(function, parts) => of_texts(*function, parts, column),
         }
     }
+}
+
+/// What is made of texts; NULL if one of them is.
+fn of_texts(function: TextFunction, parts: &[Formula], column: &dyn Fn(&ComparedColumn) -> Known) -> Known {
+    let mut values = Vec::with_capacity(parts.len());
+    let mut is_null = false;
+    for part in parts {
+        match part.of(column) {
+            Known::Unknown => return Known::Unknown,
+            Known::Null => is_null = true,
+            Known::Value(value) => values.push(value),
+        }
+    }
+    if is_null { Known::Null } else { text(function, &values).map_or(Known::Unknown, Known::Value) }
 }
 
 enum Truth {
