@@ -101,9 +101,9 @@ impl End {
         format!("{shown} FROM {from} {name} ORDER BY {name}.{key}{direction}{nulls} LIMIT 1 OFFSET {before}")
     }
 
-    /// Whether these keys are one that is not NULL.
-    pub(crate) fn is_known(keys: &[Option<&[u8]>]) -> bool {
-        matches!(keys, [Some(_)])
+    /// Whether these keys are one that is not NULL and says which rows matter.
+    pub(crate) fn is_known(&self, keys: &[Option<&[u8]>]) -> bool {
+        matches!(keys, [Some(_)]) && self.tests(keys).is_some()
     }
 
     /// Which rows matter if these are the keys that were read; None: any row.

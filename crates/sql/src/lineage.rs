@@ -395,9 +395,9 @@ impl Lineage {
     /// row matters.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let parts = self.parts.iter().enumerate();
-        let ends = parts.clone().filter_map(|(number, part)| Some((number, part.end.as_ref()?.place)));
-        let known = |number| rows.is_some_and(|rows| End::is_known(&keys_of(number, rows)));
-        let unknown: Vec<usize> = ends.filter(|(number, _)| !known(*number)).map(|(_, place)| place).collect();
+        let ends = parts.clone().filter_map(|(number, part)| Some((number, part.end.as_ref()?)));
+        let known = |number, end: &End| rows.is_some_and(|rows| end.is_known(&keys_of(number, rows)));
+        let unknown: Vec<usize> = ends.filter(|(number, end)| !known(*number, end)).map(|(_, end)| end.place).collect();
         let is_led = |select: &Select| select.end.is_none_or(|end| !unknown.contains(&end));
         let asked = |part: &Part| rows.filter(|_| part.is_asked() && part.selects.iter().all(is_led));
         parts.flat_map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()

@@ -522,6 +522,7 @@ fn keys_lead_from_the_rows_of_a_page() {
     assert_eq!(any(&lineage, &[key(0, "1"), key(0, "2"), key(1, "2")]), [0; 0]);
     assert_eq!(any(&lineage, &[key(1, "2")]), [0; 0], "no key of the page's rows");
     assert_eq!(any(&lineage, &[]), [2, 1], "fewer rows than the page may have");
+    assert_eq!(any(&lineage, &[key(0, "1"), key(1, "two")]), [2, 1], "a key that says nothing");
     assert_eq!(any(&lineage, &[(1, None)]), [2], "those with NULL matter, and their keys are not known");
     assert!(lineage.ask_only_of(|table| table == TableId(2)));
     assert!(Lineage::sql([&lineage]).contains("SELECT '0.1'"), "the end is asked for with what it leads to");

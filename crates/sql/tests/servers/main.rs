@@ -16,6 +16,7 @@ mod nested;
 mod paged;
 mod postgres_values;
 mod queries;
+mod rare;
 mod residual;
 mod values;
 mod views;

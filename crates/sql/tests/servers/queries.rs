@@ -749,6 +749,7 @@ impl Queries<'_> {
             0 | 1 => return self.by_pattern(),
             2 => return self.paged(),
             3 => return self.absent(),
+            4 if self.random.below(2) == 0 => return self.rare(),
             _ => {}
         }
         let (from, aliases) = self.from();
