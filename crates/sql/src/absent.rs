@@ -19,7 +19,9 @@
 //! * **NULL** equals no key.
 
 use freshet_model::{Column, ComparedColumn, ValueType};
-use sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, LimitClause, Query, Select, UnaryOperator};
+use sqlparser::ast::{
+    BinaryOperator, Distinct, Expr, JoinConstraint, JoinOperator, LimitClause, Query, Select, UnaryOperator,
+};
 
 use crate::block::Source;
 use crate::conditions::{Named, atom};
@@ -85,7 +87,8 @@ fn is_exact(mysql: bool, value_type: ValueType) -> bool {
 impl Walk<'_> {
     /// What the innermost block's SELECT asks of its rows, if that is all known.
     pub(crate) fn inside(&self, select: &Select) -> Option<Inside> {
-        let plain = select.having.is_none() && crate::pages::is_ungrouped(select);
+        let distinct = matches!(select.distinct, None | Some(Distinct::Distinct));
+        let plain = distinct && crate::pages::is_ungrouped(select);
         let block = self.blocks.last().filter(|_| plain && self.blocks.len() > 1)?;
         if top::calls(&select.projection, |_| true) {
             return None;
@@ -191,7 +194,8 @@ impl Walk<'_> {
         let inside = shown.inside.as_deref()?.clone();
         let (held, named) = match (value, &inside.outer, shown.columns.as_slice()) {
             (None, Some((held, named)), _) => (held.clone(), named.clone()),
-            (Some(value), None, [column]) => {
+            // LIMIT would leave out some of the keys.
+            (Some(value), None, [column]) if inside.limit.is_none() => {
                 let [Origin { place, column, through: false }] = column.origins.as_slice() else { return None };
                 let (name, value_type) = (column.name.clone(), column.value_type);
                 let held = Held { place: *place, column: ComparedColumn { name, value_type } };

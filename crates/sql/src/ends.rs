@@ -141,15 +141,16 @@ impl Walk<'_> {
             function.over.is_some() || !name.is_some_and(|name| self.is_mysql() || keeps_rows(name))
         };
         let order = query.order_by.as_ref();
-        if top::calls(&select.projection, makes_rows) || order.is_some_and(|order| top::calls(order, makes_rows)) {
-            return None;
-        }
         let (in_block, column) = key;
         let place = self.sorted_place(key).filter(|_| in_block == 0)?;
         let groups = match &select.group_by {
             GroupByExpr::Expressions(exprs, modifiers) if modifiers.is_empty() => exprs,
             _ => return None,
         };
+        let is_more = top::calls(&select.projection, makes_rows) || top::calls(groups, makes_rows);
+        if is_more || order.is_some_and(|order| top::calls(order, makes_rows)) {
+            return None;
+        }
         let of_first = |expr| column_name(expr).and_then(|name| top::named(block, name)).filter(|(at, _)| *at == 0);
         let is_grouped_by =
             |name: &Arc<str>| groups.iter().filter_map(of_first).any(|(_, column)| column.name == *name);

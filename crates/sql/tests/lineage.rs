@@ -490,6 +490,7 @@ fn ends_of_pages_are_asked_for() {
         ("select type from title t right join name n on n.name = t.type order by t.title_id limit 3", false),
         ("select generate_series(1, title_id) from title order by title_id + 0, title_id limit 3", false),
         ("select generate_series(1, 2) from title t order by t.title_id limit 3", false),
+        ("select count(*) from name n group by name_id, generate_series(1, name_id) order by n.name_id limit 3", false),
         ("select rank() over (order by type) from title order by title_id limit 3", false),
         ("select type from title order by title_id limit 0", false),
         ("select type from title order by title_id offset 3", false),
@@ -558,6 +559,13 @@ fn keys_that_others_hold_are_asked_for() {
         (format!("not exists (select 1 from title_genre g where {genre})"), true),
         (format!("not (exists (select g.genre from title_genre g where {genre}) and t.title_id is not null)"), true),
         ("t.title_id not in (select g.title_id from title_genre g where g.genre = 'x')".to_owned(), true),
+        ("t.title_id not in (select distinct g.title_id from title_genre g where g.genre = 'x')".to_owned(), true),
+        ("t.title_id not in (select g.title_id from title_genre g where g.genre = 'x' limit 3)".to_owned(), false),
+        (
+            "t.title_id not in (select distinct on (genre) g.title_id from title_genre g where g.genre = 'x')"
+                .to_owned(),
+            false,
+        ),
         (format!("exists (select 1 from title_genre g where {genre})"), false),
         (format!("not (exists (select 1 from title_genre g where {genre}) and t.type is not null)"), false),
         (format!("not exists (select count(*) from title_genre g where {genre})"), false),

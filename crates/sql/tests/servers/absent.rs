@@ -40,7 +40,19 @@ impl Queries<'_> {
                 "NOT (EXISTS (SELECT 1 FROM {{td}} w {} {{tc}} u ON u.{one} = w.{two} WHERE {column} = w.{key} AND {more}{limit}))",
                 self.random.one_of(&["JOIN", "JOIN", "LEFT JOIN"])
             ),
-            5 => format!("{column} NOT IN (SELECT w.{key} FROM {{td}} w WHERE {inner})"),
+            5 => {
+                let kinds: &[&str] = if self.postgres { &["", "", "", " ORDER BY w.id LIMIT 1"] } else { &[""] };
+                let (end, distinct) = (self.random.one_of(kinds), self.random.one_of(&["", "DISTINCT "]));
+                let on = if self.postgres && self.random.below(6) == 0 { "DISTINCT ON (w.b) " } else { distinct };
+                let end = if on.contains("ON") {
+                    " ORDER BY w.b, w.id"
+                } else if on.is_empty() {
+                    end
+                } else {
+                    ""
+                };
+                format!("{column} NOT IN (SELECT {on}w.{key} FROM {{td}} w WHERE {inner}{end})")
+            }
             6 => {
                 let beside = self.random.one_of(&[&own, &own, "k"]).to_owned();
                 format!(
