@@ -49,6 +49,8 @@ pub enum Formula {
     Part(Part, Box<Formula>),
     /// The beginning of the unit of time in which a moment is: `date_trunc`, and what makes dates of moments.
     Floor(Part, Box<Formula>),
+    /// A moment so many months, then days and then microseconds later.
+    Later([i64; 3], Box<Formula>),
     /// `CASE WHEN … THEN … ELSE … END`
     Case(Box<[(Formula, Formula)]>, Box<Formula>),
     /// `COALESCE`
@@ -102,6 +104,8 @@ pub enum Part {
     Second,
     /// With its fraction.
     Seconds,
+    /// The microseconds since midnight.
+    Time,
 }
 
 /// What is made of texts of plain ASCII, or makes one.
@@ -159,9 +163,12 @@ impl Formula {
             | Self::Either(sides)
             | Self::Arithmetic(_, _, sides)
             | Self::Like(sides) => of_parts(&**sides),
-            Self::Not(of) | Self::IsNull(of) | Self::Is(_, of) | Self::Part(_, of) | Self::Floor(_, of) => {
-                of_parts(std::slice::from_ref(of))
-            }
+            Self::Not(of)
+            | Self::IsNull(of)
+            | Self::Is(_, of)
+            | Self::Part(_, of)
+            | Self::Floor(_, of)
+            | Self::Later(_, of) => of_parts(std::slice::from_ref(of)),
             Self::Case(branches, other) => {
                 let branches = branches.iter().flat_map(|(when, then)| [when, then]).chain([&**other]);
                 branches.map(|part| size_of::<Self>() + part.bytes()).sum()
@@ -207,6 +214,9 @@ impl Formula {
                 Value::Moment(micros) => floor_to(micros, *part).map(|micros| Known::Value(Value::Moment(micros))),
                 _ => None,
             }),
+            Self::Later([months, days, micros], of) => {
+                of.of(column).map(|value| value.later(*months, *days)?.plus(*micros).map(Known::Value))
+            }
             Self::Case(branches, other) => {
                 for (when, then) in branches {
                     match when.of(column).truth() {
@@ -225,20 +235,23 @@ impl Formula {
                 let [text, pattern] = &**sides;
                 text.of(column).and(pattern.of(column), |text, pattern| like(&text, &pattern))
             }
-            Self::Text(function, parts) => {
-                let mut values = Vec::with_capacity(parts.len());
-                let mut is_null = false;
-                for part in parts {
-                    match part.of(column) {
-                        Known::Unknown => return Known::Unknown,
-                        Known::Null => is_null = true,
-                        Known::Value(value) => values.push(value),
-                    }
-                }
-                if is_null { Known::Null } else { text(*function, &values).map_or(Known::Unknown, Known::Value) }
-            }
+            Self::Text(function, parts) => of_texts(*function, parts, column),
         }
     }
+}
+
+/// What is made of texts; NULL if one of them is.
+fn of_texts(function: TextFunction, parts: &[Formula], column: &dyn Fn(&ComparedColumn) -> Known) -> Known {
+    let mut values = Vec::with_capacity(parts.len());
+    let mut is_null = false;
+    for part in parts {
+        match part.of(column) {
+            Known::Unknown => return Known::Unknown,
+            Known::Null => is_null = true,
+            Known::Value(value) => values.push(value),
+        }
+    }
+    if is_null { Known::Null } else { text(function, &values).map_or(Known::Unknown, Known::Value) }
 }
 
 enum Truth {

@@ -139,6 +139,19 @@ impl Value {
         }
     }
 
+    /// A moment so many microseconds later; None: it is none, or there is none in the years that are read.
+    pub fn plus(&self, micros: i64) -> Option<Self> {
+        match self {
+            Self::Moment(moment) => moment::plus(*moment, micros).map(Self::Moment),
+            _ => None,
+        }
+    }
+
+    /// The microseconds since midnight that a text says, which is in the one spelling `hh:mm:ss[.ffffff]`.
+    pub fn time_of_day(text: &[u8]) -> Option<i64> {
+        moment::time_of_day(text)
+    }
+
     /// The lowest and the highest order key of texts that begin so.
     pub fn order_keys_from(beginning: &[u8]) -> (u64, u64) {
         let key = |filling: u8| {

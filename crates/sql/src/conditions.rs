@@ -8,11 +8,12 @@ use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
 
 use crate::block::Block;
 use crate::derived::{Origin, Outer, Reached, ShownColumn};
-use crate::lineage::{Edge, Held, compare_alike, compare_by_keys};
+use crate::lineage::{compare_alike, compare_by_keys};
 use crate::nulls::Null;
 use crate::outer::Joined;
 use crate::predicate::{Atom, Meaning, Predicate, Question, Said, conjuncts, unwrapped};
 use crate::walk::Walk;
+use crate::ways::{Edge, Held};
 
 /// Edges of one statement; without the others more rows matter.
 const EDGES_MAX: usize = 256;

@@ -38,11 +38,12 @@ use sqlparser::ast::{
     SelectItem, SelectItemQualifiedWildcardKind, TableAlias,
 };
 
-use freshet_model::{Column, ValueType};
+use freshet_model::Column;
 
+use crate::absent::Inside;
 use crate::block::{Block, Meaning, Reference, Source};
 use crate::conditions::{Named, has_similar};
-use crate::nulls::{self, Null};
+use crate::nulls::{self, Null, are_kept};
 use crate::pages::Page;
 use crate::patterns::as_text;
 use crate::predicate::{column_name, unwrapped};
@@ -98,6 +99,8 @@ pub(crate) struct Shown {
     pub(crate) is_single: bool,
     /// What its outer joins say if conditions outside make inner ones of them.
     pub(crate) notes: Vec<Note>,
+    /// All that it asks of its rows.
+    pub(crate) inside: Option<Box<Inside>>,
 }
 
 /// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
@@ -229,6 +232,7 @@ impl Shown {
         }
         self.outer.clear();
         self.page = None;
+        self.inside = None;
         self
     }
 
@@ -247,26 +251,6 @@ impl Shown {
         let columns = self.columns.into_iter().zip(other.columns).map(|(one, two)| one.merged(two, mysql)).collect();
         let notes = self.notes.into_iter().chain(other.notes).collect();
         Self { columns, notes, ..Self::default() }
-    }
-}
-
-/// Whether a set operation over these columns keeps their values as they are.
-fn are_kept<'o>(origins: impl IntoIterator<Item = &'o Origin>, nulls: &[Null], mysql: bool) -> bool {
-    let mut types = origins.into_iter().map(|origin| origin.column.value_type);
-    let Some(first) = types.next().filter(|first| keeps_type(*first, mysql)) else { return false };
-    types.all(|next| next == first) && nulls.iter().all(|null| null.keeps(first))
-}
-
-/// Whether a set operation over columns of this type alone keeps the values as they are. MySQL may round decimals and pads bytes
-/// to fit.
-fn keeps_type(value_type: ValueType, mysql: bool) -> bool {
-    use ValueType::{Bool, Date, FoldedText, Int, Numeric, OrderedText, PaddedText, Text};
-    use ValueType::{Timestamp, TimestampTz, Unsigned, Uuid};
-    match value_type {
-        Numeric => !mysql,
-        Int | Unsigned | Bool | Uuid | Date | Timestamp | TimestampTz | Text | OrderedText | PaddedText
-        | FoldedText => true,
-        _ => false,
     }
 }
 

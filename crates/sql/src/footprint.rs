@@ -9,13 +9,16 @@ use freshet_model::{
     Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
 };
 
+use crate::absent::Absent;
+use crate::ends::Paged;
 use crate::identity::{BY_KEYS, Keyed};
-use crate::lineage::{Edge, is_never};
+use crate::lineage::is_never;
 use crate::params::{Client, Params};
 use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
 use crate::terms::{self, Rows};
 use crate::top::Cut;
+use crate::ways::Edge;
 use crate::{Furthest, Keys, Lineage, Literal, LiteralKind, Top};
 
 /// The reason that MySQL's conversion of TIME gives.
@@ -83,6 +86,10 @@ pub struct Footprint {
     pub(crate) cut: Option<Cut>,
     /// References whose keys the answer shows.
     pub(crate) keyed: Vec<Keyed>,
+    /// Queries whose first rows are those of the first rows of a reference.
+    pub(crate) paged: Vec<Paged>,
+    /// References whose rows are dropped by keys that others hold.
+    pub(crate) absent: Vec<Absent>,
     pub(crate) usages: BTreeMap<u32, Usage>,
     /// Some literal could be read as a date or time.
     date_time: bool,
@@ -109,6 +116,10 @@ pub(crate) struct Read {
     pub(crate) cut: Option<Cut>,
     /// See [`Footprint::keyed`].
     pub(crate) keyed: Vec<Keyed>,
+    /// See [`Footprint::paged`].
+    pub(crate) paged: Vec<Paged>,
+    /// See [`Footprint::absent`].
+    pub(crate) absent: Vec<Absent>,
     /// See [`Footprint::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
     /// See [`Footprint::unopened`].
@@ -137,7 +148,7 @@ pub(crate) struct Usage {
 
 impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, definitions, unopened, constants } = read;
+        let Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants } = read;
         let Dates { date_time, times } = dates;
         let tables = Vec::new();
         let mut footprint = Self {
@@ -149,6 +160,8 @@ impl Footprint {
             edges,
             cut,
             keyed,
+            paged,
+            absent,
             usages,
             date_time,
             times,
@@ -299,9 +312,11 @@ impl Footprint {
             let top = self.described_cut(at, params, unknown).is_some_and(|column| self.has_limits(column));
             let cut = top || self.described_open(at, &rows[at], params, unknown) == Some(BY_KEYS);
             let start = self.described_start(at, &rows[at], params, is_known);
-            start.into_iter().chain(cut.then_some(Start::Cut)).min()
+            let end = rows[at].is_none() && self.described_end(at, params, unknown).is_some();
+            start.into_iter().chain((cut || end).then_some(Start::Cut)).min()
         };
-        let lineage = self.described_lineage(&rows, starts);
+        let ways = self.ways(&rows, starts);
+        let lineage = self.described_lineage(&ways);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
             let mut conjunctions: Vec<String> = conjunctions.map(|terms| terms.join(" and ")).collect();
@@ -323,11 +338,18 @@ impl Footprint {
                         by_keys = ", by the keys of the answer's rows";
                     }
                 }
+                let end = self.described_end(place, params, unknown);
+                if let Some(end) = end.filter(|_| rows.is_none() && conjunctions.is_empty()) {
+                    conjunctions.push(format!("{} up to the page's last row's", end.name));
+                }
                 if let Some(Columns::Only(names)) =
                     self.described_spared(place, rows).filter(|_| conjunctions.is_empty())
                 {
                     let names = names.join(", ");
                     conjunctions.push(format!("the keys of the answer's rows, and what enters by {names}"));
+                }
+                if let Some(absent) = self.described_absent(place, rows, &ways).filter(|_| conjunctions.is_empty()) {
+                    conjunctions.push(absent);
                 }
             }
             let of_none = if is_never(rows) { "no row" } else { "any row" };
@@ -353,7 +375,8 @@ impl Footprint {
         let mut rows: Vec<Rows> = self.references.iter().map(bound).collect();
         terms::travel(&mut rows, &self.edges);
         let nothing = self.params(&[], Client::PLAIN);
-        let lineage = self.described_lineage(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
+        let ways = self.ways(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
+        let lineage = self.described_lineage(&ways);
         let is_open =
             |place: usize, rows: &Rows| rows.is_none() && lineage.iter().all(|(reached, _)| *reached != place);
         let open = rows.iter().enumerate().filter(|(place, rows)| is_open(*place, rows));

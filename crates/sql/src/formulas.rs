@@ -19,7 +19,7 @@ mod texts;
 use std::sync::Arc;
 
 use freshet_model::{Comparison, Formula, Operation, RowTest, Test, Value, ValueType};
-use sqlparser::ast::{BinaryOperator, CaseWhen, DataType, Expr, UnaryOperator, Value as Constant};
+use sqlparser::ast::{BinaryOperator, CaseWhen, DataType, Expr, TimezoneInfo, UnaryOperator, Value as Constant};
 
 use crate::LiteralKind;
 use crate::footprint::{Footprint, ParameterValue};
@@ -36,11 +36,13 @@ enum Kind {
     Of(ValueType),
     /// An integer of PostgreSQL of 32 bits at least.
     Wide,
+    /// A time of day of PostgreSQL: the microseconds since midnight.
+    Clock,
     /// `NULL`
     Null,
 }
 
-use Kind::{Null, Of, Wide};
+use Kind::{Clock, Null, Of, Wide};
 
 type Typed = (Formula, Kind);
 
@@ -49,7 +51,7 @@ impl Kind {
     fn column(self) -> ValueType {
         match self {
             Of(value_type) => value_type,
-            Wide => ValueType::Int,
+            Wide | Clock => ValueType::Int,
             Null => ValueType::Other,
         }
     }
@@ -99,6 +101,11 @@ impl Residual {
     fn names(&self) -> Box<[Arc<str>]> {
         self.columns.iter().map(|(_, column)| column.name.clone()).collect()
     }
+}
+
+/// Whether a time of day has a zone.
+fn is_zoned(zone: TimezoneInfo) -> bool {
+    !matches!(zone, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone)
 }
 
 /// Whether a condition may be known to be true, or not to be.
@@ -283,6 +290,7 @@ impl Reading<'_> {
             _ if number(one) && number(two) => Some(one),
             _ if self.is_local(one) && self.is_local(two) => Some(one),
             (Of(TimestampTz), Of(TimestampTz)) if !self.is_mysql() => Some(one),
+            (Clock, Clock) => Some(one),
             (Of(own @ (Bool | ExactText | OrderedText | Uuid)), Of(other)) if own == other => Some(one),
             // Of one padded side the other one keeps its blanks.
             _ if text(one) && text(two) => Some(Of(Text)),
@@ -295,6 +303,9 @@ impl Reading<'_> {
     fn constant(&self, expr: &Expr, kind: Kind) -> Option<Formula> {
         let operand = operand(expr)?;
         let Some(params) = self.params else { return Some(number(0)) };
+        if kind == Clock {
+            return self.time_of_day(expr);
+        }
         let value = |column| self.footprint.value(column, operand, params);
         let form = match kind.column() {
             // In the text of a view it may be rounded where it is shown.
@@ -357,6 +368,7 @@ impl Reading<'_> {
             }
             Expr::Extract { field, syntax: _, expr } => self.part(&field.to_string(), expr),
             Expr::AtTimeZone { timestamp, time_zone } => self.at_utc(timestamp, time_zone),
+            Expr::Cast { expr, data_type: DataType::Time(None, zone), .. } if !is_zoned(*zone) => self.time(expr),
             Expr::Cast { expr, data_type: DataType::Date, .. } => self.floored("day", expr, ValueType::Date),
             Expr::Case { operand, conditions, else_result, .. } => {
                 self.case(operand.as_deref(), conditions, else_result.as_deref())
@@ -370,6 +382,9 @@ impl Reading<'_> {
     }
 
     fn calculated(&self, operation: Operation, left: &Expr, right: &Expr) -> Option<Typed> {
+        if let Some(later) = self.later(operation, left, right) {
+            return Some(later);
+        }
         let side = |own: &Expr, other: &Expr| match operand(own) {
             None => self.typed(own),
             Some(_) => self.summand(own, self.typed(other)?.1),

@@ -99,6 +99,19 @@ const PURE: &[&str] = &[
     "phraseto_tsquery", "websearch_to_tsquery", "ts_rank", "ts_rank_cd", "ts_headline",
 ];
 
+/// Functions that make one value of a row, or of a group. Of others it is not said: some make any number of rows of one.
+#[rustfmt::skip]
+const OF_ONE_ROW: &[&str] = &[
+    "coalesce", "nullif", "greatest", "least", "abs", "round", "floor", "ceil", "lower", "upper", "length", "substr", "substring",
+    "left", "right", "concat", "concat_ws", "trim", "replace", "md5", "json_build_object", "jsonb_build_object", "row_to_json", "to_json",
+    "to_jsonb", "date_part", "date_trunc", "extract", "to_char",
+];
+
+/// Whether a function keeps the number of rows, but for GROUP BY.
+pub(crate) fn keeps_rows(name: &str) -> bool {
+    OF_ONE_ROW.contains(&name) || AGGREGATES.contains(&name)
+}
+
 /// What is known of a built-in function by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FunctionClass {

@@ -59,7 +59,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use freshet_model::{
     Columns, ComparedColumn, Dialect, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value, ValueType,
 };
-use sqlparser::ast::{Function, LimitClause, Query, SetExpr};
+use sqlparser::ast::{LimitClause, Query, SetExpr};
 
 use crate::block::Source;
 use crate::footprint::{Footprint, TableReference};
@@ -398,8 +398,7 @@ impl Walk<'_> {
             Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
             Some(LimitClause::OffsetCommaLimit { .. }) => false,
         };
-        let looks_further = |function: &Function| self.looks_further(function, false);
-        let calls = top::calls(&select.projection, looks_further) || top::calls(&query.order_by, looks_further);
+        let calls = self.looks_further(select, query.order_by.as_ref(), false);
         if !all_of_the_first || !is_ungrouped(select) || select.distinct.is_some() || calls {
             return None;
         }

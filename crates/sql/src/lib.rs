@@ -10,6 +10,7 @@
 //! Everything here is a pure function of its arguments. When in doubt the answer is a [`freshet_model::Reason`]:
 //! a statement that passes costs time, one that is cached wrongly costs the truth.
 
+mod absent;
 mod admin;
 mod arrays;
 mod block;
@@ -19,6 +20,7 @@ mod columns;
 mod conditions;
 mod ctes;
 mod derived;
+mod ends;
 mod expressions;
 mod footprint;
 mod formulas;
@@ -30,6 +32,7 @@ mod lineage;
 mod moments;
 mod mysql;
 mod nulls;
+mod order;
 mod outer;
 mod pages;
 mod params;
@@ -52,6 +55,7 @@ mod top;
 mod transaction;
 mod views;
 mod walk;
+mod ways;
 mod within;
 
 pub use admin::{Admin, admin};

@@ -34,20 +34,19 @@ use std::fmt::Write as _;
 
 use freshet_model::{Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
-use crate::footprint::Footprint;
+use crate::absent::Holding;
+use crate::ends::End;
+use crate::footprint::{Footprint, TableReference};
 use crate::params::Params;
 use crate::starts::{Constants, Start, written_bound};
-use crate::terms::{self, Rows};
+use crate::terms::Rows;
 use crate::top::{Field, Top};
+use crate::ways::{Edge, Held, Way, Ways};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
-/// Tables on the way from the constants.
-const STEPS_MAX: usize = 8;
 /// Parts of one query.
-const PARTS_MAX: usize = 12;
-/// Ways that lead to the keys of one part.
-const WAYS_MAX: usize = 4;
+pub(crate) const PARTS_MAX: usize = 12;
 
 /// Rows that matter only by the keys that other rows hold: read when the query is.
 #[derive(Clone, Debug)]
@@ -74,6 +73,10 @@ struct Part {
     /// What else is known of the rows.
     terms: Vec<Term>,
     columns: Columns,
+    /// Not keys are asked for, but how far rows reach.
+    end: Option<End>,
+    /// Rows with these keys do not matter.
+    absent: bool,
 }
 
 /// A SELECT for keys, behind the words that number it.
@@ -91,29 +94,9 @@ struct Select {
     finds: bool,
     /// The reference where it begins, if the answer is to bound its rows and is not known yet.
     cut: Option<usize>,
+    /// The same, if its rows reach as far as is asked for.
+    end: Option<usize>,
 }
-
-/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
-/// are those among the references of the whole statement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Edge {
-    pub(crate) to: usize,
-    pub(crate) to_column: ComparedColumn,
-    /// At least one; several if a set operation made one column of them.
-    pub(crate) from: Vec<Held>,
-    /// Only keys that were read lead on: see [`compare_by_keys`].
-    pub(crate) by_keys: bool,
-}
-
-/// A column of a reference whose values are keys of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-}
-
-/// The edges from a reference back to one that has constants, each with the column that it was followed to.
-type Way<'f> = Vec<(&'f Edge, &'f Held)>;
 
 /// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
 pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
@@ -130,79 +113,9 @@ pub(crate) fn compare_by_keys(a: ValueType, b: ValueType) -> bool {
     a == ValueType::FoldedText && a == b
 }
 
-/// How references without constants are reached from those that have some: for each the ways that give all of its keys together.
-/// A start has one without edges.
-struct Ways<'f> {
-    of: Vec<Option<Vec<Way<'f>>>>,
-    /// The places of those that were reached.
-    reached: Vec<usize>,
-}
-
-impl<'f> Ways<'f> {
-    /// The best starts come first; from others begins what is not reached from these.
-    fn from(rows: &[Rows], starts: &[Option<Start>], edges: &'f [Edge]) -> Self {
-        let mut ways = Self { of: vec![None; rows.len()], reached: Vec::new() };
-        for start in Start::ALL {
-            for (way, own) in ways.of.iter_mut().zip(starts) {
-                if way.is_none() && *own == Some(start) {
-                    *way = Some(vec![Vec::new()]);
-                }
-            }
-            ways.extend(rows, edges);
-        }
-        ways
-    }
-
-    fn extend(&mut self, rows: &[Rows], edges: &'f [Edge]) {
-        for _ in 1..STEPS_MAX {
-            let mut next = Vec::new();
-            for edge in edges.iter().filter(|edge| !edge.by_keys).chain(edges.iter().filter(|edge| edge.by_keys)) {
-                let wanted =
-                    rows.get(edge.to).is_some_and(is_open) && self.of.get(edge.to).is_some_and(Option::is_none);
-                if let Some(along) = self.along(rows, edge).filter(|_| wanted) {
-                    next.push((edge.to, along));
-                }
-            }
-            for (to, along) in next {
-                let new = self.reached.len() < PARTS_MAX && !self.reached.contains(&to);
-                if let Some(of) = self.of.get_mut(to).filter(|_| new) {
-                    *of = Some(along);
-                    self.reached.push(to);
-                }
-            }
-        }
-    }
-
-    /// The ways over an edge, if all of those that it comes from are reached.
-    fn along(&self, rows: &[Rows], edge: &'f Edge) -> Option<Vec<Way<'f>>> {
-        let mut ways = Vec::new();
-        let holds_keys = |held: &&Held| !rows.get(held.place).is_some_and(is_never);
-        for held in edge.from.iter().filter(holds_keys) {
-            for before in self.of.get(held.place)?.as_ref()? {
-                ways.push(std::iter::once((edge, held)).chain(before.iter().copied()).collect());
-            }
-        }
-        let short = ways.iter().all(|way: &Way<'_>| way.len() < STEPS_MAX);
-        (short && (1..=WAYS_MAX).contains(&ways.len())).then_some(ways)
-    }
-
-    fn reached(&self) -> impl Iterator<Item = (usize, &[Way<'f>])> {
-        self.reached.iter().filter_map(|place| Some((*place, self.of.get(*place)?.as_deref()?)))
-    }
-}
-
 /// Whether no row matters in any state of the database.
 pub(crate) fn is_never(rows: &Rows) -> bool {
     rows.as_ref().is_some_and(Vec::is_empty)
-}
-
-/// Whether nothing says which values the rows have that matter; a range may be known.
-fn is_open(rows: &Rows) -> bool {
-    match rows.as_deref() {
-        None => true,
-        Some([]) => false,
-        Some(conjunctions) => conjunctions.iter().flatten().all(|term| terms::is_open(&term.test)),
-    }
 }
 
 impl Footprint {
@@ -213,13 +126,15 @@ impl Footprint {
         top: Option<&Top>,
         params: Params<'_>,
     ) -> Option<(Lineage, Vec<usize>)> {
+        let shows_end = top.map(Top::place);
         let top = top.filter(|top| self.has_limits(top.sorted_by()));
         let is_cut =
             |place: usize| top.is_some_and(|top| top.place() == place) || self.is_cut(place, &rows[place], params);
         let constants: Vec<Constants<'_>> =
             rows.iter().enumerate().map(|(at, rows)| self.constants(at, rows, params)).collect();
+        let ends = self.ends(rows, |place| is_cut(place) || shows_end == Some(place), params);
         let starts = constants.iter().enumerate().map(|(at, of_one)| {
-            let cut = is_cut(at).then_some(Start::Cut);
+            let cut = (is_cut(at) || ends.iter().any(|end| end.place == at)).then_some(Start::Cut);
             Start::of(of_one, |(_, written)| written.start()).into_iter().chain(cut).min()
         });
         let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
@@ -231,31 +146,58 @@ impl Footprint {
             let (edge, _) = ways.first()?.first()?;
             parts.push(Part {
                 table: reference.table.id,
-                selects: ways.iter().map(|way| self.select(way, &constants, is_cut)).collect::<Option<_>>()?,
+                selects: ways.iter().map(|way| self.select(way, &constants, &ends, is_cut)).collect::<Option<_>>()?,
                 column: edge.to_column.clone(),
                 terms: match rows[place].as_deref() {
                     Some([terms]) => terms.clone(),
                     _ => Vec::new(),
                 },
                 columns: reference.columns.clone(),
+                end: None,
+                absent: false,
             });
+        }
+        let mut reached = ways.reached.clone();
+        for end in ends.into_iter().filter(|end| !ways.reached.contains(&end.place)) {
+            let TableReference { table, columns, .. } = &self.references[end.place];
+            tables.push(table.id);
+            reached.push(end.place);
+            parts.push(Part::of_end(table.id, columns.clone(), end));
+        }
+        for absent in &self.absent {
+            let place = absent.place;
+            let is_told = reached.contains(&place) || is_cut(place) || shows_end == Some(place);
+            let is_spared = self.described_spared(place, &rows[place]).is_some();
+            if is_told
+                || is_spared
+                || rows[place].is_some()
+                || ways.lead_into(absent.places())
+                || parts.len() >= PARTS_MAX
+            {
+                continue;
+            }
+            let Some(holding) = self.holding(absent, params) else { continue };
+            tables.extend(absent.places().iter().map(|place| self.references[*place].table.id));
+            reached.push(place);
+            let TableReference { table, columns, .. } = &self.references[place];
+            parts.push(Part::of_absent(table.id, columns.clone(), absent.column.clone(), holding));
         }
         tables.sort_unstable();
         tables.dedup();
         (!parts.is_empty()).then(|| {
             let lineage = Lineage { parts, tables, top: top.cloned(), ranges: false, dialect: self.dialect };
-            (lineage, ways.reached)
+            (lineage, reached)
         })
     }
 
-    /// For people: the references whose rows are found so, each with the column and the table that leads to it.
-    pub(crate) fn described_lineage(
-        &self,
-        rows: &[Rows],
-        start: impl Fn(usize) -> Option<Start>,
-    ) -> Vec<(usize, String)> {
+    /// For people: the ways from these starts.
+    pub(crate) fn ways<'f>(&'f self, rows: &[Rows], start: impl Fn(usize) -> Option<Start>) -> Ways<'f> {
         let starts: Vec<Option<Start>> = (0..rows.len()).map(start).collect();
-        let ways = Ways::from(rows, &starts, &self.edges);
+        Ways::from(rows, &starts, &self.edges)
+    }
+
+    /// For people: the references whose rows are found so, each with the column and the table that leads to it.
+    pub(crate) fn described_lineage(&self, ways: &Ways<'_>) -> Vec<(usize, String)> {
         let reached = ways.reached().filter_map(|(place, ways)| {
             let (edge, _) = ways.first()?.first()?;
             let held = ways.iter().filter_map(|way| way.first());
@@ -269,7 +211,13 @@ impl Footprint {
     }
 
     /// The keys to which a way leads, from the key on.
-    fn select(&self, way: &Way<'_>, constants: &[Constants<'_>], is_cut: impl Fn(usize) -> bool) -> Option<Select> {
+    fn select(
+        &self,
+        way: &Way<'_>,
+        constants: &[Constants<'_>],
+        ends: &[End],
+        is_cut: impl Fn(usize) -> bool,
+    ) -> Option<Select> {
         let quoted = |name: &str| quoted(self.dialect, name);
         let mut from = String::new();
         let mut conditions = Vec::new();
@@ -305,15 +253,17 @@ impl Footprint {
         let start = way.last()?.1.place;
         let cut = Some(start).filter(|start| is_cut(*start));
         let constants = constants.get(start)?;
-        let bounded = !constants.is_empty();
+        let end = ends.iter().find(|end| end.place == start);
+        conditions.extend(end.map(|end| end.condition("t0")));
+        let bounded = !constants.is_empty() || end.is_some();
         let best = Start::of(constants, |(_, written)| written.start());
-        let finds = cut.is_some() || best.is_some_and(|best| best <= Start::Range);
-        Some(Select { key, from, conditions, bounded, finds, cut })
+        let finds = cut.is_some() || end.is_some() || best.is_some_and(|best| best <= Start::Range);
+        Some(Select { key, from, conditions, bounded, finds, cut, end: end.map(|end| end.place) })
     }
 }
 
 /// A key as a text. Not as one of the connection: under its collation two keys may be one.
-fn as_text(dialect: Dialect, key: &str) -> String {
+pub(crate) fn as_text(dialect: Dialect, key: &str) -> String {
     if dialect.is_mysql_family() { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") }
 }
 
@@ -329,12 +279,14 @@ impl Lineage {
         let mut sql = String::new();
         for (number, lineage) in lineages.into_iter().enumerate() {
             let parts = lineage.parts.iter().enumerate();
-            let selects = parts.flat_map(|(at, part)| part.asked().iter().map(move |select| (at, select)));
-            for (part, select) in selects {
-                for question in lineage.questions(&format!("{number}.{part}"), select) {
-                    let and = if sql.is_empty() { "" } else { " UNION ALL " };
-                    let _ = write!(sql, "{and}({question})");
-                }
+            let questions = parts.flat_map(|(at, part)| {
+                let mark = format!("{number}.{at}");
+                let end = part.end.iter().map(|end| format!("SELECT '{mark}', {}", end.sql())).collect::<Vec<_>>();
+                part.asked().iter().flat_map(move |select| lineage.questions(&mark, select)).chain(end)
+            });
+            for question in questions {
+                let and = if sql.is_empty() { "" } else { " UNION ALL " };
+                let _ = write!(sql, "{and}({question})");
             }
         }
         sql
@@ -359,7 +311,7 @@ impl Lineage {
     pub fn ask_for_ranges(&mut self) -> bool {
         self.ranges = true;
         for part in &mut self.parts {
-            let has_reach = part.has_order() && part.selects.iter().all(|select| select.finds);
+            let has_reach = !part.absent && part.has_order() && part.selects.iter().all(|select| select.finds);
             part.selects.retain(|_| has_reach);
         }
         self.parts.iter().any(Part::is_asked)
@@ -375,6 +327,12 @@ impl Lineage {
         for part in &mut self.parts {
             let wanted = is_wanted(part.table);
             part.selects.retain(|_| wanted);
+        }
+        // Keys of others are known only with the end of the rows that lead to them.
+        let leading: Vec<usize> =
+            self.parts.iter().flat_map(|part| &part.selects).filter_map(|select| select.end).collect();
+        for part in &mut self.parts {
+            part.end.take_if(|end| !is_wanted(part.table) && !leading.contains(&end.place));
         }
         self.parts.iter().any(Part::is_asked)
     }
@@ -417,7 +375,8 @@ impl Lineage {
         let bytes = |select: &Select| {
             select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
         };
-        self.parts.iter().flat_map(Part::asked).map(bytes).sum()
+        let ends = self.parts.iter().filter_map(|part| part.end.as_ref()).map(|end| end.sql().len());
+        self.parts.iter().flat_map(Part::asked).map(bytes).chain(ends).sum()
     }
 
     /// The tables that it reads, sorted and distinct.
@@ -436,9 +395,18 @@ impl Lineage {
     /// row matters.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let parts = self.parts.iter().enumerate();
-        let keys = |number, part: &Part| part.keys(number, rows.filter(|_| part.is_asked())?);
-        parts.filter_map(|(number, part)| part.tag(keys(number, part), self.ranges)).collect()
+        let ends = parts.clone().filter_map(|(number, part)| Some((number, part.end.as_ref()?)));
+        let known = |number, end: &End| rows.is_some_and(|rows| end.is_known(&keys_of(number, rows)));
+        let unknown: Vec<usize> = ends.filter(|(number, end)| !known(*number, end)).map(|(_, end)| end.place).collect();
+        let is_led = |select: &Select| select.end.is_none_or(|end| !unknown.contains(&end));
+        let asked = |part: &Part| rows.filter(|_| part.is_asked() && part.selects.iter().all(is_led));
+        parts.flat_map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()
     }
+}
+
+/// The keys of one part.
+fn keys_of(number: usize, rows: &[Key]) -> Vec<Option<&[u8]>> {
+    rows.iter().filter(|(part, _)| *part == number).map(|(_, key)| key.as_deref()).collect()
 }
 
 impl Part {
@@ -454,7 +422,36 @@ impl Part {
     }
 
     fn is_asked(&self) -> bool {
-        !self.asked().is_empty()
+        !self.asked().is_empty() || self.end.is_some()
+    }
+
+    /// Rows that reach as far as is asked for.
+    fn of_end(table: TableId, columns: Columns, end: End) -> Self {
+        let column = end.column().clone();
+        Self { table, selects: Vec::new(), column, terms: Vec::new(), columns, end: Some(end), absent: false }
+    }
+
+    /// Rows but for those with keys that others hold.
+    fn of_absent(table: TableId, columns: Columns, column: ComparedColumn, holding: Holding) -> Self {
+        let Holding { key, from, conditions } = holding;
+        let select = Select { key, from, conditions, bounded: true, finds: true, cut: None, end: None };
+        Self { table, selects: vec![select], column, terms: Vec::new(), columns, end: None, absent: true }
+    }
+
+    /// The tags that an answer tells; None: there is none.
+    fn tags(&self, number: usize, rows: Option<&[Key]>, ranges: bool) -> Vec<Tag> {
+        let Some(end) = &self.end else {
+            return self.tag(rows.and_then(|rows| self.keys(number, rows)), ranges).into_iter().collect();
+        };
+        let keys = keys_of(number, rows.unwrap_or_default());
+        let of_test = |test| {
+            let term = Term { column: self.column.clone(), test };
+            Tag { table: self.table, rows: RowSet::Where([term].into()), columns: self.columns.clone() }
+        };
+        match end.tests(&keys) {
+            Some(tests) => tests.into_iter().map(of_test).collect(),
+            None => vec![Tag { table: self.table, rows: RowSet::Any, columns: self.columns.clone() }],
+        }
     }
 
     /// Its keys; None: too many, or one that has no normal form.
@@ -476,6 +473,10 @@ impl Part {
     fn tag(&self, keys: Option<Vec<Value>>, ranges: bool) -> Option<Tag> {
         let mut terms = self.terms.clone();
         match keys {
+            Some(keys) if self.absent => {
+                let test = Test::OrNull(Test::Not(keys.into()).into());
+                terms.push(Term { column: self.column.clone(), test });
+            }
             Some(keys) if keys.is_empty() => return None,
             Some(keys) if ranges => {
                 let of_keys = || keys.iter().map(Value::order_key);

@@ -87,7 +87,7 @@ fn moment(expr: &Expr) -> Option<i64> {
 }
 
 /// Months and days.
-fn length(interval: &Interval) -> Option<(i64, i64)> {
+pub(crate) fn length(interval: &Interval) -> Option<(i64, i64)> {
     let Interval {
         value,
         leading_field,

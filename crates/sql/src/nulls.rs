@@ -15,7 +15,7 @@ use std::ops::Range;
 use freshet_model::ValueType;
 use sqlparser::ast::{DataType, Expr, Select, SelectItem, TimezoneInfo, Value};
 
-use crate::derived::Shown;
+use crate::derived::{Origin, Shown};
 use crate::functions::{TypeClass, oid, type_class};
 use crate::predicate::unwrapped;
 
@@ -70,5 +70,25 @@ fn types(data_type: &DataType, mysql: bool) -> &'static [ValueType] {
             Some(TypeClass::Tagged(oid::BOOL)) => &[ValueType::Bool],
             _ => &[],
         },
+    }
+}
+
+/// Whether a set operation over these columns keeps their values as they are.
+pub(crate) fn are_kept<'o>(origins: impl IntoIterator<Item = &'o Origin>, nulls: &[Null], mysql: bool) -> bool {
+    let mut types = origins.into_iter().map(|origin| origin.column.value_type);
+    let Some(first) = types.next().filter(|first| keeps_type(*first, mysql)) else { return false };
+    types.all(|next| next == first) && nulls.iter().all(|null| null.keeps(first))
+}
+
+/// Whether a set operation over columns of this type alone keeps the values as they are. MySQL may round decimals and pads bytes
+/// to fit.
+fn keeps_type(value_type: ValueType, mysql: bool) -> bool {
+    use ValueType::{Bool, Date, FoldedText, Int, Numeric, OrderedText, PaddedText, Text};
+    use ValueType::{Timestamp, TimestampTz, Unsigned, Uuid};
+    match value_type {
+        Numeric => !mysql,
+        Int | Unsigned | Bool | Uuid | Date | Timestamp | TimestampTz | Text | OrderedText | PaddedText
+        | FoldedText => true,
+        _ => false,
     }
 }

@@ -98,6 +98,7 @@ impl Walk<'_> {
         for Condition { clause, bounded, join } in conditions {
             match (clause, join) {
                 (Clause::On(condition), _) => {
+                    self.note_absent(condition, bounded);
                     let (bounds, told) = self.bounds_of(condition, bounded);
                     self.add_bounds(bounds);
                     // Of ON it may be that no row has to satisfy it.

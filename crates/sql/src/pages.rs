@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::ops::ControlFlow;
 
-use sqlparser::ast::{Function, GroupByExpr, Query, Select, SetExpr, Visit, Visitor};
+use sqlparser::ast::{GroupByExpr, Query, Select, SetExpr, Visit, Visitor};
 
 use crate::identity::Keyed;
 use crate::top::{self, Cut, Field, Item, Limit};
@@ -162,8 +162,7 @@ impl Walk<'_> {
         let pages = block.references.iter().enumerate();
         let mut pages = pages.filter_map(|(place, of)| Some((place, of.shown.page.as_ref().filter(|_| !of.nullable)?)));
         let (place, page) = pages.next()?;
-        let looks_further = |function: &Function| self.looks_further(function, false);
-        let calls = top::calls(&select.projection, looks_further) || top::calls(&query.order_by, looks_further);
+        let calls = self.looks_further(select, query.order_by.as_ref(), false);
         if calls || !is_ungrouped(select) {
             return None;
         }

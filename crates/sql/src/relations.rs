@@ -10,7 +10,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Reason, RelationKind, ReplicaIdentity, Table};
+use freshet_model::{Catalog, Reason, RelationKind, ReplicaIdentity, Table, ValueType};
 
 /// Tables that one relation may stand for.
 const LEAVES_MAX: usize = 100;
@@ -71,4 +71,10 @@ pub(crate) fn family(catalog: &Catalog, table: &Arc<Table>) -> Option<Vec<Arc<Ta
 
 fn name(table: &Table) -> Arc<str> {
     format!("{}.{}", table.schema, table.name).into()
+}
+
+/// Whether a literal compared with a column of the table may be read as a date: ranges and arrays of dates count.
+pub(crate) fn holds_dates(table: &Table) -> bool {
+    let may_be = |value_type: ValueType| value_type.is_date() || value_type == ValueType::Other;
+    table.datetime || table.columns.iter().any(|column| may_be(column.value_type))
 }

@@ -166,6 +166,20 @@ impl Footprint {
         all.collect::<Option<_>>().unwrap_or_default()
     }
 
+    /// An equality with constants, written so that it is true of no more rows.
+    pub(crate) fn written_exactly(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
+        use ValueType::{Bool, Int, OrderedText, Text, Unsigned, Uuid};
+        let is_equal = |test: &Test| matches!(test, Test::In(_));
+        let test = self.test(atom, params).filter(is_equal)?;
+        match atom.column.value_type {
+            ValueType::FoldedText | ValueType::ExactText => self.text(atom, params),
+            Bool | Int | OrderedText | Text | Unsigned | Uuid => {
+                self.written_term(&Term { column: atom.column.clone(), test })
+            }
+            _ => None,
+        }
+    }
+
     fn written_term(&self, term: &Term) -> Option<Written> {
         match &term.test {
             Test::In(values) if !is_mysql_text(&term.column) => {

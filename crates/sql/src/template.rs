@@ -292,6 +292,7 @@ impl Template {
             // Who counts the rows that LIMIT leaves out asks for all of them.
             if self.facts.counts_found_rows {
                 walk.cut = None;
+                walk.paged.clear();
                 walk.keyed.clear();
             }
             walk.into_footprint(parsed.clock_text)

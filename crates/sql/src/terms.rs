@@ -13,10 +13,11 @@ use crate::conditions::is_whole;
 use crate::footprint::{Footprint, Parameter, ParameterValue};
 use crate::functions::oid;
 use crate::lexer::VIEWS_BASE;
-use crate::lineage::{Edge, Held, is_never};
+use crate::lineage::is_never;
 use crate::mysql;
 use crate::params::Params;
 use crate::predicate::{Atom, Limit, Operand, Predicate, Question};
+use crate::ways::{Edge, Held};
 use crate::{Literal, LiteralKind};
 
 /// Values of one test.

@@ -36,16 +36,18 @@
 
 use std::ops::ControlFlow;
 
-use freshet_model::{Column, Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_model::{Column, Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 use sqlparser::ast::{
-    Distinct, Expr, Function, GroupByExpr, Ident, LimitClause, OrderByExpr, OrderByKind, OrderBySort, Query, Select,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, Value as Constant, Visit, Visitor,
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, LimitClause,
+    OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
+    TableFactor, Visit, Visitor,
 };
 
 use crate::block::{Block, Meaning, Reference, Source};
 use crate::footprint::{Footprint, ParameterValue};
 use crate::functions::oid;
 use crate::mysql::functions::is_aggregate;
+use crate::order::{Order, first_key, up_to};
 use crate::pages::Furthest;
 use crate::params::Params;
 use crate::predicate::{column_name, parameter, unwrapped};
@@ -142,12 +144,7 @@ impl Top {
     /// Where the rows are that matter if this is the last one's key; None: anywhere.
     fn tests(&self, last: Field<'_>) -> Option<Vec<Test>> {
         let Cut { column, descending, nulls_first, .. } = &self.cut;
-        if last == Field::Null {
-            return nulls_first.then(|| vec![Test::Null]);
-        }
-        let key = value(column, last, self.utf8)?.order_key();
-        let (low, high) = if *descending { (key, u64::MAX) } else { (0, key) };
-        Some(std::iter::once(Test::Within { low, high }).chain(nulls_first.then_some(Test::Null)).collect())
+        up_to(column, Order { descending: *descending, nulls_first: *nulls_first }, last, self.utf8)
     }
 
     /// The conjunction with the test; None if no row passes both.
@@ -238,7 +235,7 @@ pub(crate) fn value(column: &ComparedColumn, field: Field<'_>, utf8: bool) -> Op
 /// A column of the answer.
 pub(crate) struct Item<'b> {
     /// Its name; None: the server makes one up.
-    name: Option<&'b str>,
+    pub(crate) name: Option<&'b str>,
     /// The reference of the block and its column that it shows, if it is a plain one.
     pub(crate) column: Option<(usize, &'b Column)>,
     /// The derived table of the block and the number of its column that it shows.
@@ -265,46 +262,91 @@ impl Walk<'_> {
     pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
         let SetExpr::Select(select) = &*query.body else { return None };
         let limit = limit_of(query)?;
-        let OrderByKind::Expressions(order) = &query.order_by.as_ref()?.kind else { return None };
-        let first = order.first()?;
         let block = self.blocks.last()?;
         let items = items(block, select)?;
-        let key = match numbered(&first.expr) {
-            Some(number) => items.get(number.checked_sub(1)?)?.column?,
-            None => sorted_by(block, &items, column_name(&first.expr)?)?,
-        };
+        let (first, key) = first_key(query, block, &items)?;
         let is_grouped = has_key(block, select, key)?;
-        let looks_further = |function: &Function| self.looks_further(function, is_grouped);
-        if calls(&select.projection, looks_further) || calls(order, looks_further) {
+        if self.looks_further(select, query.order_by.as_ref(), is_grouped) {
             return None;
         }
         let (in_block, column) = key;
         let is_it = |item: &Item<'_>| item.column.is_some_and(|(of, shown)| of == in_block && shown == column);
         let at = items.iter().position(is_it)?;
-        let reference = block.references.get(in_block).filter(|reference| !reference.nullable)?;
-        let Source::Table { places, .. } = &reference.source else { return None };
-        let place = Some(places.start).filter(|_| places.len() == 1)?;
-        let same = self.references.get(place)?.table.column(&column.name) == Some(column);
-        if !same || column.generated || !is_exact(self.dialect, column.value_type) {
-            return None;
-        }
-        let OrderByExpr { options, .. } = first;
-        let descending = matches!(options.sort, Some(OrderBySort::Desc));
-        // NULL is larger than all to PostgreSQL, and smaller to MySQL.
-        let nulls_first = options.nulls_first.unwrap_or(descending != self.is_mysql());
+        let place = self.sorted_place(key)?;
+        let Order { descending, nulls_first } = self.order_of(first);
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
         Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit, page: Vec::new() })
     }
 }
 
 impl Walk<'_> {
-    /// Whether the function makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
-    /// aggregate beside a plain column.
-    pub(crate) fn looks_further(&self, function: &Function, is_grouped: bool) -> bool {
-        let name = built_in_name(self.dialect, &function.name);
-        let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
-        function.over.is_some() || (aggregate && !is_grouped)
+    /// Whether a function in these makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
+    /// aggregate beside a plain column. One in a sub-select is of the rows outside if it names columns of these alone, so of those
+    /// inside if it names columns of the tables there, or none.
+    pub(crate) fn looks_further(&self, select: &Select, order: Option<&OrderBy>, is_grouped: bool) -> bool {
+        let mut calls = Calls {
+            is: |function: &Function, inside: &[Vec<String>]| {
+                let name = built_in_name(self.dialect, &function.name);
+                let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
+                function.over.is_some() || (aggregate && !is_grouped && !is_of_inside(function, inside))
+            },
+            inside: Vec::new(),
+        };
+        select.projection.visit(&mut calls).is_break() || order.is_some_and(|order| order.visit(&mut calls).is_break())
     }
+}
+
+/// Finds the call of a function of which something is true that is told the names of tables in the sub-selects around it.
+struct Calls<F> {
+    is: F,
+    inside: Vec<Vec<String>>,
+}
+
+impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let from = match &*query.body {
+            SetExpr::Select(select) => select.from.as_slice(),
+            _ => &[],
+        };
+        let factors = from
+            .iter()
+            .flat_map(|item| std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation)));
+        let name = |factor: &TableFactor| match factor {
+            TableFactor::Table { alias: Some(alias), .. } => Some(alias.name.value.clone()),
+            TableFactor::Table { name, .. } => Some(name.0.last()?.as_ident()?.value.clone()),
+            _ => None,
+        };
+        self.inside.push(factors.filter_map(name).collect());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.inside.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) if (self.is)(function, &self.inside) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Whether an aggregate is of rows of the innermost of these sub-selects: `count(*)`, or of a column that is qualified with the name of a table there.
+fn is_of_inside(function: &Function, inside: &[Vec<String>]) -> bool {
+    let Some(tables) = inside.last() else { return false };
+    let FunctionArguments::List(list) = &function.args else { return false };
+    let is_inside = |argument: &FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => true,
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(name))) => {
+            matches!(name.as_slice(), [table, _] if tables.contains(&table.value))
+        }
+        _ => false,
+    };
+    !tables.is_empty() && !list.args.is_empty() && list.args.iter().all(is_inside)
 }
 
 /// The number of rows that a query shows; None: all, or it is not a parameter.
@@ -335,18 +377,7 @@ fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> Option<bool
 
 /// Whether a function is called of which this is true.
 pub(crate) fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
-    struct Calls<F>(F);
-    impl<F: Fn(&Function) -> bool> Visitor for Calls<F> {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Function(function) if self.0(function) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    of.visit(&mut Calls(is)).is_break()
+    of.visit(&mut Calls { is: |function: &Function, _: &[Vec<String>]| is(function), inside: Vec::new() }).is_break()
 }
 
 /// Whether ORDER BY may sort by what the list shows, by its number or by the name that the list gives it.
@@ -433,45 +464,9 @@ fn columns<'b>(block: &'b Block, place: usize) -> Option<Vec<Item<'b>>> {
     Some(items)
 }
 
-fn named<'b>(block: &'b Block, idents: &[Ident]) -> Option<(usize, &'b Column)> {
+pub(crate) fn named<'b>(block: &'b Block, idents: &[Ident]) -> Option<(usize, &'b Column)> {
     match block.meaning(idents) {
         Meaning::Column(place, column) => Some((place, column)),
         _ => None,
-    }
-}
-
-/// The number of a column of the answer that ORDER BY sorts by.
-fn numbered(expr: &Expr) -> Option<usize> {
-    match expr {
-        Expr::Value(value) => match &value.value {
-            Constant::Number(number, false) => number.parse().ok(),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
-/// The column of the block that a name in ORDER BY means. Both families take a name alone for that of a column of the answer
-/// first.
-fn sorted_by<'b>(block: &'b Block, items: &[Item<'b>], idents: &[Ident]) -> Option<(usize, &'b Column)> {
-    let [name] = idents else { return named(block, idents) };
-    if !name.value.is_ascii() || items.iter().any(|item| item.name.is_none()) {
-        return None;
-    }
-    let mut of_name = items.iter().filter(|item| item.name.is_some_and(|other| block.same(other, &name.value)));
-    match of_name.next() {
-        Some(Item { column, .. }) => column.filter(|column| of_name.all(|other| other.column == Some(*column))),
-        None => named(block, idents),
-    }
-}
-
-/// Whether the answer shows values of the type as they are, and they are sorted as their order keys are.
-fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
-    use ValueType::{Bool, Date, Int, Numeric, OrderedText, Timestamp, TimestampTz, Unsigned, Uuid};
-    match value_type {
-        Int | Unsigned | Numeric | Date | Timestamp => true,
-        // MySQL shows a TIMESTAMP without its offset.
-        TimestampTz | OrderedText | Bool | Uuid => !dialect.is_mysql_family(),
-        _ => false,
     }
 }

@@ -46,28 +46,30 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Columns, Dialect, Reason, RelationKind, Table, ValueType};
+use freshet_model::{Catalog, Columns, Dialect, Reason, RelationKind, Table};
 use sqlparser::ast::{
     Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderBy, OrderByExpr,
     OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias,
     TableFactor,
 };
 
+use crate::absent::Absent;
 use crate::block::{Block, Reference, Source};
 use crate::columns::Mentioned;
 use crate::ctes::Cte;
 use crate::derived::{At, Folds, Shown};
+use crate::ends::Paged;
 use crate::footprint::{Dates, Footprint, Read, TableReference, Usage};
 use crate::identity::Keyed;
 use crate::joins::only_standard_clauses;
-use crate::lineage::Edge;
 use crate::outer::{Clause, Condition};
 use crate::predicate::Predicate;
-use crate::relations::meant;
+use crate::relations::{holds_dates, meant};
 use crate::survey::Counts;
 use crate::template::{table, without_only};
 use crate::top::Cut;
 use crate::views::Views;
+use crate::ways::Edge;
 
 pub(crate) type Outcome = Result<(), Reason>;
 
@@ -85,6 +87,10 @@ pub(crate) struct Walk<'a> {
     pub(crate) cut: Option<Cut>,
     /// Its references whose keys it shows.
     pub(crate) keyed: Vec<Keyed>,
+    /// The queries whose first rows are those of the first rows of a reference.
+    pub(crate) paged: Vec<Paged>,
+    /// See [`Footprint::absent`].
+    pub(crate) absent: Vec<Absent>,
     /// The outermost SELECT is walked once for each of its disjuncts (`branches.rs`).
     pub(crate) splits: bool,
     /// Where the references of each of these walks begin.
@@ -127,6 +133,8 @@ impl<'a> Walk<'a> {
             edges: Vec::new(),
             cut: None,
             keyed: Vec::new(),
+            paged: Vec::new(),
+            absent: Vec::new(),
             splits: false,
             starts: Vec::new(),
             mentioned: Mentioned::new(dialect.is_mysql_family()),
@@ -154,9 +162,9 @@ impl<'a> Walk<'a> {
             let table = self.references.get(keyed.place).map(|reference| &reference.table);
             keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
-        let Self { references, edges, cut, keyed, definitions, .. } = self;
+        let Self { references, edges, cut, keyed, paged, absent, definitions, .. } = self;
         let Views { unopened, constants, .. } = self.views;
-        let read = Read { references, edges, cut, keyed, definitions, unopened, constants };
+        let read = Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants };
         Ok(Footprint::new(self.dialect, read, self.usages, dates))
     }
 
@@ -208,6 +216,7 @@ impl<'a> Walk<'a> {
             self.optional(quantity.as_ref())?;
         }
         let by_values = self.by_values(query, &shown);
+        shown.inside = shown.inside.and_then(|inside| inside.of_query(query)).map(Box::new);
         if limit_clause.is_some() || fetch.is_some() || folds != self.folds {
             shown = shown.unreached();
         }
@@ -216,6 +225,7 @@ impl<'a> Walk<'a> {
         }
         self.shown = shown;
         self.note_cut(query, by_values);
+        self.note_paged(query);
         self.blocks.pop();
         self.ctes.truncate(in_scope);
         Ok(())
@@ -288,6 +298,7 @@ impl<'a> Walk<'a> {
         }
         self.shown = self.shown_by(select, self.folds.since(before), outer, first);
         self.shown.notes = notes;
+        self.shown.inside = self.inside(select).map(Box::new);
         Ok(last)
     }
 
@@ -481,10 +492,4 @@ impl<'a> Walk<'a> {
 
 fn unknown(parts: &[ObjectNamePart]) -> Reason {
     Reason::UnknownTable(ObjectName(parts.to_vec()).to_string().into())
-}
-
-/// Whether a literal compared with a column of the table may be read as a date: ranges and arrays of dates count.
-fn holds_dates(table: &Table) -> bool {
-    let may_be = |value_type: ValueType| value_type.is_date() || value_type == ValueType::Other;
-    table.datetime || table.columns.iter().any(|column| may_be(column.value_type))
 }

@@ -446,8 +446,146 @@ fn sub_selects_bound_outer_rows() {
         ("t.title_id = (select count(g.title_id) from title_genre g where g.genre = 'x')", false),
     ] {
         let lines = described(Dialect::Postgres, &format!("select * from title t where {condition}"));
-        assert_eq!(!lines[0].ends_with("any row"), reached, "{condition}: {lines:?}");
+        let is_reached = !lines[0].ends_with("any row") && !lines[0].contains(" not among ");
+        assert_eq!(is_reached, reached, "{condition}: {lines:?}");
     }
+}
+
+/// How far a page reaches that the answer does not show.
+#[test]
+fn ends_of_pages_are_asked_for() {
+    let (asked, bound) =
+        footprint(Dialect::Postgres, "select type from title order by title_id desc nulls last limit 3 offset 4");
+    let lineage = bound.lineage.expect("a lineage");
+    assert_eq!(
+        Lineage::sql([&lineage]),
+        "(SELECT '0.0', t0.\"title_id\"::pg_catalog.text FROM ONLY \"s\".\"title\" t0 ORDER BY t0.\"title_id\" DESC NULLS LAST \
+         LIMIT 1 OFFSET 6)"
+    );
+    assert_eq!(lineage.tables(), [TableId(1)]);
+    assert_eq!(asked.describe(), ["s.title: title_id up to the page's last row's"]);
+    let rows = |keys: &[Option<&str>]| {
+        let keys: Vec<_> = keys.iter().map(|key| (0, key.map(|key| key.as_bytes().to_vec()))).collect();
+        let [tag] = lineage.late_tags(Some(&keys)).try_into().expect("one tag");
+        tag.rows
+    };
+    let key = Value::Int(7).order_key();
+    let RowSet::Where(terms) = rows(&[Some("7")]) else { panic!("no bound") };
+    assert_eq!(terms[0].test, Test::Within { low: key, high: u64::MAX });
+    for unknown in [&[][..], &[None], &[Some("7"), Some("8")], &[Some("seven")]] {
+        assert_eq!(rows(unknown), RowSet::Any, "{unknown:?}");
+    }
+    for (statement, is_asked) in [
+        ("select type from title order by title_id limit 3", true),
+        ("select type from title where 1 = 1 order by title_id limit 3", true),
+        ("select lower(type) from title t left join name n on n.name = t.type order by t.title_id limit 3", true),
+        ("select name_id, count(*) from name group by name_id order by name_id limit 3", false),
+        ("select count(*) from name group by name_id order by name_id limit 3", true),
+        ("select count(*) from name group by name order by name limit 3", false),
+        ("select type from title where 1 = 2 order by title_id limit 3", false),
+        ("select type from title where type <> 'x' order by title_id limit 3", false),
+        ("select distinct type from title order by type limit 3", false),
+        ("select type from title t join name n on n.name = t.type order by t.title_id limit 3", false),
+        ("select type from title t left join name n on n.name = t.type order by n.name_id limit 3", false),
+        ("select type from title t right join name n on n.name = t.type order by t.title_id limit 3", false),
+        ("select generate_series(1, title_id) from title order by title_id + 0, title_id limit 3", false),
+        ("select generate_series(1, 2) from title t order by t.title_id limit 3", false),
+        ("select count(*) from name n group by name_id, generate_series(1, name_id) order by n.name_id limit 3", false),
+        ("select rank() over (order by type) from title order by title_id limit 3", false),
+        ("select type from title order by title_id limit 0", false),
+        ("select type from title order by title_id offset 3", false),
+        ("select title_id from title order by title_id limit 3", false),
+    ] {
+        let (_, bound) = footprint(Dialect::Postgres, statement);
+        let sql = bound.lineage.map_or_else(String::new, |lineage| Lineage::sql([&lineage]));
+        assert_eq!(sql.contains("LIMIT 1 OFFSET"), is_asked, "{statement}: {sql}");
+    }
+}
+
+/// From the rows of a page that is not shown keys lead to others, if its end is known.
+#[test]
+fn keys_lead_from_the_rows_of_a_page() {
+    let statement = "select count(*) from (select t.title_id from title t order by t.title_id limit 2) p \
+         join title_genre g on g.title_id = p.title_id";
+    let (_, bound) = footprint(Dialect::MySql, statement);
+    let mut lineage = bound.lineage.expect("a lineage");
+    assert_eq!(
+        Lineage::sql([&lineage]),
+        "(SELECT DISTINCT '0.0', CAST(t0.`title_id` AS BINARY) FROM `s`.`title` t0 WHERE (t0.`title_id` <= (SELECT e0.`title_id` \
+         FROM `s`.`title` e0 ORDER BY e0.`title_id` LIMIT 1 OFFSET 1) OR t0.`title_id` IS NULL) LIMIT 1001) UNION ALL \
+         (SELECT '0.1', CAST(t0.`title_id` AS BINARY) FROM `s`.`title` t0 ORDER BY t0.`title_id` LIMIT 1 OFFSET 1)"
+    );
+    let key = |part, key: &str| (part, Some(key.as_bytes().to_vec()));
+    let any = |lineage: &Lineage, keys: &[freshet_sql::Key]| {
+        let tags = lineage.late_tags(Some(keys));
+        tags.iter().filter(|tag| tag.rows == RowSet::Any).map(|tag| tag.table.0).collect::<Vec<_>>()
+    };
+    assert_eq!(any(&lineage, &[key(0, "1"), key(0, "2"), key(1, "2")]), [0; 0]);
+    assert_eq!(any(&lineage, &[key(1, "2")]), [0; 0], "no key of the page's rows");
+    assert_eq!(any(&lineage, &[]), [2, 1], "fewer rows than the page may have");
+    assert_eq!(any(&lineage, &[key(0, "1"), key(1, "two")]), [2, 1], "a key that says nothing");
+    assert_eq!(any(&lineage, &[(1, None)]), [2], "those with NULL matter, and their keys are not known");
+    assert!(lineage.ask_only_of(|table| table == TableId(2)));
+    assert!(Lineage::sql([&lineage]).contains("SELECT '0.1'"), "the end is asked for with what it leads to");
+}
+
+/// Rows that NOT EXISTS drops by keys that others hold.
+#[test]
+fn keys_that_others_hold_are_asked_for() {
+    let (_, bound) = footprint(
+        Dialect::Postgres,
+        "select t.type from title t where not exists (select 1 from title_genre g, name n where g.title_id = t.title_id and \
+         n.name_id = g.title_id and n.name in ('x', 'y') limit 1)",
+    );
+    let lineage = bound.lineage.expect("a lineage");
+    assert!(
+        Lineage::sql([&lineage]).contains(
+            "'0.1', t0.\"title_id\"::pg_catalog.text FROM ONLY \"s\".\"title_genre\" t0, ONLY \"s\".\"name\" t1 WHERE \
+             t1.\"name_id\" = t0.\"title_id\" AND t1.\"name\" IN ('x', 'y') LIMIT 1001"
+        ),
+        "{}",
+        Lineage::sql([&lineage])
+    );
+    let of_title = |keys: &[freshet_sql::Key]| {
+        let tags = lineage.late_tags(Some(keys));
+        tags.into_iter().find(|tag| tag.table == TableId(1)).expect("a tag").rows
+    };
+    let RowSet::Where(terms) = of_title(&[(1, Some(b"7".to_vec())), (1, None)]) else { panic!("no keys") };
+    assert_eq!(terms[0].test, Test::OrNull(Test::Not([Value::Int(7)].into()).into()));
+    let many: Vec<_> = (0..=1000).map(|number: i32| (1, Some(number.to_string().into_bytes()))).collect();
+    assert_eq!(of_title(&many), RowSet::Any);
+    let genre = "g.title_id = t.title_id and g.genre = 'x'";
+    for (condition, is_asked) in [
+        (format!("not exists (select 1 from title_genre g where {genre})"), true),
+        (format!("not (exists (select g.genre from title_genre g where {genre}) and t.title_id is not null)"), true),
+        ("t.title_id not in (select g.title_id from title_genre g where g.genre = 'x')".to_owned(), true),
+        ("t.title_id not in (select distinct g.title_id from title_genre g where g.genre = 'x')".to_owned(), true),
+        ("t.title_id not in (select g.title_id from title_genre g where g.genre = 'x' limit 3)".to_owned(), false),
+        (
+            "t.title_id not in (select distinct on (genre) g.title_id from title_genre g where g.genre = 'x')"
+                .to_owned(),
+            false,
+        ),
+        (format!("exists (select 1 from title_genre g where {genre})"), false),
+        (format!("not (exists (select 1 from title_genre g where {genre}) and t.type is not null)"), false),
+        (format!("not exists (select count(*) from title_genre g where {genre})"), false),
+        (format!("not exists (select 1 from title_genre g where {genre} limit 0)"), false),
+        (format!("not exists (select 1 from title_genre g where {genre} limit 1 offset 1)"), false),
+        (format!("not exists (select 1 from title_genre g where {genre} group by g.genre having count(*) > 1)"), false),
+        (format!("not exists (select 1 from title_genre g where {genre} and g.genre like 'x%')"), false),
+        (format!("not exists (select 1 from title_genre g where {genre} or g.genre = 'y')"), false),
+        ("not exists (select 1 from title_genre g where g.title_id = t.title_id)".to_owned(), false),
+        (format!("not exists (select 1 from title_genre g left join name n on n.name = g.genre where {genre})"), false),
+        (format!("not exists (select 1 from title_genre g where {genre}) or t.type = 'y'"), false),
+    ] {
+        let (_, bound) = footprint(Dialect::Postgres, &format!("select t.type from title t where {condition}"));
+        let sql = bound.lineage.map_or_else(String::new, |lineage| Lineage::sql([&lineage]));
+        assert_eq!(sql.contains("FROM ONLY"), is_asked, "{condition}: {sql}");
+    }
+    let nullable = "select t.type from name n left join title t on t.type = n.name where not exists (select 1 from title_genre g where \
+         g.title_id = t.title_id and g.genre = 'x')";
+    let (_, bound) = footprint(Dialect::Postgres, nullable);
+    assert!(bound.lineage.is_none(), "the row of NULLs is shown");
 }
 
 /// What a sub-select of one row at most equals bounds the table inside, which leads to the one outside.

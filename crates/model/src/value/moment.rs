@@ -97,6 +97,20 @@ pub(super) fn later(micros: i64, months: i64, more_days: i64) -> Option<i64> {
     Some(day * DAY + rest)
 }
 
+/// So many microseconds later; None: beyond the years that are read.
+pub(super) fn plus(micros: i64, more: i64) -> Option<i64> {
+    if matches!(micros, INFINITY | MINUS_INFINITY) {
+        return None;
+    }
+    micros.checked_add(more).filter(|micros| DAYS.contains(&micros.div_euclid(DAY)))
+}
+
+/// The microseconds since midnight of a time of day in the one spelling `hh:mm:ss[.ffffff]`.
+pub(super) fn time_of_day(text: &[u8]) -> Option<i64> {
+    let moment = Moment::parse(&[b"1970-01-01 ", text].concat())?;
+    (moment.has_offset == Some(false)).then_some(moment.micros)
+}
+
 /// A part of a moment, as both families count it; None: of an infinite one.
 pub(crate) fn part_of(micros: i64, part: Part) -> Option<Value> {
     let (year, month, day, since, rest) = fields(micros)?;
@@ -114,6 +128,7 @@ pub(crate) fn part_of(micros: i64, part: Part) -> Option<Value> {
         Part::Hour => seconds / 3_600,
         Part::Minute => seconds / 60 % 60,
         Part::Second => seconds % 60,
+        Part::Time => rest,
         Part::Seconds => {
             let text = format!("{}.{:06}", seconds % 60, rest % SECOND);
             return ValueType::Numeric.normalise_text(text.as_bytes());
@@ -135,7 +150,7 @@ pub(crate) fn floor_to(micros: i64, part: Part) -> Option<i64> {
         Part::Hour => of_time(3_600 * SECOND),
         Part::Minute => of_time(60 * SECOND),
         Part::Second => of_time(SECOND),
-        Part::IsoYear | Part::DayOfYear | Part::DayOfWeek | Part::Seconds => None,
+        Part::IsoYear | Part::DayOfYear | Part::DayOfWeek | Part::Seconds | Part::Time => None,
     }
 }
 

@@ -147,7 +147,7 @@ fn analysed(
     catalog: &Catalog,
     random: &mut Random,
     dialect: Dialect,
-    zones: &[&str],
+    (zones, names): (&[&str], &str),
     views: Vec<&'static str>,
 ) -> Result<Vec<Asked>> {
     let mut queries = Queries { random, postgres: dialect == Dialect::Postgres, shape: [""; 2], views };
@@ -175,7 +175,7 @@ fn analysed(
             shapes.push(queries.shape);
         }
     }
-    let mut shown = tell_rows(upstream, zones, &cuts, &mut bounds)?;
+    let mut shown = tell_rows(upstream, (zones, names), &cuts, &mut bounds)?;
     tell_late(upstream, &mut bounds)?;
     let asked = bounds.into_iter().zip(shapes).enumerate();
     Ok(asked
@@ -200,7 +200,7 @@ struct Told {
 /// Adds the tags that rows of the answers tell. What these show, by their places.
 fn tell_rows(
     upstream: Upstream<'_>,
-    zones: &[&str],
+    (zones, names): (&[&str], &str),
     cuts: &[Told],
     bounds: &mut [(String, Bound)],
 ) -> Result<HashMap<usize, String>> {
@@ -208,7 +208,7 @@ fn tell_rows(
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
     asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });
-    asker.connection("utf8mb4", 0);
+    asker.connection(names, 0);
     asker.say(if postgres { "" } else { "SET sql_mode = '';" });
     let mut numbers = Vec::new();
     for told in cuts {
@@ -284,12 +284,13 @@ fn batch(
     let catalog = with_keys(&catalog, stored.iter().zip(&keyed).filter(|(_, keyed)| **keyed).map(|(table, _)| table));
     let zones: Vec<&str> = (0..GROUPS).map(|_| zone(random, postgres)).collect();
     let (catalog, views) = views::create(upstream, random, &catalog)?;
-    let all = analysed(upstream, &catalog, random, dialect, &zones, views)?;
+    // To some the capital of `i` is another letter.
+    let names = random.one_of(&["utf8mb4", "utf8mb4 COLLATE utf8mb4_turkish_ci"]);
+    let all = analysed(upstream, &catalog, random, dialect, (&zones, names), views)?;
     let mut asker = Server::new(upstream);
     asker.say(if postgres { "DROP FUNCTION IF EXISTS ask_0;" } else { "DROP PROCEDURE IF EXISTS ask_0;" });
     asker.say(if postgres { "" } else { "DROP PROCEDURE IF EXISTS ask_with_0;" });
-    // To some the capital of `i` is another letter.
-    asker.connection(random.one_of(&["utf8mb4", "utf8mb4 COLLATE utf8mb4_turkish_ci"]), 0);
+    asker.connection(names, 0);
     asker.say(if postgres { "" } else { "SET sql_mode = '';" });
     let utc = if postgres { "SET TimeZone = 'UTC';" } else { "SET time_zone = '+00:00';" };
     let (mut commits, mut numbers): (Vec<Vec<Commit>>, Vec<Numbers>) = (Vec::new(), Vec::new());

@@ -224,10 +224,10 @@ pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]
         .map(|some| Lineage::sql(some.iter().copied()))
         .map(|sql| format!("SELECT 'of', '-';{}\n", if sql.is_empty() { sql } else { format!("{sql};") }))
         .collect();
-    let between = if let Upstream::Postgres(_) = upstream { '|' } else { '\t' };
+    let (between, first) = if let Upstream::Postgres(_) = upstream { ('|', "\\pset null NULL\n") } else { ('\t', "") };
     let mut keys: HashMap<usize, Vec<Key>> = HashMap::new();
     let mut chunks = 0;
-    for line in upstream.sql(&script.concat())?.lines() {
+    for line in upstream.sql(&format!("{first}{}", script.concat()))?.lines() {
         // The last line has lost its blanks: an empty text.
         let (place, key) = line.split_once(between).unwrap_or((line, ""));
         if place == "of" {

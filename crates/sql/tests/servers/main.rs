@@ -8,12 +8,15 @@
 //!
 //! Questions are asked in batches through procedures or functions, which make an error no answer.
 
+mod absent;
 mod changes;
 mod conditions;
 mod constants;
 mod nested;
+mod paged;
 mod postgres_values;
 mod queries;
+mod rare;
 mod residual;
 mod values;
 mod views;

@@ -511,7 +511,7 @@ impl Queries<'_> {
     }
 
     /// One value of all rows; the columns are of numbers.
-    fn group(&self, columns: &[String]) -> String {
+    pub(crate) fn group(&self, columns: &[String]) -> String {
         if self.postgres {
             let shown: Vec<String> = columns.iter().map(|column| format!("COALESCE({column}::text, '-')")).collect();
             let shown = format!("concat_ws(':', {})", shown.join(", "));
@@ -670,13 +670,22 @@ impl Queries<'_> {
         let ids: Vec<String> = keyed.iter().map(|alias| format!("{alias}.id AS i{alias}")).collect();
         let ids = ids.join(", ");
         let other = format!("{alias}.{}", self.random.one_of(NUMBERS));
-        let (list, order, key, further) = match self.random.below(6) {
+        let counted = self.random.one_of(&["*", "v.a", "v.a"]);
+        let counted = if self.random.below(4) == 0 { other.clone() } else { counted.to_owned() };
+        let made = match self.random.below(3) {
+            0 => format!("(SELECT COUNT({counted}) FROM {{td}} v WHERE v.{} = {other})", self.random.one_of(NUMBERS)),
+            1 => format!("(SELECT COUNT({counted}) FROM {{td}} v)"),
+            _ => format!("ABS({other})"),
+        };
+        let (list, order, key, further) = match self.random.below(7) {
             0 if is_alone => ("*".to_owned(), bare, column, vec![]),
             1 => (format!("{ids}, {qualified}"), bare, column, vec![column]),
             2 => (format!("{qualified} AS c, {ids}"), "c".to_owned(), "c", vec![]),
             // A name alone is that of a column of the answer, which is another column of the table.
             3 if is_alone => (format!("{ids}, {other} AS {column}, {qualified} AS c"), bare, column, vec![column, "c"]),
-            4 => (format!("{ids}, ABS({other}) AS d, {qualified} AS c"), qualified, "c", vec!["d", "c"]),
+            // The column that sorts is not shown.
+            6 => (format!("{ids}, {other} + 1 AS d"), qualified, "d", vec!["d"]),
+            4 => (format!("{ids}, {made} AS d, {qualified} AS c"), qualified, "c", vec!["d", "c"]),
             _ => (format!("{ids}, {qualified} AS c, {other} + 1 AS d"), qualified, "c", vec!["c", "d"]),
         };
         let further = further.into_iter().map(str::to_owned);
@@ -736,8 +745,12 @@ impl Queries<'_> {
 
     /// What stands behind SELECT, its tables in braces. The answer `none` or `0` is of no rows, mostly.
     pub(crate) fn query(&mut self) -> String {
-        if self.random.below(6) == 0 {
-            return self.by_pattern();
+        match self.random.below(12) {
+            0 | 1 => return self.by_pattern(),
+            2 => return self.paged(),
+            3 => return self.absent(),
+            4 if self.random.below(2) == 0 => return self.rare(),
+            _ => {}
         }
         let (from, aliases) = self.from();
         let depth = self.random.below(4);

@@ -85,6 +85,9 @@ impl Queries<'_> {
         );
         let number = self.of(&["0", "1", "2", "3", "29", "30", "2026", "2025", "12", "10", "4"], &["0.5"], &[]);
         let date = self.of(&["'2026-01-01'", "'2026-01-02'", "'2025-12-31'"], &["'2026-01-01 10:00:00'"], &[]);
+        if self.postgres && self.random.below(4) == 0 {
+            return self.of_times(alias);
+        }
         match self.random.below(8) {
             0 | 1 => format!("EXTRACT({part} FROM {column}) {compares} {number}"),
             2 => {
@@ -105,6 +108,33 @@ impl Queries<'_> {
                 let names = ["YEAR", "MONTH", "DAYOFMONTH", "DAYOFWEEK", "WEEKDAY", "DAYOFYEAR", "HOUR", "QUARTER"];
                 format!("{}({column}) {compares} {number}", self.random.one_of(&names))
             }
+        }
+    }
+
+    /// Times of day, and moments that are some time later.
+    fn of_times(&mut self, alias: &str) -> String {
+        let compares = self.compares();
+        let (one, two) = (self.column(alias, &["d", "t", "t", "z", "z"]), self.column(alias, &["d", "t", "z"]));
+        let time = self.random.one_of(&["'10:00:00'", "'00:00:00'", "'10:00:00.5'", "'02:30:00'", "'22:30:00'"]);
+        let interval = self.random.one_of(&[
+            "'0:00:00'::interval",
+            "'10:00:00'::interval",
+            "'1 day'::interval",
+            "'1 day, 1:30:00'::interval",
+            "interval '1 day'",
+            "interval '1 month'",
+            "'-1:00:00'::interval",
+        ]);
+        let moment = self.random.one_of(&["t", "z"]);
+        match self.random.below(8) {
+            0 => format!("{alias}.{moment}::time {compares} {time}::time"),
+            1 => format!("{alias}.{moment}::time {compares} {time}"),
+            2 => format!("({alias}.z AT TIME ZONE 'UTC')::time {compares} {alias}.t::time"),
+            3 => format!("{one} {compares} {two} + {interval}"),
+            4 => format!("{one} {compares} ({interval} + {two})"),
+            5 => format!("{one} - {interval} {compares} {two}"),
+            6 => format!("{one} + {interval} {compares} '2026-01-02'"),
+            _ => format!("({one} + {interval})::date {compares} {two}"),
         }
     }
 

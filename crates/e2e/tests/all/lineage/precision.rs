@@ -11,6 +11,8 @@ use crate::support::{PATIENCE, eventually};
 on_all!(
     other_movies,
     pages_and_searches,
+    pages_not_shown,
+    rows_that_meet_none,
     views_and_disjunctions,
     what_was_not_there,
     read_again_in_the_background,
@@ -95,6 +97,64 @@ fn pages_and_searches(which: Which) -> Result<()> {
         "UPDATE name SET name = 'Name 10' WHERE name_id = 3002",
         "INSERT INTO title_genre VALUES (2, 'Musical')",
         "DELETE FROM title WHERE title_id = 1",
+    ] {
+        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        stage.until_hits(&mut c, &reads)?;
+    }
+    Ok(())
+}
+
+/// How far a page reaches that the answer does not show, and what belongs to its rows.
+fn pages_not_shown(which: Which) -> Result<()> {
+    let Some(stage) = Stage::alone(which)? else { return Ok(()) };
+    let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
+    let reads = [
+        "SELECT type, updated FROM title ORDER BY title_id LIMIT 6",
+        "SELECT count(*) FROM (SELECT title_id FROM title ORDER BY title_id LIMIT 3 OFFSET 3) p \
+         JOIN title_genre g ON g.title_id = p.title_id",
+    ]
+    .map(str::to_owned);
+    stage.until_hits(&mut c, &reads)?;
+    for change in [
+        "INSERT INTO title VALUES (3000, 'movie', 'movie 3000', 0)",
+        "UPDATE title SET updated = 1 WHERE title_id = 20",
+        "DELETE FROM title WHERE title_id = 7",
+        "INSERT INTO title_genre VALUES (20, 'Musical')",
+    ] {
+        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+    }
+    for change in [
+        "UPDATE title SET updated = 1 WHERE title_id = 6",
+        "INSERT INTO title_genre VALUES (6, 'Musical')",
+        "DELETE FROM title WHERE title_id = 1",
+        "INSERT INTO title VALUES (0, 'movie', 'movie 0', 0)",
+    ] {
+        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        stage.until_hits(&mut c, &reads)?;
+    }
+    Ok(())
+}
+
+/// Rows that NOT EXISTS drops do not matter, as long as what drops them is there.
+fn rows_that_meet_none(which: Which) -> Result<()> {
+    let Some(stage) = Stage::alone(which)? else { return Ok(()) };
+    let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
+    let reads = [
+        "SELECT sum(t.updated), count(*) FROM title t \
+         WHERE NOT EXISTS (SELECT 1 FROM title_genre g WHERE g.title_id = t.title_id AND g.genre = 'Drama')",
+        "SELECT sum(t.updated), count(*) FROM title t \
+         WHERE t.title_id NOT IN (SELECT g.title_id FROM title_genre g WHERE g.genre IN ('Drama', 'None'))",
+    ]
+    .map(str::to_owned);
+    stage.until_hits(&mut c, &reads)?;
+    for change in ["UPDATE title SET updated = 1 WHERE title_id = 2", "DELETE FROM title WHERE title_id = 3"] {
+        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+    }
+    for change in [
+        "DELETE FROM title_genre WHERE title_id = 3 AND genre = 'Drama'",
+        "INSERT INTO title VALUES (3, 'movie', 'movie 3', 1)",
+        "UPDATE title SET updated = 2 WHERE title_id = 3",
+        "INSERT INTO title_genre VALUES (3, 'Drama')",
     ] {
         ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
         stage.until_hits(&mut c, &reads)?;
