@@ -17,6 +17,7 @@ use super::error::{ConnectError, Error};
 use super::packets::Packets;
 use super::upstream::{Address, Upstream};
 use crate::Socket;
+use crate::stream::Stream;
 use crate::tcp::connect_tcp;
 
 /// A connection on which the server has spoken.
@@ -50,7 +51,7 @@ async fn open_unbounded(upstream: &Upstream) -> Result<Opened, ConnectError> {
 async fn connect(upstream: &Upstream) -> Result<Socket, ConnectError> {
     let address = upstream.address();
     let connected = match address {
-        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
+        Address::Unix(path) => UnixStream::connect(path).await.and_then(Stream::unix).map(Socket::Unix),
         Address::Tcp { host, port } => connect_tcp(host, None, *port).await.map(Socket::Tcp),
     };
     connected.map_err(|error| ConnectError::Tcp(io::Error::new(error.kind(), format!("{address}: {error}"))))
