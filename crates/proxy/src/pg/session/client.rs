@@ -34,7 +34,7 @@ pub(crate) struct Nature {
     /// What running it may do.
     pub(crate) effect: Effect,
     /// Why it is never cached.
-    refusal: Option<Reason>,
+    pub(crate) refusal: Option<Reason>,
     /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send such
     /// statements before each loan.
     pub(crate) is_silent: bool,
