@@ -1,12 +1,14 @@
 //! A connected socket without TLS: a worker's own ([`crate::worker`]), or the runtime's where there is no worker.
 
 use std::io;
-use std::net::{IpAddr, Shutdown};
+use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use rustix::net::RecvFlags;
+use socket2::SockAddr;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
@@ -29,14 +31,22 @@ impl Stream {
         Ok(Self(Inner::Watched(Watched::new(socket.into().into())?)))
     }
 
-    /// One that was connected here.
-    pub(crate) fn tcp(tcp: TcpStream) -> io::Result<Self> {
-        if worker::is_here() { Self::watched(tcp.into_std()?) } else { Ok(Self(Inner::Tcp(tcp))) }
+    /// Connects by TCP. There is no time-out but the kernel's.
+    pub(crate) async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
+        Ok(Self(if worker::is_here() {
+            Inner::Watched(Watched::connect(&address.into()).await?)
+        } else {
+            Inner::Tcp(TcpStream::connect(address).await?)
+        }))
     }
 
-    /// The same.
-    pub(crate) fn unix(unix: UnixStream) -> io::Result<Self> {
-        if worker::is_here() { Self::watched(unix.into_std()?) } else { Ok(Self(Inner::Unix(unix))) }
+    /// Connects to a Unix socket.
+    pub(crate) async fn connect_unix(path: impl AsRef<Path>) -> io::Result<Self> {
+        Ok(Self(if worker::is_here() {
+            Inner::Watched(Watched::connect(&SockAddr::unix(path)?).await?)
+        } else {
+            Inner::Unix(UnixStream::connect(path).await?)
+        }))
     }
 
     /// The peer's address; None for a Unix socket or a peer that is gone.

@@ -9,7 +9,6 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
 
 use crate::stream::Stream;
 
@@ -39,10 +38,10 @@ pub(crate) async fn connect_tcp(name: &str, ip: Option<IpAddr>, port: u16) -> io
 
 async fn connect_address(address: SocketAddr) -> io::Result<Stream> {
     let connect = async {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+        let stream = Stream::connect_tcp(address).await?;
+        SockRef::from(&stream).set_tcp_nodelay(true)?;
         set_keepalive(&stream)?;
-        Stream::tcp(stream)
+        Ok(stream)
     };
     connect.await.map_err(|error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}")))
 }

@@ -6,7 +6,7 @@
 //! Here a socket belongs to one task, and both to one thread. An event marks the socket and queues the task; whether a socket has
 //! something to say is a load; a wait registers nothing.
 //!
-//! Timers, names and connecting are rare. They are left to the runtime that the thread has entered ([`tokio::runtime::Handle::enter`]);
+//! Timers and names are rare. They are left to the runtime that the thread has entered ([`tokio::runtime::Handle::enter`]);
 //! what wakes a task from there, or from any other thread, goes by way of the [`Bell`].
 //!
 //! The order of a turn: every task that was queued when it began is polled once, then events are fetched, without waiting if a
@@ -31,7 +31,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, Timespec, eventfd};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use socket2::Socket;
+use socket2::{SockAddr, Socket, Type};
 
 /// Events fetched at once.
 const EVENTS_MAX: usize = 256;
@@ -194,10 +194,9 @@ impl Worker {
         Ok((readiness, number))
     }
 
-    /// Has it told from now on when the socket takes more; at once, if it does so already.
-    fn watch_room(&self, watched: &Watched) -> io::Result<()> {
-        let data = EventData::new_u64(watched.number as u64);
-        Ok(epoll::modify(&self.epoll, &watched.socket, data, INPUT | EventFlags::OUT)?)
+    /// Has other things told of the socket from now on; at once, if they are so already.
+    fn watch_for(&self, watched: &Watched, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, &watched.socket, EventData::new_u64(watched.number as u64), flags)?)
     }
 }
 
@@ -361,6 +360,31 @@ impl Watched {
         Ok(Self { socket, readiness, number })
     }
 
+    /// A new connection. There is no time-out but the kernel's.
+    pub(crate) async fn connect(address: &SockAddr) -> io::Result<Self> {
+        let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(address) {
+            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+            connected => connected?,
+        }
+        let watched = Self::new(socket)?;
+        watched.readiness.take(Readiness::WRITABLE);
+        watched.watch_for(INPUT | EventFlags::OUT)?;
+        std::future::poll_fn(|_| {
+            if watched.readiness.has(Readiness::WRITABLE) { Poll::Ready(()) } else { watched.readiness.wait() }
+        })
+        .await;
+        match watched.socket.take_error()? {
+            Some(error) => Err(error),
+            None => watched.watch_for(INPUT).map(|()| watched),
+        }
+    }
+
+    fn watch_for(&self, flags: EventFlags) -> io::Result<()> {
+        HERE.with(|here| here.get().map_or(Ok(()), |worker| worker.watch_for(self, flags)))
+    }
+
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }
@@ -404,7 +428,7 @@ impl Watched {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     self.readiness.take(Readiness::WRITABLE);
-                    HERE.with(|here| here.get().map_or(Ok(()), |worker| worker.watch_room(self)))?;
+                    self.watch_for(INPUT | EventFlags::OUT)?;
                     break;
                 }
                 Err(error) => return Poll::Ready(Err(error.into())),
@@ -442,6 +466,7 @@ fn is_its_turn() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::os::unix::net::UnixStream;
     use std::sync::mpsc::{Receiver, Sender, channel};
     use std::thread;
@@ -535,6 +560,24 @@ mod tests {
         std::io::Write::write_all(&mut theirs, &[1]).unwrap();
         assert_eq!(reports.recv_timeout(LONG).unwrap(), "the other");
         assert_eq!(reports.recv_timeout(LONG).unwrap(), "the first");
+    }
+
+    #[test]
+    fn connections_are_made_or_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, (close, closed)) = (listener.local_addr().unwrap(), oneshot::channel());
+        let reports = worker(move |report| async move {
+            let mut made = Stream::connect_tcp(address).await.unwrap();
+            made.write_all(b"made").await.unwrap();
+            closed.await.unwrap();
+            report.send(Stream::connect_tcp(address).await.map_err(|error| error.kind()).unwrap_err()).unwrap();
+        });
+        let mut word = [0; 4];
+        std::io::Read::read_exact(&mut listener.accept().unwrap().0, &mut word).unwrap();
+        assert_eq!(&word, b"made");
+        drop(listener);
+        close.send(()).unwrap();
+        assert_eq!(reports.recv_timeout(LONG).unwrap(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]

@@ -221,7 +221,7 @@ impl Worker {
         let (queue, mut incoming) = mpsc::channel::<Incoming>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
         let (family, worker_load) = (family.clone(), load.clone());
-        // Timers, names and new connections upstream are left to this runtime.
+        // Timers and names are left to this runtime.
         let runtime = Handle::current();
         let (report, started) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new().name(format!("worker-{at}")).spawn(move || {

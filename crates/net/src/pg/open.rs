@@ -7,7 +7,6 @@
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::error::ConnectError;
@@ -112,7 +111,7 @@ async fn connect(upstream: &Upstream, host: usize, leg: Leg) -> Result<(Socket, 
     let mut tcp = match &host.address {
         Address::Unix { .. } => {
             let path = host.address.socket_path().unwrap_or_default();
-            let unix = UnixStream::connect(path).await.and_then(Stream::unix).map_err(named)?;
+            let unix = Stream::connect_unix(path).await.map_err(named)?;
             return Ok((Socket::Unix(unix), None));
         }
         Address::Tcp { name, ip, port } => connect_tcp(name, *ip, *port).await.map_err(named)?,

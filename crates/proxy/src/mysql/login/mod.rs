@@ -19,9 +19,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use freshet_net::{Socket, Stream};
 use freshet_net::mysql::{Client, ConnectError, Opened, ServerVersion, open, start_tls};
 use freshet_net::tls::ServerTls;
+use freshet_net::{Socket, Stream};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::handshake::{ClientHello, Handshake, HandshakeResponse, SSL_REQUEST_BYTES, set_capabilities};
