@@ -9,11 +9,15 @@ pub mod conninfo;
 pub mod mysql;
 pub mod pg;
 mod socket;
+mod stream;
 mod tcp;
 pub mod tls;
 mod upstream;
+mod worker;
 
 pub use conninfo::Conninfo;
-pub use socket::{Socket, Watch};
+pub use socket::Socket;
+pub use stream::Stream;
 pub use tcp::set_keepalive;
 pub use upstream::{Upstream, UpstreamError};
+pub use worker::{Worker, spawn};

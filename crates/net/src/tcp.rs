@@ -5,10 +5,12 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::TcpStream;
+
+use crate::stream::Stream;
 
 /// Silence after which the kernel probes the peer.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -20,7 +22,7 @@ const ADDRESSES_MAX: usize = 8;
 /// Connects to the first address of the name that accepts, or to `ip` without asking for the name's addresses.
 ///
 /// There is no time-out but the kernel's: the caller sets one.
-pub(crate) async fn connect_tcp(name: &str, ip: Option<IpAddr>, port: u16) -> io::Result<TcpStream> {
+pub(crate) async fn connect_tcp(name: &str, ip: Option<IpAddr>, port: u16) -> io::Result<Stream> {
     if let Some(ip) = ip {
         return connect_address(SocketAddr::new(ip, port)).await;
     }
@@ -34,10 +36,10 @@ pub(crate) async fn connect_tcp(name: &str, ip: Option<IpAddr>, port: u16) -> io
     Err(last)
 }
 
-async fn connect_address(address: SocketAddr) -> io::Result<TcpStream> {
+async fn connect_address(address: SocketAddr) -> io::Result<Stream> {
     let connect = async {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
+        let stream = Stream::connect_tcp(address).await?;
+        SockRef::from(&stream).set_tcp_nodelay(true)?;
         set_keepalive(&stream)?;
         Ok(stream)
     };
@@ -45,7 +47,7 @@ async fn connect_address(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// Lets the kernel probe a silent peer.
-pub fn set_keepalive(stream: &TcpStream) -> io::Result<()> {
+pub fn set_keepalive(stream: &impl AsFd) -> io::Result<()> {
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     SockRef::from(stream).set_tcp_keepalive(&keepalive)
 }

@@ -1,6 +1,6 @@
 //! Accepts connections and deals them out to the workers.
 //!
-//! One thread per worker, each with a runtime of its own: a session never leaves its thread. One acceptor deals
+//! One thread per worker ([`freshet_net::Worker`]): a session never leaves its thread. One acceptor deals
 //! connections to the worker with the fewest sessions, since the kernel's choice under `SO_REUSEPORT` is uneven for
 //! few connections.
 
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener};
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::mysql::{self, MySql};
@@ -221,25 +221,26 @@ impl Worker {
         let (queue, mut incoming) = mpsc::channel::<Incoming>(QUEUE_MAX);
         let load = Arc::new(AtomicUsize::new(0));
         let (family, worker_load) = (family.clone(), load.clone());
-        // A runtime of local tasks cannot be handed to its thread.
+        // Timers and names are left to this runtime.
+        let runtime = Handle::current();
         let (report, started) = std::sync::mpsc::sync_channel(1);
         std::thread::Builder::new().name(format!("worker-{at}")).spawn(move || {
-            let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
-                Ok(runtime) => runtime,
+            let _entered = runtime.enter();
+            let worker = match freshet_net::Worker::new() {
+                Ok(worker) => worker,
                 Err(error) => return report.send(Err(error)).unwrap_or_default(),
             };
             let _ = report.send(Ok(()));
-            runtime.block_on(async move {
+            let error = worker.run(async move {
                 while let Some(socket) = incoming.recv().await {
                     let (family, load) = (family.clone(), worker_load.clone());
-                    tokio::task::spawn_local(async move {
+                    freshet_net::spawn(async move {
                         family.serve(socket, at).await;
                         load.fetch_sub(1, Relaxed);
                     });
                 }
-                // Nothing is accepted any more; the sessions go on.
-                std::future::pending::<()>().await;
             });
+            tracing::error!(%error, "a worker has ended");
         })?;
         started.recv().map_err(io::Error::other)??;
         Ok(Self { queue, load })

@@ -1,7 +1,7 @@
 //! A socket with its two buffers, both bounded.
 //!
 //! On the hit path a request costs one `recv` and one `send`: the read buffer is larger than the request, so the
-//! partial read tells tokio that the socket is drained without a second, failing `recv`.
+//! partial read tells that the socket is drained without a second, failing `recv`.
 //!
 //! A read buffer belongs to the worker and is lent to a session while it has something to read: most sessions of a pool
 //! are idle, and two empty buffers would be most of what they cost.
@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use freshet_net::{Socket, Watch};
+use freshet_net::Socket;
 use freshet_wire::pg::frame;
 use tokio::io::AsyncWrite;
 
@@ -144,7 +144,6 @@ impl Output {
 #[derive(Debug)]
 pub(crate) struct Peer {
     socket: Socket,
-    watch: Watch,
     pub(crate) input: Input,
     pub(crate) output: Output,
     /// TLS may hold back what was written.
@@ -161,7 +160,7 @@ impl Peer {
     /// A socket of which some was read already.
     pub(crate) fn with_input(socket: Socket, received: &[u8]) -> Self {
         let input = Input::holding(received);
-        Self { socket, watch: Watch::default(), input, output: Output::default(), unflushed: false, ended: false }
+        Self { socket, input, output: Output::default(), unflushed: false, ended: false }
     }
 
     pub(crate) fn socket(&self) -> &Socket {
@@ -182,13 +181,14 @@ impl Peer {
         if self.ended || self.input.is_full() {
             return Poll::Pending;
         }
-        if self.socket.is_silent(&self.watch) {
-            return Poll::Pending; // and no buffer is needed
+        if self.socket.is_silent() {
+            self.input.lend_no_more();
+            return Poll::Pending;
         }
         let spare = self.input.spare();
         let most = most.min(spare.len());
         let buffer = spare.get_mut(..most).unwrap_or_default();
-        let count = match self.socket.poll_receive(cx, buffer, &mut self.watch) {
+        let count = match self.socket.poll_receive(cx, buffer) {
             Poll::Pending => {
                 self.input.lend_no_more();
                 return Poll::Pending;

@@ -10,13 +10,13 @@ use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::error;
 use freshet_wire::mysql::handshake::Handshake;
 use rustls::AlertDescription;
-use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::error::{ConnectError, Error};
 use super::packets::Packets;
 use super::upstream::{Address, Upstream};
 use crate::Socket;
+use crate::stream::Stream;
 use crate::tcp::connect_tcp;
 
 /// A connection on which the server has spoken.
@@ -50,7 +50,7 @@ async fn open_unbounded(upstream: &Upstream) -> Result<Opened, ConnectError> {
 async fn connect(upstream: &Upstream) -> Result<Socket, ConnectError> {
     let address = upstream.address();
     let connected = match address {
-        Address::Unix(path) => UnixStream::connect(path).await.map(Socket::Unix),
+        Address::Unix(path) => Stream::connect_unix(path).await.map(Socket::Unix),
         Address::Tcp { host, port } => connect_tcp(host, None, *port).await.map(Socket::Tcp),
     };
     connected.map_err(|error| ConnectError::Tcp(io::Error::new(error.kind(), format!("{address}: {error}"))))

@@ -7,12 +7,12 @@
 use std::io;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use super::error::ConnectError;
 use super::frames::Frames;
 use crate::conninfo::Address;
+use crate::stream::Stream;
 use crate::tcp::connect_tcp;
 use crate::tls::{SslMode, SslNegotiation};
 use crate::{Socket, Upstream};
@@ -111,7 +111,8 @@ async fn connect(upstream: &Upstream, host: usize, leg: Leg) -> Result<(Socket, 
     let mut tcp = match &host.address {
         Address::Unix { .. } => {
             let path = host.address.socket_path().unwrap_or_default();
-            return Ok((Socket::Unix(UnixStream::connect(path).await.map_err(named)?), None));
+            let unix = Stream::connect_unix(path).await.map_err(named)?;
+            return Ok((Socket::Unix(unix), None));
         }
         Address::Tcp { name, ip, port } => connect_tcp(name, *ip, *port).await.map_err(named)?,
     };
@@ -127,7 +128,7 @@ async fn connect(upstream: &Upstream, host: usize, leg: Leg) -> Result<(Socket, 
 }
 
 /// Asks whether the server does TLS. Nothing but the one byte may come before the handshake (CVE-2021-23222).
-async fn accepts_tls(tcp: &mut TcpStream) -> Result<bool, ConnectError> {
+async fn accepts_tls(tcp: &mut Stream) -> Result<bool, ConnectError> {
     tcp.write_all(SSL_REQUEST).await.map_err(ConnectError::Tcp)?;
     match tcp.read_u8().await.map_err(ConnectError::Tcp)? {
         b'S' => Ok(true),

@@ -37,19 +37,6 @@ pub fn header(bytes: &[u8]) -> Result<Option<Header>, BadLength> {
     Ok(Some(Header { tag, frame_bytes: length as usize + 1 }))
 }
 
-/// Bytes of the whole frames with this tag at the start of `bytes`, one behind the other.
-pub fn run_of(tag: u8, bytes: &[u8]) -> usize {
-    let mut at = 0;
-    while let Some(rest) = bytes.get(at..)
-        && let Ok(Some(head)) = header(rest)
-        && head.tag == tag
-        && head.frame_bytes <= rest.len()
-    {
-        at += head.frame_bytes;
-    }
-    at
-}
-
 /// Appends a frame whose body `write` appends.
 pub fn put(out: &mut Vec<u8>, tag: u8, write: impl FnOnce(&mut Vec<u8>)) {
     out.push(tag);
@@ -85,14 +72,5 @@ mod tests {
         assert!(header(b"S\0\0\0\x03").is_err());
         assert!(header(b"\x16\x03\x01\x02\x00").unwrap().is_some());
         assert!(header(b"S\xff\xff\xff\xff").is_err());
-    }
-
-    #[test]
-    fn a_run_ends_with_the_last_whole_frame_of_its_kind() {
-        assert_eq!(run_of(b'D', b""), 0);
-        assert_eq!(run_of(b'D', b"D\0\0\0\x05aD\0\0\0\x04C\0\0\0\x04"), 11);
-        assert_eq!(run_of(b'D', b"D\0\0\0\x05aD\0\0\0\x06b"), 6);
-        assert_eq!(run_of(b'D', b"D\0\0\0\x03a"), 0);
-        assert_eq!(run_of(b'D', b"C\0\0\0\x04"), 0);
     }
 }

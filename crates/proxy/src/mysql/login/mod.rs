@@ -19,14 +19,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use freshet_net::Socket;
 use freshet_net::mysql::{Client, ConnectError, Opened, ServerVersion, open, start_tls};
 use freshet_net::tls::ServerTls;
+use freshet_net::{Socket, Stream};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::handshake::{ClientHello, Handshake, HandshakeResponse, SSL_REQUEST_BYTES, set_capabilities};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
 use crate::attempts::Attempts;
@@ -235,12 +234,11 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
 
 fn accept(incoming: Incoming) -> std::io::Result<Peer> {
     Ok(Peer::new(match incoming {
-        Incoming::Unix(unix) => Socket::Unix(UnixStream::from_std(unix)?),
+        Incoming::Unix(unix) => Socket::Unix(Stream::watched(unix)?),
         Incoming::Tcp(tcp) => {
-            let tcp = TcpStream::from_std(tcp)?;
             tcp.set_nodelay(true)?;
             freshet_net::set_keepalive(&tcp)?;
-            Socket::Tcp(tcp)
+            Socket::Tcp(Stream::watched(tcp)?)
         }
     }))
 }

@@ -3,6 +3,7 @@
 //! A client may leave out the types of parameters once it has sent them. What a hit took is not known to the server, so
 //! the types are put back into a message that leaves them out and has to pass.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason};
@@ -31,11 +32,11 @@ const UNKNOWN_STATEMENT: u16 = 1243;
 
 /// How the types of the parameters come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Types {
+enum Types<'a> {
     /// There are no parameters.
     None,
     /// In this message.
-    Here(Vec<u8>),
+    Here(Cow<'a, [u8]>),
     /// They are those of an earlier message.
     Earlier,
 }
@@ -43,7 +44,7 @@ enum Types {
 /// A message of a known statement.
 struct Message<'a> {
     execute: Execute<'a>,
-    types: Types,
+    types: Types<'a>,
     /// The parameters are counted and named.
     named: bool,
     attributes: bool,
@@ -165,7 +166,7 @@ impl Session {
             && execute.flags & PARAMETER_COUNT_AVAILABLE != 0;
         let Some(prepared) = self.prepareds.get_mut(number) else { return Ok(()) };
         match plain_types(execute.tail, prepared.parameters) {
-            Types::Here(types) if !named => (prepared.types, prepared.server_knows_types) = (types, true),
+            Types::Here(types) if !named => (prepared.types, prepared.server_knows_types) = (types.into_owned(), true),
             Types::Earlier if !named && !prepared.server_knows_types => {
                 let types = prepared.types.clone();
                 prepared.server_knows_types = true;
@@ -246,9 +247,9 @@ impl Session {
             return Ok(Decision::Pass(Some(statement.clone()), Reason::MessageShape));
         };
         if let Types::Here(types) = &message.types
-            && *types != prepared.types
+            && **types != *prepared.types
         {
-            prepared.types.clone_from(types);
+            types.as_ref().clone_into(&mut prepared.types);
             prepared.server_knows_types = false;
         }
         // What names its parameters cannot be put together again.
@@ -315,11 +316,12 @@ impl Session {
             }
             return Ok(Decision::Answered);
         }
+        // Their values matter to what is kept alone.
+        let may_be_kept = matches!(found, Found::Miss) && statement.shape.template.refusal().is_none();
         let parameters = self.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
-        let bound = match message.execute.bind(parameters, self.about.capabilities, Some(types)) {
-            Ok(bound) => bound,
-            Err(_) => Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false },
-        };
+        let bind = || message.execute.bind(parameters, self.about.capabilities, Some(types)).ok();
+        let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };
+        let bound = may_be_kept.then(bind).flatten().unwrap_or_else(nothing);
         self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await
     }
 
@@ -354,7 +356,7 @@ impl<'a> Message<'a> {
         let bound = execute.bind(prepared.parameters, capabilities, Some(&prepared.types)).ok()?;
         let types = match (bound.values.is_empty(), bound.has_types) {
             (true, _) => Types::None,
-            (false, true) => Types::Here(bound.types),
+            (false, true) => Types::Here(bound.types.into()),
             (false, false) => Types::Earlier,
         };
         let named = types != Types::None;
@@ -363,7 +365,7 @@ impl<'a> Message<'a> {
 }
 
 /// How the types come in a message that neither counts nor names its parameters.
-fn plain_types(tail: &[u8], parameters: u16) -> Types {
+fn plain_types(tail: &[u8], parameters: u16) -> Types<'_> {
     let count = usize::from(parameters);
     if count == 0 {
         return Types::None;
@@ -371,7 +373,7 @@ fn plain_types(tail: &[u8], parameters: u16) -> Types {
     let at = count.div_ceil(8);
     match (tail.get(at), tail.get(at + 1..at + 1 + 2 * count)) {
         (Some(0), _) => Types::Earlier,
-        (_, Some(types)) => Types::Here(types.to_vec()),
+        (_, Some(types)) => Types::Here(types.into()),
         _ => Types::None, // too short: the server will complain
     }
 }

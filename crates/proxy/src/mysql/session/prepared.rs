@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason};
+use rapidhash::quality::RandomState;
 
 use crate::registry::Statement;
 
@@ -45,7 +46,7 @@ pub(crate) struct Prepared {
 /// All of a session.
 #[derive(Debug, Default)]
 pub(crate) struct Prepareds {
-    by_number: HashMap<u32, Prepared>,
+    by_number: HashMap<u32, Prepared, RandomState>,
     last: Option<u32>,
     /// There were more than are remembered.
     more: bool,

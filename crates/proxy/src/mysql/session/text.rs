@@ -27,7 +27,7 @@ pub(crate) enum Decision {
     /// It has been answered.
     Answered,
     /// It is sent, and its answer kept.
-    Fill(Arc<Statement>, Fill),
+    Fill(Arc<Statement>, Box<Fill>),
     /// It is sent.
     Pass(Option<Arc<Statement>>, Reason),
 }
@@ -89,7 +89,7 @@ impl Session {
     async fn take_answer(
         &mut self,
         statement: &Arc<Statement>,
-        mut fill: Option<Fill>,
+        mut fill: Option<Box<Fill>>,
         kind: Kind,
     ) -> Result<(), SessionError> {
         let mark = self.mark(Some(statement));
@@ -100,10 +100,10 @@ impl Session {
         let selects = first_word(statement.shape.text.trim_start_matches('(')).eq_ignore_ascii_case("select");
         self.replay.overtaken(selects);
         let was = self.status;
-        let done = self.answer(kind, To::Client { fill: fill.as_mut(), impure: mark.writes }).await?;
+        let done = self.answer(kind, To::Client { fill: fill.as_deref_mut(), impure: mark.writes }).await?;
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
-            self.finish_fill(fill, &done);
+            self.finish_fill(*fill, &done);
         }
         self.after(&mark, Some(statement), &done, was).await
     }
@@ -226,7 +226,7 @@ impl Session {
             (None, _) if template.hint() == Some(Hint::NoCache) => Reason::Construct("SQL_NO_CACHE"),
             (None, Found::Pass(reason)) => reason,
             (None, _) => match self.begin_fill(&statement, execution.0, execution.1) {
-                Ok(fill) => return Ok(Decision::Fill(statement, fill)),
+                Ok(fill) => return Ok(Decision::Fill(statement, Box::new(fill))),
                 Err(reason) => reason,
             },
         };

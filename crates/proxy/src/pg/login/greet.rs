@@ -2,10 +2,9 @@
 
 use std::io;
 
-use freshet_net::Socket;
+use freshet_net::{Socket, Stream};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::startup::{self, BadStartup, PACKET_BYTES_MAX, Startup};
-use tokio::net::{TcpStream, UnixStream};
 
 use crate::peer::Peer;
 use crate::pg::Pg;
@@ -62,11 +61,11 @@ pub(super) async fn greet(incoming: Incoming, shared: &Pg) -> Option<Hello> {
 async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> {
     let mut tls = TlsFacts::default();
     let mut client = match incoming {
-        Incoming::Unix(unix) => Peer::new(Socket::Unix(UnixStream::from_std(unix)?)),
+        Incoming::Unix(unix) => Peer::new(Socket::Unix(Stream::watched(unix)?)),
         Incoming::Tcp(tcp) => {
-            let tcp = TcpStream::from_std(tcp)?;
             tcp.set_nodelay(true)?;
             freshet_net::set_keepalive(&tcp)?;
+            let tcp = Stream::watched(tcp)?;
             match &shared.access.tls {
                 Some(_) if starts_with_tls(&tcp).await? => {
                     let (client, facts, alpn) = encrypt(tcp, shared).await?;
@@ -120,12 +119,11 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
 }
 
 /// Whether the client begins with a handshake instead of a packet.
-async fn starts_with_tls(tcp: &TcpStream) -> io::Result<bool> {
-    let mut first = [0];
-    Ok(tcp.peek(&mut first).await? == 1 && first == [TLS_HANDSHAKE])
+async fn starts_with_tls(tcp: &Stream) -> io::Result<bool> {
+    Ok(tcp.first_byte().await? == Some(TLS_HANDSHAKE))
 }
 
-async fn encrypt(tcp: TcpStream, shared: &Pg) -> io::Result<(Peer, TlsFacts, bool)> {
+async fn encrypt(tcp: Stream, shared: &Pg) -> io::Result<(Peer, TlsFacts, bool)> {
     let Some(tls) = &shared.access.tls else { return Err(io::ErrorKind::Unsupported.into()) };
     let accepted = tls.accept(tcp).await?;
     let facts = TlsFacts { end_point: accepted.end_point, client_name: accepted.client_name };

@@ -36,7 +36,7 @@ pub(crate) struct Nature {
     /// Whatever it may do, the session's settings and temporary tables stay as they are.
     pub(crate) keeps_settings: bool,
     /// Why it is never cached.
-    refusal: Option<Reason>,
+    pub(crate) refusal: Option<Reason>,
     /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send such
     /// statements before each loan.
     pub(crate) is_silent: bool,

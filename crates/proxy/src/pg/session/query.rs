@@ -11,7 +11,7 @@ use freshet_wire::pg::frontend;
 
 use crate::body::Body;
 use crate::pg::session::Session;
-use crate::pg::session::client::Step;
+use crate::pg::session::client::{Nature, Step};
 use crate::pg::session::decide::Execution;
 use crate::pg::session::plan::{self, Allowed};
 use crate::pg::session::unit::{Ask, Fill, Kind};
@@ -21,7 +21,8 @@ impl Session {
     /// A `Query` at the start of the input.
     pub(crate) fn query(&mut self, head: Header) -> Step {
         if head.frame_bytes > TEXT_BYTES_MAX {
-            self.begin_passing_query(None, &Reason::TooLong);
+            let nature = self.nature(None);
+            self.begin_passing_query(None, &nature, &Reason::TooLong);
             return self.pass(head);
         }
         let input = self.client.input.take();
@@ -32,7 +33,7 @@ impl Session {
                     self.query_text(text, message)
                 } else {
                     // Malformed: the server says so in its own words.
-                    self.pass_query(message, None, &Reason::NotParsed)
+                    self.pass_query(message, None, &self.nature(None), &Reason::NotParsed)
                 }
             }
         };
@@ -57,7 +58,7 @@ impl Session {
         }
         let statement = match self.shared.registry.statement(text, &[]) {
             Ok(statement) => statement,
-            Err(reason) => return self.pass_query(message, None, &reason),
+            Err(reason) => return self.pass_query(message, None, &self.nature(None), &reason),
         };
         if let Some(admin) = &statement.admin {
             let step = self.answer_admin(admin, true);
@@ -66,6 +67,7 @@ impl Session {
             }
             return step;
         }
+        let nature = self.nature(Some(&statement));
         let reason = match (allowed, bypass) {
             (_, Some(reason)) | (Allowed::Pass(reason), None) => reason,
             (Allowed::Ask, None) if statement.shape.template.effect() == Effect::Pure => {
@@ -73,7 +75,7 @@ impl Session {
                 return Step::Wait;
             }
             (Allowed::Ask, None) => Reason::NotSelect,
-            (Allowed::Cache { .. }, None) => match self.begin_fill(&statement, execution) {
+            (Allowed::Cache { .. }, None) => match self.begin_fill_of(&statement, &nature, execution) {
                 Ok(fill) => {
                     self.fill_query(message, fill);
                     return Step::Done;
@@ -82,7 +84,21 @@ impl Session {
                 Err(reason) => reason,
             },
         };
-        self.pass_query(message, Some(&statement), &reason)
+        self.pass_query(message, Some(&statement), &nature, &reason)
+    }
+
+    /// Registers a fill, unless the statement is never cached.
+    fn begin_fill_of(
+        &mut self,
+        statement: &Arc<Statement>,
+        nature: &Nature,
+        execution: Execution<'_>,
+    ) -> Result<Fill, Reason> {
+        if let Some(refusal) = &nature.refusal {
+            self.note_read(Some(statement));
+            return Err(refusal.clone());
+        }
+        self.begin_fill(statement, execution)
     }
 
     /// Answers from the cache, unless answers are still owed before it.
@@ -117,11 +133,17 @@ impl Session {
         }
     }
 
-    fn pass_query(&mut self, message: &[u8], statement: Option<&Arc<Statement>>, reason: &Reason) -> Step {
+    fn pass_query(
+        &mut self,
+        message: &[u8],
+        statement: Option<&Arc<Statement>>,
+        nature: &Nature,
+        reason: &Reason,
+    ) -> Step {
         if let Some(statement) = statement {
             self.prepare_block(statement);
         }
-        self.begin_passing_query(statement, reason);
+        self.begin_passing_query(statement, nature, reason);
         self.upstream.output.put(message);
         if plan::wants_end(reason) && self.is_between_transactions() {
             self.want_end();
@@ -132,9 +154,8 @@ impl Session {
     }
 
     /// Everything but the bytes.
-    fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, reason: &Reason) {
-        let nature = self.nature(statement);
-        self.note_passed(statement, &nature, reason);
+    fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, nature: &Nature, reason: &Reason) {
+        self.note_passed(statement, nature, reason);
         self.note_read(statement);
         let (effect, tells) = (nature.effect, !nature.is_silent);
         self.open_unit(true, Kind::Query);

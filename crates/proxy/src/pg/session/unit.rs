@@ -184,6 +184,13 @@ impl ClientUnit {
         }
     }
 
+    /// A message came that is the answer to one of the extended protocol, or the last of its answers.
+    pub(crate) fn answered_once(&mut self, tag: u8) {
+        self.owed = self.owed.saturating_sub(1);
+        self.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
+        self.execution += usize::from(tag == backend::BIND_COMPLETE);
+    }
+
     /// The names whose `Parse` was not answered by `ParseComplete`: those behind it were skipped.
     pub(crate) fn unparsed(&self) -> &[Box<[u8]>] {
         // Of more than are remembered it is not known which.

@@ -38,12 +38,12 @@ impl Session {
             if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
                 break;
             }
+            if self.forward_usual() {
+                continue;
+            }
             let head = frame::header(self.upstream.input.bytes())
                 .map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
             let Some(head) = head else { break };
-            if head.tag == backend::DATA_ROW && self.forward_rows() {
-                continue;
-            }
             let input = self.upstream.input.bytes();
             if head.tag == backend::READY || self.is_own_answer(head) {
                 let Some(message) = input.get(..head.frame_bytes) else {
@@ -70,16 +70,29 @@ impl Session {
         Ok(())
     }
 
-    /// Forwards all whole rows that have come, if they are the client's and nobody else's.
-    fn forward_rows(&mut self) -> bool {
-        let Some(Unit::Client(unit)) = self.units.front() else { return false };
+    /// Forwards all whole messages that have come of an answer that is the client's and nobody else's, as far as they are usual.
+    fn forward_usual(&mut self) -> bool {
+        let wrote = self.block.as_ref().is_some_and(|block| block.wrote);
+        let Some(Unit::Client(unit)) = self.units.front_mut() else { return false };
         if !unit.fills.is_empty() || unit.end.is_some() || unit.kind == Kind::Sync {
             return false;
         }
         let input = self.upstream.input.bytes();
-        let rows = input.get(..frame::run_of(backend::DATA_ROW, input)).unwrap_or_default();
-        let count = rows.len();
-        self.client.output.put(rows);
+        let mut count = 0;
+        while let Some(rest) = input.get(count..)
+            && let Ok(Some(head)) = frame::header(rest)
+            && head.frame_bytes <= rest.len()
+        {
+            match head.tag {
+                backend::DATA_ROW => {}
+                // The client may hear of a commit with it.
+                backend::COMMAND_COMPLETE if wrote || unit.mark.writes => break,
+                tag if answers_once(tag) => unit.answered_once(tag),
+                _ => break,
+            }
+            count += head.frame_bytes;
+        }
+        self.client.output.put(input.get(..count).unwrap_or_default());
         self.upstream.input.consume(count);
         count > 0
     }
@@ -412,18 +425,13 @@ fn answers_once(tag: u8) -> bool {
 /// A message of a client's unit: what becomes of it, and what it says of the fills.
 fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
     if answers_once(tag) {
-        unit.owed = unit.owed.saturating_sub(1);
+        unit.answered_once(tag);
     }
-    unit.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
     match tag {
         backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
             let Some(Some(fill)) = unit.current_fill() else { return Way::Forward };
             fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
             Way::Keep
-        }
-        backend::BIND_COMPLETE => {
-            unit.execution += 1;
-            Way::Forward
         }
         backend::COPY_OUT => {
             unit.copied_out = true;

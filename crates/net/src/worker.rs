@@ -1,0 +1,596 @@
+//! A worker: one thread, the tasks that never leave it, and their sockets.
+//!
+//! A hit is one receive and one send, so what wakes its task has to cost little beside them. In a runtime for everybody's tasks
+//! it does not: sockets may be polled by any task on any thread, so that each wait registers a waker behind a lock, which the event
+//! takes away again behind the same lock; and each sleep of the thread looks at a wheel of timers and reads the clock three times.
+//! Here a socket belongs to one task, and both to one thread. An event marks the socket and queues the task; whether a socket has
+//! something to say is a load; a wait registers nothing.
+//!
+//! Timers and names are rare. They are left to the runtime that the thread has entered ([`tokio::runtime::Handle::enter`]);
+//! what wakes a task from there, or from any other thread, goes by way of the [`Bell`].
+//!
+//! The order of a turn: every task that was queued when it began is polled once, then events are fetched, without waiting if a
+//! task is queued again. A task that always finds something to receive is put behind the others after [`RECEIVES_MAX`] times.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{
+    AtomicBool, AtomicU8, AtomicU64,
+    Ordering::{Relaxed, SeqCst},
+};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use socket2::{SockAddr, Socket, Type};
+
+/// Events fetched at once.
+const EVENTS_MAX: usize = 256;
+/// Times that a task receives before it is others' turn.
+const RECEIVES_MAX: u32 = 128;
+/// The bell's number among the sockets.
+const BELL: u64 = u64::MAX;
+/// What is told of a socket. That it takes more is told of those that once took no more: a Unix socket would tell it whenever its
+/// peer has read.
+const INPUT: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
+/// Not to wait.
+const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+
+thread_local! {
+    static HERE: OnceCell<Worker> = const { OnceCell::new() };
+    /// The task that is being polled.
+    static RUNNING: Cell<TaskId> = const { Cell::new(TaskId::NONE) };
+    /// What is left to it of [`RECEIVES_MAX`].
+    static RECEIVES_LEFT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A task's place, and in the upper half how many had it before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TaskId(u64);
+
+impl TaskId {
+    const NONE: Self = Self(u64::MAX);
+
+    fn place(self) -> usize {
+        self.0 as u32 as usize
+    }
+
+    /// Whoever has the place next.
+    fn next(self) -> Self {
+        Self(self.0.wrapping_add(1 << 32))
+    }
+}
+
+struct Task {
+    future: Pin<Box<dyn Future<Output = ()>>>,
+    waker: Waker,
+}
+
+/// Room for a task.
+struct Place {
+    id: TaskId,
+    queued: bool,
+    /// None while it is polled, and once it has ended.
+    task: Option<Box<Task>>,
+}
+
+#[derive(Default)]
+struct Inside {
+    places: Vec<Place>,
+    free_places: Vec<TaskId>,
+    queue: VecDeque<TaskId>,
+    /// By the numbers that the kernel knows them under.
+    sockets: Vec<Option<Arc<Readiness>>>,
+    free_sockets: Vec<usize>,
+}
+
+/// The tasks and sockets of a thread.
+pub struct Worker {
+    epoll: OwnedFd,
+    bell: Arc<Bell>,
+    inside: RefCell<Inside>,
+}
+
+impl Worker {
+    /// For the thread that will run it.
+    pub fn new() -> io::Result<Self> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+        let ring = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &ring, EventData::new_u64(BELL), EventFlags::IN | EventFlags::ET)?;
+        Ok(Self { epoll, bell: Arc::new(Bell { ring, woken: Mutex::default() }), inside: RefCell::default() })
+    }
+
+    /// Runs the task, and those that it spawns ([`spawn`]), for ever; an error if the kernel does not play.
+    pub fn run(self, first: impl Future<Output = ()> + 'static) -> io::Error {
+        HERE.with(|here| {
+            let worker = here.get_or_init(|| self);
+            worker.spawn(Box::pin(first));
+            let mut events = Vec::with_capacity(EVENTS_MAX);
+            loop {
+                worker.run_queued();
+                let wait = if worker.inside.borrow().queue.is_empty() { None } else { Some(&AT_ONCE) };
+                match epoll::wait(&worker.epoll, spare_capacity(&mut events), wait) {
+                    Ok(_) | Err(Errno::INTR) => {}
+                    Err(error) => return error.into(),
+                }
+                events.drain(..).for_each(|event| worker.happened(event));
+            }
+        })
+    }
+
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()>>>) {
+        let inside = &mut *self.inside.borrow_mut();
+        let id = inside.free_places.pop().unwrap_or(TaskId(inside.places.len() as u64));
+        let waker = Arc::new(TaskWaker { id, rung: AtomicBool::new(false), bell: self.bell.clone() }).into();
+        let place = Place { id, queued: true, task: Some(Box::new(Task { future, waker })) };
+        match inside.places.get_mut(id.place()) {
+            Some(free) => *free = place,
+            None => inside.places.push(place),
+        }
+        inside.queue.push_back(id);
+    }
+
+    /// Polls each task that is queued now.
+    fn run_queued(&self) {
+        let count = self.inside.borrow().queue.len();
+        for _ in 0..count {
+            let Some((id, mut task)) = self.inside.borrow_mut().next_task() else { continue };
+            RUNNING.set(id);
+            RECEIVES_LEFT.set(RECEIVES_MAX);
+            let mut cx = Context::from_waker(&task.waker);
+            // One that panics ends, and no other.
+            let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut cx)));
+            if matches!(polled, Ok(Poll::Pending)) {
+                self.inside.borrow_mut().put_back(id, task);
+            } else {
+                drop(task); // with its sockets
+                self.inside.borrow_mut().free(id);
+            }
+            RUNNING.set(TaskId::NONE);
+        }
+    }
+
+    fn happened(&self, event: epoll::Event) {
+        let number = event.data.u64();
+        if number == BELL {
+            let woken = std::mem::take(&mut *self.bell.woken.lock().unwrap_or_else(PoisonError::into_inner));
+            for waker in woken {
+                waker.rung.store(false, SeqCst);
+                self.inside.borrow_mut().queue_task(waker.id);
+            }
+            return;
+        }
+        let inside = &mut *self.inside.borrow_mut();
+        // An event of a socket that is closed and had this number before it says nothing wrong: the next receive will see.
+        let Some(Some(socket)) = inside.sockets.get(number as usize) else { return };
+        socket.add(event.flags);
+        let task = TaskId(socket.task.load(Relaxed));
+        inside.queue_task(task);
+    }
+
+    fn watch(&self, socket: &Socket) -> io::Result<(Arc<Readiness>, usize)> {
+        let readiness = Arc::new(Readiness::default());
+        let inside = &mut *self.inside.borrow_mut();
+        let number = inside.free_sockets.pop().unwrap_or(inside.sockets.len());
+        if number == inside.sockets.len() {
+            inside.sockets.push(None);
+        }
+        if let Some(slot) = inside.sockets.get_mut(number) {
+            *slot = Some(readiness.clone());
+        }
+        if let Err(error) = epoll::add(&self.epoll, socket, EventData::new_u64(number as u64), INPUT) {
+            inside.forget(number);
+            return Err(error.into());
+        }
+        Ok((readiness, number))
+    }
+
+    /// Has other things told of the socket from now on; at once, if they are so already.
+    fn watch_for(&self, watched: &Watched, flags: EventFlags) -> io::Result<()> {
+        Ok(epoll::modify(&self.epoll, &watched.socket, EventData::new_u64(watched.number as u64), flags)?)
+    }
+}
+
+impl Inside {
+    fn next_task(&mut self) -> Option<(TaskId, Box<Task>)> {
+        let id = self.queue.pop_front()?;
+        let place = self.places.get_mut(id.place()).filter(|place| place.id == id)?;
+        place.queued = false;
+        Some((id, place.task.take()?))
+    }
+
+    fn queue_task(&mut self, id: TaskId) {
+        if let Some(place) = self.places.get_mut(id.place())
+            && place.id == id
+            && !std::mem::replace(&mut place.queued, true)
+        {
+            self.queue.push_back(id);
+        }
+    }
+
+    fn put_back(&mut self, id: TaskId, task: Box<Task>) {
+        if let Some(place) = self.places.get_mut(id.place()) {
+            place.task = Some(task);
+        }
+    }
+
+    fn free(&mut self, id: TaskId) {
+        if let Some(place) = self.places.get_mut(id.place()) {
+            place.id = id.next();
+            self.free_places.push(place.id);
+        }
+    }
+
+    fn forget(&mut self, socket: usize) {
+        if let Some(slot) = self.sockets.get_mut(socket) {
+            *slot = None;
+            self.free_sockets.push(socket);
+        }
+    }
+}
+
+/// Runs the future as a task of this thread's worker; outside of one it is dropped.
+pub fn spawn(future: impl Future<Output = ()> + 'static) {
+    HERE.with(|here| {
+        if let Some(worker) = here.get() {
+            worker.spawn(Box::pin(future));
+        }
+    });
+}
+
+/// This thread is a worker's.
+pub(crate) fn is_here() -> bool {
+    HERE.with(|here| here.get().is_some())
+}
+
+/// Tasks that other threads have woken.
+struct Bell {
+    ring: OwnedFd,
+    woken: Mutex<Vec<Arc<TaskWaker>>>,
+}
+
+struct TaskWaker {
+    id: TaskId,
+    /// It is among those woken from elsewhere.
+    rung: AtomicBool,
+    bell: Arc<Bell>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let is_here = HERE.try_with(|here| match here.get() {
+            Some(worker) if Arc::ptr_eq(&worker.bell, &self.bell) => {
+                worker.inside.borrow_mut().queue_task(self.id);
+                true
+            }
+            _ => false,
+        });
+        if is_here == Ok(true) || self.rung.swap(true, SeqCst) {
+            return;
+        }
+        let mut woken = self.bell.woken.lock().unwrap_or_else(PoisonError::into_inner);
+        woken.push(self.clone());
+        if woken.len() == 1 {
+            // Each ring is an event: the number need not be read, and does not overflow.
+            let _ = rustix::io::write(&self.bell.ring, &1_u64.to_ne_bytes());
+        }
+    }
+}
+
+/// What the kernel has told of a socket. Of one thread; atomics only so that whoever holds it may be sent where there is no worker.
+#[derive(Debug)]
+struct Readiness {
+    bits: AtomicU8,
+    /// Whom to tell.
+    task: AtomicU64,
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        // That it cannot be written to is told once that is so.
+        Self { bits: AtomicU8::new(Self::WRITABLE), task: AtomicU64::new(RUNNING.get().0) }
+    }
+}
+
+impl Readiness {
+    const READABLE: u8 = 1;
+    const WRITABLE: u8 = 2;
+    /// The peer has ended, or the connection has failed: told once, and to be read as long as it is not read.
+    const ENDED: u8 = 4;
+
+    fn add(&self, flags: EventFlags) {
+        let mut bits = self.bits.load(Relaxed);
+        if flags.intersects(EventFlags::IN) {
+            bits |= Self::READABLE;
+        }
+        if flags.intersects(EventFlags::OUT) {
+            bits |= Self::WRITABLE;
+        }
+        if flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
+            bits |= Self::READABLE | Self::ENDED;
+        }
+        if flags.intersects(EventFlags::HUP | EventFlags::ERR) {
+            bits |= Self::WRITABLE; // which fails
+        }
+        self.bits.store(bits, Relaxed);
+    }
+
+    fn has(&self, bits: u8) -> bool {
+        self.bits.load(Relaxed) & bits != 0
+    }
+
+    fn take(&self, bits: u8) {
+        self.bits.store(self.bits.load(Relaxed) & !bits, Relaxed);
+    }
+
+    /// The task that runs is the one to be told.
+    fn wait<R>(&self) -> Poll<R> {
+        self.task.store(RUNNING.get().0, Relaxed);
+        Poll::Pending
+    }
+}
+
+/// A socket that this thread's worker watches.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    socket: Socket,
+    readiness: Arc<Readiness>,
+    number: usize,
+}
+
+impl Watched {
+    /// A connected socket, which is not to block.
+    pub(crate) fn new(socket: Socket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        let watched = HERE.with(|here| here.get().map(|worker| worker.watch(&socket)));
+        let (readiness, number) = watched.ok_or(io::ErrorKind::Unsupported)??;
+        Ok(Self { socket, readiness, number })
+    }
+
+    /// A new connection. There is no time-out but the kernel's.
+    pub(crate) async fn connect(address: &SockAddr) -> io::Result<Self> {
+        let socket = Socket::new(address.domain(), Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(address) {
+            Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
+            connected => connected?,
+        }
+        let watched = Self::new(socket)?;
+        watched.readiness.take(Readiness::WRITABLE);
+        watched.watch_for(INPUT | EventFlags::OUT)?;
+        std::future::poll_fn(|_| {
+            if watched.readiness.has(Readiness::WRITABLE) { Poll::Ready(()) } else { watched.readiness.wait() }
+        })
+        .await;
+        match watched.socket.take_error()? {
+            Some(error) => Err(error),
+            None => watched.watch_for(INPUT).map(|()| watched),
+        }
+    }
+
+    fn watch_for(&self, flags: EventFlags) -> io::Result<()> {
+        HERE.with(|here| here.get().map_or(Ok(()), |worker| worker.watch_for(self, flags)))
+    }
+
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Nothing has come, and the task is woken when something does.
+    pub(crate) fn is_silent(&self) -> bool {
+        !self.readiness.has(Readiness::READABLE | Readiness::ENDED)
+    }
+
+    /// Receives once, into a buffer that is not empty.
+    pub(crate) fn receive(&self, buffer: &mut [u8], flags: RecvFlags) -> Poll<io::Result<usize>> {
+        while self.readiness.has(Readiness::READABLE | Readiness::ENDED) {
+            if !is_its_turn() {
+                return Poll::Pending;
+            }
+            let room = buffer.len();
+            match rustix::net::recv(&self.socket, &mut *buffer, flags) {
+                Ok((_, count)) => {
+                    // What came did not fill the room: there is no more, and the next event will tell of it.
+                    if 0 < count && count < room {
+                        self.readiness.take(Readiness::READABLE);
+                    }
+                    return Poll::Ready(Ok(count));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.readiness.take(Readiness::READABLE);
+                    break;
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        self.readiness.wait()
+    }
+
+    /// Sends once; the number of bytes that were taken.
+    pub(crate) fn send(&self, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        while self.readiness.has(Readiness::WRITABLE) {
+            match rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL) {
+                Ok(count) => return Poll::Ready(Ok(count)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    self.readiness.take(Readiness::WRITABLE);
+                    self.watch_for(INPUT | EventFlags::OUT)?;
+                    break;
+                }
+                Err(error) => return Poll::Ready(Err(error.into())),
+            }
+        }
+        self.readiness.wait()
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        // The kernel forgets it when it is closed.
+        let _ = HERE.try_with(|here| {
+            if let Some(worker) = here.get() {
+                worker.inside.borrow_mut().forget(self.number);
+            }
+        });
+    }
+}
+
+/// Whether the running task may receive once more; if not, it is queued behind the others.
+fn is_its_turn() -> bool {
+    let left = RECEIVES_LEFT.get();
+    if left == 0 {
+        HERE.with(|here| {
+            if let Some(worker) = here.get() {
+                worker.inside.borrow_mut().queue_task(RUNNING.get());
+            }
+        });
+        return false;
+    }
+    RECEIVES_LEFT.set(left - 1);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::os::unix::net::UnixStream;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::Stream;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// What a worker's tasks report, which begin with this one.
+    fn worker<R: Send + 'static, F: Future<Output = ()> + 'static>(
+        first: impl FnOnce(Sender<R>) -> F + Send + 'static,
+    ) -> Receiver<R> {
+        let (sender, receiver) = channel();
+        thread::spawn(move || Worker::new().unwrap().run(first(sender)));
+        receiver
+    }
+
+    #[test]
+    fn tasks_are_woken_by_others_and_from_elsewhere() {
+        let (from_here, woken) = oneshot::channel();
+        let reports = worker(|report| async move {
+            let (to_other, other) = oneshot::channel();
+            let told = report.clone();
+            spawn(async move {
+                told.send(other.await.unwrap()).unwrap();
+            });
+            let word: u32 = woken.await.unwrap();
+            report.send(word).unwrap();
+            to_other.send(word + 1).unwrap();
+        });
+        assert!(reports.recv_timeout(Duration::from_millis(50)).is_err());
+        from_here.send(7).unwrap();
+        assert_eq!([reports.recv_timeout(LONG).unwrap(), reports.recv_timeout(LONG).unwrap()], [7, 8]);
+    }
+
+    #[test]
+    fn a_task_that_panics_ends_alone_and_leaves_its_place() {
+        let reports = worker(|report| async move {
+            for round in 0..3 {
+                spawn(async move { assert!(round > 5, "a panic that the test wants") });
+                tokio::task::yield_now().await;
+            }
+            let places = HERE.with(|here| here.get().unwrap().inside.borrow().places.len());
+            report.send(places).unwrap();
+        });
+        assert!(reports.recv_timeout(LONG).unwrap() <= 3);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_sent_once_there_is_room() {
+        const BYTES: usize = 8 << 20;
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let reports = worker(|report| async move {
+            let mut stream = Stream::watched(ours).unwrap();
+            stream.write_all(&vec![7; BYTES]).await.unwrap();
+            stream.shutdown().await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            report.send(answer).unwrap();
+        });
+        let (mut all, mut theirs) = (Vec::new(), theirs);
+        std::io::Read::read_to_end(&mut theirs, &mut all).unwrap();
+        assert_eq!(all.len(), BYTES);
+        std::io::Write::write_all(&mut theirs, b"all").unwrap();
+        drop(theirs);
+        assert_eq!(reports.recv_timeout(LONG).unwrap(), b"all");
+    }
+
+    #[test]
+    fn who_always_finds_something_leaves_room_for_others() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (stop, mut stopped) = oneshot::channel();
+        let reports = worker(|report| async move {
+            let stream = Stream::watched(ours).unwrap();
+            let told = report.clone();
+            spawn(async move {
+                told.send("the other").unwrap();
+                let _ = stop.send(());
+            });
+            // What is only looked at stays.
+            while stopped.try_recv().is_err() {
+                assert_eq!(stream.first_byte().await.unwrap(), Some(1));
+            }
+            report.send("the first").unwrap();
+        });
+        std::io::Write::write_all(&mut theirs, &[1]).unwrap();
+        assert_eq!(reports.recv_timeout(LONG).unwrap(), "the other");
+        assert_eq!(reports.recv_timeout(LONG).unwrap(), "the first");
+    }
+
+    #[test]
+    fn connections_are_made_or_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, (close, closed)) = (listener.local_addr().unwrap(), oneshot::channel());
+        let reports = worker(move |report| async move {
+            let mut made = Stream::connect_tcp(address).await.unwrap();
+            made.write_all(b"made").await.unwrap();
+            closed.await.unwrap();
+            report.send(Stream::connect_tcp(address).await.map_err(|error| error.kind()).unwrap_err()).unwrap();
+        });
+        let mut word = [0; 4];
+        std::io::Read::read_exact(&mut listener.accept().unwrap().0, &mut word).unwrap();
+        assert_eq!(&word, b"made");
+        drop(listener);
+        close.send(()).unwrap();
+        assert_eq!(reports.recv_timeout(LONG).unwrap(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_number_that_is_free_again_is_given_to_another_socket() {
+        let reports = worker(|report| async move {
+            for byte in 0..100 {
+                let (ours, mut theirs) = UnixStream::pair().unwrap();
+                let stream = Stream::watched(ours).unwrap();
+                std::io::Write::write_all(&mut theirs, &[byte]).unwrap();
+                assert_eq!(stream.first_byte().await.unwrap(), Some(byte));
+            }
+            report.send(HERE.with(|here| here.get().unwrap().inside.borrow().sockets.len())).unwrap();
+        });
+        assert_eq!(reports.recv_timeout(LONG).unwrap(), 1);
+    }
+}
