@@ -46,7 +46,7 @@ impl Limits {
             memory_bytes,
             entry_bytes_max: (memory_bytes / 64).clamp(16 << 10, 4 << 20),
             staleness_max: 1_000_000_000,
-            flights_max: 128,
+            flights_max: 2048,
             keep: Keep::default(),
         }
     }

@@ -27,6 +27,9 @@ const SHARED_FROM: Nanos = 250_000;
 pub(crate) struct Readings {
     /// Rung when one is wanted before its time.
     wanted: Notify,
+    /// One is wanted, but nobody waits for it; and the bell for that.
+    soon: AtomicBool,
+    soon_rung: Notify,
     /// Rung when a look-up waits for one.
     look_waits: Notify,
     /// When the last one was asked for.
@@ -56,18 +59,34 @@ impl Shared {
         }
     }
 
-    /// A result whose query was answered before now waits for the next reading.
+    /// A reading is wanted that nobody waits for.
+    pub(crate) fn want_reading_soon(&self) {
+        if !self.readings.soon.swap(true, SeqCst) {
+            self.readings.soon_rung.notify_one();
+        }
+    }
+
+    /// Whether it is.
+    pub(crate) fn wants_reading_soon(&self) -> bool {
+        self.readings.soon.load(SeqCst)
+    }
+
+    /// Ends when it has become so.
+    pub(crate) async fn reading_wanted_soon(&self) {
+        self.readings.soon_rung.notified().await;
+    }
+
+    /// A result whose query was answered before now waits for the next reading, which the caller asks for.
     pub(crate) fn await_end(&self, complete: Complete) {
         let mut results = self.readings.results.lock().unwrap_or_else(PoisonError::into_inner);
         if results.len() < WAITING_MAX {
             results.push(complete);
         }
-        drop(results);
-        self.want_reading();
     }
 
     /// All that wait: an end of the log that is asked for later than this call is an upper bound for them.
     pub(crate) fn take_awaiting_end(&self) -> Vec<Complete> {
+        self.readings.soon.store(false, SeqCst);
         std::mem::take(&mut *self.readings.results.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

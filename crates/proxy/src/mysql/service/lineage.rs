@@ -41,6 +41,7 @@ async fn read(mut reader: Reader) {
                     let (complete, _) = reader.mysql.lineage_told(job, Some(keys));
                     reader.mysql.await_end(complete);
                 }
+                reader.mysql.want_reading();
             }
             Err(error) => {
                 once.warn("cannot read the keys that results depend on, so that they go with any row", &error);

@@ -277,6 +277,7 @@ impl Session {
         body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
         self.replay.found_rows.clone_from(&body.found_rows);
         self.shared.await_end(Complete { permit, lineage, told, body, proof, expected, refreshed: false });
+        self.shared.want_reading();
     }
 
     /// Whether these are the whole of an answer to be kept. What the client did not agree to hear is taken out.

@@ -28,6 +28,8 @@ const TICK: Duration = Duration::from_millis(50);
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Time between readings while commits wait for proof.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
+/// Time between readings while some are wanted that nobody waits for.
+const SOON: Duration = Duration::from_millis(4);
 /// For how long ends are counted that sessions want: see [`crate::Shared::shares_readings`].
 const COUNT_FOR: Nanos = 10_000_000;
 /// Time after a failure.
@@ -136,8 +138,11 @@ impl Lease {
         let mut held = None;
         loop {
             let pending = self.shared.cache.has_pending();
+            let soon = self.shared.wants_reading_soon();
             let pause = if failed {
                 RETRY
+            } else if soon {
+                SOON
             } else if pending {
                 PROOF_PAUSE
             } else {
@@ -154,6 +159,7 @@ impl Lease {
                 () = tokio::time::sleep_until(look) => {}
                 () = self.shared.look_waits() => return,
                 () = self.shared.reading_wanted() => return,
+                () = self.shared.reading_wanted_soon(), if !soon => {}
                 () = self.shared.proof_wanted.notified(), if !pending => {}
             }
         }

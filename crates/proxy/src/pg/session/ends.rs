@@ -64,7 +64,7 @@ impl Session {
         let shared = self.shared.clone();
         let known = shared.reloads.cover(self.configured_at);
         self.take_complete().filter(|_| known).for_each(|complete| shared.await_end(complete));
-        shared.want_reading();
+        shared.want_reading_soon();
     }
 
     /// The complete results, with the proof that was read before them.

@@ -63,7 +63,7 @@ impl Session {
     pub(crate) fn want_end(&mut self) {
         self.shared.count_end();
         if self.shares_readings() {
-            self.shared.want_reading();
+            self.shared.want_reading_soon();
         } else {
             self.ask(Ask::End);
         }
