@@ -41,7 +41,8 @@ impl Queries<'_> {
                 self.random.one_of(&["JOIN", "JOIN", "LEFT JOIN"])
             ),
             5 => {
-                let kinds: &[&str] = if self.postgres { &["", "", "", " ORDER BY w.id LIMIT 1"] } else { &[""] };
+                let kinds: &[&str] =
+                    if self.postgres { &["", " ORDER BY w.id LIMIT 1", " ORDER BY w.id DESC LIMIT 2"] } else { &[""] };
                 let (end, distinct) = (self.random.one_of(kinds), self.random.one_of(&["", "DISTINCT "]));
                 let on = if self.postgres && self.random.below(6) == 0 { "DISTINCT ON (w.b) " } else { distinct };
                 let end = if on.contains("ON") {

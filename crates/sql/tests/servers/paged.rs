@@ -64,13 +64,13 @@ impl Queries<'_> {
         self.shape = [
             "a page not shown",
             match kind {
-                0 | 1 => "in FROM",
-                2 => "counted",
-                3 => "in groups",
-                4 => "in IN",
-                5 => "of one value",
-                6 => "with others",
-                _ => "in a set operation",
+                0 | 1 => "a derived table",
+                2 => "a count",
+                3 => "groups",
+                4 => "IN",
+                5 => "one value",
+                6 => "a join",
+                _ => "a set operation",
             },
         ];
         match kind {
