@@ -4,7 +4,7 @@
 //! A reading of the end is an upper bound on whatever was visible before it was asked for, so one that is asked for later
 //! serves everybody. On MySQL and MariaDB an application's account may not ask for it at all. On PostgreSQL a session may, on its
 //! own connection and sooner, but each such question costs the database a fifth of what a simple query does; so
-//! they are shared once many are wanted.
+//! results share readings once many are wanted.
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -18,9 +18,8 @@ use crate::shared::Shared;
 
 /// Results that may wait; further ones are not kept.
 const WAITING_MAX: usize = 1000;
-/// Sessions that together want an end of the log every so many nanoseconds, or more often, share readings. One takes 0.1 to 1 ms, the
-/// longer the busier the machine is.
-const SHARED_FROM: Nanos = 250_000;
+/// Results that together want an end of the log every so many nanoseconds, or more often, share readings.
+const SHARED_FROM: Nanos = 500_000;
 
 /// Who wants a reading, and what is known of the last one.
 #[derive(Debug, Default)]
@@ -30,11 +29,7 @@ pub(crate) struct Readings {
     /// One is wanted, but nobody waits for it; and the bell for that.
     soon: AtomicBool,
     soon_rung: Notify,
-    /// Rung when a look-up waits for one.
-    look_waits: Notify,
-    /// When the last one was asked for.
-    asked_at: AtomicU64,
-    /// Ends of the log that sessions have wanted since that was last looked at.
+    /// Ends of the log that results have wanted since that was last looked at.
     ends_wanted: AtomicU64,
     are_shared: AtomicBool,
     /// A session has bypassed for want of a later position since the last reading.
@@ -48,15 +43,6 @@ impl Shared {
     pub(crate) fn want_reading(&self) {
         self.readings.sessions_wait.store(true, Relaxed);
         self.readings.wanted.notify_one();
-    }
-
-    /// A look-up waits until the stream has passed a position that was asked for at this time or later: if the reading under way
-    /// is not one, the next is to follow it at once.
-    pub(crate) fn want_reading_since(&self, since: Nanos) {
-        if self.readings.asked_at.load(SeqCst) < since {
-            self.readings.sessions_wait.store(true, Relaxed);
-            self.readings.look_waits.notify_one();
-        }
     }
 
     /// A reading is wanted that nobody waits for.
@@ -90,13 +76,13 @@ impl Shared {
         std::mem::take(&mut *self.readings.results.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Whether so many sessions want the end of the log that one reading for all of them costs the database less than a
-    /// question of each. Alone a session asks by itself, since its answer comes sooner.
+    /// Whether so many results want the end of the log that one reading for all of them costs the database less than a
+    /// question for each. Alone a session asks by itself, since its answer comes sooner.
     pub(crate) fn shares_readings(&self) -> bool {
         self.readings.are_shared.load(Relaxed) || self.settings.faults.shares_readings
     }
 
-    /// A session wants the end of the log, by its own question or with the next reading.
+    /// A result wants the end of the log, by its session's own question or with the next reading.
     pub(crate) fn count_end(&self) {
         self.readings.ends_wanted.fetch_add(1, Relaxed);
     }
@@ -105,18 +91,6 @@ impl Shared {
     pub(crate) fn decide_sharing(&self, elapsed: Nanos) {
         let wanted = self.readings.ends_wanted.swap(0, Relaxed);
         self.readings.are_shared.store(wanted.saturating_mul(SHARED_FROM) >= elapsed, Relaxed);
-    }
-
-    /// A reading is asked for now; the time of it.
-    pub(crate) fn reading_begins(&self) -> Nanos {
-        let now = self.clock.now();
-        self.readings.asked_at.store(now, SeqCst);
-        now
-    }
-
-    /// Ends when a look-up waits for a reading.
-    pub(crate) async fn look_waits(&self) {
-        self.readings.look_waits.notified().await;
     }
 
     /// A session bypasses until the stream has passed a position that it knows: no reading would tell it more, but the log may

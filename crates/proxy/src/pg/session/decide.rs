@@ -145,6 +145,7 @@ impl Session {
         if !matches!(self.compare_server(), Some(Ok(()))) {
             return Err(Reason::OtherServer);
         }
+        self.misses_in_row = self.misses_in_row.saturating_add(1);
         statement.shape.figures.fill_begins();
         if let Some(counters) = self.counters() {
             counters.fills.fetch_add(1, Relaxed);

@@ -18,7 +18,6 @@ impl Session {
         let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
         let end = text.and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
         let asynchronous = columns.get(1) == Some(&Some(b"off".as_slice()));
-        self.synchronous_in = (end.is_some() && !asynchronous).then_some(self.statements.era());
         if self.waiting.is_holding() {
             self.held_end_known(end, asynchronous);
         }

@@ -53,8 +53,8 @@ struct Look {
     due: Nanos,
     /// See [`Waiting::generation`].
     generation: u64,
-    /// What it waits for, where that is known.
-    until: Option<Until>,
+    /// The position that it waits for, where that is known.
+    until: Option<End>,
     /// It waits for another session's fill of the same key.
     joined: bool,
 }
@@ -124,10 +124,6 @@ impl Session {
         let at_rest = self.is_at_rest();
         let until = if matches!(self.units.front(), Some(Unit::Own { ask, .. }) if ask.tells_end()) {
             Until::Asked
-        } else if matches!(server, Some(Ok(()))) && self.shares_readings() {
-            self.shared.count_end();
-            self.shared.want_reading_since(now);
-            Until::ReadAfter(now)
         } else if at_rest && matches!(server, Some(Ok(()))) {
             self.ask_end_behind_write();
             Until::Asked
@@ -221,18 +217,10 @@ impl Session {
             _ if self.waiting.patience.is_there() => now + self.shared.waits.look_wait(),
             _ => return false,
         };
-        let until = (*reason == Reason::Floor).then_some(match (&self.floor.snapshot, self.floor.end) {
-            (None, Some(end)) => Until::Passed(end),
-            (None, None) => Until::ReadAfter(self.floor.since),
-            (Some(snapshot), _) => Until::ReadAfter(snapshot.since),
-        });
-        // What has come does not help: the floor may lack something else.
-        let until = until.filter(|until| !self.is_delivered(*until));
-        match until {
-            Some(Until::ReadAfter(since)) => self.shared.want_reading_since(since),
-            None if !joined => self.shared.want_reading_since(now),
-            _ => {}
+        if joined && self.shared.wants_reading_soon() {
+            self.shared.want_reading(); // the fill may wait for one
         }
+        let until = self.floor.end.filter(|_| *reason == Reason::Floor && self.floor.snapshot.is_none());
         self.waiting.look = Some(Look { due, generation: self.waiting.generation, until, joined });
         true
     }
@@ -265,17 +253,15 @@ impl Session {
         if self.waiting.look.as_ref().is_some_and(|look| look.joined) {
             return !self.shared.cache.join(&self.key, cx.waker());
         }
-        let until = match (&self.waiting.held, &self.waiting.look) {
+        let wait_for = match (&self.waiting.held, &self.waiting.look) {
             (None, None) => return false,
-            (Some(held), _) => Some(held.until),
-            (None, Some(look)) => look.until,
-        };
-        let wait_for = match until {
-            Some(Until::Asked) => None,
-            Some(Until::ReadAfter(since)) => Some(WaitFor::Time(since)),
-            Some(Until::Passed(end)) => Some(WaitFor::Position(end.lsn)),
+            (Some(Held { until: Until::Asked, .. }), _) => None,
+            (Some(Held { until: Until::ReadAfter(since), .. }), _) => Some(WaitFor::Time(*since)),
+            (Some(Held { until: Until::Passed(end), .. }), _) | (None, Some(Look { until: Some(end), .. })) => {
+                Some(WaitFor::Position(end.lsn))
+            }
             // It is not known which position will do: the next one is looked at.
-            None => Some(WaitFor::Position(Lsn(0))),
+            (None, Some(Look { until: None, .. })) => Some(WaitFor::Position(Lsn(0))),
         };
         let hold = self.waiting.held.is_some();
         let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
@@ -284,7 +270,7 @@ impl Session {
         }
         // What came before the registration has woken nobody.
         let moved = |look: &Look| match look.until {
-            Some(until) => self.is_delivered(until),
+            Some(end) => self.shared.cache.has_passed(end),
             None => self.shared.waits.generation() != look.generation,
         };
         self.waiting.held.as_ref().is_some_and(|held| self.is_delivered(held.until))

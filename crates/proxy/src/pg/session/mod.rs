@@ -137,8 +137,8 @@ struct Session {
     had_temporary: bool,
     /// It has read, or begun a transaction block, since its context was last asked for behind a write.
     reads: bool,
-    /// Its commits wait for the log, as long as [`Statements::era`] is this.
-    synchronous_in: Option<u64>,
+    /// Look-ups since the last hit that led to a fill, 255 at most.
+    misses_in_row: u8,
     /// The columns of the last context that came so, and that context.
     context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
@@ -295,6 +295,7 @@ impl Session {
 
     fn count_hits(&mut self, count: usize, bytes: usize) {
         self.reads = true;
+        self.misses_in_row = 0;
         if let Some(counters) = self.counters() {
             counters.hits.fetch_add(count as u64, Relaxed);
             counters.hit_bytes.fetch_add(bytes as u64, Relaxed);

@@ -11,6 +11,9 @@ use crate::pg::question as context;
 use crate::pg::session::unit::{Ask, EndWithin, Unit};
 use crate::pg::session::{Known, Session};
 
+/// Look-ups of a session that all missed, after which the next ones are expected to miss, too.
+const MISSES_IN_ROW: u8 = 8;
+
 /// Which of them the upstream knows.
 #[expect(clippy::struct_excessive_bools, reason = "one for each statement")]
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,36 +46,22 @@ impl Session {
         self.last_unit().end = Some(EndWithin { completions: executions + 1, row: None });
     }
 
-    /// Whether a reading of the lease's tells the session what its own question would. Where commits do not wait for the log it must learn
-    /// that, and what is not known of its context it asks for anyway.
-    pub(crate) fn shares_readings(&self) -> bool {
-        let known = matches!(self.known, Known::Context(..)) && self.synchronous_in == Some(self.statements.era());
-        let none_kept = self.block_fills.is_empty() && self.complete.is_empty();
-        known && none_kept && self.shared.shares_readings()
-    }
-
-    /// The results of the last unit are to wait for the next reading of the lease's, if that will do.
+    /// Whether the results of the last unit are to wait for the next reading of the lease's, instead of asking for the end of the
+    /// log. Who hits in between needs to know its own floor.
     pub(crate) fn await_reading(&mut self) -> bool {
         self.shared.count_end();
-        let awaits_end = self.shares_readings() && self.shared.reloads.cover(self.configured_at);
+        let none_kept = self.block_fills.is_empty() && self.complete.is_empty();
+        let awaits_end = none_kept
+            && (self.misses_in_row >= MISSES_IN_ROW || self.shared.settings.faults.shares_readings)
+            && self.shared.shares_readings()
+            && self.shared.reloads.cover(self.configured_at);
         self.last_unit().awaits_end = awaits_end;
         awaits_end
-    }
-
-    /// Has the session learn its floor, behind everything sent so far.
-    pub(crate) fn want_end(&mut self) {
-        self.shared.count_end();
-        if self.shares_readings() {
-            self.shared.want_reading_soon();
-        } else {
-            self.ask(Ask::End);
-        }
     }
 
     /// Behind a transaction that wrote. A session that also reads asks for its context with the same question, if the write
     /// may have changed it: else the next read would have to wait for that.
     pub(crate) fn ask_end_behind_write(&mut self) {
-        self.shared.count_end();
         let with_context =
             matches!(self.known, Known::Nothing) && self.server.is_some() && std::mem::take(&mut self.reads);
         self.ask(if with_context {

@@ -52,7 +52,7 @@ impl Session {
                 let reason = self.passing.take();
                 let step = self.pass(head);
                 if reason.is_some_and(|reason| plan::wants_end(&reason)) && self.is_between_transactions() {
-                    self.want_end();
+                    self.ask(Ask::End);
                 } else {
                     self.close_unit();
                 }

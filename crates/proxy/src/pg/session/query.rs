@@ -146,7 +146,7 @@ impl Session {
         self.begin_passing_query(statement, nature, reason);
         self.upstream.output.put(message);
         if plan::wants_end(reason) && self.is_between_transactions() {
-            self.want_end();
+            self.ask(Ask::End);
         } else {
             self.close_unit();
         }

@@ -66,7 +66,7 @@ impl Session {
             notified: false,
             had_temporary: false,
             reads: false,
-            synchronous_in: None,
+            misses_in_row: 0,
             context_behind_write: None,
             catalog_dirty: false,
             configuration: None,

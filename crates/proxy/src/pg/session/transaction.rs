@@ -217,7 +217,7 @@ impl Session {
             Leaves::Same => mark.writes && idle && alone,
             Leaves::Open(_) | Leaves::Unknown => false,
         };
-        if ends && !mark.asks_for_data && same_server && !self.shares_readings() {
+        if ends && !mark.asks_for_data && same_server {
             self.ask_end_behind_write();
         }
     }
