@@ -12,10 +12,16 @@
 //! when it is there. So what is outweighed says nothing against its statement. Where results of one statement differ much the average
 //! is a bad guess; then some are filled that it speaks against, for a small share of the statement's own time.
 //!
-//! Reading list: Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
+//! While there is room, nothing says yet whether anybody will ask again. What is filled at the first miss of its key is an investment; it is
+//! made from a balance: each hit earns what the database was spared, each fill costs what a fill costs, each miss earns a small share of
+//! its own time, and there is something to begin with. If it is used up, keys are filled at their second miss. So a cold
+//! cache before many cheap results that nobody asks for again costs little, whatever its size. A key that is missed twice has cost
+//! no more than about twice of what was needed at best.
+//!
+//! Reading list: Karlin et al., "Competitive Snoopy Caching" (1988), for paying until one has paid what it costs to own; Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
 //! the frequency of what is *not* in the cache.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use freshet_model::Nanos;
 
@@ -35,7 +41,14 @@ const MISSES_LEVEL_MAX: u8 = 8;
 const LEVEL_MAX: u8 = MISSES_LEVEL_MAX + 6;
 /// What a fill costs more than passing, in time of the database: about what it takes for the cheapest statement and its
 /// round trip (docs/decisions/2026-11-22-worth-filling.md).
-const FILL_NANOS: f64 = 120_000.0;
+const FILL_COSTS: i64 = 120_000;
+
+/// The balance that a statement has to begin with, and the most that it can have or owe: some hundreds of fills.
+const BALANCE_MAX: i64 = 512 * FILL_COSTS;
+/// What fills may take of the statement's own time although nothing is hit: one part of so many.
+const MISS_EARNS: i64 = 100;
+/// Misses after which it is reckoned up.
+const MISSES_BETWEEN: u32 = 64;
 
 /// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
@@ -52,9 +65,11 @@ pub enum Keep {
     Always,
 }
 
-/// Whether the answer to a miss of this key, of the statement with this worth, is to be kept. Counts the miss.
-pub fn admits<P: Payload>(cache: &Cache<P>, worth: &Worth, key: &[u8]) -> bool {
+/// Whether the answer to a miss of this key, of the statement with this worth, is to be kept. Counts the miss. `hits` says how
+/// many hits the statement had ever.
+pub fn admits<P: Payload>(cache: &Cache<P>, worth: &Worth, key: &[u8], hits: impl FnOnce() -> u64) -> bool {
     let earlier = cache.missed(key);
+    worth.miss(hits);
     cache.limits().keep == Keep::Always || (worth.admits(earlier) && (worth.expects(cache, key) || worth.tries()))
 }
 
@@ -68,8 +83,14 @@ pub struct Worth {
     fills: AtomicU64,
     ended: AtomicU64,
     hits: AtomicU64,
-    /// The database's shortest answer since.
+    /// The database's shortest answer since, and up to then.
     quickest: AtomicU64,
+    quickest_before: AtomicU64,
+    /// In time of the database: what hits have earned and fills have cost.
+    balance: AtomicI64,
+    /// Misses ever, and the hits that were reckoned up.
+    missed: AtomicU32,
+    hits_earned: AtomicU64,
     /// The last fill took a query for keys besides, which costs the database about what the statement does.
     costs_twice: AtomicBool,
     /// What an answer takes on average: the database's time, and bytes in the store. 0: not known.
@@ -88,6 +109,10 @@ impl Default for Worth {
             ended: AtomicU64::default(),
             hits: AtomicU64::default(),
             quickest: AtomicU64::new(u64::MAX),
+            quickest_before: AtomicU64::default(),
+            balance: AtomicI64::new(BALANCE_MAX),
+            missed: AtomicU32::default(),
+            hits_earned: AtomicU64::default(),
             costs_twice: AtomicBool::default(),
             nanos: AtomicU64::default(),
             bytes: AtomicU64::default(),
@@ -97,11 +122,40 @@ impl Default for Worth {
 }
 
 impl Worth {
+    /// Counts a miss, and reckons up now and then.
+    fn miss(&self, hits: impl FnOnce() -> u64) {
+        if !self.missed.fetch_add(1, Relaxed).is_multiple_of(MISSES_BETWEEN) {
+            return;
+        }
+        let hits = hits();
+        let new = hits.saturating_sub(self.hits_earned.swap(hits, Relaxed));
+        let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
+        let hits_earn = signed(self.shortest().saturating_mul(new));
+        self.earn(hits_earn.saturating_add(signed(self.nanos.load(Relaxed)) / MISS_EARNS * i64::from(MISSES_BETWEEN)));
+    }
+
+    /// Adds to the balance. Of two at once one may be lost.
+    fn earn(&self, nanos: i64) {
+        let sum = self.balance.load(Relaxed).saturating_add(nanos);
+        self.balance.store(sum.clamp(-BALANCE_MAX, BALANCE_MAX), Relaxed);
+    }
+
+    /// The database's shortest answer of late; 0: not known.
+    fn shortest(&self) -> u64 {
+        match self.quickest.load(Relaxed) {
+            u64::MAX => self.quickest_before.load(Relaxed),
+            nanos => nanos,
+        }
+    }
+
     /// Whether a miss of a key that was missed so often before is to be filled.
     pub fn admits(&self, earlier: u8) -> bool {
         let level = self.level.load(Relaxed);
         if level == 0 {
-            return true;
+            // A few at any rate, so that it is known what the database takes for them.
+            return earlier > 0
+                || self.balance.load(Relaxed) > 0
+                || self.missed.load(Relaxed).is_multiple_of(MISSES_BETWEEN);
         }
         let turn = 1u32 << level.saturating_sub(MISSES_LEVEL_MAX);
         let misses = self.misses.fetch_add(1, Relaxed);
@@ -135,6 +189,8 @@ impl Worth {
 
     /// A fill begins.
     pub fn fill(&self) {
+        let keys = if self.costs_twice.load(Relaxed) { self.shortest() } else { 0 };
+        self.earn(-FILL_COSTS.saturating_add_unsigned(keys));
         let fills = self.fills.fetch_add(1, Relaxed) + 1;
         if !fills.is_multiple_of(FILLS_BETWEEN) {
             return;
@@ -167,8 +223,11 @@ impl Worth {
 
     fn judge(&self) {
         let of_each = self.hits.load(Relaxed) as f64 / self.ended.load(Relaxed).max(1) as f64;
-        let quickest = self.quickest.swap(u64::MAX, Relaxed).max(1) as f64;
-        let pays = FILL_NANOS / quickest + f64::from(u8::from(self.costs_twice.load(Relaxed)));
+        let shortest = self.shortest();
+        if self.quickest.swap(u64::MAX, Relaxed) < u64::MAX {
+            self.quickest_before.store(shortest, Relaxed);
+        }
+        let pays = FILL_COSTS as f64 / shortest.max(1) as f64 + f64::from(u8::from(self.costs_twice.load(Relaxed)));
         let level = self.level.load(Relaxed);
         self.begin_anew(if of_each < pays {
             (level + 1).min(LEVEL_MAX)
@@ -207,12 +266,13 @@ mod tests {
         random: u64,
         /// Live results by key: hits.
         live: std::collections::BTreeMap<u64, u64>,
+        hits: u64,
     }
 
     impl Load {
         fn new() -> Self {
             let (misses, worth) = (Misses::new(0), Worth::default());
-            Self { misses, worth, random: 1, live: std::collections::BTreeMap::new() }
+            Self { misses, worth, random: 1, live: std::collections::BTreeMap::new(), hits: 0 }
         }
 
         fn random(&mut self) -> u64 {
@@ -224,9 +284,11 @@ mod tests {
         fn read(&mut self, key: u64, took: Nanos) -> (bool, bool) {
             if let Some(hits) = self.live.get_mut(&key) {
                 *hits += 1;
+                self.hits += 1;
                 return (true, false);
             }
             let earlier = self.misses.note(rapidhash::v3::rapidhash_v3(&key.to_le_bytes()), || 0);
+            self.worth.miss(|| self.hits);
             if !self.worth.admits(earlier) {
                 return (false, false);
             }
@@ -297,11 +359,28 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_room_is_filled_at_once() {
+    fn what_is_slow_and_finds_room_is_filled_at_once() {
         let mut load = Load::new();
         for key in 0..10_000 {
-            assert!(load.read(key, 50_000).1, "{key}");
+            assert!(load.read(key, 20_000_000).1, "{key}");
         }
+    }
+
+    #[test]
+    fn what_is_quick_is_filled_at_once_as_long_as_hits_earn_it() {
+        let mut load = Load::new();
+        let fills: u64 = (0..10_000).map(|key| u64::from(load.read(key, 50_000).1)).sum();
+        assert!((512..800).contains(&fills), "{fills}");
+        // Who asks again has it kept.
+        let again: Vec<u64> = (0..10_000).filter(|key| !load.live.contains_key(key)).collect();
+        assert!(again.iter().all(|key| load.read(*key, 50_000).1));
+        assert!(!load.read(20_000, 50_000).1);
+        // A few hits for each fill, and there is something to invest.
+        for _ in 0..10 {
+            (0..10_000).for_each(|key| assert!(load.read(key, 50_000).0));
+        }
+        let fills = (30_000..30_500).filter(|key| load.read(*key, 50_000).1).count();
+        assert!(fills > 400, "{fills}");
     }
 
     #[test]

@@ -325,8 +325,8 @@ impl Core {
         if !late.is_empty() {
             node.tags = std::mem::take(&mut node.tags).into_iter().chain(late).collect();
         }
-        let extra = node.tags.iter().map(Tag::extra_bytes).sum();
-        Some(Flight::new(key, (node.tags.len(), extra), fence, flying.joiners))
+        let tags_bytes = node.tags.iter().map(Index::tag_bytes).sum();
+        Some(Flight::new(key, tags_bytes, fence, flying.joiners))
     }
 
     /// Who waits for the flight of this key, if one is under way, and until when others may.

@@ -61,16 +61,16 @@ pub(crate) struct Begun {
 /// A flight that may be installed.
 pub(crate) struct Flight {
     pub(crate) key: Arc<[u8]>,
-    /// How many tags it has, and their bytes beyond the ordinary.
-    pub(crate) tags: (usize, usize),
+    /// Of all its tags, with their share of the index.
+    pub(crate) tags_bytes: usize,
     pub(crate) fence: Lsn,
     /// To be dropped once the entry can be found.
     _joiners: Joiners,
 }
 
 impl Flight {
-    pub(crate) fn new(key: Arc<[u8]>, tags: (usize, usize), fence: Lsn, joiners: Joiners) -> Self {
-        Self { key, tags, fence, _joiners: joiners }
+    pub(crate) fn new(key: Arc<[u8]>, tags_bytes: usize, fence: Lsn, joiners: Joiners) -> Self {
+        Self { key, tags_bytes, fence, _joiners: joiners }
     }
 }
 

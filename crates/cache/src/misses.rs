@@ -1,10 +1,13 @@
 //! How often keys were missed lately: what is known of results that are not kept.
 //!
-//! A sketch: each key has two counters among many that it shares with others, and the lesser of them counts. Each request
-//! halves one counter, in turn, so that all that is known halves in as many requests as there are counters: a *period*. Hits
-//! pay for that with an increment in their shard; a miss passes the time for those since.
+//! A table of counters with marks: a key may be in any of eight places, and takes that of the least if it is in none. Each
+//! request halves one counter, in turn, so that all that is known halves in as many requests as there are counters: a *period*.
+//! Hits pay for that with an increment in their shard; a miss passes the time for those since.
+//!
+//! A sketch without marks takes less, and now and then a key for one that is asked for often, since it shares their counters. That is once
+//! in every loop for each of a few in a hundred keys, which are more than a small cache holds. A key that is forgotten too soon does less harm.
 
-use std::sync::atomic::{AtomicU16, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The time of all that forgets: requests.
 #[derive(Clone, Copy, Debug)]
@@ -21,11 +24,38 @@ impl Time {
     }
 }
 
-/// The sketch.
+/// Places that a key may be in: half a line of memory.
+const WAYS: usize = 8;
+
+/// A counter: the mark of its key, and its misses in 256ths, so that what was missed once is not forgotten by the first
+/// halving.
+#[derive(Clone, Copy, Debug)]
+struct Counter(u32);
+
+impl Counter {
+    fn new(mark: u16, count: u16) -> Self {
+        Self(u32::from(mark) << 16 | u32::from(count))
+    }
+
+    #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+    fn count(self) -> u16 {
+        self.0 as u16
+    }
+
+    fn mark(self) -> u32 {
+        self.0 >> 16
+    }
+
+    /// Halved so many times.
+    fn halved(self, times: u32) -> Self {
+        Self(self.mark() << 16 | u32::from(self.count().checked_shr(times).unwrap_or(0)))
+    }
+}
+
+/// The table.
 #[derive(Debug)]
 pub(crate) struct Misses {
-    /// In 256ths, so that what was missed once is not forgotten by the first halving.
-    counters: Box<[AtomicU16]>,
+    counters: Box<[AtomicU32]>,
     /// Requests that have passed; those modulo the number of counters say which is the next to be halved.
     requests: AtomicU64,
     noted: AtomicU64,
@@ -41,7 +71,7 @@ impl Misses {
     pub(crate) fn new(memory_bytes: u64) -> Self {
         // At least one for each entry: most take a kilobyte or more. A short period forgets what it is to find out.
         let count = usize::try_from(memory_bytes / 1024).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 22);
-        let counters = (0..count.next_power_of_two()).map(|_| AtomicU16::new(0)).collect();
+        let counters = (0..count.next_power_of_two()).map(|_| AtomicU32::new(0)).collect();
         Self { counters, requests: AtomicU64::new(0), noted: AtomicU64::new(0), hits_passed: AtomicU64::new(0) }
     }
 
@@ -49,33 +79,42 @@ impl Misses {
         Time { now: self.requests.load(Relaxed), period: self.counters.len() as u64 }
     }
 
-    fn counter(&self, hash: u64) -> &AtomicU16 {
-        &self.counters[usize::try_from(hash & (self.counters.len() as u64 - 1)).unwrap_or_default()]
-    }
-
     fn pass(&self, requests: u64) {
         let from = self.requests.fetch_add(requests, Relaxed);
-        let halve = |counter: &AtomicU16, times: u32| {
-            counter.store(counter.load(Relaxed).checked_shr(times).unwrap_or(0), Relaxed);
-        };
+        let halve = |counter: &AtomicU32, times| counter.store(Counter(counter.load(Relaxed)).halved(times).0, Relaxed);
         let (periods, rest) = (requests / self.time().period, requests % self.time().period);
         if periods > 0 {
             let times = u32::try_from(periods).unwrap_or(u32::MAX);
             self.counters.iter().for_each(|counter| halve(counter, times));
         }
-        (from..from + rest).for_each(|at| halve(self.counter(at), 1));
+        for at in from..from + rest {
+            halve(&self.counters[usize::try_from(at).unwrap_or_default() & (self.counters.len() - 1)], 1);
+        }
+    }
+
+    /// The places of a key, and its mark.
+    #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
+    fn places(&self, hash: u64) -> (&[AtomicU32], u16) {
+        let begin = hash as usize & (self.counters.len() - 1) & !(WAYS - 1);
+        (&self.counters[begin..begin + WAYS], (hash >> 48) as u16)
     }
 
     /// In 256ths.
     fn count(&self, hash: u64) -> u16 {
-        self.counter(hash).load(Relaxed).min(self.counter(hash >> 32).load(Relaxed))
+        let (places, mark) = self.places(hash);
+        let counters = places.iter().map(|place| Counter(place.load(Relaxed)));
+        counters.filter(|counter| counter.mark() == u32::from(mark)).map(Counter::count).max().unwrap_or_default()
     }
 
     fn raise(&self, hash: u64, least: u16) {
-        for counter in [self.counter(hash), self.counter(hash >> 32)] {
-            if counter.load(Relaxed) < least {
-                counter.store(least, Relaxed);
-            }
+        let (places, mark) = self.places(hash);
+        let found = |place: &&AtomicU32| Counter(place.load(Relaxed)).mark() == u32::from(mark);
+        let place = places.iter().find(found);
+        let place = place.or_else(|| places.iter().min_by_key(|place| Counter(place.load(Relaxed)).count()));
+        if let Some(place) = place
+            && (!found(&place) || Counter(place.load(Relaxed)).count() < least)
+        {
+            place.store(Counter::new(mark, least).0, Relaxed);
         }
     }
 

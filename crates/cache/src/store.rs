@@ -77,10 +77,8 @@ pub(crate) struct Origin {
 }
 
 impl<P: Payload> Entry<P> {
-    /// Allowances: for the slots of the store and of the core, in tables that are half full at worst; for a tag, with its
-    /// share of the dependency index.
+    /// An allowance for the slots of the store, of the residents and of the core, in tables that are half full at worst.
     const ENTRY_BYTES: usize = 224;
-    const TAG_BYTES: usize = 208;
     /// The counters of an `Arc`.
     const COUNTERS_BYTES: usize = 16;
 
@@ -89,8 +87,7 @@ impl<P: Payload> Entry<P> {
             + block_bytes(Self::COUNTERS_BYTES + std::mem::size_of::<Self>())
             + payload.heap_bytes()
             + block_bytes(Self::COUNTERS_BYTES + flight.key.len())
-            + flight.tags.0 * Self::TAG_BYTES
-            + flight.tags.1;
+            + flight.tags_bytes;
         let servable_from = AtomicU64::new(origin.read_end.max(flight.fence).0);
         let (uses, place) = (AtomicU32::new(0), AtomicUsize::new(0));
         Self { payload, origin, servable_from, weight: bytes as u64, uses, place }

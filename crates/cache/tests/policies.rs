@@ -3,7 +3,7 @@
 #[path = "../benches/traces/policies.rs"]
 mod policies;
 
-use policies::{Arc, Belady, Key, Lru, Policy, Results, S3Fifo, Top};
+use policies::{Arc, Belady, Key, Learned, Lru, Policy, Results, S3Fifo, Top};
 
 /// Results of ten bytes each.
 fn equal(count: usize) -> Results {
@@ -52,6 +52,14 @@ fn s3_fifo() {
     assert_eq!(run(S3Fifo::new(&results, 30), &again), "0 1 2 3 1+ 4 5 6 1");
     let again = [0, 1, 2, 3, 0, 4, 5, 6, 0];
     assert_eq!(run(S3Fifo::new(&results, 30), &again), "0 1 2 3 0 4 5 6 0+");
+}
+
+#[test]
+fn learned() {
+    let results = equal(3);
+    // Chosen after two requests each: nothing is known at first, then 0, then 1, which came more often until then.
+    let trace = [0, 0, 0, 1, 1, 1, 1, 1, 1, 2];
+    assert_eq!(run(Learned::new(&results, 10, 2, |_| 1.0), &trace), "0 0 0+ 1 1 1 1 1 1+ 2");
 }
 
 #[test]

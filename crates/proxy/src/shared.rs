@@ -195,7 +195,8 @@ impl Shared {
 
     /// Whether the answer to a miss of this key is to be kept.
     pub(crate) fn admits(&self, shape: &Shape, key: &[u8]) -> Result<(), Reason> {
-        let admits = admission::admits(&self.cache, &shape.figures.worth, key);
+        let figures = &shape.figures;
+        let admits = admission::admits(&self.cache, &figures.worth, key, || figures.hits.sum());
         if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
     }
 

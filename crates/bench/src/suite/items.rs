@@ -51,7 +51,7 @@ pub(super) const ITEMS: [Item; 28] = [
     Item {
         name: "point-select-sweep",
         title: "25 rows per transaction, from a cold cache, by its size",
-        targets: &["direct", "freshet"],
+        targets: &["direct", "freshet-off", "freshet"],
         command: "point-select --rows 100000 --per-transaction 25 --distribution zipf:1 --connections 16 --cold \
                   --sizes 1MiB,4MiB,16MiB,64MiB --warm-up 0s --time 8s --rounds 1",
     },

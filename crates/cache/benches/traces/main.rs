@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use ours::Ours;
-use policies::{Arc, Belady, Key, Lru, Policy, Results, S3Fifo, Top};
+use policies::{Arc, Belady, Key, Learned, Lru, Policy, Results, S3Fifo, Top};
 use report::{Case, Saved};
 use workload::{PATTERNS, Pattern, Scale};
 
@@ -58,6 +58,8 @@ fn case(name: &'static str, pattern: Pattern, answers: &Results, percent: u64, s
         s3_fifo: saved(&mut S3Fifo::new(results, capacity)),
         top_hits: saved(&mut Top::new(results, capacity, trace, |_| 1.0)),
         top_time: saved(&mut Top::new(results, capacity, trace, time)),
+        learned_hits: saved(&mut Learned::new(results, capacity, scale.relearned(), |_| 1.0)),
+        learned_time: saved(&mut Learned::new(results, capacity, scale.relearned(), time)),
         belady: saved(&mut Belady::new(results, capacity, trace)),
         ours: saved(&mut cache),
         fills: cache.fills() as f64 / trace.len() as f64,

@@ -60,6 +60,7 @@ pub(crate) struct Ours<'a> {
     /// As in [`Results`], but without what the store adds.
     answers: &'a Results,
     fills: u64,
+    hits: u64,
 }
 
 impl<'a> Ours<'a> {
@@ -72,7 +73,7 @@ impl<'a> Ours<'a> {
         cache.cover(epoch, &[TABLE]);
         cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
         cache.advance(Lsn(10));
-        Self { cache, worth: Arc::default(), proof, column: "id".into(), answers, fills: 0 }
+        Self { cache, worth: Arc::default(), proof, column: "id".into(), answers, fills: 0, hits: 0 }
     }
 
     /// What such answers weigh in the store.
@@ -118,10 +119,11 @@ impl Policy for Ours<'_> {
         match self.cache.lookup(&key.to_le_bytes(), &Floor::default(), 1) {
             Lookup::Hit(entry) => {
                 entry.payload.hits.fetch_add(1, Relaxed);
+                self.hits += 1;
                 true
             }
             Lookup::Miss => {
-                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes()) {
+                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes(), || self.hits) {
                     self.fills += 1;
                     self.worth.fill();
                     self.fill(key);

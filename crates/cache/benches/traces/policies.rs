@@ -244,19 +244,7 @@ impl Top {
         for key in trace {
             counts[*key as usize] += 1;
         }
-        let density = |key: &Key| f64::from(counts[*key as usize]) * value_of(*key) / results.bytes(*key) as f64;
-        let mut keys: Vec<Key> = trace.to_vec();
-        keys.sort_unstable();
-        keys.dedup();
-        keys.sort_by(|a, b| density(b).total_cmp(&density(a)));
-        let (mut kept, mut used) = (vec![false; results.bytes.len()], 0);
-        for key in keys {
-            if used + results.bytes(key) <= capacity {
-                used += results.bytes(key);
-                kept[key as usize] = true;
-            }
-        }
-        Self { kept }
+        Self { kept: best(results, capacity, &counts, value_of) }
     }
 }
 
@@ -264,6 +252,53 @@ impl Policy for Top {
     fn request(&mut self, key: Key) -> bool {
         self.kept[key as usize]
     }
+}
+
+/// The best choice by what was asked for until now, chosen anew now and then: it forgets nothing, and pays for no change.
+pub(crate) struct Learned<'a> {
+    results: &'a Results,
+    capacity: u64,
+    /// What a hit is worth.
+    values: Vec<f64>,
+    counts: Vec<u32>,
+    kept: Vec<bool>,
+    every: usize,
+    requests: usize,
+}
+
+impl<'a> Learned<'a> {
+    /// For so many bytes; `value_of` is what a hit is worth.
+    pub(crate) fn new(results: &'a Results, capacity: u64, every: usize, value_of: impl Fn(Key) -> f64) -> Self {
+        let count = results.bytes.len();
+        let values = (0..count as Key).map(value_of).collect();
+        Self { results, capacity, values, counts: vec![0; count], kept: vec![false; count], every, requests: 0 }
+    }
+}
+
+impl Policy for Learned<'_> {
+    fn request(&mut self, key: Key) -> bool {
+        if self.requests.is_multiple_of(self.every) {
+            self.kept = best(self.results, self.capacity, &self.counts, |key| self.values[key as usize]);
+        }
+        self.requests += 1;
+        self.counts[key as usize] += 1;
+        self.kept[key as usize]
+    }
+}
+
+/// What to keep of what is asked for so often.
+fn best(results: &Results, capacity: u64, counts: &[u32], value_of: impl Fn(Key) -> f64) -> Vec<bool> {
+    let density = |key: &Key| f64::from(counts[*key as usize]) * value_of(*key) / results.bytes(*key) as f64;
+    let mut keys: Vec<Key> = (0..).zip(counts).filter(|(_, count)| **count > 0).map(|(key, _)| key).collect();
+    keys.sort_by(|a, b| density(b).total_cmp(&density(a)));
+    let (mut kept, mut used) = (vec![false; results.bytes.len()], 0);
+    for key in keys {
+        if used + results.bytes(key) <= capacity {
+            used += results.bytes(key);
+            kept[key as usize] = true;
+        }
+    }
+    kept
 }
 
 /// Knows the future: evicts what is asked for last, and keeps nothing that would be that itself. The optimum for equal sizes

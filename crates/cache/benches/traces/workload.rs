@@ -18,6 +18,11 @@ impl Scale {
     pub(crate) fn warm_up(self) -> usize {
         self.requests / 6
     }
+
+    /// Requests after which the choice by what was asked for until then is made anew.
+    pub(crate) fn relearned(self) -> usize {
+        self.requests / 60
+    }
 }
 
 /// The shape of a trace.
