@@ -26,6 +26,10 @@ const SHARED_FROM: Nanos = 500_000;
 pub(crate) struct Readings {
     /// Rung when one is wanted before its time.
     wanted: Notify,
+    /// Rung when a look-up waits for one.
+    look_waits: Notify,
+    /// When the last one was asked for.
+    asked_at: AtomicU64,
     /// One is wanted, but nobody waits for it; and the bell for that.
     soon: AtomicBool,
     soon_rung: Notify,
@@ -43,6 +47,27 @@ impl Shared {
     pub(crate) fn want_reading(&self) {
         self.readings.sessions_wait.store(true, Relaxed);
         self.readings.wanted.notify_one();
+    }
+
+    /// A look-up waits until the stream has passed a position that was asked for at this time or later: if the reading under way
+    /// is not one, the next is to follow it at once.
+    pub(crate) fn want_reading_since(&self, since: Nanos) {
+        if self.readings.asked_at.load(SeqCst) < since {
+            self.readings.sessions_wait.store(true, Relaxed);
+            self.readings.look_waits.notify_one();
+        }
+    }
+
+    /// Ends when a look-up waits for a reading.
+    pub(crate) async fn look_waits(&self) {
+        self.readings.look_waits.notified().await;
+    }
+
+    /// A reading is asked for now; the time of it.
+    pub(crate) fn reading_begins(&self) -> Nanos {
+        let now = self.clock.now();
+        self.readings.asked_at.store(now, SeqCst);
+        now
     }
 
     /// A reading is wanted that nobody waits for.

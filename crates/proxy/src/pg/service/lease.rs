@@ -24,7 +24,7 @@ use crate::pg::service::connection::{Connection, Once, ServiceError};
 
 /// Time between readings when nobody waits.
 const TICK: Duration = Duration::from_millis(50);
-/// Least time between readings.
+/// Least time between readings, unless look-ups wait for the next one, all of which it serves.
 const TICK_MIN: Duration = Duration::from_millis(1);
 /// Time between readings while commits wait for proof.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
@@ -89,7 +89,7 @@ impl Lease {
         self.reloads = reloads;
         let results = shared.take_awaiting_end();
         let Some(epoch) = shared.cache.epoch() else { return Ok(()) };
-        let asked_at = shared.clock.now();
+        let asked_at = shared.reading_begins();
         let elapsed = asked_at.saturating_sub(self.counted_at);
         if elapsed >= COUNT_FOR {
             self.counted_at = asked_at;
@@ -128,7 +128,10 @@ impl Lease {
 
     /// Until the next reading is due, or wanted.
     async fn rest(&mut self, read_at: Instant, failed: bool, wanted: bool) {
-        tokio::time::sleep(TICK_MIN).await;
+        tokio::select! {
+            () = tokio::time::sleep(TICK_MIN) => {}
+            () = self.shared.look_waits(), if !failed => return,
+        }
         if self.shared.cache.oldest_reading().is_some() {
             self.shared.keepalive.notify_one();
         }
@@ -154,6 +157,7 @@ impl Lease {
             let look = if wanted || self.shared.waits.any_holds() { due.min(now + LOOK) } else { due };
             tokio::select! {
                 () = tokio::time::sleep_until(look) => {}
+                () = self.shared.look_waits() => return,
                 () = self.shared.reading_wanted() => return,
                 () = self.shared.reading_wanted_soon(), if !soon => {}
                 () = self.shared.proof_wanted.notified(), if !pending => {}

@@ -53,8 +53,8 @@ struct Look {
     due: Nanos,
     /// See [`Waiting::generation`].
     generation: u64,
-    /// The position that it waits for, where that is known.
-    until: Option<End>,
+    /// What it waits for, where that is known.
+    until: Option<Until>,
     /// It waits for another session's fill of the same key.
     joined: bool,
 }
@@ -217,10 +217,20 @@ impl Session {
             _ if self.waiting.patience.is_there() => now + self.shared.waits.look_wait(),
             _ => return false,
         };
-        if joined && self.shared.wants_reading_soon() {
-            self.shared.want_reading(); // the fill may wait for one
+        let until = (*reason == Reason::Floor).then_some(match (&self.floor.snapshot, self.floor.end) {
+            (None, Some(end)) => Until::Passed(end),
+            (None, None) => Until::ReadAfter(self.floor.since),
+            (Some(snapshot), _) => Until::ReadAfter(snapshot.since),
+        });
+        // What has come does not help: the floor may lack something else.
+        let until = until.filter(|until| !self.is_delivered(*until));
+        match until {
+            Some(Until::ReadAfter(since)) => self.shared.want_reading_since(since),
+            None if !joined => self.shared.want_reading_since(now),
+            // The fill may wait for one.
+            None if self.shared.wants_reading_soon() => self.shared.want_reading(),
+            _ => {}
         }
-        let until = self.floor.end.filter(|_| *reason == Reason::Floor && self.floor.snapshot.is_none());
         self.waiting.look = Some(Look { due, generation: self.waiting.generation, until, joined });
         true
     }
@@ -253,15 +263,17 @@ impl Session {
         if self.waiting.look.as_ref().is_some_and(|look| look.joined) {
             return !self.shared.cache.join(&self.key, cx.waker());
         }
-        let wait_for = match (&self.waiting.held, &self.waiting.look) {
+        let until = match (&self.waiting.held, &self.waiting.look) {
             (None, None) => return false,
-            (Some(Held { until: Until::Asked, .. }), _) => None,
-            (Some(Held { until: Until::ReadAfter(since), .. }), _) => Some(WaitFor::Time(*since)),
-            (Some(Held { until: Until::Passed(end), .. }), _) | (None, Some(Look { until: Some(end), .. })) => {
-                Some(WaitFor::Position(end.lsn))
-            }
+            (Some(held), _) => Some(held.until),
+            (None, Some(look)) => look.until,
+        };
+        let wait_for = match until {
+            Some(Until::Asked) => None,
+            Some(Until::ReadAfter(since)) => Some(WaitFor::Time(since)),
+            Some(Until::Passed(end)) => Some(WaitFor::Position(end.lsn)),
             // It is not known which position will do: the next one is looked at.
-            (None, Some(Look { until: None, .. })) => Some(WaitFor::Position(Lsn(0))),
+            None => Some(WaitFor::Position(Lsn(0))),
         };
         let hold = self.waiting.held.is_some();
         let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
@@ -270,7 +282,7 @@ impl Session {
         }
         // What came before the registration has woken nobody.
         let moved = |look: &Look| match look.until {
-            Some(end) => self.shared.cache.has_passed(end),
+            Some(until) => self.is_delivered(until),
             None => self.shared.waits.generation() != look.generation,
         };
         self.waiting.held.as_ref().is_some_and(|held| self.is_delivered(held.until))
