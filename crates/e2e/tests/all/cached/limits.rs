@@ -139,7 +139,7 @@ fn explained(version: Version) -> Result<()> {
             "select * from page where body = 'x' order by id limit 3",
             "public.page: body = … and id up to the last row's, by the keys of the answer's rows",
         ),
-        ("select id from page order by body limit 3", "public.page: any row"),
+        ("select id from page order by body limit 3", "public.page: body up to the page's last row's"),
         ("select id, count(*) over () from page order by id limit 3", "public.page: any row"),
     ] {
         let messages = c.query(&format!("EXPLAIN CACHE {sql}"))?;

@@ -8,7 +8,7 @@ use freshet_testbed::Settings;
 
 use super::{READ, Twins, each, pair, pair_of, same};
 use crate::support::frames::{query, sync, unnamed};
-use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both};
+use crate::support::{Database, Message, PATIENCE, Pair, Version, eventually, on_both};
 
 on_both!(
     settings_with_keys_of_their_own,
@@ -416,7 +416,8 @@ fn a_reloaded_configuration_under_shared_readings(version: Version) -> Result<()
     let pair = Pair::over(Database::create(server)?, super::SCHEMA, &["--test-fault", "share-readings"])?;
     let mut twins = Twins::new(&pair)?;
     let read = |number: u32| format!("select bytes, {number} from sample where id = 1");
-    for (round, output) in ["escape", "hex", "escape"].into_iter().enumerate() {
+    let shown = [("escape", "\\000\\377"), ("hex", "\\x00ff"), ("escape", "\\000\\377")];
+    for (round, (output, shown)) in shown.into_iter().enumerate() {
         // Shared from the second fill on, once a process has been started since the last change.
         for number in 0..20 {
             twins.fills_until_hit(&query(&read(number)))?;
@@ -428,6 +429,8 @@ fn a_reloaded_configuration_under_shared_readings(version: Version) -> Result<()
         eventually(PATIENCE, || {
             asked += 1;
             let (direct, through) = (twins.direct.query(&read(asked))?, twins.through.query(&read(asked))?);
+            let noticed = |m: &Message| m.body.windows(shown.len()).any(|bytes| bytes == shown.as_bytes());
+            ensure!(direct.iter().any(noticed), "the server has not noticed {output}");
             let (old, both) = (twins.direct.query(&read(0))?, twins.through.query(&read(0))?);
             ensure!(same(&direct, &through) && same(&old, &both), "{through:?}, {both:?}");
             Ok(())
