@@ -83,8 +83,8 @@ pub(crate) struct Core {
     pending_rows: usize,
     ring: Ring,
     readings: Readings,
-    /// Tables of which the stream has delivered a change, in any epoch.
-    changed: HashSet<TableId>,
+    /// Tables of which the stream has delivered a change, in any epoch, and whether it was ever more than a new row.
+    changed: HashMap<TableId, bool>,
     /// Keys that were read for entries, and outlive them.
     kept_keys: KeptKeys,
 }
@@ -302,8 +302,8 @@ impl Core {
         let wants_late = derived.is_none() && node.tags.iter().any(|tag| tag.rows == RowSet::Later);
         let is_proven = |id: &CommitId| ending.proof.is_some_and(|proof| proof.proves(*id));
         let untold = wants_late && ending.late.is_none();
-        let Late { tags: late, led_by } = ending.late.unwrap_or_default();
-        let raced = self.raced(&late, *since);
+        let Late { tags: late, led_by, until_told } = ending.late.unwrap_or_default();
+        let raced = self.raced(until_told.as_ref().unwrap_or(&late), *since);
         let proven = !failed
             && self.epoch == Some(ending.epoch)
             && candidates.iter().all(is_proven)
@@ -394,7 +394,11 @@ impl Core {
     }
 
     pub(crate) fn has_changed(&self, table: TableId) -> bool {
-        self.changed.contains(&table)
+        self.changed.contains_key(&table)
+    }
+
+    pub(crate) fn has_lost_rows(&self, table: TableId) -> bool {
+        self.changed.get(&table) == Some(&true)
     }
 
     /// Keeps a delivered commit until it is proven visible.
@@ -407,7 +411,9 @@ impl Core {
             return;
         }
         if let ChangeSet::Rows(changes) = &commit.changes {
-            self.changed.extend(changes.iter().map(Change::table));
+            for change in changes {
+                *self.changed.entry(change.table()).or_default() |= !matches!(change, Change::Insert { .. });
+            }
         }
         if self.pending_rows + rows > Self::PENDING_ROWS_MAX {
             commit.changes = ChangeSet::Everything;

@@ -8,6 +8,10 @@ pub struct Faults {
     pub ignore_pending: bool,
     /// Late tags are not held against the commits that were delivered before they were told.
     pub trust_late: bool,
+    /// Where late tags name by their keys the rows that may go, commits since the fill began are held against these alone.
+    pub trust_members: bool,
+    /// … and the result is kept before the stream has passed the end that was read behind them.
+    pub keep_early: bool,
     /// Keys that were read for an entry are used again although what they were read from has changed.
     pub keep_keys: bool,
     /// Fills that begin with keys of an earlier entry are kept although what those were read from changes meanwhile.

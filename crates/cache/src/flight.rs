@@ -24,6 +24,8 @@ pub(crate) struct Late {
     pub(crate) tags: Vec<Tag>,
     /// The tables whose rows led to them, if that is all that they were made of.
     pub(crate) led_by: Option<Arc<[TableId]>>,
+    /// Where they name by their keys the rows that may go, what the commits since the fill began are held against in their place.
+    pub(crate) until_told: Option<Vec<Tag>>,
 }
 
 /// What a fill is begun with.

@@ -443,6 +443,11 @@ impl<P: Payload> Cache<P> {
         self.core().has_changed(table)
     }
 
+    /// Whether any of these changes was more than a new row.
+    pub fn has_lost_rows(&self, table: TableId) -> bool {
+        self.core().has_lost_rows(table)
+    }
+
     /// What is held for the key, whether it may be served or not.
     pub fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
         self.store.peek(key)

@@ -74,7 +74,25 @@ impl<P: Payload> FillPermit<P> {
     /// matters may make them others. None: so may other things. As long as no such row changes, later fills of the same key begin with
     /// these tags.
     pub fn tell_late(&mut self, tags: Vec<Tag>, led_by: Option<Arc<[TableId]>>) {
-        self.late = Some(Late { tags, led_by });
+        self.late = Some(Late { tags, led_by, until_told: None });
+    }
+
+    /// Likewise, if they name by their keys the rows that may go: all that there were when that query read them, behind the result. Which rows went
+    /// since the result was read it cannot tell, so until the stream has passed an end of the log that was read behind it, commits are held against
+    /// `until_told`, and nothing is kept ([`Self::may_commit`]).
+    ///
+    /// A row that goes while neither of the two readings has it is no row of the result. One that went between them is hit by `until_told`: whatever
+    /// the second one shows has been delivered by then, and must be in the proof. One that goes later is among those that the second one names,
+    /// or came after it, as a change that hits the tags.
+    pub fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>) {
+        let until_told = if self.cache.faults.trust_members { tags.clone() } else { until_told };
+        self.late = Some(Late { tags, led_by: None, until_told: Some(until_told) });
+    }
+
+    /// Whether the result may be kept now if `read_end` was read behind all that it rests on. If not yet: once the stream has passed that.
+    pub fn may_commit(&self, read_end: Lsn) -> bool {
+        let waits = self.late.as_ref().is_some_and(|late| late.until_told.is_some());
+        !waits || self.cache.faults.keep_early || self.cache.applied() >= read_end
     }
 
     /// Whether they were told.
@@ -97,8 +115,11 @@ impl<P: Payload> FillPermit<P> {
     }
 
     /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate; without
-    /// a proof, if there is none. `read_end` was read after the query's result.
+    /// a proof, if there is none. `read_end` was read after the query's result, and after that of a query for late tags.
     pub fn commit(mut self, payload: P, proof: Option<&Visible>, read_end: Lsn) -> Installed<P> {
+        if !self.may_commit(read_end) {
+            return Installed::Stale;
+        }
         self.ended = true;
         let cache = &self.cache;
         let (late, trust_late) = (self.late.take(), cache.faults.trust_late);

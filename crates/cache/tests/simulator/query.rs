@@ -34,6 +34,8 @@ pub(crate) enum Query {
     Column(usize, Filter, usize),
     /// `SELECT * FROM t WHERE …`, whose rows tell by their keys which of them go.
     Listed(usize, Filter),
+    /// `SELECT count(*) FROM t WHERE …`, of whose rows another query reads the keys.
+    Counted(usize, Filter),
 }
 
 pub(crate) type Answer = Vec<[Option<u8>; 8]>;
@@ -43,7 +45,7 @@ impl Query {
     pub(crate) fn random(rng: &mut Rng, of_views: bool) -> Self {
         let table = rng.below(TABLES as u64) as usize;
         let other = rng.below(TABLES as u64) as usize;
-        match if of_views { rng.between(0, 20) } else { rng.below(14) } {
+        match if of_views { rng.between(0, 21) } else { rng.below(15) } {
             0 | 1 => Self::Rows(table, vec![(0, rng.below(KEYS) as u8)]),
             9 => Self::Among(table, rng.between(1, 3) as usize, (0..2).map(|_| rng.below(VALUES) as u8).collect()),
             10 => Self::Above(table, [1, 3][rng.below(2) as usize], rng.below(VALUES) as u8),
@@ -56,6 +58,7 @@ impl Query {
             6 => Self::Product(table, filter(rng, 1), other, filter(rng, 2)),
             7 => Self::Without(table, filter(rng, 1), other),
             13 => Self::Listed(table, filter(rng, 1)),
+            14 => Self::Counted(table, filter(rng, 1)),
             _ => Self::Seen(rng.below(VIEWS as u64) as usize, filter(rng, 1)),
         }
     }
@@ -74,7 +77,8 @@ impl Query {
             | Self::Above(t, ..)
             | Self::Either(t, ..)
             | Self::Column(t, ..)
-            | Self::Listed(t, _) => vec![*t],
+            | Self::Listed(t, _)
+            | Self::Counted(t, _) => vec![*t],
             Self::Join(t, _, u) | Self::Product(t, _, u, _) | Self::Without(t, _, u) => vec![*t, *u],
         }
     }
@@ -86,7 +90,7 @@ impl Query {
                 vec![tag(TABLES + v, RowSet::Definition), point(views[*v], f)]
             }
             Self::Rows(t, f) => vec![point(*t, f)],
-            Self::Listed(t, _) => vec![tag(*t, RowSet::Later)],
+            Self::Listed(t, _) | Self::Counted(t, _) => vec![tag(*t, RowSet::Later)],
             Self::CountNulls(t, c) => {
                 vec![tag(*t, RowSet::Where([Term { column: column(*c), test: Test::Null }].into()))]
             }
@@ -108,6 +112,11 @@ impl Query {
         }
     }
 
+    /// What commits that race with the fill are held against until the late tags of [`Self::late`] hold, if not these.
+    pub(crate) fn until_told(&self) -> Option<Vec<Tag>> {
+        if let Self::Counted(t, f) = self { Some(vec![point(*t, f)]) } else { None }
+    }
+
     /// The table whose rows lead to those of another.
     pub(crate) fn leader(&self) -> Option<usize> {
         match self {
@@ -120,13 +129,14 @@ impl Query {
     pub(crate) fn told(&self, answer: &Answer) -> Option<Vec<Tag>> {
         let Self::Listed(t, f) = self else { return None };
         let keys: Vec<u8> = answer.iter().filter_map(|row| row[0]).collect();
-        let Tag { rows: RowSet::Where(terms), .. } = point(*t, f) else { return None };
-        let leaves = (!keys.is_empty()).then(|| tag(*t, RowSet::Where([among(0, &keys)].into())));
-        Some(leaves.into_iter().chain([tag(*t, RowSet::Enters(terms))]).collect())
+        Some(members(*t, f, keys))
     }
 
     /// The same as a query says that sees this.
     pub(crate) fn late(&self, state: &State) -> Vec<Tag> {
+        if let Self::Counted(t, f) = self {
+            return members(*t, f, rows(state, *t, f).iter().filter_map(|row| row[0]).collect());
+        }
         let (Self::Join(t, f, u) | Self::Without(t, f, u)) = self else { return Vec::new() };
         let by = if matches!(self, Self::Join(..)) { 1 } else { 2 };
         let mut keys: Vec<u8> = rows(state, *t, f).iter().filter_map(|row| row[by]).collect();
@@ -156,6 +166,7 @@ impl Query {
             Self::Column(t, f, c) => {
                 rows(t, f).iter().map(|row| [row[*c], None, None, None, None, None, None, None]).collect()
             }
+            Self::Counted(t, f) => vec![[Some(rows(t, f).len() as u8), None, None, None, None, None, None, None]],
             Self::CountNulls(t, c) => {
                 let count = state.tables[*t].values().filter(|row| row[*c].is_none()).count() as u8;
                 vec![[Some(count), None, None, None, None, None, None, None]]
@@ -216,6 +227,13 @@ fn point(table: usize, filter: &Filter) -> Tag {
     let mut terms: Vec<Term> = filter.iter().map(|(c, v)| among(*c, &[*v])).collect();
     terms.sort_by(|a, b| a.column.cmp(&b.column));
     tag(table, RowSet::Where(terms.into()))
+}
+
+/// Rows that enter, and those that may go, which have these keys.
+fn members(table: usize, filter: &Filter, keys: Vec<u8>) -> Vec<Tag> {
+    let Tag { rows: RowSet::Where(terms), .. } = point(table, filter) else { return Vec::new() };
+    let leaves = (!keys.is_empty()).then(|| tag(table, RowSet::Where([among(0, &keys)].into())));
+    leaves.into_iter().chain([tag(table, RowSet::Enters(terms))]).collect()
 }
 
 fn pair(left: Row, right: Row) -> [Option<u8>; 8] {

@@ -51,6 +51,8 @@ enum Stage {
     Keep(FillPermit<Answered>, Option<Visible>, Answered),
     /// Behind those keys the end of the log is read again.
     KeepBehind(FillPermit<Answered>, Option<Visible>, Answered),
+    /// The stream passes it.
+    KeepOnce(FillPermit<Answered>, Option<Visible>, Answered),
     Ended(Vec<Kept>),
     EndArrived(Vec<Kept>, Lsn),
 }
@@ -122,6 +124,9 @@ impl Session {
         while !matches!(self.stage, Stage::Idle) {
             let stage = std::mem::replace(&mut self.stage, Stage::Idle);
             self.stage = self.advance(world, stage)?;
+            if matches!(self.stage, Stage::KeepOnce(..)) {
+                break;
+            }
         }
         Ok(())
     }
@@ -234,9 +239,14 @@ impl Session {
             }
             Stage::KeepBehind(permit, proof, mut answered) => {
                 answered.read_end = world.db.insert;
+                Stage::KeepOnce(permit, proof, answered)
+            }
+            Stage::KeepOnce(permit, proof, answered) if permit.may_commit(answered.read_end) => {
                 keep(world, permit, answered, proof.as_ref())?;
                 Stage::Idle
             }
+            Stage::KeepOnce(..) if gives_up => Stage::Idle,
+            Stage::KeepOnce(permit, proof, answered) => Stage::KeepOnce(permit, proof, answered),
             Stage::Ended(fills) => {
                 // A locked table is not waited for here.
                 let told = |(permit, proof, answered): Kept| {
@@ -247,11 +257,16 @@ impl Session {
                 Stage::EndArrived(fills, world.db.insert)
             }
             Stage::EndArrived(fills, end) => {
+                let mut waiting = Vec::new();
                 for (permit, proof, mut answered) in fills {
                     answered.read_end = end;
-                    keep(world, permit, answered, proof.as_ref())?;
+                    if permit.may_commit(end) {
+                        keep(world, permit, answered, proof.as_ref())?;
+                    } else if !gives_up {
+                        waiting.push((permit, proof, answered));
+                    }
                 }
-                Stage::Idle
+                if waiting.is_empty() { Stage::Idle } else { Stage::EndArrived(waiting, end) }
             }
         })
     }
@@ -303,11 +318,14 @@ fn tell_late(
     }
     if permit.wants_late() && !permit.knows_late() {
         match (query, answer) {
-            (Query::Listed(..), None) => {}
+            (Query::Listed(..) | Query::Counted(..), None) => {}
             (_, answer) => {
                 let told = answer.and_then(|answer| query.told(answer));
                 let led_by = query.leader().map(|table| [table_id(table)].into());
-                permit.tell_late(told.unwrap_or_else(|| query.late(&world.db.visible)), led_by);
+                match query.until_told() {
+                    Some(until_told) => permit.tell_members(query.late(&world.db.visible), until_told),
+                    None => permit.tell_late(told.unwrap_or_else(|| query.late(&world.db.visible)), led_by),
+                }
             }
         }
     }
