@@ -89,10 +89,14 @@ impl<P: Payload> FillPermit<P> {
         self.late = Some(Late { tags, led_by: None, until_told: Some(until_told) });
     }
 
+    /// Whether they were, by [`Self::tell_members`].
+    pub fn knows_members(&self) -> bool {
+        self.late.as_ref().is_some_and(|late| late.until_told.is_some())
+    }
+
     /// Whether the result may be kept now if `read_end` was read behind all that it rests on. If not yet: once the stream has passed that.
     pub fn may_commit(&self, read_end: Lsn) -> bool {
-        let waits = self.late.as_ref().is_some_and(|late| late.until_told.is_some());
-        !waits || self.cache.faults.keep_early || self.cache.applied() >= read_end
+        !self.knows_members() || self.cache.faults.keep_early || self.cache.applied() >= read_end
     }
 
     /// Whether they were told.

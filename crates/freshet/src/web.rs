@@ -92,6 +92,8 @@ impl Collector for Figures {
         out.counter("freshet_lineage_failures", "Times that they could not be read", lineages.failures())?;
         let help = "Results on which any row of a table counts, since its keys are too many or not known";
         out.counter("freshet_lineage_coarse", help, lineages.coarse())?;
+        let help = "Results with the keys of the rows that may go, which the answer does not show";
+        out.counter("freshet_lineage_members", help, lineages.by_members())?;
         out.gauge("freshet_lineage_waiting", "Results whose keys are to be read", lineages.waiting_count() as f64)?;
         out.gauge("freshet_sessions", "Sessions open", metrics.sessions() as f64)?;
         self.cache(&mut out)

@@ -17,7 +17,10 @@
 //! come about.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_cache::{Entry, FillPermit, Installed};
@@ -75,6 +78,13 @@ impl Complete {
         self.permit.tell_late(told.chain(tags).collect(), None);
     }
 
+    /// Likewise, where rows that go are told by their keys; commits that raced are held against the second ones.
+    fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>) {
+        let told = self.told.take().unwrap_or_default();
+        let with_told = |tags: Vec<Tag>| told.iter().cloned().chain(tags).collect();
+        self.permit.tell_members(with_told(tags), with_told(until_told));
+    }
+
     /// Likewise, by keys that were read from these tables. What the answer told holds for this answer alone.
     fn tell_read(&mut self, tags: Vec<Tag>, led_by: Vec<TableId>) {
         if self.told.is_some() {
@@ -119,6 +129,10 @@ impl Waiting {
 #[derive(Debug, Default)]
 pub struct Lineages {
     waiting: Mutex<Waiting>,
+    /// Those with keys of rows that go, until the stream has passed the end that was read behind these.
+    settling: Mutex<Vec<(Complete, End)>>,
+    settling_count: AtomicUsize,
+    by_members: AtomicU64,
     added: Notify,
     /// Until then nothing waits.
     closed_until: AtomicU64,
@@ -141,6 +155,11 @@ impl Lineages {
     /// Results on which any row of a table counts, since its keys were not told or are too many.
     pub fn coarse(&self) -> u64 {
         self.coarse.load(Relaxed)
+    }
+
+    /// Results whose rows that go are told by their keys, which were read.
+    pub fn by_members(&self) -> u64 {
+        self.by_members.load(Relaxed)
     }
 
     /// Results that wait.
@@ -194,16 +213,20 @@ impl Shared {
             }
             return self.keep(complete, end);
         };
-        if !lineage.ask_only_of(|table| self.cache.has_changed(table)) {
+        let shape = complete.body.source.shape.clone();
+        let figures = &shape.figures;
+        if is_in_vain(&figures.members_coarse) {
+            lineage.leave_members();
+        }
+        let cache = &self.cache;
+        if !lineage.ask_only_of(|table| cache.has_changed(table), |table| cache.has_lost_rows(table)) {
             // As long as nobody writes to these tables, precision would be paid for and never used.
             complete.tell(lineage.late_tags(None));
-            complete.body.source.shape.figures.worth.costs_twice(false);
+            figures.worth.costs_twice(false);
             return self.keep(complete, end);
         }
-        let figures = &complete.body.source.shape.figures;
-        let coarse = &figures.coarse;
-        let known = coarse.load(Relaxed);
-        let in_vain = known >= COARSE_MAX && !coarse.fetch_add(1, Relaxed).is_multiple_of(COARSE_TURN);
+        let known = figures.coarse.load(Relaxed);
+        let in_vain = is_in_vain(&figures.coarse);
         // The keys are too many: how far they reach may still leave out most rows, as of a report on last month.
         let in_vain = in_vain && (known >= HOPELESS || !lineage.ask_for_ranges());
         figures.worth.costs_twice(!in_vain);
@@ -296,16 +319,61 @@ impl Shared {
             Some(_) => of_shape.store(0, Relaxed),
             None => {}
         }
-        match keys {
-            Some(_) if !is_coarse => complete.tell_read(tags, lineage.rests_on()),
+        let members = keys.and_then(|keys| lineage.late_tags_of_members(keys));
+        if keys.is_some() && lineage.asks_for_members() {
+            count_vain(&complete.body.source.shape.figures.members_coarse, members.is_none());
+        }
+        match (keys, members) {
+            (_, Some(members)) => {
+                self.lineages.by_members.fetch_add(1, Relaxed);
+                complete.tell_members(members, tags);
+            }
+            (Some(_), None) if !is_coarse && !lineage.asks_for_members() => complete.tell_read(tags, lineage.rests_on()),
             _ => complete.tell(tags),
         }
         (complete, end)
     }
 
+    /// The stream has passed this position.
+    pub fn settle(&self, passed: Lsn) {
+        if self.lineages.settling_count.load(SeqCst) == 0 {
+            return;
+        }
+        let epoch = self.cache.epoch();
+        let mut settling = self.lineages.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let settled: Vec<_> =
+            settling.extract_if(.., |(_, end)| end.lsn <= passed || Some(end.epoch) != epoch).collect();
+        self.lineages.settling_count.store(settling.len(), SeqCst);
+        drop(settling);
+        for (complete, end) in settled {
+            self.keep(complete, end);
+        }
+    }
+
+    /// The result waits until the stream has passed the end.
+    fn await_passed(&self, complete: Complete, end: End) {
+        let mut settling = self.lineages.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        if settling.len() < WAITING_MAX {
+            settling.push((complete, end));
+        }
+        self.lineages.settling_count.store(settling.len(), SeqCst);
+        drop(settling);
+        // It may have passed meanwhile.
+        self.settle(self.cache.applied());
+    }
+
     fn keep(&self, complete: Complete, end: End) {
+        if self.cache.epoch() == Some(end.epoch) && !complete.permit.may_commit(end.lsn) {
+            return self.await_passed(complete, end);
+        }
         let Complete { permit, lineage: _, told: _, body, proof, expected, refreshed } = complete;
-        let Installed::Stored { entry, replaced } = permit.commit(body, proof.as_deref(), end.lsn) else { return };
+        let (shape, by_members) = (body.source.shape.clone(), permit.knows_members());
+        let installed = permit.commit(body, proof.as_deref(), end.lsn);
+        if by_members && matches!(installed, Installed::Stale) {
+            // Rows go so often that one did meanwhile: then it may be so the next time, too.
+            count_vain(&shape.figures.members_coarse, true);
+        }
+        let Installed::Stored { entry, replaced } = installed else { return };
         if refreshed {
             self.refreshes.count_installed();
         }
@@ -315,6 +383,16 @@ impl Shared {
             self.verifier.compare(replaced, entry, end);
         }
     }
+}
+
+/// Whether a statement's lineages told too little so often in a row that this one is not read.
+fn is_in_vain(coarse: &AtomicU32) -> bool {
+    coarse.load(Relaxed) >= COARSE_MAX && !coarse.fetch_add(1, Relaxed).is_multiple_of(COARSE_TURN)
+}
+
+/// Whether keys of rows that go were of no use this time.
+fn count_vain(coarse: &AtomicU32, was_vain: bool) {
+    coarse.store(if was_vain { coarse.load(Relaxed).saturating_add(1) } else { 0 }, Relaxed);
 }
 
 /// How often in a row a statement's lineages told too little, once more.

@@ -47,6 +47,8 @@ pub(crate) struct ShapeFigures {
     pub(crate) entries: AtomicU64,
     /// Lineages in a row that told less than was asked for, and those that were not read for that.
     pub(crate) coarse: AtomicU32,
+    /// The same of keys of rows that go, and of results that could not be kept since some went meanwhile.
+    pub(crate) members_coarse: AtomicU32,
     /// Whether its results are worth keeping.
     pub(crate) worth: Worth,
     /// The last reason for passing.

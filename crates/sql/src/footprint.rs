@@ -13,6 +13,7 @@ use crate::absent::Absent;
 use crate::ends::Paged;
 use crate::identity::{BY_KEYS, Keyed};
 use crate::lineage::is_never;
+use crate::members::BY_THEIR_KEYS;
 use crate::params::{Client, Params};
 use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
@@ -325,10 +326,13 @@ impl Footprint {
             if let Some((_, keys)) = lineage.iter().find(|(reached, _)| *reached == place) {
                 conjunctions.push(keys.clone());
                 conjunctions = vec![conjunctions.join(" and ")];
+                by_keys = if self.has_led_members(place, rows, &ways) { BY_THEIR_KEYS } else { "" };
             } else {
                 let cut = self.described_cut(place, params, unknown);
                 if self.is_keyed(place, rows, cut) {
                     by_keys = ", by the keys of the answer's rows";
+                } else if cut.is_none() && starts(place).is_some() && self.has_members(place, rows) {
+                    by_keys = BY_THEIR_KEYS;
                 }
                 bound_by(&mut conjunctions, cut);
                 if let Some(told) = self.described_open(place, rows, params, unknown) {

@@ -350,9 +350,14 @@ impl Footprint {
                 }
             };
             let [schema, name] = [&table.schema, &table.name].map(|name| quoted(self.dialect, name));
+            let remedy = if self.dialect.is_mysql_family() {
+                "SET GLOBAL binlog_row_image = FULL".to_owned()
+            } else {
+                format!("ALTER TABLE {schema}.{name} REPLICA IDENTITY FULL")
+            };
             let hint = format!(
                 "{}.{} logs of old rows only {}: its updates and deletes may evict this whatever the rows held in {mentioned}, \
-                 unless the answer shows their keys; more exact with ALTER TABLE {schema}.{name} REPLICA IDENTITY FULL",
+                 unless the rows that matter are few enough to be told by their keys; more exact with {remedy}",
                 table.schema,
                 table.name,
                 identity.join(", "),
@@ -412,7 +417,8 @@ impl Walk<'_> {
             let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
             let table = &self.references.get(place)?.table;
             let (names, old_by_key) = match &table.identity {
-                ReplicaIdentity::Columns(names) => (names, true),
+                // Where new images lack what did not change, as MySQL's do then, any of it may have entered.
+                ReplicaIdentity::Columns(names) => (names, !self.is_mysql()),
                 ReplicaIdentity::Full => (&table.key, false),
                 ReplicaIdentity::Missing => return None,
             };

@@ -32,12 +32,13 @@
 
 use std::fmt::Write as _;
 
-use freshet_model::{Columns, ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_model::{ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, ValueType};
 
-use crate::absent::Holding;
 use crate::ends::End;
 use crate::footprint::{Footprint, TableReference};
+use crate::members::{Matching, Members};
 use crate::params::Params;
+use crate::parts::{Part, Select, keys_of};
 use crate::starts::{Constants, Start, written_bound};
 use crate::terms::Rows;
 use crate::top::{Field, Top};
@@ -52,6 +53,8 @@ pub(crate) const PARTS_MAX: usize = 12;
 #[derive(Clone, Debug)]
 pub struct Lineage {
     parts: Vec<Part>,
+    /// Rows that go are told by their keys.
+    members: Vec<Members>,
     tables: Vec<TableId>,
     /// Tells how far the rows reach from which some of the keys are read.
     top: Option<Top>,
@@ -62,41 +65,6 @@ pub struct Lineage {
 
 /// A key with the number of its part; None: NULL.
 pub type Key = (usize, Option<Vec<u8>>);
-
-#[derive(Clone, Debug)]
-struct Part {
-    table: TableId,
-    /// The SELECTs whose keys are its keys, all together; none: they are not asked for.
-    selects: Vec<Select>,
-    /// Holds the key.
-    column: ComparedColumn,
-    /// What else is known of the rows.
-    terms: Vec<Term>,
-    columns: Columns,
-    /// Not keys are asked for, but how far rows reach.
-    end: Option<End>,
-    /// Rows with these keys do not matter.
-    absent: bool,
-}
-
-/// A SELECT for keys, behind the words that number it.
-#[derive(Clone, Debug)]
-struct Select {
-    /// The key.
-    key: String,
-    /// The tables.
-    from: String,
-    /// Joined by AND.
-    conditions: Vec<String>,
-    /// Something bounds the rows where the way begins.
-    bounded: bool,
-    /// They can be found by it: not each has to be tested.
-    finds: bool,
-    /// The reference where it begins, if the answer is to bound its rows and is not known yet.
-    cut: Option<usize>,
-    /// The same, if its rows reach as far as is asked for.
-    end: Option<usize>,
-}
 
 /// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
 pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
@@ -138,6 +106,8 @@ impl Footprint {
             Start::of(of_one, |(_, written)| written.start()).into_iter().chain(cut).min()
         });
         let ways = Ways::from(rows, &starts.collect::<Vec<_>>(), &self.edges);
+        let cut = (0..rows.len()).filter(|place| is_cut(*place)).collect();
+        let known = Known { constants, ends, cut };
         let mut parts = Vec::new();
         let mut tables = Vec::new();
         for (place, ways) in ways.reached() {
@@ -146,7 +116,7 @@ impl Footprint {
             let (edge, _) = ways.first()?.first()?;
             parts.push(Part {
                 table: reference.table.id,
-                selects: ways.iter().map(|way| self.select(way, &constants, &ends, is_cut)).collect::<Option<_>>()?,
+                selects: ways.iter().map(|way| self.select(way, None, &known)).collect::<Option<_>>()?,
                 column: edge.to_column.clone(),
                 terms: match rows[place].as_deref() {
                     Some([terms]) => terms.clone(),
@@ -158,11 +128,11 @@ impl Footprint {
             });
         }
         let mut reached = ways.reached.clone();
-        for end in ends.into_iter().filter(|end| !ways.reached.contains(&end.place)) {
+        for end in known.ends.iter().filter(|end| !ways.reached.contains(&end.place)) {
             let TableReference { table, columns, .. } = &self.references[end.place];
             tables.push(table.id);
             reached.push(end.place);
-            parts.push(Part::of_end(table.id, columns.clone(), end));
+            parts.push(Part::of_end(table.id, columns.clone(), end.clone()));
         }
         for absent in &self.absent {
             let place = absent.place;
@@ -182,12 +152,13 @@ impl Footprint {
             let TableReference { table, columns, .. } = &self.references[place];
             parts.push(Part::of_absent(table.id, columns.clone(), absent.column.clone(), holding));
         }
-        tables.sort_unstable();
-        tables.dedup();
-        (!parts.is_empty()).then(|| {
-            let lineage = Lineage { parts, tables, top: top.cloned(), ranges: false, dialect: self.dialect };
-            (lineage, reached)
-        })
+        let (top, dialect) = (top.cloned(), self.dialect);
+        let mut lineage = Lineage { parts, members: Vec::new(), tables, top, ranges: false, dialect };
+        let told: Vec<usize> = reached.iter().copied().chain(shows_end).chain(known.cut.iter().copied()).collect();
+        reached.extend(self.add_members(rows, &ways, &told, &known, &mut lineage));
+        lineage.tables.sort_unstable();
+        lineage.tables.dedup();
+        (!lineage.parts.is_empty() || !lineage.members.is_empty()).then_some((lineage, reached))
     }
 
     /// For people: the ways from these starts.
@@ -210,30 +181,29 @@ impl Footprint {
         reached.collect()
     }
 
-    /// The keys to which a way leads, from the key on.
-    fn select(
-        &self,
-        way: &Way<'_>,
-        constants: &[Constants<'_>],
-        ends: &[End],
-        is_cut: impl Fn(usize) -> bool,
-    ) -> Option<Select> {
+    /// The keys to which a way leads, from the key on, or the rows of the reference that has these keys, under the name that stands for the key.
+    fn select(&self, way: &Way<'_>, to: Option<usize>, known: &Known<'_>) -> Option<Select> {
         let quoted = |name: &str| quoted(self.dialect, name);
         let mut from = String::new();
         let mut conditions = Vec::new();
-        let mut before: Option<(&Edge, &Held)> = None;
         // From the constants on: each edge leads to the table that the next one starts from.
-        for (at, (edge, held)) in way.iter().rev().enumerate() {
-            let table = &self.references.get(held.place)?.table;
+        let places: Vec<usize> = way.iter().rev().map(|(_, held)| held.place).chain(to).collect();
+        let joins = std::iter::once(None).chain(way.iter().rev().map(Some));
+        for (at, (place, join)) in places.iter().zip(joins).enumerate() {
+            let table = &self.references.get(*place)?.table;
             let name = format!("{}.{} t{at}", quoted(&table.schema), quoted(&table.name));
-            match before {
+            match join {
                 None => from = name,
                 Some((Edge { to_column, .. }, before)) => {
                     let (to, of) = (quoted(&to_column.name), quoted(&before.column.name));
                     let _ = write!(from, " JOIN {name} ON t{at}.{to} = t{}.{of}", at - 1);
                 }
             }
-            let all = constants.get(held.place)?.iter().map(|conjunction| {
+            let all = known.constants.get(*place)?;
+            // Of what keys lead to, a part knows no more than one conjunction.
+            let is_known = to != Some(*place) || way.is_empty() || all.len() == 1;
+            let all = if is_known { &all[..] } else { &[] };
+            let all = all.iter().map(|conjunction| {
                 let column = |column: &ComparedColumn| format!("t{at}.{}", quoted(&column.name));
                 conjunction
                     .iter()
@@ -247,19 +217,62 @@ impl Footprint {
                 [only] => conditions.push(only.clone()),
                 several => conditions.push(format!("({})", several.join(" OR "))),
             }
-            before = Some((edge, held));
         }
-        let key = format!("t{}.{}", way.len() - 1, quoted(&before?.1.column.name));
-        let start = way.last()?.1.place;
-        let cut = Some(start).filter(|start| is_cut(*start));
-        let constants = constants.get(start)?;
-        let end = ends.iter().find(|end| end.place == start);
+        let last = format!("t{}", places.len() - 1);
+        let key = if to.is_some() { last } else { format!("{last}.{}", quoted(&way.first()?.1.column.name)) };
+        let start = *places.first()?;
+        let cut = Some(start).filter(|start| known.cut.contains(start));
+        let constants = known.constants.get(start)?;
+        let end = known.ends.iter().find(|end| end.place == start);
         conditions.extend(end.map(|end| end.condition("t0")));
         let bounded = !constants.is_empty() || end.is_some();
         let best = Start::of(constants, |(_, written)| written.start());
         let finds = cut.is_some() || end.is_some() || best.is_some_and(|best| best <= Start::Range);
         Some(Select { key, from, conditions, bounded, finds, cut, end: end.map(|end| end.place) })
     }
+
+    /// Adds the references whose rows that go are told by their keys, where these are read: those that parts tell of, and those with constants
+    /// whose rows nothing else tells, whose places are returned.
+    fn add_members(
+        &self,
+        rows: &[Rows],
+        ways: &Ways<'_>,
+        told: &[usize],
+        known: &Known<'_>,
+        lineage: &mut Lineage,
+    ) -> Vec<usize> {
+        let mut number = lineage.parts.len();
+        let mut places = Vec::new();
+        let mut add = |place: usize, key: Option<Vec<ComparedColumn>>, matching: Matching, ways: &[Way<'_>]| {
+            let key = key.filter(|key| number + key.len() <= PARTS_MAX)?;
+            let selects = ways.iter().map(|way| self.select(way, Some(place), known)).collect::<Option<Vec<_>>>()?;
+            let may_be_asked = selects.iter().all(|select| select.bounded || select.cut.is_some());
+            let reference = self.references.get(place).filter(|_| may_be_asked)?;
+            lineage.members.push(Members::of(reference, key, matching, selects, number));
+            lineage.tables.push(reference.table.id);
+            number = lineage.members.last()?.next_number();
+            Some(place)
+        };
+        for ((at, part), (place, ways)) in lineage.parts.iter().enumerate().zip(ways.reached()) {
+            let key = self.lacking(place, std::iter::once(&*part.all_terms()));
+            add(place, key, Matching::Part(at), ways);
+        }
+        for (place, rows) in rows.iter().enumerate() {
+            let is_told = told.contains(&place) || self.keyed.iter().any(|keyed| keyed.place == place);
+            let Some(rows) = rows.as_ref().filter(|rows| !rows.is_empty() && !is_told) else { continue };
+            let key = self.lacking(place, rows.iter().map(Vec::as_slice));
+            places.extend(add(place, key, Matching::Constants(rows.clone()), &[Way::new()]));
+        }
+        places
+    }
+}
+
+/// What is known of references where ways begin.
+struct Known<'k> {
+    constants: Vec<Constants<'k>>,
+    ends: Vec<End>,
+    /// Those that the answer bounds.
+    cut: Vec<usize>,
 }
 
 /// A key as a text. Not as one of the connection: under its collation two keys may be one.
@@ -284,7 +297,10 @@ impl Lineage {
                 let end = part.end.iter().map(|end| format!("SELECT '{mark}', {}", end.sql())).collect::<Vec<_>>();
                 part.asked().iter().flat_map(move |select| lineage.questions(&mark, select)).chain(end)
             });
-            for question in questions {
+            let quoted = |name: &str| quoted(lineage.dialect, name);
+            let of_members = lineage.members.iter().flat_map(|members| members.asked(quoted));
+            let of_members = of_members.map(|(at, select)| lineage.keys_question(&format!("{number}.{at}"), &select));
+            for question in questions.chain(of_members) {
                 let and = if sql.is_empty() { "" } else { " UNION ALL " };
                 let _ = write!(sql, "{and}({question})");
             }
@@ -293,7 +309,8 @@ impl Lineage {
     }
 
     /// What is asked of one SELECT, each row marked so.
-    fn questions(&self, mark: &str, Select { key, from, conditions, .. }: &Select) -> Vec<String> {
+    fn questions(&self, mark: &str, select: &Select) -> Vec<String> {
+        let Select { key, from, conditions, .. } = select;
         let conditions = conditions.join(" AND ");
         let text = |key: &str| as_text(self.dialect, key);
         if self.ranges {
@@ -302,8 +319,13 @@ impl Lineage {
             };
             return vec![end("MIN"), end("MAX")];
         }
-        let limit = KEYS_MAX + 1;
-        vec![format!("SELECT DISTINCT '{mark}', {} FROM {from} WHERE {conditions} LIMIT {limit}", text(key))]
+        vec![self.keys_question(mark, select)]
+    }
+
+    /// All keys of one SELECT, or more than are wanted.
+    fn keys_question(&self, mark: &str, Select { key, from, conditions, .. }: &Select) -> String {
+        let (key, conditions, limit) = (as_text(self.dialect, key), conditions.join(" AND "), KEYS_MAX + 1);
+        format!("SELECT DISTINCT '{mark}', {key} FROM {from} WHERE {conditions} LIMIT {limit}")
     }
 
     /// Of keys asks for the least and the greatest only, which is less than all of too many: between them other rows of the table are,
@@ -314,7 +336,31 @@ impl Lineage {
             let has_reach = !part.absent && part.has_order() && part.selects.iter().all(|select| select.finds);
             part.selects.retain(|_| has_reach);
         }
-        self.parts.iter().any(Part::is_asked)
+        self.drop_unled();
+        self.is_asked()
+    }
+
+    /// Rows go with T, whatever their keys: these are not asked for.
+    pub fn leave_members(&mut self) {
+        self.members.iter_mut().for_each(Members::leave);
+    }
+
+    /// Whether keys of rows that go are asked for.
+    pub fn asks_for_members(&self) -> bool {
+        self.members.iter().any(Members::is_asked)
+    }
+
+    fn is_asked(&self) -> bool {
+        self.parts.iter().any(Part::is_asked) || self.asks_for_members()
+    }
+
+    /// Keys of rows to which no keys lead that are asked for are not asked for, either.
+    fn drop_unled(&mut self) {
+        for members in &mut self.members {
+            if members.part().is_some_and(|part| !self.parts.get(part).is_some_and(Part::is_asked)) {
+                members.leave();
+            }
+        }
     }
 
     /// Whether it does.
@@ -322,8 +368,13 @@ impl Lineage {
         self.ranges
     }
 
-    /// Asks for no keys of other tables than these: of those any row will matter. False if nothing is left to ask for.
-    pub fn ask_only_of(&mut self, mut is_wanted: impl FnMut(TableId) -> bool) -> bool {
+    /// Asks for no keys of other tables than these: of those any row will matter; and for keys of rows that go of the second kind of tables
+    /// alone. False if nothing is left to ask for.
+    pub fn ask_only_of(
+        &mut self,
+        mut is_wanted: impl FnMut(TableId) -> bool,
+        mut loses_rows: impl FnMut(TableId) -> bool,
+    ) -> bool {
         for part in &mut self.parts {
             let wanted = is_wanted(part.table);
             part.selects.retain(|_| wanted);
@@ -334,7 +385,9 @@ impl Lineage {
         for part in &mut self.parts {
             part.end.take_if(|end| !is_wanted(part.table) && !leading.contains(&end.place));
         }
-        self.parts.iter().any(Part::is_asked)
+        self.members.iter_mut().filter(|members| !loses_rows(members.table())).for_each(Members::leave);
+        self.drop_unled();
+        self.is_asked()
     }
 
     /// The answer is known: it has so many rows, the last of which holds these values. Keys of rows that nothing else bounds are
@@ -357,7 +410,8 @@ impl Lineage {
         let name = |column: &ComparedColumn| format!("t0.{}", quoted(self.dialect, &column.name));
         let written = tests.iter().map(|(column, tests)| written_bound(column, &name(column), tests));
         let Some(conditions) = written.collect::<Option<Vec<_>>>() else { return };
-        for select in self.parts.iter_mut().flat_map(|part| &mut part.selects) {
+        let of_parts = self.parts.iter_mut().flat_map(|part| &mut part.selects);
+        for select in of_parts.chain(self.members.iter_mut().flat_map(Members::selects_mut)) {
             if select.cut.take_if(|start| *start == place).is_some() {
                 select.conditions.extend_from_slice(&conditions);
                 select.bounded = true;
@@ -376,7 +430,8 @@ impl Lineage {
             select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
         };
         let ends = self.parts.iter().filter_map(|part| part.end.as_ref()).map(|end| end.sql().len());
-        self.parts.iter().flat_map(Part::asked).map(bytes).chain(ends).sum()
+        let of_members = self.members.iter().map(|members| members.selects().iter().map(bytes).sum::<usize>() * members.questions());
+        self.parts.iter().flat_map(Part::asked).map(bytes).chain(ends).chain(of_members).sum()
     }
 
     /// The tables that it reads, sorted and distinct.
@@ -392,102 +447,42 @@ impl Lineage {
     }
 
     /// The tags that its answer tells. Without an answer, or where there are too many keys or one without a normal form, any
-    /// row matters.
+    /// row matters. Rows that go are told by their old images.
     pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
+        let of_constants = self.members.iter().flat_map(Members::tags_of_constants);
+        self.tags_of_parts(rows).into_iter().flatten().chain(of_constants).collect()
+    }
+
+    /// The same if rows that go are told by their keys, as far as these are known; None: none are.
+    pub fn late_tags_of_members(&self, rows: &[Key]) -> Option<Vec<Tag>> {
+        let mut is_one_known = false;
+        let mut told = |members: Option<&Members>, terms: Option<&[Term]>, otherwise: Vec<Tag>| {
+            let tags = members.and_then(|members| members.tags(terms, rows));
+            is_one_known |= tags.is_some();
+            tags.unwrap_or(otherwise)
+        };
+        let mut all = Vec::new();
+        for (number, tags) in self.tags_of_parts(Some(rows)).into_iter().enumerate() {
+            let members = self.members.iter().find(|members| members.part() == Some(number));
+            match tags.as_slice() {
+                [Tag { rows: RowSet::Where(terms), .. }] => all.extend(told(members, Some(&terms.clone()), tags)),
+                _ => all.extend(tags),
+            }
+        }
+        for members in self.members.iter().filter(|members| members.part().is_none()) {
+            all.extend(told(Some(members), None, members.tags_of_constants()));
+        }
+        is_one_known.then_some(all)
+    }
+
+    /// The tags that each part tells.
+    fn tags_of_parts(&self, rows: Option<&[Key]>) -> Vec<Vec<Tag>> {
         let parts = self.parts.iter().enumerate();
         let ends = parts.clone().filter_map(|(number, part)| Some((number, part.end.as_ref()?)));
         let known = |number, end: &End| rows.is_some_and(|rows| end.is_known(&keys_of(number, rows)));
         let unknown: Vec<usize> = ends.filter(|(number, end)| !known(*number, end)).map(|(_, end)| end.place).collect();
         let is_led = |select: &Select| select.end.is_none_or(|end| !unknown.contains(&end));
         let asked = |part: &Part| rows.filter(|_| part.is_asked() && part.selects.iter().all(is_led));
-        parts.flat_map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()
-    }
-}
-
-/// The keys of one part.
-fn keys_of(number: usize, rows: &[Key]) -> Vec<Option<&[u8]>> {
-    rows.iter().filter(|(part, _)| *part == number).map(|(_, key)| key.as_deref()).collect()
-}
-
-impl Part {
-    /// What is asked for its keys: not all rows of a table.
-    fn asked(&self) -> &[Select] {
-        if self.selects.iter().all(|select| select.bounded) { &self.selects } else { &[] }
-    }
-
-    /// Whether all values between two keys have order keys between theirs.
-    fn has_order(&self) -> bool {
-        use ValueType::{Date, Int, Numeric, Timestamp, Unsigned};
-        matches!(self.column.value_type, Date | Int | Numeric | Timestamp | Unsigned)
-    }
-
-    fn is_asked(&self) -> bool {
-        !self.asked().is_empty() || self.end.is_some()
-    }
-
-    /// Rows that reach as far as is asked for.
-    fn of_end(table: TableId, columns: Columns, end: End) -> Self {
-        let column = end.column().clone();
-        Self { table, selects: Vec::new(), column, terms: Vec::new(), columns, end: Some(end), absent: false }
-    }
-
-    /// Rows but for those with keys that others hold.
-    fn of_absent(table: TableId, columns: Columns, column: ComparedColumn, holding: Holding) -> Self {
-        let Holding { key, from, conditions } = holding;
-        let select = Select { key, from, conditions, bounded: true, finds: true, cut: None, end: None };
-        Self { table, selects: vec![select], column, terms: Vec::new(), columns, end: None, absent: true }
-    }
-
-    /// The tags that an answer tells; None: there is none.
-    fn tags(&self, number: usize, rows: Option<&[Key]>, ranges: bool) -> Vec<Tag> {
-        let Some(end) = &self.end else {
-            return self.tag(rows.and_then(|rows| self.keys(number, rows)), ranges).into_iter().collect();
-        };
-        let keys = keys_of(number, rows.unwrap_or_default());
-        let of_test = |test| {
-            let term = Term { column: self.column.clone(), test };
-            Tag { table: self.table, rows: RowSet::Where([term].into()), columns: self.columns.clone() }
-        };
-        match end.tests(&keys) {
-            Some(tests) => tests.into_iter().map(of_test).collect(),
-            None => vec![Tag { table: self.table, rows: RowSet::Any, columns: self.columns.clone() }],
-        }
-    }
-
-    /// Its keys; None: too many, or one that has no normal form.
-    fn keys(&self, number: usize, rows: &[Key]) -> Option<Vec<Value>> {
-        // NULL equals nothing.
-        let texts = rows.iter().filter(|(part, _)| *part == number).filter_map(|(_, key)| key.as_deref());
-        let form = |text| match self.column.value_type {
-            // The other column may be of another type of number.
-            ValueType::Int | ValueType::Unsigned | ValueType::Numeric => ValueType::Numeric.normalise_text(text),
-            own => own.normalise_text(text),
-        };
-        let mut keys: Vec<Value> = texts.map(form).collect::<Option<_>>()?;
-        keys.sort_unstable();
-        keys.dedup();
-        (keys.len() <= KEYS_MAX).then_some(keys)
-    }
-
-    /// No key: no row of its table matters.
-    fn tag(&self, keys: Option<Vec<Value>>, ranges: bool) -> Option<Tag> {
-        let mut terms = self.terms.clone();
-        match keys {
-            Some(keys) if self.absent => {
-                let test = Test::OrNull(Test::Not(keys.into()).into());
-                terms.push(Term { column: self.column.clone(), test });
-            }
-            Some(keys) if keys.is_empty() => return None,
-            Some(keys) if ranges => {
-                let of_keys = || keys.iter().map(Value::order_key);
-                let (low, high) = (of_keys().min()?, of_keys().max()?);
-                terms.push(Term { column: self.column.clone(), test: Test::Within { low, high } });
-            }
-            Some(keys) => terms.push(Term { column: self.column.clone(), test: Test::In(keys.into()) }),
-            None => {}
-        }
-        terms.sort_by(|a, b| a.column.cmp(&b.column));
-        let rows = if terms.is_empty() { RowSet::Any } else { RowSet::Where(terms.into()) };
-        Some(Tag { table: self.table, rows, columns: self.columns.clone() })
+        parts.map(|(number, part)| part.tags(number, asked(part), self.ranges)).collect()
     }
 }

@@ -124,9 +124,11 @@ impl Session {
         while !matches!(self.stage, Stage::Idle) {
             let stage = std::mem::replace(&mut self.stage, Stage::Idle);
             self.stage = self.advance(world, stage)?;
-            if matches!(self.stage, Stage::KeepOnce(..)) {
-                break;
-            }
+            // The stream does not move meanwhile.
+            self.stage = match std::mem::replace(&mut self.stage, Stage::Idle) {
+                Stage::KeepOnce(permit, _, answered) if !permit.may_commit(answered.read_end) => Stage::Idle,
+                stage => stage,
+            };
         }
         Ok(())
     }

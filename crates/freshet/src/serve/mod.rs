@@ -267,6 +267,7 @@ fn apply(shared: &Shared, mut commit: Commit) {
 
 fn advance(shared: &Shared, lsn: Lsn) {
     shared.cache.advance(lsn);
+    shared.settle(lsn);
     shared.waits.passed(lsn, shared.cache.current_as_of());
 }
 

@@ -1,8 +1,8 @@
 //! After a commit every result that is another one now must have been hit, by the tags that it had before.
 //!
 //! Queries of all shapes are asked of random tables, then again within transactions that change some rows and are rolled back,
-//! so that each meets the same tables and the same tags. Old rows of some of PostgreSQL's tables are told as the server does
-//! without REPLICA IDENTITY FULL: by the primary key alone. What is hit although its answer is the same counts, too: a table
+//! so that each meets the same tables and the same tags. Old rows of some tables are told as PostgreSQL does
+//! without REPLICA IDENTITY FULL, or MySQL under `binlog_row_image = MINIMAL`: by the primary key alone. What is hit although its answer is the same counts, too: a table
 //! of these needless hits, the worst shapes first, is printed at the end.
 //!
 //! `FRESHET_TAG_CHANGES` sets how many changes are made to each server (`make soak-tags`).
@@ -117,9 +117,13 @@ impl Writer<'_> {
             1 => (format!("DELETE FROM {name} WHERE id = {id};"), Change::Delete { relation, old: told(old) }),
             kind => {
                 let mut new = old.clone();
-                // Large values that did not change are not sent.
-                if self.keyed[table] && self.random.below(4) == 0 {
-                    new[1 + self.random.below(COLUMNS.len() - 1)] = Cell::Absent;
+                if self.keyed[table] && !self.postgres {
+                    // Nor what did not change at all, by MySQL.
+                    new.fill(Cell::Unchanged);
+                } else if self.keyed[table] && self.random.below(4) == 0 {
+                    // Large values that did not change are not sent.
+                    let unsent = [Cell::Absent, Cell::Unchanged][self.random.below(2)].clone();
+                    new[1 + self.random.below(COLUMNS.len() - 1)] = unsent;
                 }
                 let mut assignments = Vec::new();
                 for _ in 0..kind.div_ceil(3) {
@@ -280,7 +284,7 @@ fn batch(
     let stored = create(upstream, random)?;
     let columns: Vec<(&str, ValueType)> = COLUMNS.into_iter().zip(types(postgres)).collect();
     let catalog = catalog(if postgres { PUBLIC } else { DATABASE }, &TABLES.map(|table| (table, columns.as_slice())));
-    let keyed: Vec<bool> = stored.iter().map(|_| postgres && random.below(3) > 0).collect();
+    let keyed: Vec<bool> = stored.iter().map(|_| random.below(3) > usize::from(!postgres)).collect();
     let catalog = with_keys(&catalog, stored.iter().zip(&keyed).filter(|(_, keyed)| **keyed).map(|(table, _)| table));
     let zones: Vec<&str> = (0..GROUPS).map(|_| zone(random, postgres)).collect();
     let (catalog, views) = views::create(upstream, random, &catalog)?;

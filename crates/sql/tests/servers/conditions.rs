@@ -242,7 +242,9 @@ pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]
     let mut led = 0;
     for (_, bound) in analysed.iter_mut() {
         if let Some(lineage) = &bound.lineage {
-            bound.tags.extend(lineage.late_tags(Some(keys.get(&led).map_or(&[], Vec::as_slice))));
+            let keys = keys.get(&led).map_or(&[][..], Vec::as_slice);
+            let of_members = lineage.late_tags_of_members(keys);
+            bound.tags.extend(of_members.unwrap_or_else(|| lineage.late_tags(Some(keys))));
             led += 1;
         }
     }
