@@ -34,7 +34,7 @@ pub struct FillPermit<P: Payload> {
     cache: Arc<Cache<P>>,
     begun: Begun,
     started: Nanos,
-    late: Option<Late>,
+    late: Option<Box<Late>>,
     ended: bool,
     /// What is reserved for the result while it is read.
     reserved: u64,
@@ -74,7 +74,7 @@ impl<P: Payload> FillPermit<P> {
     /// matters may make them others. None: so may other things. As long as no such row changes, later fills of the same key begin with
     /// these tags.
     pub fn tell_late(&mut self, tags: Vec<Tag>, led_by: Option<Arc<[TableId]>>) {
-        self.late = Some(Late { tags, led_by, until_told: None });
+        self.late = Some(Late { tags, led_by, until_told: None }.into());
     }
 
     /// Likewise, if they name by their keys the rows that may go: all that there were when that query read them, behind the result. Which rows went
@@ -86,7 +86,7 @@ impl<P: Payload> FillPermit<P> {
     /// or came after it, as a change that hits the tags.
     pub fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>) {
         let until_told = if self.cache.faults.trust_members { tags.clone() } else { until_told };
-        self.late = Some(Late { tags, led_by: None, until_told: Some(until_told) });
+        self.late = Some(Late { tags, led_by: None, until_told: Some(until_told) }.into());
     }
 
     /// Whether they were, by [`Self::tell_members`].
@@ -126,7 +126,7 @@ impl<P: Payload> FillPermit<P> {
         }
         self.ended = true;
         let cache = &self.cache;
-        let (late, trust_late) = (self.late.take(), cache.faults.trust_late);
+        let (late, trust_late) = (self.late.take().map(|late| *late), cache.faults.trust_late);
         let Begun { id, epoch, coverings, .. } = self.begun;
         let ending = Ending { proof, epoch, late, trust_late };
         let mut core = cache.core();

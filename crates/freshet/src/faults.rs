@@ -75,6 +75,8 @@ impl FaultArgs {
             keep_on_reconnect: is_on(TestFault::KeepOnReconnect),
             // The simulator's, and those of `cache/tests/kept_keys`.
             keep_keys: false,
+            trust_members: false,
+            keep_early: false,
             trust_keys: false,
         };
         let proxy = ProxyFaults {

@@ -87,12 +87,12 @@ pub enum RelationKind {
     Other,
 }
 
-/// The old row image that PostgreSQL logs for an update or a delete (`pg_class.relreplident`).
+/// The old row image that is logged for an update or a delete (`pg_class.relreplident` of PostgreSQL, `binlog_row_image` of MySQL).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReplicaIdentity {
     /// The whole old row.
     Full,
-    /// These columns (a primary key, or the index chosen by `USING INDEX`), and only if the update changed them.
+    /// These columns (a primary key, or the index chosen by `USING INDEX`); PostgreSQL: of an update only if it changed them.
     Columns(Vec<Arc<str>>),
     /// None: a published update would fail, so such a table is never published and never cached.
     Missing,

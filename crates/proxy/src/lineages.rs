@@ -328,7 +328,9 @@ impl Shared {
                 self.lineages.by_members.fetch_add(1, Relaxed);
                 complete.tell_members(members, tags);
             }
-            (Some(_), None) if !is_coarse && !lineage.asks_for_members() => complete.tell_read(tags, lineage.rests_on()),
+            (Some(_), None) if !is_coarse && !lineage.asks_for_members() => {
+                complete.tell_read(tags, lineage.rests_on());
+            }
             _ => complete.tell(tags),
         }
         (complete, end)

@@ -26,9 +26,10 @@ use sqlparser::ast::{
 use crate::block::Source;
 use crate::conditions::{Named, atom};
 use crate::derived::{Origin, Reached};
-use crate::footprint::Footprint;
+use crate::footprint::{Footprint, TableReference};
 use crate::lineage::quoted;
 use crate::params::Params;
+use crate::parts::Part;
 use crate::predicate::{Atom, Question, conjuncts, parameter, unwrapped};
 use crate::questions::{equality, question};
 use crate::terms::Rows;
@@ -222,6 +223,32 @@ impl Absent {
 }
 
 impl Footprint {
+    /// The references whose rows are dropped by keys that others hold, at most so many, but for those that are told: their places, those of the others,
+    /// and what is asked.
+    pub(crate) fn absent_parts(
+        &self,
+        rows: &[Rows],
+        ways: &Ways<'_>,
+        mut told: Vec<usize>,
+        max: usize,
+        params: Params<'_>,
+    ) -> Vec<(usize, &[usize], Part)> {
+        let mut parts = Vec::new();
+        for absent in &self.absent {
+            let place = absent.place;
+            let is_told = told.contains(&place) || self.described_spared(place, &rows[place]).is_some();
+            if is_told || rows[place].is_some() || ways.lead_into(absent.places()) || parts.len() >= max {
+                continue;
+            }
+            let Some(holding) = self.holding(absent, params) else { continue };
+            let TableReference { table, columns, .. } = &self.references[place];
+            let part = Part::of_absent(table.id, columns.clone(), absent.column.clone(), holding);
+            told.push(place);
+            parts.push((place, absent.places(), part));
+        }
+        parts
+    }
+
     /// What to ask for the keys; None: it cannot be written so that it is true of no more rows.
     pub(crate) fn holding(&self, absent: &Absent, params: Params<'_>) -> Option<Holding> {
         let Absent { held, inside: Inside { places, equal, tests, limit, .. }, .. } = absent;

@@ -134,28 +134,18 @@ impl Footprint {
             reached.push(end.place);
             parts.push(Part::of_end(table.id, columns.clone(), end.clone()));
         }
-        for absent in &self.absent {
-            let place = absent.place;
-            let is_told = reached.contains(&place) || is_cut(place) || shows_end == Some(place);
-            let is_spared = self.described_spared(place, &rows[place]).is_some();
-            if is_told
-                || is_spared
-                || rows[place].is_some()
-                || ways.lead_into(absent.places())
-                || parts.len() >= PARTS_MAX
-            {
-                continue;
-            }
-            let Some(holding) = self.holding(absent, params) else { continue };
-            tables.extend(absent.places().iter().map(|place| self.references[*place].table.id));
+        let told =
+            |reached: &[usize]| reached.iter().copied().chain(shows_end).chain(known.cut.iter().copied()).collect();
+        for (place, inside, part) in
+            self.absent_parts(rows, &ways, told(&reached), PARTS_MAX.saturating_sub(parts.len()), params)
+        {
+            tables.extend(inside.iter().map(|place| self.references[*place].table.id));
             reached.push(place);
-            let TableReference { table, columns, .. } = &self.references[place];
-            parts.push(Part::of_absent(table.id, columns.clone(), absent.column.clone(), holding));
+            parts.push(part);
         }
         let (top, dialect) = (top.cloned(), self.dialect);
         let mut lineage = Lineage { parts, members: Vec::new(), tables, top, ranges: false, dialect };
-        let told: Vec<usize> = reached.iter().copied().chain(shows_end).chain(known.cut.iter().copied()).collect();
-        reached.extend(self.add_members(rows, &ways, &told, &known, &mut lineage));
+        reached.extend(self.add_members(rows, &ways, &told(&reached), &known, &mut lineage));
         lineage.tables.sort_unstable();
         lineage.tables.dedup();
         (!lineage.parts.is_empty() || !lineage.members.is_empty()).then_some((lineage, reached))
@@ -430,7 +420,8 @@ impl Lineage {
             select.key.len() + select.from.len() + select.conditions.iter().map(String::len).sum::<usize>()
         };
         let ends = self.parts.iter().filter_map(|part| part.end.as_ref()).map(|end| end.sql().len());
-        let of_members = self.members.iter().map(|members| members.selects().iter().map(bytes).sum::<usize>() * members.questions());
+        let of_members =
+            self.members.iter().map(|members| members.selects().iter().map(bytes).sum::<usize>() * members.questions());
         self.parts.iter().flat_map(Part::asked).map(bytes).chain(ends).chain(of_members).sum()
     }
 

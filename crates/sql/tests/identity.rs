@@ -258,7 +258,9 @@ fn not_where_rows_are_made_of_others_or_keys_are_not_shown() {
     // That stands for the table on the left; of the other, old images count.
     let sql = "select x.id, y.id from posts x left join notes y on y.author = 4 where x.author = 5";
     assert_eq!(late(sql, &["7,null"]), "1: enters author=5 | 1: id=7");
-    assert!(told(&bound(sql, true).tags).contains("2: author=4"));
+    let lineage = bound(sql, true).lineage.expect("keys of its rows are read");
+    assert_eq!(told(&lineage.late_tags(None)), "2: author=4");
+    assert_eq!(by_members(&lineage, &[(0, "3")]), "2: enters author=4 | 2: id=3");
 }
 
 #[test]
@@ -276,7 +278,10 @@ fn it_is_described() {
     };
     let by_keys = "public.posts: author = \u{2026}, by the keys of the answer's rows";
     assert_eq!(described("select id from posts where author = 5"), by_keys);
-    assert_eq!(described("select author from posts where author = 5"), "public.posts: author = \u{2026}");
+    assert_eq!(
+        described("select author from posts where author = 5"),
+        "public.posts: author = \u{2026}, by the keys of these rows"
+    );
     assert_eq!(
         described("select * from posts order by made limit 3"),
         "public.posts: made up to the last row's, by the keys of the answer's rows"
@@ -483,4 +488,72 @@ fn rows_in_no_order_are_told_by_what_they_show() {
     ] {
         assert!(bound(sql, true).keys.is_none(), "{sql}");
     }
+}
+
+/// The tags of rows that no answer shows, if these keys were read, each with the number of its question.
+fn by_members(lineage: &Lineage, keys: &[(usize, &str)]) -> String {
+    let keys: Vec<_> = keys.iter().map(|(number, key)| (*number, Some(key.as_bytes().to_vec()))).collect();
+    lineage.late_tags_of_members(&keys).map_or_else(|| "unknown".to_owned(), |tags| told(&tags))
+}
+
+#[test]
+fn keys_of_rows_that_no_answer_shows_are_read() {
+    let count = bound("SELECT count(*) FROM posts WHERE author = 5", true);
+    let lineage = count.lineage.expect("keys");
+    assert_eq!(
+        Lineage::sql([&lineage]),
+        "(SELECT DISTINCT '0.0', t0.\"id\"::pg_catalog.text FROM \"public\".\"posts\" t0 WHERE t0.\"author\" IN (5) LIMIT 1001)"
+    );
+    assert_eq!(by_members(&lineage, &[(0, "8"), (0, "7"), (0, "8")]), "1: enters author=5 | 1: id=7,8");
+    assert_eq!(by_members(&lineage, &[]), "1: enters author=5", "no row may leave");
+    assert_eq!(by_members(&lineage, &[(0, "seven")]), "unknown");
+    let many: Vec<String> = (0..1_001).map(|key| key.to_string()).collect();
+    let many: Vec<(usize, &str)> = many.iter().map(|key| (0, key.as_str())).collect();
+    assert_eq!(by_members(&lineage, &many), "unknown");
+    assert_eq!(told(&lineage.late_tags(None)), "1: author=5", "by images as they are");
+    // Which columns have to change for a row to enter, and for one that is named to matter.
+    let tags = lineage.late_tags_of_members(&[(0, Some(b"7".to_vec()))]).expect("known");
+    let columns: Vec<&Columns> = tags.iter().map(|tag| &tag.columns).collect();
+    let of = Columns::Only(["author".into(), "id".into()].into());
+    assert_eq!(columns, [&of, &of]);
+}
+
+#[test]
+fn keys_of_several_columns_and_of_rows_that_others_lead_to() {
+    let composite = bound("SELECT count(*) FROM items WHERE author = 5 OR author = 6", true);
+    let lineage = composite.lineage.expect("keys");
+    let sql = Lineage::sql([&lineage]);
+    assert!(sql.contains("'0.0', t0.\"tenant\"") && sql.contains("'0.1', t0.\"code\""), "{sql}");
+    assert_eq!(
+        by_members(&lineage, &[(0, "1"), (1, "x"), (1, "y")]),
+        "3: enters author=5,6 | 3: code=x,y and tenant=1"
+    );
+    assert_eq!(by_members(&lineage, &[(0, "1")]), "3: enters author=5,6", "as if there were no row at all");
+    let led = bound("SELECT count(*) FROM whole w JOIN posts p ON p.author = w.id WHERE w.tenant = 3", true);
+    let lineage = led.lineage.expect("keys");
+    let sql = Lineage::sql([&lineage]);
+    assert!(
+        sql.contains("FROM \"public\".\"whole\" t0 JOIN \"public\".\"posts\" t1 ON t1.\"author\" = t0.\"id\" WHERE t0.\"tenant\" IN (3)"),
+        "{sql}"
+    );
+    assert_eq!(by_members(&lineage, &[(0, "70"), (1, "7")]), "1: enters author=70 | 1: id=7");
+    assert_eq!(by_members(&lineage, &[]), "unknown", "no row of the other matters at all");
+}
+
+#[test]
+fn keys_are_not_read_where_old_images_or_answers_tell() {
+    for sql in [
+        "SELECT count(*) FROM posts WHERE id = 5",
+        "SELECT count(*) FROM posts WHERE id > 5",
+        "SELECT count(*) FROM items WHERE tenant = 1 AND code = 'x'",
+        "SELECT id, made FROM posts WHERE author = 5",
+        "SELECT count(*) FROM whole WHERE author = 5",
+        "SELECT count(*) FROM floats WHERE author = 5",
+        "SELECT count(*) FROM posts",
+    ] {
+        assert!(bound(sql, true).lineage.is_none(), "{sql}");
+    }
+    let mut lineage = bound("SELECT count(*) FROM posts WHERE author = 5", true).lineage.expect("keys");
+    assert!(!lineage.ask_only_of(|_| true, |_| false), "nothing was updated or deleted");
+    assert_eq!((Lineage::sql([&lineage]), by_members(&lineage, &[])), (String::new(), "unknown".to_owned()));
 }

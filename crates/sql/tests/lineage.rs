@@ -141,7 +141,7 @@ fn keys_of_some_tables_alone() {
     let (_, bound) = footprint(Dialect::MySql, CHARACTERS);
     let whole = bound.lineage.expect("a lineage");
     let mut lineage = whole.clone();
-    assert!(lineage.ask_only_of(|table| table == TableId(4)));
+    assert!(lineage.ask_only_of(|table| table == TableId(4), |_| true));
     let sql = Lineage::sql([&whole, &lineage]);
     let numbers: Vec<&str> = sql.split("DISTINCT '").skip(1).filter_map(|part| part.split('\'').next()).collect();
     assert_eq!(numbers, ["0.0", "0.1", "1.1"]);
@@ -150,7 +150,7 @@ fn keys_of_some_tables_alone() {
         tags.iter().map(|tag| (tag.table.0, tag.rows == RowSet::Any)).collect::<Vec<_>>(),
         [(5, true), (4, false)]
     );
-    assert!(!lineage.ask_only_of(|_| false));
+    assert!(!lineage.ask_only_of(|_| false, |_| true));
     assert_eq!(Lineage::sql([&lineage]), "");
 }
 
@@ -525,7 +525,7 @@ fn keys_lead_from_the_rows_of_a_page() {
     assert_eq!(any(&lineage, &[]), [2, 1], "fewer rows than the page may have");
     assert_eq!(any(&lineage, &[key(0, "1"), key(1, "two")]), [2, 1], "a key that says nothing");
     assert_eq!(any(&lineage, &[(1, None)]), [2], "those with NULL matter, and their keys are not known");
-    assert!(lineage.ask_only_of(|table| table == TableId(2)));
+    assert!(lineage.ask_only_of(|table| table == TableId(2), |_| true));
     assert!(Lineage::sql([&lineage]).contains("SELECT '0.1'"), "the end is asked for with what it leads to");
 }
 

@@ -278,7 +278,7 @@ fn keys_are_read_from_the_rows_that_are_shown() {
         let asked = Lineage::sql([&lineage]);
         if asked.is_empty() {
             assert!(lineage.late_tags(Some(&[])).iter().all(|tag| tag.rows == RowSet::Any), "{sql}");
-            assert!(!lineage.ask_only_of(|_| true), "{sql}");
+            assert!(!lineage.ask_only_of(|_| true, |_| true), "{sql}");
         }
         asked
             .split_once(" FROM ")

@@ -129,13 +129,14 @@ impl Query {
     pub(crate) fn told(&self, answer: &Answer) -> Option<Vec<Tag>> {
         let Self::Listed(t, f) = self else { return None };
         let keys: Vec<u8> = answer.iter().filter_map(|row| row[0]).collect();
-        Some(members(*t, f, keys))
+        Some(members(*t, f, &keys))
     }
 
     /// The same as a query says that sees this.
     pub(crate) fn late(&self, state: &State) -> Vec<Tag> {
         if let Self::Counted(t, f) = self {
-            return members(*t, f, rows(state, *t, f).iter().filter_map(|row| row[0]).collect());
+            let keys: Vec<u8> = rows(state, *t, f).iter().filter_map(|row| row[0]).collect();
+            return members(*t, f, &keys);
         }
         let (Self::Join(t, f, u) | Self::Without(t, f, u)) = self else { return Vec::new() };
         let by = if matches!(self, Self::Join(..)) { 1 } else { 2 };
@@ -230,9 +231,9 @@ fn point(table: usize, filter: &Filter) -> Tag {
 }
 
 /// Rows that enter, and those that may go, which have these keys.
-fn members(table: usize, filter: &Filter, keys: Vec<u8>) -> Vec<Tag> {
+fn members(table: usize, filter: &Filter, keys: &[u8]) -> Vec<Tag> {
     let Tag { rows: RowSet::Where(terms), .. } = point(table, filter) else { return Vec::new() };
-    let leaves = (!keys.is_empty()).then(|| tag(table, RowSet::Where([among(0, &keys)].into())));
+    let leaves = (!keys.is_empty()).then(|| tag(table, RowSet::Where([among(0, keys)].into())));
     leaves.into_iter().chain([tag(table, RowSet::Enters(terms))]).collect()
 }
 

@@ -247,9 +247,10 @@ pub(super) fn look(tables: &[Table], report: &mut Report) {
     changed.sort_by_key(|table| std::cmp::Reverse(table.changes));
     for table in changed.into_iter().take(FULL_MAX) {
         let text = format!(
-            "{}: {} updates and deletes so far, which carry no old values: each evicts all results that compare other \
-             columns than the replica identity's and do not show these, as aggregates do not. Full old rows make that \
-             precise, for more log per update",
+            "{}: {} updates and deletes so far, which carry no old values: for results that compare other columns than \
+             the replica identity's and do not show these, as aggregates do not, the keys of their rows are read by one \
+             more query; of more than 1,000 rows each evicts them all. Full old rows make that precise at once, for \
+             more log per update",
             table.name, table.changes
         );
         report.hint(text, vec![LOCK_TIMEOUT.into(), format!("ALTER TABLE {} REPLICA IDENTITY FULL;", table.name)]);

@@ -220,10 +220,10 @@ fn explained(version: Version) -> Result<()> {
     let mut c = pair.connect()?;
     for (sql, rows) in [
         ("select * from post where author_id = 5", "public.post: author_id = …, by the keys of the answer's rows"),
-        ("select title from post where author_id = 5", "public.post: author_id = …"),
+        ("select title from post where author_id = 5", "public.post: author_id = …, by the keys of these rows"),
         ("select * from post where id = 5", "public.post: id = …"),
         ("select * from post limit 5", "public.post: the keys of the answer's rows"),
-        ("select count(*) from post where author_id = 5", "public.post: author_id = …"),
+        ("select count(*) from post where author_id = 5", "public.post: author_id = …, by the keys of these rows"),
         (
             "select * from item order by author_id limit 3",
             "public.item: author_id up to the last row's, by the keys of the answer's rows",

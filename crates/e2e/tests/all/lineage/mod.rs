@@ -6,6 +6,7 @@
 
 mod changes;
 mod limits;
+mod members;
 pub(crate) mod movies;
 mod precision;
 mod races;

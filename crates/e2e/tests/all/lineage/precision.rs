@@ -51,7 +51,7 @@ fn changes_of_others() -> Vec<String> {
 }
 
 /// Whether a change takes results away.
-fn evicts(stage: &Stage, direct: &mut Session, change: &str) -> Result<bool> {
+pub(super) fn evicts(stage: &Stage, direct: &mut Session, change: &str) -> Result<bool> {
     let before = stage.metrics()?;
     direct.run(change)?;
     eventually(PATIENCE, || {

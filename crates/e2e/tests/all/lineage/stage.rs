@@ -102,11 +102,16 @@ impl Stage {
 
     /// On a server of its own, with options for `freshet serve`.
     pub(crate) fn alone_with(which: Which, options: &[&str]) -> Result<Option<Self>> {
-        let base = match which {
-            Which::Postgres(version) => Base::Postgres(support::Database::create(start_postgres(version))?),
-            Which::Mysql(kind) => Base::Mysql(mysql::Database::create(start_mysqld(kind))?),
+        Self::over(of_its_own(which)?, "", false, options)
+    }
+
+    /// On a server of its own that logs of old rows the primary key alone; perhaps with a relay.
+    pub(crate) fn logging_keys(which: Which, relayed: bool) -> Result<Option<Self>> {
+        let logs_keys = match which {
+            Which::Postgres(_) => "ALTER TABLE title REPLICA IDENTITY DEFAULT",
+            Which::Mysql(_) => "SET GLOBAL binlog_row_image = MINIMAL",
         };
-        Self::over(base, false, options)
+        Self::over(of_its_own(which)?, logs_keys, relayed, &["--refresh-share", "0"])
     }
 
     /// Perhaps with a relay between Freshet and the server; with options for `freshet serve`.
@@ -115,17 +120,21 @@ impl Stage {
             Which::Postgres(version) => Base::Postgres(support::Database::create(postgres(version))?),
             Which::Mysql(kind) => Base::Mysql(mysql::Database::create(mysqld(kind))?),
         };
-        Self::over(base, relayed, options)
+        Self::over(base, "", relayed, options)
     }
 
-    fn over(base: Base, relayed: bool, options: &[&str]) -> Result<Option<Self>> {
+    fn over(base: Base, setting: &str, relayed: bool, options: &[&str]) -> Result<Option<Self>> {
         let (direct, url) = match &base {
             Base::Postgres(database) => (database.address(), database.url() + "?sslmode=disable"),
             Base::Mysql(database) => (database.address(), database.url() + "?ssl-mode=disabled"),
         };
         let relay = relayed.then(|| Relay::to(direct)).transpose()?;
         let address = relay.as_ref().map_or(direct, |relay| relay.address);
-        session(&base, direct)?.run(&schema(matches!(base, Base::Mysql(_))))?;
+        let mut own = session(&base, direct)?;
+        own.run(&schema(matches!(base, Base::Mysql(_))))?;
+        if !setting.is_empty() {
+            own.run(setting)?;
+        }
         let url = url.replace(&direct.to_string(), &address.to_string());
         let freshet = Freshet::start_unready(direct, &url, options)?;
         freshet.wait_ready()?;
@@ -206,6 +215,13 @@ fn session(base: &Base, address: SocketAddr) -> Result<Session> {
 fn postgres(version: Version) -> Arc<Server> {
     static SERVERS: [OnceLock<Arc<Server>>; 2] = [const { OnceLock::new() }; 2];
     SERVERS[version as usize].get_or_init(|| start_postgres(version)).clone()
+}
+
+fn of_its_own(which: Which) -> Result<Base> {
+    Ok(match which {
+        Which::Postgres(version) => Base::Postgres(support::Database::create(start_postgres(version))?),
+        Which::Mysql(kind) => Base::Mysql(mysql::Database::create(start_mysqld(kind))?),
+    })
 }
 
 fn start_postgres(version: Version) -> Arc<Server> {

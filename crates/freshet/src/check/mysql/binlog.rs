@@ -55,8 +55,9 @@ async fn format(database: &mut Database, report: &mut Report) -> Result<()> {
     let image = database.variable("binlog_row_image").await?;
     if !matches!(image.as_str(), "FULL" | "FULL_NODUP") {
         let text = format!(
-            "binlog_row_image is {image}: updates and deletes carry few old values, so each evicts all results that compare \
-             other columns than the key's"
+            "binlog_row_image is {image}: updates and deletes carry few old values, so for results that compare other \
+             columns than the key's the keys of their rows are read by one more query; of more than 1,000 rows, and \
+             without a primary key, each evicts them all"
         );
         report.warning(text, database.set("binlog_row_image", "FULL"));
     }

@@ -222,12 +222,14 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
     version.push_str(basis.foreign_keys.of(&key));
     let definition = parts.views.remove(&key);
     let triggers = !basis.sees_triggers || parts.triggers.contains(&key);
-    let primary =
+    let primary: Vec<Arc<str>> =
         columns.iter().filter(|[.., of_key, _]| of_key == "PRI").map(|[_, name, ..]| name.as_str().into()).collect();
     let columns = columns.iter().map(column).collect();
     let (schema, name) = key;
+    let whole = primary.is_empty() || !server.logs_keys_only();
     Table {
         columns,
+        identity: if whole { ReplicaIdentity::Full } else { ReplicaIdentity::Columns(primary.clone()) },
         key: primary,
         version: version.into(),
         definition,

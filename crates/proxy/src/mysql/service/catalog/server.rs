@@ -14,7 +14,7 @@ use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::end_question;
 
 const VARIABLES: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN \
-    ('log_slave_updates', 'log_replica_updates', 'wsrep_on', 'lower_case_table_names')";
+    ('log_slave_updates', 'log_replica_updates', 'wsrep_on', 'lower_case_table_names', 'binlog_row_image')";
 
 /// MariaDB: replication may be started at any time. The counters tell that it ran between two looks.
 const REPLICATION: &str = "SHOW GLOBAL STATUS WHERE Variable_name IN \
@@ -30,7 +30,7 @@ pub(super) struct Server {
     gap: Option<&'static str>,
     /// What may change at any time and is in no log, as name and value.
     volatile: Vec<[String; 2]>,
-    /// What cannot change while the server runs.
+    /// What cannot change while the server runs, or what it says costs precision alone.
     fixed: Vec<[String; 2]>,
 }
 
@@ -62,6 +62,11 @@ impl Server {
     /// Whether what may change at any time is as it was.
     pub(super) async fn is_unchanged(&self, connection: &mut Connection) -> Result<bool, ServiceError> {
         Ok(read_volatile(connection).await? == self.volatile)
+    }
+
+    /// Images of old rows hold the primary key alone, where there is one and a session does not say otherwise.
+    pub(super) fn logs_keys_only(&self) -> bool {
+        self.fixed.iter().any(|[name, value]| name == "binlog_row_image" && value.eq_ignore_ascii_case("MINIMAL"))
     }
 
     /// Every change of an InnoDB table is in the binlog.

@@ -1,0 +1,170 @@
+//! Rows that go from results that do not show them, where of old rows the primary key alone is logged.
+
+use anyhow::{Context, Result, ensure};
+
+use super::precision::evicts;
+use super::relay::Hold;
+use super::stage::{Stage, Which, on_all};
+use crate::support::{PATIENCE, eventually};
+
+on_all!(
+    others_stay,
+    what_goes_is_noticed,
+    rows_go_before_their_keys_are_read,
+    rows_go_before_their_keys_are_told,
+    many_rows
+);
+
+/// Aggregates, rows of the nullable side, groups, pages, distinct values, and rows that keys of others lead to.
+fn reads() -> Vec<String> {
+    [
+        "SELECT count(*) FROM title WHERE title = 'movie 5'",
+        "SELECT sum(num_votes) FROM title_rating WHERE num_votes BETWEEN 4 AND 6",
+        "SELECT DISTINCT type FROM title WHERE title = 'movie 5' OR title = 'movie 6'",
+        "SELECT type, max(updated) FROM title WHERE title IN ('movie 5', 'movie 6') GROUP BY type",
+        "SELECT title FROM title WHERE title = 'movie 5' ORDER BY title_id LIMIT 5 OFFSET 1",
+        "SELECT count(*) FROM name n JOIN title_principal p ON p.name_id = n.name_id WHERE n.name = 'Name 501'",
+        "SELECT g.genre, t.title FROM title_genre g LEFT JOIN title t ON t.title_id = g.title_id AND t.type = 'movie' \
+         WHERE g.title_id IN (5, 1005)",
+        "SELECT count(*) FROM title_genre g WHERE EXISTS (SELECT 1 FROM title t WHERE t.title_id = g.title_id AND t.title = 'movie 5')",
+    ]
+    .map(str::to_owned)
+    .into()
+}
+
+/// Updates and deletes of other rows leave the results where they are.
+fn others_stay(which: Which) -> Result<()> {
+    let Some(stage) = Stage::logging_keys(which, false)? else { return Ok(()) };
+    let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
+    stage.until_hits(&mut c, &reads())?;
+    ensure!(stage.metrics()?.count("freshet_lineage_members_total") > 0, "none has such keys");
+    for change in [
+        "UPDATE title SET updated = 1 WHERE title_id = 20",
+        "UPDATE title SET title = 'another', type = 'video' WHERE title_id = 21",
+        "DELETE FROM title WHERE title_id = 22",
+        "UPDATE title_rating SET num_votes = num_votes + 100 WHERE title_id = 20",
+        "DELETE FROM title_rating WHERE title_id = 21",
+        "UPDATE title_principal SET category = 'actress' WHERE title_id = 20",
+        "UPDATE title_principal SET name_id = 2002 WHERE title_id = 20 AND ordering = 1",
+        "DELETE FROM title_principal WHERE title_id = 21",
+        "UPDATE name SET name = 'Somebody' WHERE name_id = 2001",
+        "DELETE FROM name WHERE name_id = 2101",
+        "UPDATE title_genre SET genre = 'Other' WHERE title_id = 20 AND genre = 'Drama'",
+    ] {
+        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+    }
+    Ok(())
+}
+
+/// Rows that come, change, go, or get another key.
+fn changes() -> [&'static str; 15] {
+    [
+        "UPDATE title SET updated = 7 WHERE title_id = 5",
+        "UPDATE title SET title = 'movie 5 no more' WHERE title_id = 5",
+        "UPDATE title SET title = 'movie 5' WHERE title_id = 25",
+        // Its key is another one, and by that it goes.
+        "UPDATE title SET title_id = 7000 WHERE title_id = 25",
+        "DELETE FROM title WHERE title_id = 7000",
+        "DELETE FROM title WHERE title_id = 6",
+        "INSERT INTO title VALUES (6, 'video', 'movie 5', 1)",
+        "UPDATE title_rating SET num_votes = 50 WHERE title_id = 5",
+        "UPDATE title_rating SET num_votes = 5 WHERE title_id = 26",
+        "DELETE FROM title_rating WHERE title_id = 26",
+        "UPDATE title_principal SET name_id = 601 WHERE title_id = 5 AND ordering = 1",
+        "UPDATE title_principal SET name_id = 501 WHERE title_id = 8 AND ordering = 2",
+        "DELETE FROM title_principal WHERE title_id = 8",
+        "UPDATE name SET name = 'Name 501' WHERE name_id = 901",
+        "UPDATE title SET type = 'video' WHERE title_id = 1005",
+    ]
+}
+
+fn what_goes_is_noticed(which: Which) -> Result<()> {
+    let Some(stage) = Stage::logging_keys(which, false)? else { return Ok(()) };
+    let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
+    stage.until_hits(&mut c, &reads())?;
+    for write in changes()
+        .into_iter()
+        .chain(["DELETE FROM title_rating WHERE title_id < 10", "DELETE FROM title WHERE title_id < 10"])
+    {
+        writer.run(write).context(write)?;
+        stage.ensure_fresh(&mut [&mut c, &mut writer, &mut stage.connect()?], &reads(), write)?;
+        stage.until_hits(&mut c, &reads())?;
+    }
+    Ok(())
+}
+
+/// A result is read, the keys of its rows are held, rows go, and the keys are let go.
+fn race(which: Which, hold: Hold) -> Result<()> {
+    let Some(stage) = Stage::logging_keys(which, true)? else { return Ok(()) };
+    let relay = stage.relay.as_ref().context("no relay")?;
+    let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
+    // Both connections stand before anything is held.
+    for number in 10..16 {
+        stage.until_hits(&mut c, &[format!("SELECT count(*) FROM title WHERE title = 'movie {number}'")])?;
+    }
+    for write in changes() {
+        // One that was not filled before, since this one says another number.
+        let number = 100 + relay.held();
+        let read = format!(
+            "SELECT count(*), {number} FROM title_principal p JOIN title t ON t.title_id IN (5, 25, 7000) AND t.title = 'movie 5' \
+             LEFT JOIN title_rating r ON r.num_votes BETWEEN 4 AND 6 WHERE p.name_id = 501"
+        );
+        let read = [read];
+        let held = relay.held();
+        relay.hold(hold);
+        let raced = (|| {
+            // It is answered, although the keys are not there.
+            c.rows(&read[0])?;
+            eventually(PATIENCE, || {
+                ensure!(relay.held() > held, "nothing is held; the log:\n{}", stage.freshet.log());
+                Ok(())
+            })?;
+            writer.run(write)?;
+            stage.ensure_fresh(&mut [&mut c, &mut writer], &read, write)
+        })();
+        relay.hold(Hold::Nothing);
+        raced?;
+        eventually(PATIENCE, || {
+            let flights = stage.metrics()?.value("freshet_fills_in_flight");
+            ensure!(flights == 0.0, "{flights} fills in flight");
+            Ok(())
+        })?;
+        for _ in 0..5 {
+            stage.ensure_fresh(&mut [&mut c, &mut writer, &mut stage.connect()?], &read, write)?;
+        }
+        stage.until_hits(&mut c, &read)?;
+    }
+    Ok(())
+}
+
+fn rows_go_before_their_keys_are_read(which: Which) -> Result<()> {
+    race(which, Hold::Questions)
+}
+
+fn rows_go_before_their_keys_are_told(which: Which) -> Result<()> {
+    race(which, Hold::Answers)
+}
+
+/// Of more rows than keys may be any row that goes counts, as far as its image tells.
+fn many_rows(which: Which) -> Result<()> {
+    let Some(stage) = Stage::logging_keys(which, false)? else { return Ok(()) };
+    let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
+    let values: Vec<String> = (0..1_200).map(|number| format!("({}, 'many', {number})", 10_000 + number)).collect();
+    writer.run(&format!("INSERT INTO name (name_id, name, born) VALUES {}", values.join(", ")))?;
+    let read = ["SELECT count(*), sum(born) FROM name WHERE name = 'many'".to_owned()];
+    stage.until_hits(&mut c, &read)?;
+    for write in [
+        "DELETE FROM name WHERE name_id = 10000",
+        "UPDATE name SET born = 0 WHERE name_id = 10001",
+        "DELETE FROM name WHERE name_id BETWEEN 10100 AND 10900",
+    ] {
+        writer.run(write)?;
+        stage.ensure_fresh(&mut [&mut c, &mut writer], &read, write)?;
+        stage.until_hits(&mut c, &read)?;
+    }
+    // Few enough by now, and another statement, of which it is not known that they were too many.
+    stage.until_hits(&mut c, &["SELECT sum(born) FROM name WHERE name = 'many'".to_owned()])?;
+    let members = stage.metrics()?.count("freshet_lineage_members_total");
+    ensure!(members > 0, "the keys of few rows are not read");
+    Ok(())
+}
