@@ -302,7 +302,7 @@ impl Core {
         let wants_late = derived.is_none() && node.tags.iter().any(|tag| tag.rows == RowSet::Later);
         let is_proven = |id: &CommitId| ending.proof.is_some_and(|proof| proof.proves(*id));
         let untold = wants_late && ending.late.is_none();
-        let Late { tags: late, led_by, until_told } = ending.late.unwrap_or_default();
+        let Late { tags: late, led_by, named, until_told } = ending.late.unwrap_or_default();
         let raced = self.raced(until_told.as_ref().unwrap_or(&late), *since);
         let proven = !failed
             && self.epoch == Some(ending.epoch)
@@ -318,7 +318,7 @@ impl Core {
         self.index.register(id, early, &late);
         let node = self.nodes.get_mut(&id)?;
         let State::Flight(flying) = std::mem::replace(&mut node.state, State::Entry) else { return None };
-        let derived = flying.derived.or(led_by.map(|led_by| Derived { first: early, led_by }));
+        let derived = flying.derived.or(led_by.map(|led_by| Derived { first: early, led_by, named }));
         if let Some(derived) = derived {
             self.kept_keys.note(id, derived);
         }

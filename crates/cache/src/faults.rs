@@ -14,6 +14,8 @@ pub struct Faults {
     pub keep_early: bool,
     /// Keys that were read for an entry are used again although what they were read from has changed.
     pub keep_keys: bool,
+    /// Rows that came since keys were read are not named by them.
+    pub keep_names: bool,
     /// Fills that begin with keys of an earlier entry are kept although what those were read from changes meanwhile.
     pub trust_keys: bool,
     /// Delivered commits do not taint the fills that they race with.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use freshet_model::{CatalogVersion, Epoch, Lsn, Nanos, TableId, Tag, Visible};
+use freshet_model::{CatalogVersion, Epoch, Lsn, NamedRows, Nanos, TableId, Tag, Visible};
 
 use crate::core::Id;
 use crate::freshness::Proven;
@@ -24,7 +24,9 @@ pub(crate) struct Late {
     pub(crate) tags: Vec<Tag>,
     /// The tables whose rows led to them, if that is all that they were made of.
     pub(crate) led_by: Option<Arc<[TableId]>>,
-    /// Where they name by their keys the rows that may go, what the commits since the fill began are held against in their place.
+    /// The rows that may go, which they name by their keys.
+    pub(crate) named: Arc<[NamedRows]>,
+    /// Then, what the commits since the fill began are held against in their place.
     pub(crate) until_told: Option<Vec<Tag>>,
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::{Lsn, Nanos, TableId, Tag, Visible};
+use freshet_model::{Lsn, NamedRows, Nanos, TableId, Tag, Visible};
 
 use crate::Cache;
 use crate::flight::{Begun, Ending, Late};
@@ -74,7 +74,7 @@ impl<P: Payload> FillPermit<P> {
     /// matters may make them others. None: so may other things. As long as no such row changes, later fills of the same key begin with
     /// these tags.
     pub fn tell_late(&mut self, tags: Vec<Tag>, led_by: Option<Arc<[TableId]>>) {
-        self.late = Some(Late { tags, led_by, until_told: None }.into());
+        self.late = Some(Late { tags, led_by, named: [].into(), until_told: None }.into());
     }
 
     /// Likewise, if they name by their keys the rows that may go: all that there were when that query read them, behind the result. Which rows went
@@ -84,9 +84,17 @@ impl<P: Payload> FillPermit<P> {
     /// A row that goes while neither of the two readings has it is no row of the result. One that went between them is hit by `until_told`: whatever
     /// the second one shows has been delivered by then, and must be in the proof. One that goes later is among those that the second one names,
     /// or came after it, as a change that hits the tags.
-    pub fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>) {
+    ///
+    /// `led_by` as before; where it is known, `named` says which rows the tags name so: rows that come are named, too, from then on.
+    pub fn tell_members(
+        &mut self,
+        tags: Vec<Tag>,
+        until_told: Vec<Tag>,
+        led_by: Option<Arc<[TableId]>>,
+        named: Arc<[NamedRows]>,
+    ) {
         let until_told = if self.cache.faults.trust_members { tags.clone() } else { until_told };
-        self.late = Some(Late { tags, led_by: None, until_told: Some(until_told) }.into());
+        self.late = Some(Late { tags, led_by, named, until_told: Some(until_told) }.into());
     }
 
     /// Whether they were, by [`Self::tell_members`].

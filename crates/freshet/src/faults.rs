@@ -77,6 +77,7 @@ impl FaultArgs {
             keep_keys: false,
             trust_members: false,
             keep_early: false,
+            keep_names: false,
             trust_keys: false,
         };
         let proxy = ProxyFaults {

@@ -21,5 +21,5 @@ pub use formula::{Comparison, Formula, Operation, Part, TextFunction};
 pub use pattern::{Pattern, Piece};
 pub use position::{CommitId, End, Epoch, GtidSet, Lsn, Nanos, Snapshot, Visible, Xid};
 pub use reason::Reason;
-pub use tag::{Columns, ComparedColumn, Image, Images, RowSet, RowTest, Tag, Term, Test};
+pub use tag::{Columns, ComparedColumn, Image, Images, NamedRows, RowSet, RowTest, Tag, Term, Test};
 pub use value::{Value, ValueType};

@@ -46,6 +46,18 @@ pub enum Columns {
     Only(Arc<[Arc<str>]>),
 }
 
+/// Rows of a table that tags name by what they hold in some columns, one test of a list for each, and that may come and go: beside them stand tags of
+/// those that come ([`RowSet::Enters`]).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedRows {
+    /// The table.
+    pub table: TableId,
+    /// The columns that name them, sorted.
+    pub key: Box<[ComparedColumn]>,
+    /// The columns that matter of them.
+    pub columns: Columns,
+}
+
 /// What a row must have in one column. NULL passes [`Test::Null`], [`Test::OrNull`] and [`Test::Row`] only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
@@ -113,6 +125,57 @@ pub enum Image {
     Begins(Box<[u8]>),
     /// Nothing: the image lacks it, or it has no normal form. It passes every test.
     Unknown,
+}
+
+impl NamedRows {
+    /// Names of these tags' rows those that the changes have come, too. False: not all that came can be told, or they are more than so many.
+    pub fn extend(&self, tags: &mut Vec<Tag>, changes: &[Change], values_max: usize) -> bool {
+        for change in changes.iter().filter(|change| change.table() == self.table) {
+            let enters = |tag: &Tag| matches!(tag.rows, RowSet::Enters(_)) && tag.may_be_hit(change);
+            if !tags.iter().any(enters) {
+                continue;
+            }
+            let Some(values) = self.key.iter().map(|column| column.value_behind(change)).collect::<Option<Vec<_>>>()
+            else {
+                return false;
+            };
+            if !self.add(tags, values, values_max) {
+                return false;
+            }
+        }
+        true
+    }
+
+    fn add(&self, tags: &mut Vec<Tag>, values: Vec<Value>, values_max: usize) -> bool {
+        let list = |term: &Term| matches!(term.test, Test::In(_));
+        let is_own =
+            |terms: &[Term]| terms.iter().all(list) && terms.iter().map(|term| &term.column).eq(self.key.iter());
+        let own = tags.iter_mut().find_map(|tag| match &mut tag.rows {
+            RowSet::Where(terms) if tag.table == self.table && is_own(terms) => Some(terms),
+            _ => None,
+        });
+        let Some(terms) = own else {
+            let term = |(column, value): (&ComparedColumn, Value)| Term {
+                column: column.clone(),
+                test: Test::In([value].into()),
+            };
+            let terms = self.key.iter().zip(values).map(term).collect();
+            tags.push(Tag { table: self.table, rows: RowSet::Where(terms), columns: self.columns.clone() });
+            return true;
+        };
+        for (term, value) in terms.iter_mut().zip(values) {
+            let Test::In(known) = &mut term.test else { return false };
+            if let Err(at) = known.binary_search(&value) {
+                let mut all = std::mem::take(known).into_vec();
+                all.insert(at, value);
+                *known = all.into();
+            }
+            if known.len() > values_max {
+                return false;
+            }
+        }
+        true
+    }
 }
 
 impl Tag {
@@ -193,6 +256,21 @@ fn heap(value: &Value) -> usize {
 }
 
 impl ComparedColumn {
+    /// What the row holds in it behind a change that left one; None: that is not known, or has no normal form, as NULL has none.
+    fn value_behind(&self, change: &Change) -> Option<Value> {
+        let (relation, new, old) = match change {
+            Change::Insert { relation, new } => (relation, new, None),
+            Change::Update { relation, old, new } => (relation, new, Some(old)),
+            Change::Delete { .. } | Change::AnyRow(_) | Change::Redefined { .. } => return None,
+        };
+        let cell = |row: &[Cell]| relation.position(&self.name).and_then(|at| row.get(at)).cloned();
+        let before = old.filter(|_| matches!(cell(new), Some(Cell::Unchanged)));
+        match self.image(relation, before.unwrap_or(new)) {
+            Image::Value(value) => Some(value),
+            Image::Null | Image::Begins(_) | Image::Unknown => None,
+        }
+    }
+
     /// What the row says of it.
     pub fn image(&self, relation: &Relation, row: &[Cell]) -> Image {
         match relation.position(&self.name).and_then(|at| row.get(at)) {

@@ -78,11 +78,14 @@ impl Complete {
         self.permit.tell_late(told.chain(tags).collect(), None);
     }
 
-    /// Likewise, where rows that go are told by their keys; commits that raced are held against the second ones.
-    fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>) {
-        let told = self.told.take().unwrap_or_default();
+    /// Likewise, where rows that go are named by their keys; commits that raced are held against the second ones.
+    fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>, lineage: &Lineage) {
+        let (told, led_by) = match self.told.take() {
+            Some(told) => (told, None),
+            None => (Vec::new(), Some(lineage.rests_on().into())),
+        };
         let with_told = |tags: Vec<Tag>| told.iter().cloned().chain(tags).collect();
-        self.permit.tell_members(with_told(tags), with_told(until_told));
+        self.permit.tell_members(with_told(tags), with_told(until_told), led_by, lineage.named().into());
     }
 
     /// Likewise, by keys that were read from these tables. What the answer told holds for this answer alone.
@@ -326,7 +329,7 @@ impl Shared {
         match (keys, members) {
             (_, Some(members)) => {
                 self.lineages.by_members.fetch_add(1, Relaxed);
-                complete.tell_members(members, tags);
+                complete.tell_members(members, tags, &lineage);
             }
             (Some(_), None) if !is_coarse && !lineage.asks_for_members() => {
                 complete.tell_read(tags, lineage.rests_on());

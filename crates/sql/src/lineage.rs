@@ -32,7 +32,7 @@
 
 use std::fmt::Write as _;
 
-use freshet_model::{ComparedColumn, Dialect, RowSet, TableId, Tag, Term, Test, ValueType};
+use freshet_model::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test, ValueType};
 
 use crate::ends::End;
 use crate::footprint::{Footprint, TableReference};
@@ -56,6 +56,8 @@ pub struct Lineage {
     /// Rows that go are told by their keys.
     members: Vec<Members>,
     tables: Vec<TableId>,
+    /// Those of them whose rows lead to keys of others.
+    leading: Vec<TableId>,
     /// Tells how far the rows reach from which some of the keys are read.
     top: Option<Top>,
     /// Of keys the least and the greatest are asked for.
@@ -144,7 +146,10 @@ impl Footprint {
             parts.push(part);
         }
         let (top, dialect) = (top.cloned(), self.dialect);
-        let mut lineage = Lineage { parts, members: Vec::new(), tables, top, ranges: false, dialect };
+        tables.sort_unstable();
+        tables.dedup();
+        let (members, leading) = (Vec::new(), tables.clone());
+        let mut lineage = Lineage { parts, members, tables, leading, top, ranges: false, dialect };
         reached.extend(self.add_members(rows, &ways, &told(&reached), &known, &mut lineage));
         lineage.tables.sort_unstable();
         lineage.tables.dedup();
@@ -414,6 +419,11 @@ impl Lineage {
         self.parts.iter().filter(|part| !part.is_asked() && part.terms.is_empty()).count()
     }
 
+    /// The rows that go which its tags name by their keys.
+    pub fn named(&self) -> Vec<NamedRows> {
+        self.members.iter().filter(|members| members.is_asked()).map(Members::named).collect()
+    }
+
     /// Bytes of its part of the query.
     pub fn sql_bytes(&self) -> usize {
         let bytes = |select: &Select| {
@@ -431,10 +441,10 @@ impl Lineage {
     }
 
     /// The tables of which a changed row may make its answer, or the tags that it tells, another: those that it reads, and those of which
-    /// any row matters since it does not ask for keys.
+    /// any row matters since it does not ask for keys. But for those of rows that go, which [`Self::named`] says.
     pub fn rests_on(&self) -> Vec<TableId> {
         let not_asked = self.parts.iter().filter(|part| !part.is_asked()).map(|part| part.table);
-        self.tables.iter().copied().chain(not_asked).collect()
+        self.leading.iter().copied().chain(not_asked).collect()
     }
 
     /// The tags that its answer tells. Without an answer, or where there are too many keys or one without a normal form, any

@@ -30,7 +30,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use freshet_model::{Columns, ComparedColumn, ReplicaIdentity, RowSet, TableId, Tag, Term, Test};
+use freshet_model::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, TableId, Tag, Term, Test};
 
 use crate::footprint::{Footprint, TableReference};
 use crate::lineage::{Key, compare_alike, compare_by_keys};
@@ -112,6 +112,13 @@ impl Members {
 
     pub(crate) fn is_asked(&self) -> bool {
         !self.selects.is_empty() && self.selects.iter().all(|select| select.bounded)
+    }
+
+    /// Which rows the tags name.
+    pub(crate) fn named(&self) -> NamedRows {
+        let mut key = self.key.clone();
+        key.sort_unstable();
+        NamedRows { table: self.table, key: key.into(), columns: self.with_key(&self.columns) }
     }
 
     /// Each question with its number.

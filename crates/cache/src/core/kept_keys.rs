@@ -17,11 +17,19 @@
 //! evicts it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/PROTOCOL.md`,
 //! section 3). Snapshots of transactions may be older than the keys: they take none. A fill that is given up, or meets a commit that
 //! it may not have seen, gives the keys back.
+//!
+//! # Names of rows that may go
+//!
+//! Late tags may name the rows of a table that satisfy a predicate, by their keys ([`NamedRows`]), where images of old rows hold no more. These change with
+//! each row that comes and goes, so their table does not lead to them. They stay, and a row that comes is named from then on (by its new image, for
+//! which there is a tag beside): so all rows that satisfy the predicate behind the commits delivered so far are named, and perhaps some that went. What a later
+//! fill of the key sees beyond that is delivered while it is in flight, or before it is served; then it is named, or the entry is evicted.
+//! What takes a row away in the meantime hits its name, and has to be in the proof.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use freshet_model::{ChangeSet, Commit, TableId, Tag};
+use freshet_model::{ChangeSet, Commit, NamedRows, TableId, Tag};
 
 use crate::core::{Core, Id, State};
 use crate::faults::Faults;
@@ -29,7 +37,9 @@ use crate::faults::Faults;
 /// Evicted entries whose keys are kept.
 const KEPT_MAX: usize = 1024;
 /// Bytes of the key and the tags of one of them.
-const BYTES_MAX: usize = 4096;
+const BYTES_MAX: usize = 8192;
+/// Rows that a tag names.
+const NAMED_MAX: usize = 1000;
 
 /// The late tags of a node.
 #[derive(Clone, Debug)]
@@ -38,6 +48,8 @@ pub(crate) struct Derived {
     pub(crate) first: u32,
     /// The tables whose rows lead to them.
     pub(crate) led_by: Arc<[TableId]>,
+    /// The rows that some of them name.
+    pub(crate) named: Arc<[NamedRows]>,
 }
 
 impl Derived {
@@ -112,7 +124,7 @@ impl Core {
             if commit.redefines {
                 return self.forget_entry(id);
             }
-            return self.keep_keys(id, &commit.changes, faults.keep_keys);
+            return self.keep_keys(id, &commit.changes, faults);
         };
         let led = |derived: &Derived| !faults.trust_keys && derived.is_led_by(&node.tags, &commit.changes);
         if flying.candidates.len() >= Self::CANDIDATES_MAX
@@ -122,8 +134,28 @@ impl Core {
             flying.failed = true;
         } else if !faults.ignore_doom {
             flying.candidates.push(commit.id);
+            let derived = flying.derived.clone();
+            if let Some(derived) = derived.filter(|derived| !derived.named.is_empty() && !faults.keep_names)
+                && !self.name_more(id, &derived, &commit.changes)
+                && let Some(State::Flight(flying)) = self.nodes.get_mut(&id).map(|node| &mut node.state)
+            {
+                flying.failed = true;
+            }
         }
         None
+    }
+
+    /// Names the rows that have come, too. False: they cannot be named.
+    fn name_more(&mut self, id: Id, derived: &Derived, changes: &ChangeSet) -> bool {
+        let (ChangeSet::Rows(changes), Some(node)) = (changes, self.nodes.get_mut(&id)) else { return false };
+        let mut tags = node.tags.to_vec();
+        let all = derived.named.iter().all(|named| named.extend(&mut tags, changes, NAMED_MAX));
+        if all && tags != *node.tags {
+            self.index.unregister(id, &node.tags);
+            self.index.register(id, 0, &tags);
+            node.tags = tags.into();
+        }
+        all
     }
 
     /// Keys that the flight began with stay for the next one.
@@ -165,17 +197,26 @@ impl Core {
     }
 
     /// A commit has hit the entry, whose key is returned, or a node that is kept for its keys. It stays for their sake unless the
-    /// commit may have changed what they were read from. `ignore`: a rule that is off.
-    pub(super) fn keep_keys(&mut self, id: Id, changes: &ChangeSet, ignore: bool) -> Option<Arc<[u8]>> {
+    /// commit may have changed what they were read from, or rows have come that cannot be named.
+    pub(super) fn keep_keys(&mut self, id: Id, changes: &ChangeSet, faults: Faults) -> Option<Arc<[u8]>> {
         let node = self.nodes.get(&id)?;
         let is_entry = !self.kept_keys.is_kept(id, &node.key);
         let key = is_entry.then(|| node.key.clone());
         let bytes = || node.key.len() + node.tags.iter().map(Tag::extra_bytes).sum::<usize>();
-        let holds = |derived: &Derived| ignore || !derived.is_led_by(&node.tags, changes);
-        if !self.kept_keys.derived.get(&id).is_some_and(holds) || bytes() > BYTES_MAX {
-            self.forget(id);
-        } else if let Some(key) = key.clone() {
-            self.keep(id, key);
+        let holds = |derived: &&Derived| faults.keep_keys || !derived.is_led_by(&node.tags, changes);
+        let derived = self.kept_keys.derived.get(&id).filter(holds).filter(|_| bytes() <= BYTES_MAX).cloned();
+        let names = |core: &mut Self, derived: &Derived| {
+            derived.named.is_empty() || faults.keep_names || core.name_more(id, derived, changes)
+        };
+        match derived {
+            Some(derived) if names(self, &derived) => {
+                if let Some(key) = key.clone() {
+                    self.keep(id, key);
+                }
+            }
+            _ => {
+                self.forget(id);
+            }
         }
         key
     }

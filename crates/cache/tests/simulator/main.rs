@@ -123,6 +123,7 @@ fn a_broken_engine_is_found_out() {
         ("late tags are taken as they are", engine(|f| f.trust_late = true)),
         ("rows that went are held against their keys alone", engine(|f| f.trust_members = true)),
         ("results are kept before the end behind their rows' keys", engine(|f| f.keep_early = true)),
+        ("rows that came are not named", engine(|f| f.keep_names = true)),
         ("keys outlive what they were read from", engine(|f| f.keep_keys = true)),
         ("deliveries do not taint flights", engine(|f| f.ignore_doom = true)),
         ("read_end is ignored", engine(|f| f.ignore_read_end = true)),

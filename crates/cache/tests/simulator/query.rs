@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Columns, ComparedColumn, RowSet, Tag, Term, Test, Value};
+use freshet_model::{Columns, ComparedColumn, NamedRows, RowSet, Tag, Term, Test, Value};
 
 use crate::database::{COLUMNS, KEYS, Row, State, TABLES, VALUES, VIEWS, Views, spell, table_id};
 use crate::rng::Rng;
@@ -115,6 +115,12 @@ impl Query {
     /// What commits that race with the fill are held against until the late tags of [`Self::late`] hold, if not these.
     pub(crate) fn until_told(&self) -> Option<Vec<Tag>> {
         if let Self::Counted(t, f) = self { Some(vec![point(*t, f)]) } else { None }
+    }
+
+    /// The rows that they name.
+    pub(crate) fn named(&self) -> Option<NamedRows> {
+        let Self::Counted(t, _) = self else { return None };
+        Some(NamedRows { table: table_id(*t), key: [column(0)].into(), columns: Columns::All })
     }
 
     /// The table whose rows lead to those of another.

@@ -325,7 +325,10 @@ fn tell_late(
                 let told = answer.and_then(|answer| query.told(answer));
                 let led_by = query.leader().map(|table| [table_id(table)].into());
                 match query.until_told() {
-                    Some(until_told) => permit.tell_members(query.late(&world.db.visible), until_told),
+                    Some(until_told) => {
+                        let named = query.named().into_iter().collect();
+                        permit.tell_members(query.late(&world.db.visible), until_told, Some([].into()), named);
+                    }
                     None => permit.tell_late(told.unwrap_or_else(|| query.late(&world.db.visible)), led_by),
                 }
             }
