@@ -38,7 +38,7 @@ impl Session {
             if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
                 break;
             }
-            if self.forward_usual() {
+            if self.usual_messages_begin() {
                 continue;
             }
             let head = frame::header(self.upstream.input.bytes())
@@ -70,30 +70,36 @@ impl Session {
         Ok(())
     }
 
-    /// Forwards all whole messages that have come of an answer that is the client's and nobody else's, as far as they are usual.
-    fn forward_usual(&mut self) -> bool {
+    /// Takes all whole messages that have come of an answer that is the client's as one, as far as they are usual and the same
+    /// becomes of them; false if there are none.
+    fn usual_messages_begin(&mut self) -> bool {
         let wrote = self.block.as_ref().is_some_and(|block| block.wrote);
         let Some(Unit::Client(unit)) = self.units.front_mut() else { return false };
-        if !unit.fills.is_empty() || unit.end.is_some() || unit.kind == Kind::Sync {
+        if unit.kind == Kind::Sync {
             return false;
         }
         let input = self.upstream.input.bytes();
-        let mut count = 0;
+        let (mut count, mut way, mut last) = (0, None, 0);
         while let Some(rest) = input.get(count..)
             && let Ok(Some(head)) = frame::header(rest)
             && head.frame_bytes <= rest.len()
+            && unit.end.as_ref().is_none_or(|end| !end.is_next())
         {
-            match head.tag {
-                backend::DATA_ROW => {}
+            // What becomes of one row becomes of those behind it.
+            if head.tag != backend::DATA_ROW || last != head.tag {
+                let usual = head.tag == backend::DATA_ROW || answers_once(head.tag);
                 // The client may hear of a commit with it.
-                backend::COMMAND_COMPLETE if wrote || unit.mark.writes => break,
-                tag if answers_once(tag) => unit.answered_once(tag),
-                _ => break,
+                let tells_of_commit = head.tag == backend::COMMAND_COMPLETE && (wrote || unit.mark.writes);
+                let kept = fill_of(unit, head.tag).is_some();
+                if !usual || tells_of_commit || way.is_some_and(|way| (way == Way::Keep) != kept) {
+                    break;
+                }
+                way = Some(client_message(unit, head.tag));
             }
             count += head.frame_bytes;
+            last = head.tag;
         }
-        self.client.output.put(input.get(..count).unwrap_or_default());
-        self.upstream.input.consume(count);
+        (self.upstream_rest, self.upstream_way) = (count, way.unwrap_or_default());
         count > 0
     }
 
@@ -154,12 +160,9 @@ impl Session {
             }
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
-                if let Some(end) = &mut unit.end {
-                    let swallow = end.is_next();
+                if let Some(end) = unit.end.as_mut().filter(|end| end.is_next()) {
                     end.note(head.tag);
-                    if swallow {
-                        return Ok(Way::Swallow);
-                    }
+                    return Ok(Way::Swallow);
                 }
                 let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
                 if head.tag == backend::COMMAND_COMPLETE && wrote && unit.mark.may_be_told_early(unit.kind, unit.synced)
@@ -318,14 +321,16 @@ impl Session {
     /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
-        let first = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
         if row.is_none() && ask != Ask::UnnamedStatement {
             // It failed: perhaps the client's statement dropped all prepared statements unseen.
             self.own = OwnStatements::default();
         }
         match ask {
             Ask::UnnamedStatement => {}
-            Ask::Proof => self.proof = first.and_then(Visible::of_snapshot),
+            Ask::Proof => {
+                let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+                self.proof = text.and_then(Visible::of_snapshot);
+            }
             Ask::End => {
                 let (configuration, end) = columns.split_at(columns.len().min(1));
                 self.end_read(end, configuration.first().copied().flatten(), notified);
@@ -422,17 +427,29 @@ fn answers_once(tag: u8) -> bool {
     )
 }
 
+/// The fill that a message of a client's unit belongs to, if it is to be kept.
+fn fill_of(unit: &mut ClientUnit, tag: u8) -> Option<&mut Fill> {
+    match tag {
+        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
+            unit.current_fill()?.as_mut()
+        }
+        _ => None,
+    }
+}
+
 /// A message of a client's unit: what becomes of it, and what it says of the fills.
 fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
     if answers_once(tag) {
         unit.answered_once(tag);
     }
+    if let Some(end) = &mut unit.end {
+        end.note(tag);
+    }
+    if let Some(fill) = fill_of(unit, tag) {
+        fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
+        return Way::Keep;
+    }
     match tag {
-        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
-            let Some(Some(fill)) = unit.current_fill() else { return Way::Forward };
-            fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
-            Way::Keep
-        }
         backend::COPY_OUT => {
             unit.copied_out = true;
             Way::Forward
