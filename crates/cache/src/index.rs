@@ -210,13 +210,18 @@ impl Index {
         }
         let mut hashes = vec![0];
         for term in &through {
-            let hashes_before = hashes.iter();
-            hashes = match &term.test {
-                Test::In(values) => {
-                    hashes_before.flat_map(|hash| values.iter().map(|value| self.with(*hash, Some(value)))).collect()
-                }
-                _ => hashes_before.map(|hash| self.with(*hash, None)).collect(),
+            let values: &[Value] = match &term.test {
+                Test::In(values) => values,
+                _ => &[], // it is NULL
             };
+            if values.len() < 2 {
+                for hash in &mut hashes {
+                    *hash = self.with(*hash, values.first());
+                }
+            } else {
+                let each = |hash: &u64| values.iter().map(|value| self.with(*hash, Some(value))).collect::<Vec<_>>();
+                hashes = hashes.iter().flat_map(each).collect();
+            }
         }
         let columns = through.iter().map(|term| &term.column);
         let range = |term: &&Term| match &term.test {

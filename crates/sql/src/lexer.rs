@@ -12,8 +12,6 @@
 //! In MySQL's dialect the shape says what the text *means*, not how it is written: names of columns in a result follow
 //! the text to the letter there, so only the text itself is a key.
 
-use std::fmt::Write as _;
-
 use freshet_model::Dialect;
 
 use crate::mysql;
@@ -296,7 +294,11 @@ impl Shaper {
         if self.lexed.shape.bytes().last().is_some_and(|byte| is_word_part(byte) || goes_on(byte)) {
             self.lexed.shape.push(' ');
         }
-        let _ = write!(self.lexed.shape, "${number}");
+        self.lexed.shape.push('$');
+        match char::from_digit(number, 10) {
+            Some(digit) => self.lexed.shape.push(digit),
+            None => self.lexed.shape.push_str(&number.to_string()),
+        }
         self.before = Before::Placeholder;
     }
 
