@@ -1,6 +1,6 @@
 //! The upstream's answers: forwarded in order, kept on the way, or swallowed.
 
-use freshet_model::{Reason, Visible};
+use freshet_model::{Nanos, Reason, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 
@@ -38,7 +38,7 @@ impl Session {
             if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
                 break;
             }
-            if self.usual_messages_begin() {
+            if self.move_usual_messages() {
                 continue;
             }
             let head = frame::header(self.upstream.input.bytes())
@@ -70,37 +70,36 @@ impl Session {
         Ok(())
     }
 
-    /// Takes all whole messages that have come of an answer that is the client's as one, as far as they are usual and the same
-    /// becomes of them; false if there are none.
-    fn usual_messages_begin(&mut self) -> bool {
+    /// Moves all whole messages that have come of an answer that is the client's, as far as they are usual and the same becomes
+    /// of them; false if there are none.
+    fn move_usual_messages(&mut self) -> bool {
         let wrote = self.block.as_ref().is_some_and(|block| block.wrote);
         let Some(Unit::Client(unit)) = self.units.front_mut() else { return false };
         if unit.kind == Kind::Sync {
             return false;
         }
         let input = self.upstream.input.bytes();
-        let (mut count, mut way, mut last) = (0, None, 0);
+        let (mut count, mut way) = (0, None);
         while let Some(rest) = input.get(count..)
             && let Ok(Some(head)) = frame::header(rest)
             && head.frame_bytes <= rest.len()
             && unit.end.as_ref().is_none_or(|end| !end.is_next())
         {
-            // What becomes of one row becomes of those behind it.
-            if head.tag != backend::DATA_ROW || last != head.tag {
-                let usual = head.tag == backend::DATA_ROW || answers_once(head.tag);
+            let its_way = if keeps(unit, head.tag) { Way::Keep } else { Way::Forward };
+            if *way.get_or_insert(its_way) != its_way {
+                break;
+            }
+            match head.tag {
+                backend::DATA_ROW => {}
                 // The client may hear of a commit with it.
-                let tells_of_commit = head.tag == backend::COMMAND_COMPLETE && (wrote || unit.mark.writes);
-                let kept = fill_of(unit, head.tag).is_some();
-                if !usual || tells_of_commit || way.is_some_and(|way| (way == Way::Keep) != kept) {
-                    break;
-                }
-                way = Some(client_message(unit, head.tag));
+                backend::COMMAND_COMPLETE if wrote || unit.mark.writes => break,
+                tag if answers_once(tag) => unit.answered_once(tag),
+                _ => break,
             }
             count += head.frame_bytes;
-            last = head.tag;
         }
         (self.upstream_rest, self.upstream_way) = (count, way.unwrap_or_default());
-        count > 0
+        self.move_upstream_bytes()
     }
 
     /// Moves what is there of the current message; false if nothing is.
@@ -144,7 +143,7 @@ impl Session {
         let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
         if head.tag == backend::NOTIFICATION {
             // It tells of a commit that the client may look for at once.
-            self.raise_floor();
+            self.raise_floor(self.now());
             self.notified = true;
         }
         if head.tag == backend::PARAMETER_STATUS {
@@ -235,14 +234,14 @@ impl Session {
     /// `notified`: see [`Self::own_unit_done`].
     pub(super) fn client_unit_done(&mut self, mut unit: ClientUnit, notified: bool) {
         self.absorb_sync = false;
-        let tells = unit.tells_of_data();
+        let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
-            self.raise_floor();
+            self.raise_floor(now);
         }
         // What a transaction does to the catalogue shows when it commits.
         self.catalog_dirty |= unit.forgets;
         if self.catalog_dirty {
-            self.floor.catalog_since = self.now();
+            self.floor.catalog_since = now;
             self.catalog_dirty = self.status != backend::STATUS_IDLE;
         }
         if unit.failed {
@@ -258,7 +257,7 @@ impl Session {
         self.follow_block(&unit);
         self.complete.clear();
         for fill in unit.fills.iter_mut().flatten().filter(|fill| fill.complete) {
-            let took = self.now().saturating_sub(fill.started);
+            let took = now.saturating_sub(fill.started);
             fill.took = took;
             fill.source.shape.figures.fill_took(took);
             self.shared.waits.answered_in(took);
@@ -313,9 +312,9 @@ impl Session {
     }
 
     /// The client has learned something of unknown newness.
-    fn raise_floor(&mut self) {
+    fn raise_floor(&mut self, now: Nanos) {
         self.floor.end = None;
-        self.floor.since = self.now();
+        self.floor.since = now;
     }
 
     /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.
@@ -427,14 +426,18 @@ fn answers_once(tag: u8) -> bool {
     )
 }
 
-/// The fill that a message of a client's unit belongs to, if it is to be kept.
-fn fill_of(unit: &mut ClientUnit, tag: u8) -> Option<&mut Fill> {
-    match tag {
-        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
-            unit.current_fill()?.as_mut()
-        }
-        _ => None,
+/// Whether a message of a client's unit is to be kept; if it ends a fill's answer, that is complete.
+fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
+    let of_result = matches!(
+        tag,
+        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED
+    );
+    if unit.fills.is_empty() || !of_result {
+        return false;
     }
+    let Some(Some(fill)) = unit.current_fill() else { return false };
+    fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
+    true
 }
 
 /// A message of a client's unit: what becomes of it, and what it says of the fills.
@@ -442,11 +445,7 @@ fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
     if answers_once(tag) {
         unit.answered_once(tag);
     }
-    if let Some(end) = &mut unit.end {
-        end.note(tag);
-    }
-    if let Some(fill) = fill_of(unit, tag) {
-        fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
+    if keeps(unit, tag) {
         return Way::Keep;
     }
     match tag {
