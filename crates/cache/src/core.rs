@@ -13,6 +13,7 @@ use std::task::Waker;
 use freshet_model::{
     CatalogVersion, Change, ChangeSet, Commit, CommitId, Epoch, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible,
 };
+use rapidhash::quality::RandomState;
 
 use crate::core::kept_keys::{Derived, KeptKeys};
 use crate::flight::{Begun, Ending, Filling, Flight, Joiners, Late};
@@ -68,12 +69,12 @@ pub(crate) struct Core {
     epoch: Option<Epoch>,
     epochs: u64,
     catalog: Option<CatalogVersion>,
-    covered: HashSet<TableId>,
+    covered: HashSet<TableId, RandomState>,
     /// Counts the times that tables were covered, or all uncovered.
     coverings: u64,
     next_id: Id,
-    nodes: HashMap<Id, Node>,
-    flights: HashMap<Arc<[u8]>, Id>,
+    nodes: HashMap<Id, Node, RandomState>,
+    flights: HashMap<Arc<[u8]>, Id, RandomState>,
     /// Commits that changed the catalogue and that no loaded catalogue is known to show.
     redefinitions: Vec<CommitId>,
     /// The stream broke, and its slot keeps the place.
@@ -84,7 +85,7 @@ pub(crate) struct Core {
     ring: Ring,
     readings: Readings,
     /// Tables of which the stream has delivered a change, in any epoch, and whether it was ever more than a new row.
-    changed: HashMap<TableId, bool>,
+    changed: HashMap<TableId, bool, RandomState>,
     /// Keys that were read for entries, and outlive them.
     kept_keys: KeptKeys,
 }
@@ -220,7 +221,7 @@ impl Core {
 
     /// The nodes that depend on the relations.
     fn dependents(&self, tables: &[TableId]) -> Vec<Id> {
-        let mut ids = HashSet::new();
+        let mut ids = HashSet::default();
         for table in tables {
             self.index.collect(&Change::AnyRow(*table), |id| self.tags(id), &mut ids);
         }
@@ -384,7 +385,7 @@ impl Core {
         match &commit.changes {
             ChangeSet::Everything => self.nodes.keys().copied().collect(),
             ChangeSet::Rows(rows) => {
-                let mut ids = HashSet::new();
+                let mut ids = HashSet::default();
                 for change in rows {
                     self.index.collect(change, |id| self.tags(id), &mut ids);
                 }

@@ -210,11 +210,18 @@ impl Index {
         }
         let mut hashes = vec![0];
         for term in &through {
-            let values: Vec<Option<&Value>> = match &term.test {
-                Test::In(values) => values.iter().map(Some).collect(),
-                _ => vec![None],
+            let values: &[Value] = match &term.test {
+                Test::In(values) => values,
+                _ => &[], // it is NULL
             };
-            hashes = hashes.iter().flat_map(|hash| values.iter().map(|value| self.with(*hash, *value))).collect();
+            if values.len() < 2 {
+                for hash in &mut hashes {
+                    *hash = self.with(*hash, values.first());
+                }
+            } else {
+                let each = |hash: &u64| values.iter().map(|value| self.with(*hash, Some(value))).collect::<Vec<_>>();
+                hashes = hashes.iter().flat_map(each).collect();
+            }
         }
         let columns = through.iter().map(|term| &term.column);
         let range = |term: &&Term| match &term.test {
@@ -233,7 +240,12 @@ impl Index {
     }
 
     /// Adds the ids that `change` hits; `tags` are those that an id was registered with.
-    pub(crate) fn collect<'n>(&self, change: &Change, tags: impl Fn(Id) -> &'n [Tag], ids: &mut HashSet<Id>) {
+    pub(crate) fn collect<'n>(
+        &self,
+        change: &Change,
+        tags: impl Fn(Id) -> &'n [Tag],
+        ids: &mut HashSet<Id, RandomState>,
+    ) {
         let Some(table) = self.tables.get(&change.table()) else { return };
         let mut images = Images::of(change);
         let mut tested = |posting: &Posting| {
@@ -562,7 +574,7 @@ mod tests {
                 }
             }
             let change = random.change(&relations);
-            let mut found = HashSet::new();
+            let mut found = HashSet::default();
             index.collect(&change, |id| &nodes[&id], &mut found);
             for (id, tags) in &nodes {
                 let hit = tags.iter().any(|tag| tag.may_be_hit(&change));
@@ -590,7 +602,7 @@ mod tests {
         let relation = Arc::new(Relation { table: TableId(1), columns: ["title".into()].into() });
         let hits = |index: &Index, title: &str| {
             let row = [Cell::Text(title.as_bytes().into())].into();
-            let mut ids = HashSet::new();
+            let mut ids = HashSet::default();
             index.collect(&Change::Insert { relation: relation.clone(), new: row }, |_| &tags, &mut ids);
             ids.len()
         };

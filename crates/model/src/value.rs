@@ -347,15 +347,18 @@ fn decimal(text: &str) -> Option<Value> {
     if whole.len() + fraction.len() == 0 || !whole.bytes().chain(fraction.bytes()).all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let whole = whole.trim_start_matches('0');
     let fraction = fraction.trim_end_matches('0');
-    let sign = if negative && !(whole.is_empty() && fraction.is_empty()) { "-" } else { "" };
-    if fraction.is_empty() {
-        let whole = if whole.is_empty() { "0" } else { whole };
-        if let Ok(int) = format!("{sign}{whole}").parse() {
-            return Some(Value::Int(int));
-        }
+    let signed = text.split_once('.').map_or(text, |(signed, _)| signed);
+    if fraction.is_empty()
+        && let Ok(int) = signed.parse()
+    {
+        return Some(Value::Int(int));
     }
+    let whole = whole.trim_start_matches('0');
+    if whole.is_empty() && fraction.is_empty() {
+        return Some(Value::Int(0)); // without a digit before the point
+    }
+    let sign = if negative { "-" } else { "" };
     Some(Value::Decimal(format!("{sign}{whole}.{fraction}").into()))
 }
 

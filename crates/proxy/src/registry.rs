@@ -19,6 +19,7 @@ use rapidhash::quality::RandomState;
 
 use crate::context::Context;
 use crate::metrics::Spread;
+use crate::mysql::session::after::first_word;
 use crate::mysql::session::track::Tracking;
 
 /// Bytes that a text or a shape takes besides its text.
@@ -89,6 +90,8 @@ pub(crate) struct Shape {
     pub(crate) figures: ShapeFigures,
     /// An answer of it was found wrong.
     disabled: AtomicBool,
+    /// MySQL and MariaDB: a SELECT, in brackets or not.
+    pub(crate) selects: bool,
     /// MySQL and MariaDB: see [`crate::mysql::session::track`].
     pub(crate) tracking: OnceLock<Option<Tracking>>,
     resolutions: Mutex<Vec<Resolution>>,
@@ -139,6 +142,7 @@ impl Shape {
             fingerprint: lexed.fingerprint,
             template: Template::parse(dialect, &lexed.shape),
             text: lexed.shape.as_str().into(),
+            selects: first_word(lexed.shape.trim_start_matches('(')).eq_ignore_ascii_case("select"),
             figures: ShapeFigures::default(),
             disabled: AtomicBool::new(false),
             tracking: OnceLock::new(),

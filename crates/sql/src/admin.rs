@@ -36,9 +36,12 @@ pub enum Admin {
 /// Recognises an admin statement. None: it is not one. Err: it starts like one but is malformed (text for the
 /// client).
 pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
-    match text.trim_ascii_start().as_bytes().first()? {
-        // Only a comment or one of the three words can lead to an admin statement.
-        b's' | b'S' | b'e' | b'E' | b'f' | b'F' | b'-' | b'/' | b'#' => {}
+    // Only a comment or one of the three words can lead to an admin statement.
+    match text.trim_ascii_start().as_bytes() {
+        [b's' | b'S', b'h' | b'H', ..]
+        | [b'e' | b'E', b'x' | b'X', ..]
+        | [b'f' | b'F', b'r' | b'R', ..]
+        | [b'-' | b'/' | b'#', ..] => {}
         _ => return None,
     }
     let mut tokens = Tokens::of(dialect, text);

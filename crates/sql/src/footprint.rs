@@ -239,12 +239,10 @@ impl Footprint {
         later.extend(keys.iter().flat_map(Keys::places));
         let top = top.filter(|top| !later.contains(&top.place()));
         later.extend(top.as_ref().map(Top::place));
-        let bound = || {
-            let known = self.references.iter().zip(&rows).enumerate().filter(|(place, _)| !later.contains(place));
-            known.map(|(_, bound)| bound)
-        };
+        let known = self.references.iter().zip(rows).enumerate().filter(|(place, _)| !later.contains(place));
+        let known: Vec<(&TableReference, Rows)> = known.map(|(_, bound)| bound).collect();
         let mut any: BTreeMap<TableId, Columns> = BTreeMap::new();
-        for (reference, _) in bound().filter(|(_, rows)| rows.is_none()) {
+        for (reference, _) in known.iter().filter(|(_, rows)| rows.is_none()) {
             let columns = any.entry(reference.table.id).or_insert_with(|| reference.columns.clone());
             if reference.columns == Columns::All {
                 *columns = Columns::All;
@@ -252,16 +250,17 @@ impl Footprint {
         }
         let any_row =
             |(table, columns): (&TableId, &Columns)| Tag { table: *table, rows: RowSet::Any, columns: columns.clone() };
-        let mut tags: Vec<Tag> = any.iter().map(any_row).collect();
+        let mut tags: Vec<Tag> = Vec::with_capacity(self.references.len() + self.definitions.len());
+        tags.extend(any.iter().map(any_row));
         let definition =
             |relation: &Arc<Table>| Tag { table: relation.id, rows: RowSet::Definition, columns: Columns::All };
         tags.extend(self.definitions.iter().map(definition));
-        let never = bound().filter(|(_, rows)| is_never(rows));
+        let never = known.iter().filter(|(_, rows)| is_never(rows));
         tags.extend(never.map(|(reference, _)| definition(&reference.table)));
-        for (reference, rows) in bound().filter(|(reference, _)| !any.contains_key(&reference.table.id)) {
-            for conjunction in rows.iter().flatten() {
+        for (reference, rows) in known.into_iter().filter(|(reference, _)| !any.contains_key(&reference.table.id)) {
+            for conjunction in rows.into_iter().flatten() {
                 let (table, columns) = (reference.table.id, reference.columns.clone());
-                let tag = Tag { table, rows: RowSet::Where(conjunction.as_slice().into()), columns };
+                let tag = Tag { table, rows: RowSet::Where(conjunction.into()), columns };
                 if !tags.contains(&tag) {
                     tags.push(tag);
                 }

@@ -204,7 +204,6 @@ impl Shaper {
     }
 
     fn push_word(&mut self, word: &str) {
-        let lower = word.to_ascii_lowercase();
         let mysql = self.dialect.is_mysql_family();
         if mysql && mysql::scanner::is_placeholder(word) {
             // The same name in another spelling: no word of the text is to be taken for a placeholder.
@@ -213,12 +212,19 @@ impl Shaper {
             self.before = Before::Value;
             return;
         }
-        // Names of tables and aliases differ by case there, also those that are spelled like a reserved word behind a point.
-        let name = mysql && (self.lexed.shape.ends_with('.') || !mysql::words::is_reserved(&lower));
+        let shape = &mut self.lexed.shape;
+        let (start, behind_point, behind_like) = (shape.len(), shape.ends_with('.'), shape.ends_with(" like "));
+        shape.push_str(word);
+        let (_, lower) = shape.split_at_mut(start);
+        lower.make_ascii_lowercase();
         // `LIKE BINARY 'x'`
-        let operator = mysql && lower == "binary" && self.lexed.shape.ends_with(" like ");
-        self.lexed.shape.push_str(if name { word } else { &lower });
-        self.before = if operator { Before::ExpressionWord } else { class_of(&lower, mysql) };
+        let operator = mysql && lower == "binary" && behind_like;
+        self.before = if operator { Before::ExpressionWord } else { class_of(lower, mysql) };
+        // Names of tables and aliases differ by case there, also those that are spelled like a reserved word behind a point.
+        if mysql && (behind_point || !mysql::words::is_reserved(lower)) {
+            shape.truncate(start);
+            shape.push_str(word);
+        }
     }
 
     /// MySQL: two of its quotes would be one in a name.
@@ -289,7 +295,10 @@ impl Shaper {
             self.lexed.shape.push(' ');
         }
         self.lexed.shape.push('$');
-        self.lexed.shape.push_str(&number.to_string());
+        match char::from_digit(number, 10) {
+            Some(digit) => self.lexed.shape.push(digit),
+            None => self.lexed.shape.push_str(&number.to_string()),
+        }
         self.before = Before::Placeholder;
     }
 

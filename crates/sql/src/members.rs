@@ -30,7 +30,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use freshet_model::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, TableId, Tag, Term, Test};
+use freshet_model::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test};
 
 use crate::footprint::{Footprint, TableReference};
 use crate::lineage::{Key, compare_alike, compare_by_keys};
@@ -204,25 +204,31 @@ impl Footprint {
         place: usize,
         conjunctions: impl Iterator<Item = &'t [Term]>,
     ) -> Option<Vec<ComparedColumn>> {
-        let key = self.identity(place)?;
-        let in_key = |name: &Arc<str>| key.iter().any(|column| column.name == *name);
+        self.lacks(place, conjunctions).then(|| self.identity(place)).flatten()
+    }
+
+    fn lacks<'t>(&self, place: usize, mut conjunctions: impl Iterator<Item = &'t [Term]>) -> bool {
+        let table = self.references.get(place).map(|reference| &*reference.table);
+        let Some(Table { identity: ReplicaIdentity::Columns(key), .. }) = table else { return false };
         let is_point = |terms: &[Term]| {
-            let is = |column: &ComparedColumn, term: &Term| term.column == *column && matches!(term.test, Test::In(_));
-            key.iter().all(|column| terms.iter().any(|term| is(column, term)))
+            let is = |name: &Arc<str>, term: &Term| term.column.name == *name && matches!(term.test, Test::In(_));
+            key.iter().all(|name| terms.iter().any(|term| is(name, term)))
         };
-        let mut conjunctions = conjunctions;
-        let lacks = conjunctions.any(|terms| !names_of(terms).all(in_key) && !is_point(terms));
-        lacks.then_some(key)
+        conjunctions.any(|terms| !names_of(terms).all(|name| key.contains(name)) && !is_point(terms))
     }
 
     /// For people: whether rows with constants that go are told by their keys.
     pub(crate) fn has_members(&self, place: usize, rows: &Rows) -> bool {
-        let is_keyed = self.keyed.iter().any(|keyed| keyed.place == place);
-        let rows = rows.iter().flatten().map(Vec::as_slice);
-        !is_keyed && self.lacking(place, rows).is_some()
+        self.wants_members(place, rows) && self.identity(place).is_some()
     }
 
-    /// The same of rows to which keys of others lead.
+    /// Whether they are to be, if their keys can be read.
+    pub(crate) fn wants_members(&self, place: usize, rows: &Rows) -> bool {
+        let is_keyed = self.keyed.iter().any(|keyed| keyed.place == place);
+        !is_keyed && self.lacks(place, rows.iter().flatten().map(Vec::as_slice))
+    }
+
+    /// For people: the same of rows to which keys of others lead.
     pub(crate) fn has_led_members(&self, place: usize, rows: &Rows, ways: &Ways<'_>) -> bool {
         let column = ways.reached().find(|(reached, _)| *reached == place);
         let column = column.and_then(|(_, ways)| Some(&ways.first()?.first()?.0.to_column));

@@ -4,9 +4,9 @@
 //! the same here, under the type that the server will give each parameter. Otherwise it is left out: fewer tests mean more
 //! rows, which is always sound. Then constants travel along equalities between columns (see `walk.rs`).
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
 
-use freshet_model::{ComparedColumn, Term, Test, Value, ValueType};
+use freshet_model::{Term, Test, Value, ValueType};
 
 use crate::arrays;
 use crate::conditions::is_whole;
@@ -34,22 +34,23 @@ pub(crate) type Rows = Option<Vec<Vec<Term>>>;
 /// The rows of a reference that a predicate leaves, with the tests that `term` makes.
 pub(crate) fn rows(predicate: &Predicate, term: impl Fn(&Atom) -> Option<Test>) -> Rows {
     let conjunction = |atoms: &Vec<Atom>| {
-        let mut tests: BTreeMap<&ComparedColumn, Vec<Test>> = BTreeMap::new();
+        let mut terms: Vec<Term> = Vec::with_capacity(atoms.len());
         for atom in atoms {
             let Some(mut test) = term(atom) else { continue };
-            let known = tests.entry(&atom.column).or_default();
             // Of those that find rows one is enough.
-            if let Some(at) = known.iter().position(finds).filter(|_| finds(&test)) {
-                test = both(known.remove(at), test);
+            let finds_too = |known: &Term| known.column == atom.column && finds(&known.test);
+            if finds(&test)
+                && let Some(at) = terms.iter().position(finds_too)
+            {
+                test = both(terms.remove(at).test, test);
             }
-            if !known.contains(&test) {
-                known.push(test);
+            let term = Term { column: atom.column.clone(), test };
+            if !terms.contains(&term) {
+                terms.push(term);
             }
         }
-        let terms = tests.into_iter().flat_map(|(column, tests)| {
-            tests.into_iter().map(|test| Term { column: column.clone(), test }).collect::<Vec<_>>()
-        });
-        Some(terms.collect::<Vec<_>>()).filter(|terms| !terms.is_empty())
+        terms.sort_by(|a, b| a.column.cmp(&b.column));
+        Some(terms).filter(|terms| !terms.is_empty())
     };
     predicate.conjunctions().iter().map(conjunction).collect()
 }
@@ -224,27 +225,31 @@ impl Footprint {
     fn values(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Option<Vec<Value>> {
         let is_null =
             |operand: &&Operand| params.get(**operand).is_some_and(|param| matches!(param.value, ParameterValue::Null));
+        // As large as it will be, since it becomes a part of a tag.
+        let mut values = Vec::with_capacity(operands.len());
+        for operand in operands.iter().filter(|operand| !is_null(operand)) {
+            values.push(self.value(column, *operand, params)?);
+        }
+        if values.len() < 2 {
+            return Some(values);
+        }
         let operands: Vec<Operand> = operands.iter().filter(|operand| !is_null(operand)).copied().collect();
-        let values: Vec<Value> =
-            operands.iter().map(|operand| self.value(column, *operand, params)).collect::<Option<_>>()?;
-        let together = operands.len() < 2
-            || if self.dialect.is_mysql_family() {
-                let text =
-                    |operand: &Operand| params.get(*operand).is_some_and(|param| mysql::values::is_text(param.value));
-                mysql::values::exact_together(column, &values, operands.iter().any(text))
-            } else {
-                let any = |is: fn(Operand, &Parameter<'_>) -> bool| {
-                    operands.iter().any(|operand| params.get(*operand).is_some_and(|param| is(*operand, &param)))
-                };
-                // A list is made one of `float4` if that is what the column is.
-                let alike = column != ValueType::Float4 || values.iter().all(Value::is_single);
-                // An ARRAY is made one of the type that some of its elements have.
-                let type_of =
-                    |operand: &Operand| operand.cast.or_else(|| params.get(*operand).as_ref().and_then(declared));
-                let of_type = operands.iter().map(type_of).is_sorted_by(|one, two| one == two);
-                let floats = matches!(column, ValueType::Float4 | ValueType::Float8);
-                alike && (of_type || !(floats || column.is_date())) && !(any(is_untyped_binary) && any(is_decimal))
+        let together = if self.dialect.is_mysql_family() {
+            let text =
+                |operand: &Operand| params.get(*operand).is_some_and(|param| mysql::values::is_text(param.value));
+            mysql::values::exact_together(column, &values, operands.iter().any(text))
+        } else {
+            let any = |is: fn(Operand, &Parameter<'_>) -> bool| {
+                operands.iter().any(|operand| params.get(*operand).is_some_and(|param| is(*operand, &param)))
             };
+            // A list is made one of `float4` if that is what the column is.
+            let alike = column != ValueType::Float4 || values.iter().all(Value::is_single);
+            // An ARRAY is made one of the type that some of its elements have.
+            let type_of = |operand: &Operand| operand.cast.or_else(|| params.get(*operand).as_ref().and_then(declared));
+            let of_type = operands.iter().map(type_of).is_sorted_by(|one, two| one == two);
+            let floats = matches!(column, ValueType::Float4 | ValueType::Float8);
+            alike && (of_type || !(floats || column.is_date())) && !(any(is_untyped_binary) && any(is_decimal))
+        };
         together.then_some(values)
     }
 
@@ -426,15 +431,17 @@ fn converted(column: ValueType, value: Value) -> Option<Value> {
 }
 
 fn literal_value(column: ValueType, operand: Operand, literal: &Literal, form: Form) -> Option<Value> {
+    let signed = || match &*literal.text {
+        text if operand.negated => Cow::Owned([b"-", text].concat()),
+        text => Cow::Borrowed(text),
+    };
     match literal.kind {
         // A number is an integer or a numeric; a cast may round it.
         LiteralKind::Number if matches!(column, ValueType::Int | ValueType::Numeric) && operand.cast.is_none() => {
-            let signed = if operand.negated { [b"-", &*literal.text].concat() } else { literal.text.to_vec() };
-            ValueType::Numeric.normalise_text(&signed)
+            ValueType::Numeric.normalise_text(&signed())
         }
         LiteralKind::Number if matches!(column, ValueType::Float4 | ValueType::Float8) && operand.cast.is_none() => {
-            let signed = if operand.negated { [b"-", &*literal.text].concat() } else { literal.text.to_vec() };
-            ValueType::Float8.normalise_text(&signed)
+            ValueType::Float8.normalise_text(&signed())
         }
         LiteralKind::String if !operand.negated => form(column, operand.cast)?.normalise_text(&literal.text),
         LiteralKind::Number | LiteralKind::String => None,

@@ -101,7 +101,7 @@ impl<'f> Ways<'f> {
 }
 
 /// Whether nothing says which values the rows have that matter; a range may be known.
-fn is_open(rows: &Rows) -> bool {
+pub(crate) fn is_open(rows: &Rows) -> bool {
     match rows.as_deref() {
         None => true,
         Some([]) => false,

@@ -30,6 +30,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use freshet_model::{ChangeSet, Commit, NamedRows, TableId, Tag};
+use rapidhash::quality::RandomState;
 
 use crate::core::{Core, Id, State};
 use crate::faults::Faults;
@@ -64,8 +65,8 @@ impl Derived {
 /// Which nodes have such tags, and which of them are no entries any more.
 #[derive(Debug, Default)]
 pub(crate) struct KeptKeys {
-    derived: HashMap<Id, Derived>,
-    kept: HashMap<Arc<[u8]>, Id>,
+    derived: HashMap<Id, Derived, RandomState>,
+    kept: HashMap<Arc<[u8]>, Id, RandomState>,
     /// The oldest first; some may be gone.
     order: VecDeque<(Id, Arc<[u8]>)>,
 }

@@ -29,8 +29,30 @@ pub(crate) fn takes_brackets(word: &str) -> bool {
 
 /// Whether both servers reserve a word, in lower case.
 pub(crate) fn is_reserved(word: &str) -> bool {
-    RESERVED.binary_search(&word).is_ok()
+    // Each word of each text is looked for: those of the same letter are few, and most are of other lengths.
+    let letter = word.bytes().next().map_or(LETTERS, |first| usize::from(first.wrapping_sub(b'a')));
+    let of_letter = STARTS.get(letter).zip(STARTS.get(letter + 1));
+    of_letter.and_then(|(start, end)| RESERVED.get(*start..*end)).is_some_and(|words| words.contains(&word))
 }
+
+const LETTERS: usize = 26;
+
+/// Where the reserved words of each letter begin, and where those of the last one end.
+const STARTS: [usize; LETTERS + 1] = {
+    let mut starts = [RESERVED.len(); LETTERS + 1];
+    let mut at = RESERVED.len();
+    while at > 0 {
+        at -= 1;
+        let mut letter = (RESERVED[at].as_bytes()[0] - b'a') as usize;
+        starts[letter] = at;
+        // A letter that begins no word has none, from where those of the next one begin.
+        while letter > 0 {
+            letter -= 1;
+            starts[letter] = at;
+        }
+    }
+    starts
+};
 
 #[cfg(test)]
 mod tests {
@@ -39,5 +61,7 @@ mod tests {
     #[test]
     fn lists_are_sorted() {
         assert!(RESERVED.is_sorted() && BRACKETED.is_sorted());
+        assert!(RESERVED.iter().all(|word| is_reserved(word)));
+        assert!(!["", "j", "na", "names", "zone", "é", "Select", "{"].into_iter().any(is_reserved));
     }
 }

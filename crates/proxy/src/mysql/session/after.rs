@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use freshet_model::Nanos;
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::handshake::ChangeUser;
@@ -33,17 +34,17 @@ impl Session {
         };
         let marks = marks.unwrap_or_else(|| Marks::of(template, &catalog, schemas));
         let bracket = template.bracket();
-        let word = first_word(&statement.shape.text);
+        let word = || first_word(&statement.shape.text);
         let calls = || statement.shape.text.contains('(');
         let writes = match effect {
             Effect::Pure => false,
             // XA COMMIT may end what another session began.
-            Effect::TransactionControl => word.eq_ignore_ascii_case("xa"),
+            Effect::TransactionControl => word().eq_ignore_ascii_case("xa"),
             Effect::Settings => calls(),
             Effect::Write | Effect::Definition | Effect::Forgets => true,
         };
         let tells_nothing = match effect {
-            Effect::Pure => word.eq_ignore_ascii_case("select") && !template.names_relations(),
+            Effect::Pure => !template.names_relations() && word().eq_ignore_ascii_case("select"),
             Effect::TransactionControl => matches!(bracket, Some(Bracket::Begin(_) | Bracket::Savepoint)),
             Effect::Settings => !calls(),
             Effect::Write | Effect::Definition | Effect::Forgets => false,
@@ -82,16 +83,16 @@ impl Session {
         if !matches!(mark.effect, Effect::Pure | Effect::Write) {
             self.follow_settings(statement, failed);
         }
+        let now = self.now();
         if mark.reads || mark.writes {
-            self.raise_floor();
+            self.raise_floor(now);
         }
         if mark.effect >= Effect::Definition {
-            self.floor.catalog_since = self.now();
+            self.floor.catalog_since = now;
         }
         if !failed && done.status.is_none() {
             return Ok(()); // it tells nothing of transactions
         }
-        let now = self.now();
         let was_in_transaction = was.has(Status::IN_TRANS);
         let proven = self.before.take();
         let answered = Answered { failed, rows: done.rows, was_in_transaction, proven, now };
@@ -130,9 +131,9 @@ impl Session {
     }
 
     /// The client has learned something of unknown newness.
-    pub(crate) fn raise_floor(&mut self) {
+    pub(crate) fn raise_floor(&mut self, now: Nanos) {
         self.floor.end = None;
-        self.floor.since = self.now();
+        self.floor.since = now;
     }
 
     /// The login's OK is in the client's output.

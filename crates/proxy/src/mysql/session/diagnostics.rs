@@ -127,7 +127,7 @@ impl Session {
         self.answer_from = 1;
         self.upstream.output.put(&self.replay.command);
         self.replay.forget();
-        self.raise_floor();
+        self.raise_floor(self.now());
         self.answer(kind, To::Nobody).await?;
         Ok(())
     }

@@ -291,6 +291,10 @@ impl Session {
         let execution = Execution::Bound { statement: statement.id, types: earlier, tail };
         let mut asked = false;
         let found = loop {
+            // What is never kept need not be looked for.
+            if statement.shape.template.refusal().is_some() {
+                break Found::Miss;
+            }
             match self.allowed() {
                 Allowed::Pass(reason) => break Found::Pass(reason),
                 Allowed::Ask if asked || !self.is_to_ask(statement) => break Found::Pass(Reason::CatalogStale),

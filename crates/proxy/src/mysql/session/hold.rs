@@ -99,11 +99,13 @@ impl Session {
     /// The look-up has missed: waits for the fill of its key that another session has under way. False if there is none, or
     /// if it has not ended in time.
     pub(crate) async fn join(&self) -> bool {
-        let (cache, now) = (&self.shared.cache, self.now());
-        let Some(until) = cache.joinable_until(&self.key, now) else { return false };
+        let cache = &self.shared.cache;
+        // The clock is read only where there is a fill.
+        let Some(until) = cache.joinable_until(&self.key, 0) else { return false };
+        let left = until.saturating_sub(self.now());
         let ended =
             std::future::poll_fn(|cx| if cache.join(&self.key, cx.waker()) { Poll::Pending } else { Poll::Ready(()) });
-        timeout(Duration::from_nanos(until - now), ended).await.is_ok()
+        left > 0 && timeout(Duration::from_nanos(left), ended).await.is_ok()
     }
 
     /// Waits until the stream has passed something since `generation`; false if it has not by `due`.

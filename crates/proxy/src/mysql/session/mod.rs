@@ -15,7 +15,7 @@
 //! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
 //! acknowledgement is held by not waiting for the client.
 
-mod after;
+pub(crate) mod after;
 mod command;
 mod decide;
 mod diagnostics;

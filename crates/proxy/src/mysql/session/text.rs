@@ -13,7 +13,6 @@ use freshet_wire::mysql::statement::{Bound, Query};
 
 use crate::admin::Asker;
 use crate::mysql::admin;
-use crate::mysql::session::after::first_word;
 use crate::mysql::session::decide::{Allowed, Execution, Fill};
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
@@ -97,8 +96,7 @@ impl Session {
         if mark.takes_snapshot && mark.bracket.is_some() {
             self.before = self.shared.cache.proven();
         }
-        let selects = first_word(statement.shape.text.trim_start_matches('(')).eq_ignore_ascii_case("select");
-        self.replay.overtaken(selects);
+        self.replay.overtaken(statement.shape.selects);
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: fill.as_deref_mut(), impure: mark.writes }).await?;
         self.found_rows_counted(&done);

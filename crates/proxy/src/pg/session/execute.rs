@@ -102,6 +102,12 @@ impl Session {
                 return Ok(Step::Wait);
             }
         };
+        if let [statement] = statements.as_slice()
+            && let Some(refusal) = statement.shape.template.refusal()
+        {
+            self.note_read(Some(statement));
+            return Err(refusal.clone());
+        }
         let executions = || {
             groups.iter().zip(&statements).map(|(group, statement)| Execution::Bound {
                 statement,

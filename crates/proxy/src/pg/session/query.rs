@@ -125,7 +125,7 @@ impl Session {
         let unit = self.last_unit();
         unit.tells = true;
         unit.mark.reads = true;
-        unit.fills.push(Some(fill));
+        unit.fills = vec![Some(fill)];
         self.statements.query_sent();
         self.upstream.output.put(message);
         if between && !self.await_reading() {

@@ -189,6 +189,9 @@ impl ClientUnit {
         self.owed = self.owed.saturating_sub(1);
         self.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
         self.execution += usize::from(tag == backend::BIND_COMPLETE);
+        if let Some(end) = &mut self.end {
+            end.note(tag);
+        }
     }
 
     /// The names whose `Parse` was not answered by `ParseComplete`: those behind it were skipped.

@@ -1,6 +1,6 @@
 //! The upstream's answers: forwarded in order, kept on the way, or swallowed.
 
-use freshet_model::{Reason, Visible};
+use freshet_model::{Nanos, Reason, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 
@@ -38,7 +38,7 @@ impl Session {
             if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
                 break;
             }
-            if self.forward_usual() {
+            if self.move_usual_messages() {
                 continue;
             }
             let head = frame::header(self.upstream.input.bytes())
@@ -70,19 +70,25 @@ impl Session {
         Ok(())
     }
 
-    /// Forwards all whole messages that have come of an answer that is the client's and nobody else's, as far as they are usual.
-    fn forward_usual(&mut self) -> bool {
+    /// Moves all whole messages that have come of an answer that is the client's, as far as they are usual and the same becomes
+    /// of them; false if there are none.
+    fn move_usual_messages(&mut self) -> bool {
         let wrote = self.block.as_ref().is_some_and(|block| block.wrote);
         let Some(Unit::Client(unit)) = self.units.front_mut() else { return false };
-        if !unit.fills.is_empty() || unit.end.is_some() || unit.kind == Kind::Sync {
+        if unit.kind == Kind::Sync {
             return false;
         }
         let input = self.upstream.input.bytes();
-        let mut count = 0;
+        let (mut count, mut way) = (0, None);
         while let Some(rest) = input.get(count..)
             && let Ok(Some(head)) = frame::header(rest)
             && head.frame_bytes <= rest.len()
+            && unit.end.as_ref().is_none_or(|end| !end.is_next())
         {
+            let its_way = if keeps(unit, head.tag) { Way::Keep } else { Way::Forward };
+            if *way.get_or_insert(its_way) != its_way {
+                break;
+            }
             match head.tag {
                 backend::DATA_ROW => {}
                 // The client may hear of a commit with it.
@@ -92,9 +98,8 @@ impl Session {
             }
             count += head.frame_bytes;
         }
-        self.client.output.put(input.get(..count).unwrap_or_default());
-        self.upstream.input.consume(count);
-        count > 0
+        (self.upstream_rest, self.upstream_way) = (count, way.unwrap_or_default());
+        self.move_upstream_bytes()
     }
 
     /// Moves what is there of the current message; false if nothing is.
@@ -138,7 +143,7 @@ impl Session {
         let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
         if head.tag == backend::NOTIFICATION {
             // It tells of a commit that the client may look for at once.
-            self.raise_floor();
+            self.raise_floor(self.now());
             self.notified = true;
         }
         if head.tag == backend::PARAMETER_STATUS {
@@ -154,12 +159,9 @@ impl Session {
             }
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
-                if let Some(end) = &mut unit.end {
-                    let swallow = end.is_next();
+                if let Some(end) = unit.end.as_mut().filter(|end| end.is_next()) {
                     end.note(head.tag);
-                    if swallow {
-                        return Ok(Way::Swallow);
-                    }
+                    return Ok(Way::Swallow);
                 }
                 let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
                 if head.tag == backend::COMMAND_COMPLETE && wrote && unit.mark.may_be_told_early(unit.kind, unit.synced)
@@ -232,14 +234,14 @@ impl Session {
     /// `notified`: see [`Self::own_unit_done`].
     pub(super) fn client_unit_done(&mut self, mut unit: ClientUnit, notified: bool) {
         self.absorb_sync = false;
-        let tells = unit.tells_of_data();
+        let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
-            self.raise_floor();
+            self.raise_floor(now);
         }
         // What a transaction does to the catalogue shows when it commits.
         self.catalog_dirty |= unit.forgets;
         if self.catalog_dirty {
-            self.floor.catalog_since = self.now();
+            self.floor.catalog_since = now;
             self.catalog_dirty = self.status != backend::STATUS_IDLE;
         }
         if unit.failed {
@@ -255,7 +257,7 @@ impl Session {
         self.follow_block(&unit);
         self.complete.clear();
         for fill in unit.fills.iter_mut().flatten().filter(|fill| fill.complete) {
-            let took = self.now().saturating_sub(fill.started);
+            let took = now.saturating_sub(fill.started);
             fill.took = took;
             fill.source.shape.figures.fill_took(took);
             self.shared.waits.answered_in(took);
@@ -310,22 +312,24 @@ impl Session {
     }
 
     /// The client has learned something of unknown newness.
-    fn raise_floor(&mut self) {
+    fn raise_floor(&mut self, now: Nanos) {
         self.floor.end = None;
-        self.floor.since = self.now();
+        self.floor.since = now;
     }
 
     /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
-        let first = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
         if row.is_none() && ask != Ask::UnnamedStatement {
             // It failed: perhaps the client's statement dropped all prepared statements unseen.
             self.own = OwnStatements::default();
         }
         match ask {
             Ask::UnnamedStatement => {}
-            Ask::Proof => self.proof = first.and_then(Visible::of_snapshot),
+            Ask::Proof => {
+                let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+                self.proof = text.and_then(Visible::of_snapshot);
+            }
             Ask::End => {
                 let (configuration, end) = columns.split_at(columns.len().min(1));
                 self.end_read(end, configuration.first().copied().flatten(), notified);
@@ -422,17 +426,29 @@ fn answers_once(tag: u8) -> bool {
     )
 }
 
+/// Whether a message of a client's unit is to be kept; if it ends a fill's answer, that is complete.
+fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
+    let of_result = matches!(
+        tag,
+        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED
+    );
+    if unit.fills.is_empty() || !of_result {
+        return false;
+    }
+    let Some(Some(fill)) = unit.current_fill() else { return false };
+    fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
+    true
+}
+
 /// A message of a client's unit: what becomes of it, and what it says of the fills.
 fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
     if answers_once(tag) {
         unit.answered_once(tag);
     }
+    if keeps(unit, tag) {
+        return Way::Keep;
+    }
     match tag {
-        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
-            let Some(Some(fill)) = unit.current_fill() else { return Way::Forward };
-            fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
-            Way::Keep
-        }
         backend::COPY_OUT => {
             unit.copied_out = true;
             Way::Forward
