@@ -97,9 +97,8 @@ impl Footprint {
         params: Params<'_>,
     ) -> Option<(Lineage, Vec<usize>)> {
         let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
-        let lacks = |(place, rows): (usize, &Rows)| self.wants_members(place, rows);
         let is_led = self.edges.iter().any(leads_on) || !self.paged.is_empty() || !self.absent.is_empty();
-        if !is_led && !rows.iter().enumerate().any(lacks) {
+        if !is_led && !rows.iter().enumerate().any(|(place, rows)| self.wants_members(place, rows)) {
             return None; // as of most statements: constants say which rows matter
         }
         let shows_end = top.map(Top::place);

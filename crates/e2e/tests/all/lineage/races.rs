@@ -32,8 +32,8 @@ fn race(which: Which, hold: Hold) -> Result<()> {
         relay.hold(hold);
         let raced = (|| {
             // It is answered, although its keys are not there.
-            c.rows(&read[0])?;
             eventually(PATIENCE, || {
+                c.rows(&read[0])?;
                 ensure!(relay.held() > held, "nothing is held; the log:\n{}", stage.freshet.log());
                 Ok(())
             })?;

@@ -75,10 +75,7 @@ impl Session {
     /// A batch that could be answered from the cache. Err: it passes.
     fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8]) -> Result<Step, Reason> {
         let allowed = self.allowed();
-        let context = match allowed {
-            Allowed::Cache { context } => Some(context),
-            _ => None,
-        };
+        let context = if let Allowed::Cache { context } = allowed { Some(context) } else { None };
         let statements: SmallVec<[Arc<Statement>; 1]> =
             groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
         if let ([group], [statement]) = (groups, statements.as_slice())
