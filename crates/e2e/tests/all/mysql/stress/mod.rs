@@ -40,6 +40,8 @@ mod promises {
         hold_while_freshet_dies,
         hold_while_the_log_turns,
         hold_for_definitions,
+        hold_where_old_rows_are_logged_by_their_keys,
+        hold_where_they_are_and_sessions_stall,
     );
 
     fn hold_while_the_stream_stalls(kind: Kind) -> Result<()> {
@@ -76,6 +78,14 @@ mod promises {
 
     fn hold_while_the_log_turns(kind: Kind) -> Result<()> {
         Run::of(kind, Disturbance::Logs).expect_none()
+    }
+
+    fn hold_where_old_rows_are_logged_by_their_keys(kind: Kind) -> Result<()> {
+        Run { logs_keys: true, ..Run::of(kind, Disturbance::Commits) }.expect_none()
+    }
+
+    fn hold_where_they_are_and_sessions_stall(kind: Kind) -> Result<()> {
+        Run { logs_keys: true, ..Run::of(kind, Disturbance::Sessions) }.expect_none()
     }
 
     fn hold_for_definitions(kind: Kind) -> Result<()> {

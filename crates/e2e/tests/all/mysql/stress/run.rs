@@ -50,11 +50,13 @@ pub(crate) struct Run {
     pub(crate) load: Load,
     pub(crate) disturbance: Disturbance,
     pub(crate) fault: Option<&'static str>,
+    /// Old rows are logged by their primary key alone.
+    pub(crate) logs_keys: bool,
 }
 
 impl Run {
     pub(crate) const fn of(kind: Kind, disturbance: Disturbance) -> Self {
-        Self { kind, load: Load::Rows, disturbance, fault: None }
+        Self { kind, load: Load::Rows, disturbance, fault: None, logs_keys: false }
     }
 
     pub(crate) const fn with_fault(self, fault: &'static str) -> Self {
@@ -87,6 +89,7 @@ impl Run {
     fn place(self) -> Result<Place> {
         let settings = Kind::settings().with("innodb-lock-wait-timeout = 5");
         let settings = self.disturbance.settings(self.kind).iter().fold(settings, |all, line| all.with(*line));
+        let settings = if self.logs_keys { settings.with("binlog-row-image = MINIMAL") } else { settings };
         let database = Database::create(self.kind.start(&settings)?)?;
         let relay = self.disturbance.needs_relay().then(|| Relay::to(database.address())).transpose()?;
         let place = Place { database, kind: self.kind, relay, starts: AtomicU64::new(1) };
