@@ -41,7 +41,7 @@ use crate::params::Params;
 use crate::starts::{Constants, Start, written_bound};
 use crate::terms::Rows;
 use crate::top::{Field, Top};
-use crate::ways::{Edge, Held, Way, Ways, is_open};
+use crate::ways::{Edge, Held, Way, Ways};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
@@ -126,10 +126,6 @@ impl Footprint {
         top: Option<&Top>,
         params: Params<'_>,
     ) -> Option<(Lineage, Vec<usize>)> {
-        let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
-        if !self.edges.iter().any(leads_on) && self.paged.is_empty() && self.absent.is_empty() {
-            return None; // as of most statements: constants say which rows matter
-        }
         let shows_end = top.map(Top::place);
         let top = top.filter(|top| self.has_limits(top.sorted_by()));
         let is_cut =

@@ -105,7 +105,6 @@ impl Session {
         if let [statement] = statements.as_slice()
             && let Some(refusal) = statement.shape.template.refusal()
         {
-            self.note_read(Some(statement));
             return Err(refusal.clone());
         }
         let executions = || {
