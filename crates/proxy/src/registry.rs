@@ -210,6 +210,8 @@ pub(crate) struct Statement {
     pub(crate) ascii: bool,
     /// It is for Freshet itself.
     pub(crate) admin: Option<Result<Admin, String>>,
+    /// It is that, or does more than read, or is never cached: its key is in no cache.
+    pub(crate) is_never_kept: bool,
 }
 
 impl Statement {
@@ -297,12 +299,17 @@ impl Registry {
         let shape_bytes = if new { shape.bytes() } else { 0 };
         let literal_bytes: usize = lexed.literals.iter().map(|literal| LITERAL_BYTES + literal.text.len()).sum();
         let key: Arc<[u8]> = key.into();
+        let admin = freshet_sql::admin(self.dialect, text);
+        let template = &shape.template;
+        let reads = template.effect() == Effect::Pure && template.deallocates().is_none();
+        let is_never_kept = admin.is_some() || !reads || template.refusal().is_some();
         let statement = Arc::new(Statement {
             key: key.clone(),
             id: self.next_id.fetch_add(1, Relaxed),
             shape,
             bytes: OVERHEAD_BYTES + types.len() + literal_bytes + shape_bytes,
-            admin: freshet_sql::admin(self.dialect, text),
+            admin,
+            is_never_kept,
             own_params: lexed.own_params,
             literals: lexed.literals,
             types: types.into(),

@@ -19,7 +19,7 @@ use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
 use crate::terms::{self, Rows};
 use crate::top::Cut;
-use crate::ways::Edge;
+use crate::ways::{Edge, is_open};
 use crate::{Furthest, Keys, Lineage, Literal, LiteralKind, Top};
 
 /// The reason that MySQL's conversion of TIME gives.
@@ -232,7 +232,8 @@ impl Footprint {
         let rows = self.rows(params);
         let top = self.top(&rows, params);
         let page = top.as_ref().and_then(Top::page);
-        let (lineage, later) = self.lineage(&rows, top.as_ref(), params).unzip();
+        let lineage = if self.may_have_lineage(&rows) { self.lineage(&rows, top.as_ref(), params) } else { None };
+        let (lineage, later) = lineage.unzip();
         let mut later = later.unwrap_or_default();
         let top = top.filter(|top| !later.contains(&top.place()));
         let keys = self.keys(&rows, &later, top.as_ref(), params);
@@ -271,6 +272,15 @@ impl Footprint {
             Tag { table: reference.table.id, rows: RowSet::Later, columns: reference.columns.clone() }
         }));
         Ok(Bound { tags, lineage, top, keys, page })
+    }
+
+    /// Whether keys may have to be read; not so of most statements, whose constants say which rows matter.
+    fn may_have_lineage(&self, rows: &[Rows]) -> bool {
+        let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
+        self.edges.iter().any(leads_on)
+            || !self.paged.is_empty()
+            || !self.absent.is_empty()
+            || rows.iter().enumerate().any(|(place, rows)| self.wants_members(place, rows))
     }
 
     /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date

@@ -42,7 +42,7 @@ use crate::parts::{Part, Select, keys_of};
 use crate::starts::{Constants, Start, written_bound};
 use crate::terms::Rows;
 use crate::top::{Field, Top};
-use crate::ways::{Edge, Held, Way, Ways, is_open};
+use crate::ways::{Edge, Held, Way, Ways};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
@@ -96,11 +96,6 @@ impl Footprint {
         top: Option<&Top>,
         params: Params<'_>,
     ) -> Option<(Lineage, Vec<usize>)> {
-        let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
-        let is_led = self.edges.iter().any(leads_on) || !self.paged.is_empty() || !self.absent.is_empty();
-        if !is_led && !rows.iter().enumerate().any(|(place, rows)| self.wants_members(place, rows)) {
-            return None; // as of most statements: constants say which rows matter
-        }
         let shows_end = top.map(Top::place);
         let top = top.filter(|top| self.has_limits(top.sorted_by()));
         let is_cut =

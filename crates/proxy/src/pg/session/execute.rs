@@ -78,18 +78,9 @@ impl Session {
         let context = if let Allowed::Cache { context } = allowed { Some(context) } else { None };
         let statements: SmallVec<[Arc<Statement>; 1]> =
             groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
-        if let ([group], [statement]) = (groups, statements.as_slice())
-            && let Some(admin) = &statement.admin
-        {
-            return Ok(self.answer_admin_batch(group, statement, admin));
-        }
-        let changes_session =
-            |s: &Statement| s.shape.template.effect() != Effect::Pure || s.shape.template.deallocates().is_some();
-        if statements.iter().any(|statement| changes_session(statement)) {
-            for statement in &statements {
-                self.prepare_block(statement);
-            }
-            return Err(Reason::NotSelect);
+        let is_one_never_kept = statements.iter().any(|statement| statement.is_never_kept);
+        if is_one_never_kept && let Some(step) = self.without_context(groups, &statements)? {
+            return Ok(step);
         }
         let context = match allowed {
             Allowed::Cache { context } => context,
@@ -99,10 +90,10 @@ impl Session {
                 return Ok(Step::Wait);
             }
         };
-        if let [statement] = statements.as_slice()
+        if is_one_never_kept
+            && let [statement] = statements.as_slice()
             && let Some(refusal) = statement.shape.template.refusal()
         {
-            self.note_read(Some(statement));
             return Err(refusal.clone());
         }
         let executions = || {
@@ -140,6 +131,24 @@ impl Session {
         }
         self.fill_batch(groups, &statements, fills, messages);
         Ok(Step::Done)
+    }
+
+    /// A batch with a statement for Freshet, or one that does more than read, needs no context.
+    fn without_context(&mut self, groups: &[Group<'_>], statements: &[Arc<Statement>]) -> Result<Option<Step>, Reason> {
+        if let ([group], [statement]) = (groups, statements)
+            && let Some(admin) = &statement.admin
+        {
+            return Ok(Some(self.answer_admin_batch(group, statement, admin)));
+        }
+        let changes_session =
+            |s: &Statement| s.shape.template.effect() != Effect::Pure || s.shape.template.deallocates().is_some();
+        if !statements.iter().any(|statement| changes_session(statement)) {
+            return Ok(None);
+        }
+        for statement in statements {
+            self.prepare_block(statement);
+        }
+        Err(Reason::NotSelect)
     }
 
     fn statement_of(&mut self, group: &Group<'_>, context: Option<u32>) -> Result<Arc<Statement>, Reason> {

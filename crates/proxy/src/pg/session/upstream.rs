@@ -98,8 +98,13 @@ impl Session {
             }
             count += head.frame_bytes;
         }
-        (self.upstream_rest, self.upstream_way) = (count, way.unwrap_or_default());
-        self.move_upstream_bytes()
+        if way == Some(Way::Keep) {
+            (self.upstream_rest, self.upstream_way) = (count, Way::Keep);
+            return self.move_upstream_bytes();
+        }
+        self.client.output.put(input.get(..count).unwrap_or_default());
+        self.upstream.input.consume(count);
+        count > 0
     }
 
     /// Moves what is there of the current message; false if nothing is.
