@@ -204,6 +204,13 @@ impl Core {
         self.covered.len()
     }
 
+    /// No entry, flight or kept key rests on the tables, and the catalogue of this version is that of the last redefinition.
+    pub(crate) fn is_free_of(&self, tables: &[TableId], catalog: CatalogVersion) -> bool {
+        self.catalog == Some(catalog)
+            && self.redefinitions.is_empty()
+            && !tables.iter().any(|table| self.index.has_tags_on(*table))
+    }
+
     /// Returns the keys of the entries that rested on the tables.
     pub(crate) fn uncover(&mut self, tables: &[TableId]) -> Vec<Arc<[u8]>> {
         for table in tables {

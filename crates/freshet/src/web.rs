@@ -132,6 +132,8 @@ impl Figures {
         out.counter("freshet_verify_mismatches", "Sampled hits that were wrong", verifier.different.load(Relaxed))?;
         let waits = &self.shared.waits;
         out.counter("freshet_held", "Acknowledgements of writes held for the stream", waits.held.load(Relaxed))?;
+        let help = "Those that were not, since nothing rested on the tables that they touched";
+        out.counter("freshet_unheld", help, waits.unheld.load(Relaxed))?;
         let held_seconds = waits.held_nanos.load(Relaxed) as f64 / 1e9;
         out.gauge("freshet_held_seconds", "Time for which they were held, in all", held_seconds)?;
         out.counter(

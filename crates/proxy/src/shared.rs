@@ -83,6 +83,8 @@ pub struct Faults {
     pub skip_coverage_barrier: bool,
     /// Writes are acknowledged at once.
     pub skip_hold: bool,
+    /// Writes are not held if they name the tables that they touch, whatever rests on those.
+    pub frees_all: bool,
     /// Transactions read from memory what they have written themselves.
     pub hits_after_write: bool,
     /// The flush position is taken for the end of the log.
