@@ -83,8 +83,8 @@ pub(crate) struct Core {
     pending_rows: usize,
     ring: Ring,
     readings: Readings,
-    /// Tables of which the stream has delivered a change, in any epoch.
-    changed: HashSet<TableId>,
+    /// Tables of which the stream has delivered a change, in any epoch, and in how many commits, about.
+    changed: HashMap<TableId, u64>,
     /// Keys that were read for entries, and outlive them.
     kept_keys: KeptKeys,
 }
@@ -401,7 +401,12 @@ impl Core {
     }
 
     pub(crate) fn has_changed(&self, table: TableId) -> bool {
-        self.changed.contains(&table)
+        self.changed.contains_key(&table)
+    }
+
+    /// In how many commits the stream has delivered changes of each table, about.
+    pub(crate) fn changes(&self) -> Vec<(TableId, u64)> {
+        self.changed.iter().map(|(table, count)| (*table, *count)).collect()
     }
 
     /// Keeps a delivered commit until it is proven visible.
@@ -414,7 +419,10 @@ impl Core {
             return;
         }
         if let ChangeSet::Rows(changes) = &commit.changes {
-            self.changed.extend(changes.iter().map(Change::table));
+            let mut last = None;
+            for table in changes.iter().map(Change::table).filter(|table| last.replace(*table) != Some(*table)) {
+                *self.changed.entry(table).or_default() += 1;
+            }
         }
         if self.pending_rows + rows > Self::PENDING_ROWS_MAX {
             commit.changes = ChangeSet::Everything;

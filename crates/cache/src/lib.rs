@@ -459,6 +459,11 @@ impl<P: Payload> Cache<P> {
         self.core().has_changed(table)
     }
 
+    /// In how many commits the stream has delivered changes of each table's rows, about: more if they alternate.
+    pub fn changes(&self) -> Vec<(TableId, u64)> {
+        self.core().changes()
+    }
+
     /// What is held for the key, whether it may be served or not.
     pub fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
         self.store.peek(key)

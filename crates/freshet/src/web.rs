@@ -157,6 +157,8 @@ impl Figures {
         out.gauge("freshet_commits_pending", "Commits not yet proven visible", levels.pending as f64)?;
         out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
         out.gauge("freshet_tables_covered", "Tables whose changes are complete", levels.covered as f64)?;
+        let help = "Tables that are not followed for a while, since their changes cost more than hits saved";
+        out.gauge("freshet_tables_not_followed", help, self.shared.unfollowed_count() as f64)?;
         out.gauge(
             "freshet_stream_age_seconds",
             "Age of the proof that the stream is current",

@@ -180,6 +180,16 @@ impl Shape {
         verdict
     }
 
+    /// The tables that it reads, under the catalogues and contexts that it was met under.
+    pub(crate) fn tables(&self) -> Vec<TableId> {
+        let known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
+        let footprints = known.iter().filter_map(|resolution| resolution.verdict.footprint.as_ref().ok());
+        let mut tables: Vec<TableId> = footprints.flat_map(|footprint| footprint.tables.iter().copied()).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
+    }
+
     pub(crate) fn note_passed(&self, reason: &Reason) {
         self.figures.passed.fetch_add(1, Relaxed);
         let mut last = self.figures.reason.lock().unwrap_or_else(PoisonError::into_inner);

@@ -211,7 +211,6 @@ mod tests {
         for (text, schema, name, inserts_only) in [
             ("update t set a = 1", "", "t", false),
             ("update only s.t as x set a = 1", "s", "t", false),
-            ("UPDATE T SET a = 1", "", "t", false),
             ("update \"T\"\"x\" set a = 1", "", "T\"x", false),
             ("delete from t", "", "t", false),
             ("delete from only t where a = 1", "", "t", false),

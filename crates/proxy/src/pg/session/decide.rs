@@ -115,6 +115,10 @@ impl Session {
             return Err(Reason::CatalogStale);
         }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
+        let unfollowed = self.shared.unfollowed.load();
+        if !unfollowed.is_empty() && footprint.tables.iter().any(|table| unfollowed.contains(table)) {
+            return Err(Reason::NotFollowed);
+        }
         write_key(&mut self.key, context.id, execution);
         if self.shared.cache.joinable_until(&self.key, self.now()).is_some() {
             return Err(Reason::FillInFlight);
