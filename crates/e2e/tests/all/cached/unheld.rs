@@ -191,9 +191,8 @@ fn what_partitions_hold_is_seen(version: Version) -> Result<()> {
 /// an acknowledged write was not seen.
 fn missed(version: Version, options: &[&str]) -> Result<u64> {
     const TABLES: usize = 4;
-    let schema: String = (0..TABLES)
-        .map(|t| format!("create table t{t} (id int primary key, n int not null); insert into t{t} values (1, 0);"))
-        .collect();
+    let table = |t| format!("create table t{t} (id int primary key, n int not null); insert into t{t} values (1, 0);");
+    let schema = (0..TABLES).map(table).collect::<Vec<_>>().concat();
     let options = [options, &["--keep", "always", "--refresh-share", "0"]].concat();
     let pair = Pair::over(Database::shared(version)?, &schema, &options)?;
     let acknowledged: [AtomicI32; TABLES] = std::array::from_fn(|_| AtomicI32::new(0));
@@ -211,7 +210,7 @@ fn missed(version: Version, options: &[&str]) -> Result<u64> {
                     }
                     writer.run(&format!("update t{t} set n = {n} where id = 1"))?;
                     acknowledged[t].store(n, SeqCst);
-                    std::thread::sleep(Duration::from_micros(u64::from(n as u32 % 7) * 300));
+                    std::thread::sleep(Duration::from_micros(u64::from(n.unsigned_abs() % 7) * 300));
                 }
                 Ok(())
             }));

@@ -321,7 +321,9 @@ impl Coverage {
         self.shared.unfollowed.store(Arc::new(left_out.clone()));
         if !gone.is_empty() {
             cache.uncover(&gone);
-            gone.iter().for_each(|table| self.shared.unwant(*table));
+            for table in &gone {
+                self.shared.unwant(*table);
+            }
             self.shared.forget_published(&gone);
             tracing::info!(tables = ?gone, "tables are not followed for a while: their changes cost more than hits saved");
             self.leaving.extend(gone);

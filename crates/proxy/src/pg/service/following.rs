@@ -23,7 +23,7 @@ const CREDIT: i64 = 5_000 * COMMIT_COSTS;
 const CREDIT_MAX: i64 = 100 * CREDIT;
 /// For how long a table is left out at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
-const PAUSE_MAX: Duration = Duration::from_mins(10);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
 
 #[derive(Debug)]
 struct Account {
