@@ -141,7 +141,7 @@ impl Worth {
     }
 
     /// The database's shortest answer of late; 0: not known.
-    fn shortest(&self) -> u64 {
+    pub fn shortest(&self) -> u64 {
         match self.quickest.load(Relaxed) {
             u64::MAX => self.quickest_before.load(Relaxed),
             nanos => nanos,

@@ -64,6 +64,15 @@ struct Pending {
     before: Lsn,
 }
 
+/// What the stream has delivered of a table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Changed {
+    /// Commits that changed it, about: more if changes of several tables alternate.
+    commits: u64,
+    /// Any change was more than a new row.
+    has_lost_rows: bool,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Core {
     epoch: Option<Epoch>,
@@ -84,8 +93,8 @@ pub(crate) struct Core {
     pending_rows: usize,
     ring: Ring,
     readings: Readings,
-    /// Tables of which the stream has delivered a change, in any epoch, and whether it was ever more than a new row.
-    changed: HashMap<TableId, bool, RandomState>,
+    /// The tables of which the stream has delivered a change, in any epoch.
+    changed: HashMap<TableId, Changed, RandomState>,
     /// Keys that were read for entries, and outlive them.
     kept_keys: KeptKeys,
 }
@@ -203,6 +212,13 @@ impl Core {
 
     pub(crate) fn covered_count(&self) -> usize {
         self.covered.len()
+    }
+
+    /// No entry, flight or kept key rests on the tables, and the catalogue of this version is that of the last redefinition.
+    pub(crate) fn is_free_of(&self, tables: &[TableId], catalog: CatalogVersion) -> bool {
+        self.catalog == Some(catalog)
+            && self.redefinitions.is_empty()
+            && !tables.iter().any(|table| self.index.has_tags_on(*table))
     }
 
     /// Returns the keys of the entries that rested on the tables.
@@ -399,7 +415,12 @@ impl Core {
     }
 
     pub(crate) fn has_lost_rows(&self, table: TableId) -> bool {
-        self.changed.get(&table) == Some(&true)
+        self.changed.get(&table).is_some_and(|changed| changed.has_lost_rows)
+    }
+
+    /// In how many commits the stream has delivered changes of each table, about.
+    pub(crate) fn changes(&self) -> Vec<(TableId, u64)> {
+        self.changed.iter().map(|(table, changed)| (*table, changed.commits)).collect()
     }
 
     /// Keeps a delivered commit until it is proven visible.
@@ -412,8 +433,12 @@ impl Core {
             return;
         }
         if let ChangeSet::Rows(changes) = &commit.changes {
+            let mut last = None;
             for change in changes {
-                *self.changed.entry(change.table()).or_default() |= !matches!(change, Change::Insert { .. });
+                let table = change.table();
+                let changed = self.changed.entry(table).or_default();
+                changed.commits += u64::from(last.replace(table) != Some(table));
+                changed.has_lost_rows |= !matches!(change, Change::Insert { .. });
             }
         }
         if self.pending_rows + rows > Self::PENDING_ROWS_MAX {

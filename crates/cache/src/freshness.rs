@@ -95,8 +95,7 @@ impl Freshness {
         if now.saturating_sub(stream_as_of.min(catalog_as_of)) > staleness_max && !faults.ignore_lease {
             return Err(Reason::LeaseExpired);
         }
-        let fenced = applied.0 < self.fence.load(SeqCst) || stream_as_of < self.fence_since.load(SeqCst);
-        if fenced && !faults.ignore_fence {
+        if self.is_fenced(applied, stream_as_of) && !faults.ignore_fence {
             return Err(Reason::Fence);
         }
         let end_passed = floor.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
@@ -104,6 +103,15 @@ impl Freshness {
         let floor_passed = catalog_passed && (end_passed || stream_as_of >= floor.since);
         let snapshot_passed = floor.snapshot.is_some_and(|snapshot| stream_as_of >= snapshot.since);
         Ok(Seen { epoch, applied, floor_passed, catalog_passed, snapshot_passed })
+    }
+
+    fn is_fenced(&self, applied: Lsn, stream_as_of: Nanos) -> bool {
+        applied.0 < self.fence.load(SeqCst) || stream_as_of < self.fence_since.load(SeqCst)
+    }
+
+    /// A write was acknowledged that the stream has not passed yet.
+    pub(crate) fn has_fence(&self) -> bool {
+        self.is_fenced(self.applied(), self.stream_as_of.load(SeqCst))
     }
 
     pub(crate) fn is_current_as_of(&self, since: Nanos) -> bool {

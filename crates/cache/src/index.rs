@@ -239,6 +239,11 @@ impl Index {
         Access::Range { of, hashes, range, exact: exact && left.len() == 1 }
     }
 
+    /// Whether any tag is on the table, of whatever rows, told or to be told later.
+    pub(crate) fn has_tags_on(&self, table: TableId) -> bool {
+        self.tables.contains_key(&table)
+    }
+
     /// Adds the ids that `change` hits; `tags` are those that an id was registered with.
     pub(crate) fn collect<'n>(
         &self,

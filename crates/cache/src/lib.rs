@@ -337,6 +337,22 @@ impl<P: Payload> Cache<P> {
         self.freshness.fence_since(now);
     }
 
+    /// Whether a write that may have touched these tables only, as this catalogue tells, can be acknowledged although the stream has
+    /// not delivered it. To be asked after the upstream has answered it, so that every query sent later sees it.
+    ///
+    /// Once it is acknowledged no look-up may find an entry that misses it. An entry whose `read_end` was read behind the
+    /// write's commit is served only once the stream has passed that, and with it has delivered the write, under whose tags it then
+    /// goes. One whose `read_end` was read before was at that moment a flight already, and is now an entry or a flight still: its tags,
+    /// told or to be told, would be on one of the tables. Keys that outlive their entry have their tags as well. So where there are none
+    /// the write has nothing to wait for. That holds whatever snapshot a fill reads; a snapshot taken before the write is no reason, since its entry's
+    /// `read_end` is read at its block's end.
+    ///
+    /// What the write touched is told by the catalogue. If a definition is not delivered, or not loaded, it may be another (a new trigger);
+    /// if the stream is so late that acknowledgements were given under a fence, one of those may be a definition.
+    pub fn is_free_of(&self, tables: &[TableId], catalog: CatalogVersion) -> bool {
+        self.core().is_free_of(tables, catalog) && !self.freshness.has_fence()
+    }
+
     /// The stream has passed this position, or there is no stream in which it could.
     pub fn has_passed(&self, end: End) -> bool {
         let core = self.core();
@@ -446,6 +462,11 @@ impl<P: Payload> Cache<P> {
     /// Whether any of these changes was more than a new row.
     pub fn has_lost_rows(&self, table: TableId) -> bool {
         self.core().has_lost_rows(table)
+    }
+
+    /// In how many commits the stream has delivered changes of each table's rows, about: more if they alternate.
+    pub fn changes(&self) -> Vec<(TableId, u64)> {
+        self.core().changes()
     }
 
     /// What is held for the key, whether it may be served or not.

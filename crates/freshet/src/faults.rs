@@ -43,6 +43,8 @@ enum TestFault {
     NoCoverageBarrier,
     /// Writes are acknowledged at once
     NoHold,
+    /// Writes that tell which tables they touch are acknowledged at once, whatever rests on those
+    FreeAll,
     /// Transactions read from memory what they have written themselves
     HitsAfterWrite,
     /// The flush position is taken for the end of the log
@@ -83,6 +85,7 @@ impl FaultArgs {
         let proxy = ProxyFaults {
             skip_coverage_barrier: is_on(TestFault::NoCoverageBarrier),
             skip_hold: is_on(TestFault::NoHold),
+            frees_all: is_on(TestFault::FreeAll),
             hits_after_write: is_on(TestFault::HitsAfterWrite),
             flushed_end: is_on(TestFault::FlushedEnd),
             proves_in_blocks: is_on(TestFault::ProvesInBlocks),

@@ -134,6 +134,8 @@ impl Figures {
         out.counter("freshet_verify_mismatches", "Sampled hits that were wrong", verifier.different.load(Relaxed))?;
         let waits = &self.shared.waits;
         out.counter("freshet_held", "Acknowledgements of writes held for the stream", waits.held.load(Relaxed))?;
+        let help = "Those that were not, since nothing rested on the tables that they touched";
+        out.counter("freshet_unheld", help, waits.unheld.load(Relaxed))?;
         let held_seconds = waits.held_nanos.load(Relaxed) as f64 / 1e9;
         out.gauge("freshet_held_seconds", "Time for which they were held, in all", held_seconds)?;
         out.counter(
@@ -157,6 +159,8 @@ impl Figures {
         out.gauge("freshet_commits_pending", "Commits not yet proven visible", levels.pending as f64)?;
         out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
         out.gauge("freshet_tables_covered", "Tables whose changes are complete", levels.covered as f64)?;
+        let help = "Tables that are not followed for a while, since their changes cost more than hits saved";
+        out.gauge("freshet_tables_not_followed", help, self.shared.unfollowed_count() as f64)?;
         out.gauge(
             "freshet_stream_age_seconds",
             "Age of the proof that the stream is current",

@@ -177,6 +177,9 @@ pub struct Catalog {
     /// PostgreSQL: no table, view, type or operator makes a write run other code than the server's own, or any that changes settings.
     /// MySQL and MariaDB: see [`Table::triggers`].
     pub built_in_code_only: bool,
+    /// PostgreSQL: tables that foreign keys refer to which change rows of other tables when a row here changes or goes (CASCADE, SET
+    /// NULL, SET DEFAULT).
+    pub acted_on: HashSet<TableId>,
     /// The change stream carries the definition of relations: with it, REFRESH MATERIALIZED VIEW.
     pub ddl_in_stream: bool,
     /// MySQL and MariaDB: what foreign keys change when rows of this table are updated or deleted. The binlog does not

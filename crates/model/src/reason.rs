@@ -42,6 +42,8 @@ pub enum Reason {
     NoReplicaIdentity(Arc<str>),
     /// The table is being added to the publication.
     NotCovered,
+    /// Changes of the table cost more than what was kept of it saved: it is not in the publication for a while.
+    NotFollowed,
     /// The catalogue changed since the statement was analysed, or is not loaded.
     CatalogStale,
     // --- the session ---------------------------------------------------------------------------------------
@@ -111,6 +113,7 @@ impl Reason {
             Self::UserType(_) => "user_type",
             Self::NoReplicaIdentity(_) => "no_replica_identity",
             Self::NotCovered => "not_covered",
+            Self::NotFollowed => "not_followed",
             Self::CatalogStale => "catalog_stale",
             Self::InTransaction => "in_transaction",
             Self::WroteInTransaction => "wrote_in_transaction",
@@ -162,6 +165,9 @@ impl fmt::Display for Reason {
                 )
             }
             Self::NotCovered => f.write_str("a table is being added to the publication"),
+            Self::NotFollowed => {
+                f.write_str("a table's changes cost more than hits saved, so it is not followed for a while")
+            }
             Self::CatalogStale => f.write_str("the catalogue is being read again"),
             Self::InTransaction => f.write_str("a transaction block is open whose isolation or settings are not known"),
             Self::WroteInTransaction => f.write_str("the transaction may have written"),

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_cache::admission::Worth;
-use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason};
+use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -111,8 +111,10 @@ pub(crate) struct Verdict {
     pub(crate) effect: Effect,
     /// What it depends on, or why it is not cached.
     pub(crate) footprint: Result<Arc<Footprint>, Reason>,
-    /// MySQL and MariaDB: what it does to a session.
+    /// What it does to a session.
     pub(crate) marks: Marks,
+    /// See [`Template::written`].
+    pub(crate) written: Option<Arc<[TableId]>>,
 }
 
 /// What a statement of MySQL or MariaDB does to a session, under one catalogue and schemas.
@@ -174,6 +176,7 @@ impl Shape {
             effect: self.template.effect_in(catalog, &context.schemas),
             footprint: self.template.resolve(catalog, &context.schemas).map(Arc::new),
             marks: Marks::of(&self.template, catalog, &context.schemas),
+            written: self.template.written(catalog, &context.schemas).map(Arc::from),
         };
         known.retain(|r| r.catalog == catalog.version);
         if known.len() >= RESOLUTIONS_MAX {
@@ -181,6 +184,16 @@ impl Shape {
         }
         known.push(Resolution { catalog: catalog.version, context: context.id, verdict: verdict.clone() });
         verdict
+    }
+
+    /// The tables that it reads, under the catalogues and contexts that it was met under.
+    pub(crate) fn tables(&self) -> Vec<TableId> {
+        let known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
+        let footprints = known.iter().filter_map(|resolution| resolution.verdict.footprint.as_ref().ok());
+        let mut tables: Vec<TableId> = footprints.flat_map(|footprint| footprint.tables.iter().copied()).collect();
+        tables.sort_unstable();
+        tables.dedup();
+        tables
     }
 
     pub(crate) fn note_passed(&self, reason: &Reason) {

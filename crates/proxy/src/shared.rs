@@ -83,6 +83,8 @@ pub struct Faults {
     pub skip_coverage_barrier: bool,
     /// Writes are acknowledged at once.
     pub skip_hold: bool,
+    /// Writes are not held if they name the tables that they touch, whatever rests on those.
+    pub frees_all: bool,
     /// Transactions read from memory what they have written themselves.
     pub hits_after_write: bool,
     /// The flush position is taken for the end of the log.
@@ -139,6 +141,8 @@ pub struct Shared {
     pub(crate) proof_wanted: Notify,
     /// Rung when the catalogue is to be read before its time.
     pub(crate) catalog_wanted: Notify,
+    /// Tables that are not followed for a while: [`Reason::NotFollowed`].
+    pub(crate) unfollowed: ArcSwap<HashSet<TableId>>,
     /// Tables that the server refused to publish, and its words.
     refused: Mutex<HashMap<TableId, String>>,
 }
@@ -170,6 +174,7 @@ impl Shared {
             memory_changed: Notify::new(),
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),
+            unfollowed: ArcSwap::default(),
             refused: Mutex::default(),
         }
     }
@@ -270,6 +275,11 @@ impl Shared {
     /// The server refused to publish the table.
     pub(crate) fn note_refusal(&self, table: TableId, why: String) {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(table, why);
+    }
+
+    /// How many tables are not followed for a while, since their changes cost more than hits saved.
+    pub fn unfollowed_count(&self) -> usize {
+        self.unfollowed.load().len()
     }
 
     /// The table may be tried again.

@@ -4,14 +4,18 @@
 //! changed it; the answer costs the database as much as the write of a row. What the text calls is told here, by its
 //! tokens; what tables, views, types and operators call is one fact of the whole catalogue
 //! ([`freshet_model::Catalog::built_in_code_only`]).
+//!
+//! The same fact tells which tables such a write may touch: without triggers, rules and functions these are the table that it names
+//! with its partitions and children, and what foreign keys change with it.
 
 use std::sync::Arc;
 
-use freshet_model::Catalog;
+use freshet_model::{Catalog, RelationKind, TableId};
 
 use crate::functions::{FunctionClass, function_class};
+use crate::relations::family;
 use crate::scanner::{Kind, Token};
-use crate::template::{Effect, Template};
+use crate::template::{Effect, NAME_LEN_MAX, Template};
 use crate::transaction::Bracket;
 
 impl Template {
@@ -29,12 +33,68 @@ impl Template {
         by_itself && !self.facts.temporary && !self.runs_stored_code(catalog, schemas)
     }
 
+    /// PostgreSQL: the tables whose rows a plain write may change. None: it is no such write, or may change others as well: through a
+    /// view, or by the actions of foreign keys.
+    pub fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
+        let target = self.target.as_ref().filter(|_| self.writes_plainly(catalog, schemas))?;
+        let table = match &target.schema {
+            Some(schema) => catalog.in_schema(schema, &target.name),
+            None => catalog.resolve(schemas.iter().map(|schema| &**schema), &target.name),
+        };
+        let family = family(catalog, table?)?;
+        let kinds = [RelationKind::Table, RelationKind::Parent, RelationKind::Partitioned, RelationKind::NotLogged];
+        let stays = |id| target.inserts_only || !catalog.acted_on.contains(id);
+        let all = family.iter().all(|member| kinds.contains(&member.kind) && stays(&member.id));
+        all.then(|| family.iter().map(|member| member.id).collect())
+    }
+
     /// PostgreSQL: a write that runs built-in code only.
     fn writes_plainly(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let built_in = |name: &str| !catalog.user_functions.contains(name);
         let calls = self.calls.as_ref().filter(|_| catalog.built_in_code_only && self.built_in_first(schemas));
         calls.is_some_and(|calls| calls.iter().all(|name| built_in(name)))
     }
+}
+
+/// The relation that a write names.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    schema: Option<Box<str>>,
+    name: Box<str>,
+    /// Rows that are there already stay as they are.
+    inserts_only: bool,
+}
+
+/// The relation that an INSERT, UPDATE or DELETE names; None where the server might read another name.
+pub(crate) fn target(tokens: &[Token<'_>]) -> Option<Target> {
+    let is = |at: usize, text: &str| tokens.get(at).is_some_and(|t| t.kind == Kind::Word && t.text == text);
+    let begin = match tokens.first().filter(|token| token.kind == Kind::Word)?.text {
+        "insert" if is(1, "into") => 2,
+        "delete" if is(1, "from") => 2 + usize::from(is(2, "only")),
+        "update" => 1 + usize::from(is(1, "only")),
+        _ => return None,
+    };
+    let first = plain_name(tokens.get(begin)?)?;
+    let qualified = tokens.get(begin + 1).is_some_and(|token| token.kind == Kind::Symbol(b'.'));
+    let (schema, name, end) = if qualified {
+        (Some(first), plain_name(tokens.get(begin + 2)?)?, begin + 3)
+    } else {
+        (None, first, begin + 1)
+    };
+    // Anything else may still belong to the name.
+    let ends = |token: &Token<'_>| matches!(token.kind, Kind::Word | Kind::Quoted | Kind::Symbol(b'(' | b';'));
+    let inserts_only = is(0, "insert") && !tokens.iter().any(|token| token.text == "conflict");
+    tokens.get(end).is_none_or(ends).then_some(Target { schema, name, inserts_only })
+}
+
+/// A name that the server reads as it stands here.
+fn plain_name(token: &Token<'_>) -> Option<Box<str>> {
+    let name = match token.kind {
+        Kind::Word if !token.text.bytes().any(|byte| byte.is_ascii_uppercase()) => token.text.into(),
+        Kind::Quoted => token.text.strip_prefix('"')?.strip_suffix('"')?.replace("\"\"", "\""),
+        _ => return None,
+    };
+    (name.is_ascii() && name.len() <= NAME_LEN_MAX).then(|| name.into())
 }
 
 /// Reserved words that a bracket may follow, and VALUES: none of them can be the name of a function that is called.
@@ -139,6 +199,39 @@ mod tests {
         }
         assert_eq!(called("update t set a = lower($1), b = now()").unwrap(), ["lower", "now"]);
         assert_eq!(called("insert into t values (nextval('s'), coalesce($1, 0))").unwrap(), ["nextval", "coalesce"]);
+    }
+
+    #[test]
+    fn the_relation_that_is_written_is_told_where_its_name_is_plain() {
+        let told = |text: &str| {
+            let tokens: Vec<Token<'_>> = Tokens::of(Dialect::Postgres, text).collect();
+            target(&tokens)
+                .map(|t| (t.schema.map(String::from).unwrap_or_default(), String::from(t.name), t.inserts_only))
+        };
+        for (text, schema, name, inserts_only) in [
+            ("update t set a = 1", "", "t", false),
+            ("update only s.t as x set a = 1", "s", "t", false),
+            ("update \"T\"\"x\" set a = 1", "", "T\"x", false),
+            ("delete from t", "", "t", false),
+            ("delete from only t where a = 1", "", "t", false),
+            ("insert into s.t (a) values (1)", "s", "t", true),
+            ("insert into t default values", "", "t", true),
+            ("insert into t values (1) on conflict do nothing", "", "t", false),
+        ] {
+            assert_eq!(told(text), Some((schema.into(), name.into(), inserts_only)), "{text}");
+        }
+        for text in [
+            "update u&\"t\" set a = 1",
+            "update only (t) set a = 1",
+            "delete from t *",
+            "update d.s.t set a = 1",
+            "update é set a = 1",
+            "merge into t using u on true when matched then delete",
+            "insert t values (1)",
+            "update",
+        ] {
+            assert_eq!(told(text), None, "{text}");
+        }
     }
 
     #[test]

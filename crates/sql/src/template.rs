@@ -26,7 +26,7 @@ use crate::views::{add_views, effect_of_views};
 use crate::walk::Walk;
 
 /// PostgreSQL cuts longer identifiers (`NAMEDATALEN - 1`), so that two spellings may mean one name.
-const NAME_LEN_MAX: usize = 63;
+pub(crate) const NAME_LEN_MAX: usize = 63;
 
 /// What a statement may do to the database or the session; roughly in the order of what it takes away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +61,8 @@ pub struct Template {
     pub(crate) asks_for_data: bool,
     /// PostgreSQL: what a write calls by name, if that may be all that it runs.
     pub(crate) calls: Option<Box<[Box<str>]>>,
+    /// PostgreSQL: the relation that such a write names.
+    pub(crate) target: Option<plain::Target>,
     /// MySQL and MariaDB.
     pub(crate) facts: Facts,
     pub(crate) dialect: Dialect,
@@ -312,7 +314,7 @@ impl Template {
         let (survey, deallocates, bracket, facts) = (Survey::default(), None, None, Facts::default());
         let verdict = Err(reason);
         let dialect = Dialect::Postgres;
-        Self { effect, verdict, survey, deallocates, bracket, asks_for_data, calls: None, facts, dialect }
+        Self { effect, verdict, survey, deallocates, bracket, asks_for_data, calls: None, target: None, facts, dialect }
     }
 
     fn statement(tokens: &[Token<'_>]) -> Self {
@@ -351,7 +353,8 @@ impl Template {
         };
         let passing = Self::passing(effect, Reason::NotSelect);
         let calls = (effect == Effect::Write).then(|| plain::calls(tokens)).flatten();
-        Self { bracket, calls, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
+        let target = calls.as_ref().and_then(|_| plain::target(tokens));
+        Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
 
     /// A query. What is not understood of it may write, but nothing worse: no query ends a prepared statement.

@@ -54,6 +54,7 @@ fn add(total: &mut Stats, run: &Stats) {
     total.resumed += run.resumed;
     total.restarts += run.restarts;
     total.fences += run.fences;
+    total.unheld += run.unheld;
     total.loads += run.loads;
     total.refused_loads += run.refused_loads;
     total.snapshot_hits += run.snapshot_hits;
@@ -89,6 +90,7 @@ fn the_engine_keeps_its_promises() {
             ("slots that went on", total.resumed),
             ("starts of the process", total.restarts),
             ("fences", total.fences),
+            ("writes that need not be held", total.unheld),
             ("loads of the catalogue", total.loads),
             ("refused loads", total.refused_loads),
         ] {
@@ -135,6 +137,7 @@ fn a_broken_engine_is_found_out() {
         ("redefinitions are ignored", engine(|f| f.ignore_redefinitions = true)),
         ("entries are kept with a new slot", engine(|f| f.keep_on_reconnect = true)),
         ("acknowledgements are not held", user(|r| r.no_hold = true)),
+        ("whether to hold is asked before the commit", user(|r| r.free_too_early = true)),
         ("the flush position is taken for the end", user(|r| r.flushed_end = true)),
         ("the slot is confirmed beyond PENDING", user(|r| r.confirms_all = true)),
         ("the catalogue's proof is of another snapshot", user(|r| r.load_without_proof = true)),

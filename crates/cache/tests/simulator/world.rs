@@ -29,6 +29,8 @@ pub(crate) struct Rules {
     pub(crate) faults: Faults,
     /// Writes are acknowledged at once, without a fence.
     pub(crate) no_hold: bool,
+    /// Whether a write has to be held is asked before it is committed.
+    pub(crate) free_too_early: bool,
     /// The flush position is taken for the end of the log.
     pub(crate) flushed_end: bool,
     /// The slot is confirmed up to all that was delivered.
@@ -100,6 +102,7 @@ pub(crate) struct Stats {
     pub(crate) resumed: u64,
     pub(crate) restarts: u64,
     pub(crate) fences: u64,
+    pub(crate) unheld: u64,
     pub(crate) loads: u64,
     pub(crate) refused_loads: u64,
     pub(crate) snapshot_hits: u64,
@@ -132,6 +135,8 @@ pub(crate) struct World {
     pub(crate) proof: Option<Visible>,
     /// Writes whose clients know that they are done.
     pub(crate) acknowledged: TxnSet,
+    /// Not to be held, as was found before they were committed.
+    pub(crate) unheld: TxnSet,
     /// How many commits of the log the slot has sent, and the position it was confirmed to.
     pub(crate) delivered: usize,
     pub(crate) confirmed: Lsn,
@@ -181,6 +186,7 @@ impl World {
             rules,
             proof: None,
             acknowledged: TxnSet::default(),
+            unheld: TxnSet::default(),
             delivered: 0,
             confirmed: db.insert,
             life: 0,

@@ -23,6 +23,8 @@ mod settings;
 mod shapes;
 mod transaction_hazards;
 mod transactions;
+mod unfollowed;
+mod unheld;
 
 use anyhow::{Context as _, Result, ensure};
 

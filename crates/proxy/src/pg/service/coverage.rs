@@ -12,10 +12,12 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use freshet_cache::admission::Keep;
 use freshet_model::{Catalog, Epoch, ReplicaIdentity, TableId};
 
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, Once, ServiceError};
+use crate::pg::service::following::{Accounts, Earner};
 
 /// Tables that are asked for within this time go into one batch.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
@@ -63,6 +65,9 @@ pub async fn cover_tables(shared: Arc<Pg>) {
         refused: HashMap::new(),
         barriers: Vec::new(),
         restarted_for: HashMap::new(),
+        accounts: Accounts::default(),
+        leaving: HashSet::new(),
+        reckoned_at: Instant::now(),
         version_num: 0,
         shared: shared.clone(),
     };
@@ -90,6 +95,11 @@ struct Coverage {
     /// For releases where [`stream_must_restart`]: the tables that were published, under these versions of the
     /// publication's rows, before the stream was last started again.
     restarted_for: HashMap<TableId, String>,
+    /// Whether following a table pays, and when that was reckoned up.
+    accounts: Accounts,
+    reckoned_at: Instant,
+    /// Tables that are not covered any more, since it does not, and are to leave the publication.
+    leaving: HashSet<TableId>,
     version_num: u32,
 }
 
@@ -110,6 +120,7 @@ impl Coverage {
         let Some(epoch) = self.shared.cache.epoch() else { return Ok(()) };
         let catalog = self.shared.catalog.load_full();
         self.withdraw(&catalog).await?;
+        self.leave_out().await?;
         self.barriers.retain(|barrier| barrier.epoch == epoch);
         let batch = self.batch(&catalog);
         if !batch.is_empty() {
@@ -283,6 +294,61 @@ impl Coverage {
                 text.and_then(|text| text.parse().ok()).ok_or(ServiceError::Shape("server_version_num"))?;
         }
         Ok(self.version_num)
+    }
+
+    /// Takes tables out of the publication for a while that do not pay for being followed: [`super::following`]. Not where others keep the
+    /// publication, where everything is to be kept, nor where a table that comes back costs a new stream.
+    async fn leave_out(&mut self) -> Result<(), ServiceError> {
+        let now = Instant::now();
+        let always = self.shared.cache.limits().keep == Keep::Always;
+        if always || self.shared.own.prepared || now < self.reckoned_at + IDLE_POLL {
+            return Ok(());
+        }
+        self.reckoned_at = now;
+        if stream_must_restart(self.version_num().await?) {
+            return Ok(());
+        }
+        let cache = &self.shared.cache;
+        let earners = self.shared.registry.shapes().into_iter().map(|shape| Earner {
+            fingerprint: shape.fingerprint,
+            hits: shape.figures.hits.sum(),
+            saves: shape.figures.worth.shortest(),
+            tables: shape.tables(),
+        });
+        let gone = self.accounts.reckon(now, &cache.changes(), earners, |table| cache.is_covered(table));
+        let left_out = self.accounts.left_out(now);
+        // Before the cache forgets them, so that nobody wants them back at once.
+        self.shared.unfollowed.store(Arc::new(left_out.clone()));
+        if !gone.is_empty() {
+            cache.uncover(&gone);
+            for table in &gone {
+                self.shared.unwant(*table);
+            }
+            self.shared.forget_published(&gone);
+            tracing::info!(tables = ?gone, "tables are not followed for a while: their changes cost more than hits saved");
+            self.leaving.extend(gone);
+        }
+        self.leaving.retain(|table| left_out.contains(table));
+        self.unpublish().await
+    }
+
+    /// Who is kept waiting by a lock is tried again; until then the server goes on sending what nobody needs.
+    async fn unpublish(&mut self) -> Result<(), ServiceError> {
+        if self.leaving.is_empty() {
+            return Ok(());
+        }
+        let published = self.published().await?;
+        self.leaving.retain(|table| published.contains_key(table));
+        let tables: Vec<TableId> = self.leaving.iter().copied().collect();
+        if !tables.is_empty() {
+            self.connection.query("SET lock_timeout = '100ms'").await?;
+            match self.alter("DROP", &tables).await {
+                Err(error) if !error.is_refusal() => return Err(error),
+                Err(error) => tracing::debug!("tables stay in the publication for now: {error}"),
+                Ok(()) => self.leaving.clear(),
+            }
+        }
+        Ok(())
     }
 
     /// Takes tables out of the publication that have lost their replica identity: the application's own updates

@@ -3,6 +3,7 @@
 mod catalog;
 mod connection;
 mod coverage;
+mod following;
 mod lease;
 mod lineage;
 mod refresh;

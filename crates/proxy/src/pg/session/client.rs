@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::Reason;
+use freshet_model::{CatalogVersion, Reason, TableId};
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
@@ -35,6 +35,8 @@ pub(crate) struct Nature {
     pub(crate) effect: Effect,
     /// Whatever it may do, the session's settings and temporary tables stay as they are.
     pub(crate) keeps_settings: bool,
+    /// The only tables that it may write to, under this catalogue; None: any.
+    pub(crate) written: Option<(CatalogVersion, Arc<[TableId]>)>,
     /// Why it is never cached.
     pub(crate) refusal: Option<Reason>,
     /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send such
@@ -101,7 +103,7 @@ impl Session {
                 self.open_unit(false, Kind::Query);
                 self.last_unit().tells = true;
                 self.note_bracket(None);
-                self.effect(Effect::Forgets, false);
+                self.effect(Effect::Forgets, None);
                 self.pass(head)
             }
             frontend::TERMINATE => {
@@ -138,6 +140,7 @@ impl Session {
     /// What is owed cannot be counted any more: everything is forwarded from here on.
     pub(crate) fn become_raw(&mut self) {
         self.units.truncate(1);
+        self.note_defining(Effect::Forgets, false);
         let unit = self.last_unit();
         unit.kind = Kind::Raw;
         unit.fills.clear();
@@ -209,13 +212,16 @@ impl Session {
         }
     }
 
-    /// What the last unit does to the session; it may change settings, unless it keeps them for certain.
-    pub(crate) fn effect(&mut self, effect: Effect, keeps_settings: bool) {
+    /// What the last unit does to the session; it may change settings, unless it keeps them for certain. `nature`: what is known of the
+    /// statement, if anything is.
+    pub(crate) fn effect(&mut self, effect: Effect, nature: Option<&Nature>) {
         if effect == Effect::Pure {
             return;
         }
+        let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
+        self.note_defining(effect, keeps_settings);
         let unit = self.last_unit();
-        unit.mark.note(effect);
+        unit.mark.note(effect, nature.and_then(|nature| nature.written.as_ref()));
         unit.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
         if std::mem::replace(&mut unit.pure, false) {
             self.impure += 1;
@@ -254,12 +260,21 @@ impl Session {
     /// What is known of a statement that passes; one that is not known may do anything.
     pub(crate) fn nature(&self, statement: Option<&Arc<Statement>>) -> Nature {
         let Some(statement) = statement else {
-            return Nature { effect: Effect::Forgets, keeps_settings: false, refusal: None, is_silent: false };
+            return Nature {
+                effect: Effect::Forgets,
+                keeps_settings: false,
+                written: None,
+                refusal: None,
+                is_silent: false,
+            };
         };
         let template = &statement.shape.template;
+        let mut written = None;
         let (effect, keeps_settings, refusal) = match &self.known {
             Known::Context(context, _) => {
-                let verdict = statement.shape.resolve(&self.shared.catalog.load(), context);
+                let catalog = self.shared.catalog.load();
+                let verdict = statement.shape.resolve(&catalog, context);
+                written = verdict.written.map(|tables| (catalog.version, tables));
                 (verdict.effect, verdict.marks.keeps_settings, verdict.footprint.err())
             }
             // Views and policies of these relations may call anything.
@@ -270,7 +285,7 @@ impl Session {
         let opens = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint));
         let says_nothing = matches!(refusal, Some(Reason::NotSelect | Reason::NoTable));
         let is_silent = opens || (effect == Effect::Pure && says_nothing);
-        Nature { effect, keeps_settings, refusal, is_silent }
+        Nature { effect, keeps_settings, written, refusal, is_silent }
     }
 
     /// What the session allows now.

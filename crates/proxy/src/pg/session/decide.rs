@@ -115,6 +115,10 @@ impl Session {
             return Err(Reason::CatalogStale);
         }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
+        let unfollowed = self.shared.unfollowed.load();
+        if !unfollowed.is_empty() && footprint.tables.iter().any(|table| unfollowed.contains(table)) {
+            return Err(Reason::NotFollowed);
+        }
         write_key(&mut self.key, context.id, execution);
         // The clock is read only where there is a fill.
         if self.shared.cache.joinable_until(&self.key, 0).is_some_and(|until| until > self.now()) {

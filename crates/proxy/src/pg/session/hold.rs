@@ -4,7 +4,7 @@
 //! older state. So `ReadyForQuery` is held until the stream has passed an end of the log that was asked for behind the
 //! write: usually within a fraction of a millisecond, since the stream hears of a commit before the client does. If that takes
 //! too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the stream then
-//! does not move at all, it is set at once.
+//! does not move at all, it is set at once. What touched only tables on which nothing rests is not held ([`super::unheld`]).
 //!
 //! The fence is set at once behind `COPY … TO STDOUT`, which hardly ever writes. The server sends its `ReadyForQuery`
 //! together with the end of the data, and there are clients that rely on it: `postgres` for Node reads no more once its
@@ -25,6 +25,7 @@ use freshet_model::{End, Lsn, Nanos, Reason};
 use freshet_wire::pg::backend;
 use tokio::time::{Instant, Sleep};
 
+use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
 use crate::waits::{Patience, Wait, WaitFor};
@@ -105,8 +106,8 @@ impl Session {
 
     /// A transaction that wrote has ended, and its `ReadyForQuery` is here: whether to hold it.
     ///
-    /// `copied_out`: it comes behind COPY data.
-    pub(crate) fn hold(&mut self, copied_out: bool) -> bool {
+    /// `copied_out`: it comes behind COPY data. `touched`: what it may have written to.
+    pub(crate) fn hold(&mut self, copied_out: bool, touched: &Touched) -> bool {
         let settings = &self.shared.settings;
         // What is read after the start of an epoch sees the write, and nothing older is served.
         if settings.faults.skip_hold || self.shared.cache.epoch().is_none() {
@@ -114,6 +115,11 @@ impl Session {
         }
         let server = self.compare_server();
         if matches!(server, Some(Err(Reason::OtherDatabase))) {
+            return false;
+        }
+        if self.is_free(touched) {
+            self.shared.waits.unheld.fetch_add(1, Relaxed);
+            self.reads = true; // it needs to know its context, as who reads does
             return false;
         }
         let now = self.now();
@@ -176,6 +182,7 @@ impl Session {
         }
         self.waiting.held = None;
         self.waiting.wait = None;
+        self.end_defining();
         self.shared.waits.held_for(if since == 0 { 0 } else { now.saturating_sub(since) });
         backend::put_ready(self.client.output.buffer(), self.status);
         true

@@ -28,6 +28,7 @@ pub(crate) mod shown;
 mod startup;
 mod statements;
 mod transaction;
+mod unheld;
 mod unit;
 mod upstream;
 
@@ -53,6 +54,7 @@ use crate::pg::session::hold::Waiting;
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::statements::Statements;
 use crate::pg::session::transaction::Block;
+use crate::pg::session::unheld::Defining;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::shared::ServerIdentity;
 
@@ -135,7 +137,7 @@ struct Session {
     notified: bool,
     /// The session had temporary objects when its context was last asked for.
     had_temporary: bool,
-    /// It has read, or begun a transaction block, since its context was last asked for behind a write.
+    /// It has read, begun a transaction block, or written what was not held, since its context was last asked for behind a write.
     reads: bool,
     /// Look-ups since the last hit that led to a fill, 255 at most.
     misses_in_row: u8,
@@ -168,6 +170,8 @@ struct Session {
     /// The isolation level of blocks that name none.
     default_isolation: Option<Isolation>,
     waiting: Waiting,
+    /// Something that may define anything is not acknowledged yet.
+    defining: Option<Defining>,
     /// Scratch for keys.
     key: Vec<u8>,
     /// How far the client's side has ended.

@@ -60,15 +60,17 @@ impl Session {
     }
 
     /// Behind a transaction that wrote. A session that also reads asks for its context with the same question, if the write
-    /// may have changed it: else the next read would have to wait for that.
+    /// may have changed it: else the next read would have to wait for that. So does one that only writes, once under each catalogue: without
+    /// its context all its writes are held ([`super::unheld`]).
     pub(crate) fn ask_end_behind_write(&mut self) {
-        let with_context =
-            matches!(self.known, Known::Nothing) && self.server.is_some() && std::mem::take(&mut self.reads);
-        self.ask(if with_context {
-            Ask::EndAndContext { era: self.statements.era(), under: self.shared.catalog_version() }
-        } else {
-            Ask::End
-        });
+        let under = self.shared.catalog_version();
+        let with_context = matches!(self.known, Known::Nothing)
+            && self.server.is_some()
+            && (std::mem::take(&mut self.reads) || self.asked_under != under);
+        if with_context {
+            self.asked_under = under;
+        }
+        self.ask(if with_context { Ask::EndAndContext { era: self.statements.era(), under } } else { Ask::End });
     }
 
     /// Without the `Sync`.

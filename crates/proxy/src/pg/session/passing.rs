@@ -106,7 +106,7 @@ impl Session {
         self.last_unit().tells = true;
         self.passing = None;
         self.note_bracket(None);
-        self.effect(Effect::Forgets, false);
+        self.effect(Effect::Forgets, None);
         self.pass(head)
     }
 
@@ -179,7 +179,7 @@ impl Session {
                 }
                 self.note_bracket(statement.as_ref());
                 self.last_unit().mark.note_other(statement.as_ref());
-                self.effect(effect, nature.keeps_settings);
+                self.effect(effect, statement.is_some().then_some(&nature));
             }
             _ => {
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {

@@ -165,6 +165,6 @@ impl Session {
         self.statements.query_sent();
         self.deallocate(statement);
         self.note_bracket(statement);
-        self.effect(effect, nature.keeps_settings);
+        self.effect(effect, Some(nature));
     }
 }

@@ -81,6 +81,7 @@ impl Session {
             block_fills_due: 0,
             default_isolation: None,
             waiting: crate::pg::session::hold::Waiting::default(),
+            defining: None,
             key: Vec::with_capacity(frame::HEADER_BYTES * 64),
             ending: crate::pg::session::Ending::Open,
         }

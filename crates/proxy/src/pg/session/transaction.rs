@@ -17,10 +17,11 @@
 use std::sync::Arc;
 
 use freshet_cache::{Proven, SnapshotBounds};
-use freshet_model::{Nanos, Reason};
+use freshet_model::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_sql::{Bracket, Effect, Isolation};
 use freshet_wire::pg::backend;
 
+use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::{ClientUnit, Fill, Kind};
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
@@ -39,6 +40,8 @@ pub(crate) struct Block {
     unsettled: bool,
     /// Something in it may have written.
     pub(crate) wrote: bool,
+    /// Where it may have.
+    pub(crate) touched: Touched,
     /// Anything was sent in it.
     pub(crate) used: bool,
     /// Everything up to here was proven visible before it began.
@@ -46,7 +49,8 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    const UNKNOWN: Self = Self { isolation: None, unsettled: true, wrote: true, used: true, lo: None };
+    const UNKNOWN: Self =
+        Self { isolation: None, unsettled: true, wrote: true, touched: Touched::Anything, used: true, lo: None };
 
     /// Why its reads pass, if they do.
     pub(crate) fn obstacle(&self, hits_after_write: bool) -> Option<Reason> {
@@ -97,6 +101,8 @@ pub(crate) enum Leaves {
 pub(crate) struct Mark {
     /// It may write.
     pub(crate) writes: bool,
+    /// Where it may.
+    pub(crate) touched: Touched,
     /// It reads tables, and so takes the snapshot of a block that has none.
     pub(crate) reads: bool,
     /// It may change settings or definitions.
@@ -148,8 +154,12 @@ impl Mark {
         self.leaves = Leaves::Unknown;
     }
 
-    pub(crate) fn note(&mut self, effect: Effect) {
-        self.writes |= matches!(effect, Effect::Write | Effect::Definition | Effect::Forgets);
+    /// `written`: the only tables that it may write to, if that is known.
+    pub(crate) fn note(&mut self, effect: Effect, written: Option<&(CatalogVersion, Arc<[TableId]>)>) {
+        if matches!(effect, Effect::Write | Effect::Definition | Effect::Forgets) {
+            self.writes = true;
+            self.touched.add(written.map(|(catalog, tables)| (*catalog, &**tables)));
+        }
         self.unsettles |= effect > Effect::Write;
     }
 }
@@ -217,9 +227,18 @@ impl Session {
             Leaves::Same => mark.writes && idle && alone,
             Leaves::Open(_) | Leaves::Unknown => false,
         };
-        if ends && !mark.asks_for_data && same_server {
+        if ends && !mark.asks_for_data && same_server && !self.goes_unheld() {
             self.ask_end_behind_write();
         }
+    }
+
+    /// Nothing is asked behind the last unit, which ends a transaction that wrote: neither is its acknowledgement to be held, as far as can be
+    /// told now, nor has it answers to keep.
+    fn goes_unheld(&mut self) -> bool {
+        let unit = std::mem::take(&mut self.last_unit().mark.touched);
+        let touched = self.touched_with(&unit);
+        self.last_unit().mark.touched = unit;
+        self.block_fills.is_empty() && matches!(self.known, Known::Context(..)) && self.is_free(&touched)
     }
 
     /// A unit has been answered: what is now known of the block.
@@ -233,7 +252,8 @@ impl Session {
             Leaves::Open(Begin { isolation, lo }) => {
                 let isolation = isolation.or(self.default_isolation);
                 let used = unit.mark.reads || unit.mark.others || !self.units.is_empty();
-                self.block = Some(Block { isolation, unsettled: false, wrote: false, used, lo });
+                self.block =
+                    Some(Block { isolation, unsettled: false, wrote: false, touched: Touched::Nothing, used, lo });
             }
             Leaves::Closed | Leaves::Unknown => self.block = Some(Block::UNKNOWN),
             Leaves::Same => {}
@@ -241,6 +261,7 @@ impl Session {
         let now = self.now();
         let block = self.block.get_or_insert(Block::UNKNOWN);
         block.wrote |= unit.mark.writes;
+        block.touched.join(&unit.mark.touched);
         block.unsettled |= unit.mark.unsettles;
         if block.has_snapshot() && self.floor.snapshot.is_none() && unit.mark.reads && !unit.failed {
             self.floor.snapshot = block.lo.map(|lo| SnapshotBounds { lo, since: now });

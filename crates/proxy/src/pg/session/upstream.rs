@@ -6,6 +6,7 @@ use freshet_wire::pg::frame::{self, Header};
 
 use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::pg::session::own::OwnStatements;
+use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
 use crate::shared::ServerIdentity;
@@ -226,8 +227,11 @@ impl Session {
                 let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
                 let ended = status == backend::STATUS_IDLE || unit.mark.may_commit();
                 let copied_out = unit.copied_out;
+                let touched = if wrote && ended { self.touched_with(&unit.mark.touched) } else { Touched::Nothing };
                 self.client_unit_done(unit, notified);
-                !(wrote && ended && self.hold(copied_out))
+                let holds = wrote && ended && self.hold(copied_out, &touched);
+                self.end_defining();
+                !holds
             }
             Some(Unit::Own { ask, row }) => {
                 self.own_unit_done(ask, row.as_deref(), notified);

@@ -148,6 +148,11 @@ SELECT (EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal)
   AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml')))
  OR EXISTS (SELECT FROM expressions WHERE text ~ (':relid ' || 'pg_settings'::regclass::oid || ' ')))::text";
 
+/// Tables that foreign keys refer to which change other tables' rows: see [`Catalog::acted_on`].
+const ACTED_ON: &str = "
+SELECT DISTINCT confrelid::text FROM pg_constraint
+WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))";
+
 /// What is read of a relation beside its own row, by the relation's object id.
 #[derive(Default)]
 struct Parts {
@@ -170,8 +175,13 @@ pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -
     let operators = names(connection.query(USER_OPERATORS).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
     let other_code = names(connection.query(OTHER_CODE).await?);
+    let acted_on = connection.query(ACTED_ON).await?;
     let mut catalog = Catalog::new(version, tables, functions, operators);
     catalog.built_in_code_only = other_code.contains("false");
+    for row in acted_on {
+        let [table] = texts(row, "foreign keys")?;
+        catalog.acted_on.insert(table_id(&table)?);
+    }
     catalog.surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
     Ok(catalog)
 }

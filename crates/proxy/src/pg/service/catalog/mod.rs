@@ -63,6 +63,8 @@ schema(v) AS (
   UNION ALL SELECT 'g' || oid || ' ' || xmin FROM pg_trigger WHERE NOT tgisinternal
   UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_attrdef
   UNION ALL SELECT 'z' || oid || ' ' || xmin FROM pg_constraint WHERE oid >= 16384 AND contype NOT IN ('f', 'p', 'u', 'n')
+  UNION ALL SELECT 'f' || oid || ' ' || xmin FROM pg_constraint
+   WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
   UNION ALL SELECT 'j' || indexrelid || ' ' || xmin FROM pg_index
    WHERE indexrelid >= 16384 AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
   UNION ALL SELECT 's' || oid || ' ' || xmin FROM pg_amproc WHERE oid >= 16384

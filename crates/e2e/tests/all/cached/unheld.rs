@@ -1,0 +1,257 @@
+//! Writes to tables on which nothing rests are acknowledged at once, and are seen by others all the same: by who fills next, by who
+//! fills while they are under way, and where more is touched than the statement names.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::{SCHEMA, until_hit};
+use crate::support::frames::{bind_text, execute, parse, query, sync};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+
+on_both!(
+    what_nobody_reads_is_not_held,
+    a_fill_that_begins_under_way_is_minded,
+    what_a_new_trigger_writes_is_seen,
+    what_foreign_keys_change_is_seen,
+    what_partitions_hold_is_seen,
+    acknowledged_writes_are_seen_under_races,
+    without_the_rule_they_are_not,
+);
+
+/// Acknowledgements that were held, and that were not.
+fn counts(pair: &Pair) -> Result<(u64, u64)> {
+    let metrics = pair.freshet.metrics()?;
+    Ok((metrics.count("freshet_held_total"), metrics.count("freshet_unheld_total")))
+}
+
+/// Writes until a write is not held: until then the session's context is not known, or something defines.
+fn until_unheld(pair: &Pair, writer: &mut RawClient, sql: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        let (_, before) = counts(pair)?;
+        writer.run(sql)?;
+        let (_, after) = counts(pair)?;
+        ensure!(after > before, "{sql} was held");
+        Ok(())
+    })
+}
+
+fn what_nobody_reads_is_not_held(version: Version) -> Result<()> {
+    let schema = format!("{SCHEMA} create table visit (id int primary key, film_id int not null, n int not null);");
+    let pair = Pair::new(version, &schema)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
+    until_hit(&pair, &mut reader, "select votes from film where id = 1")?;
+    until_unheld(&pair, &mut writer, "insert into visit values (1, 1, 0) on conflict do nothing")?;
+    writer.exchange(&[parse("w", "update visit set n = $1::int where id = 1"), sync()].concat(), 1)?;
+    let (held, unheld) = counts(&pair)?;
+    for n in 0..20 {
+        writer.run(&format!("update visit set n = {n} where id = 1"))?;
+        writer.exchange(&[bind_text("", "w", &[&n.to_string()]), execute("", 0), sync()].concat(), 1)?;
+        for sql in ["begin", &format!("insert into visit values ({}, 2, 0)", 100 + n), "commit"] {
+            writer.run(sql)?;
+        }
+    }
+    let (held_then, unheld_then) = counts(&pair)?;
+    ensure!(
+        held_then == held && unheld_then == unheld + 60,
+        "{held_then} held, {unheld_then} not; {held} and {unheld} before"
+    );
+    // What is read is seen at once, too. It is held, unless the stream was quicker than the answer.
+    let (held, unheld) = (held_then, unheld_then);
+    for n in 100..130 {
+        let read = "select n from visit where id = 1";
+        writer.run(&format!("update visit set n = {n} where id = 1"))?;
+        ensure!(reader.value(read)? == n.to_string(), "{n} was acknowledged");
+        until_hit(&pair, &mut reader, read)?;
+        writer.run(&format!("update visit set n = -{n} where id = 1"))?;
+        ensure!(reader.value(read)? == format!("-{n}"), "-{n} was acknowledged");
+    }
+    let (held_then, unheld_then) = counts(&pair)?;
+    ensure!(
+        held_then + unheld_then == held + unheld + 60,
+        "{held_then} held, {unheld_then} not; {held} and {unheld} before"
+    );
+    // What may run other code is held, and so is everything while somebody sends such things.
+    let (before, _) = counts(&pair)?;
+    writer.run("with w as (update role set actor = actor where film_id = 1 returning 1) select count(*) from w")?;
+    ensure!(counts(&pair)?.0 > before, "WITH was not held");
+    Ok(())
+}
+
+fn a_fill_that_begins_under_way_is_minded(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &["--keep", "always", "--refresh-share", "0"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut writer, mut reader, mut locker) =
+        (pair.connect()?, pair.connect()?, RawClient::login(pair.database.address(), pair.login())?);
+    let read = "select actor from role where film_id = 1 order by actor limit 1";
+    until_hit(&pair, &mut reader, read)?;
+    for round in 0..20 {
+        // Evicts what rests on the table, so that the next write is sent as one that need not be held.
+        until_unheld(&pair, &mut writer, "update role set actor = 'b' || actor where film_id = 1")?;
+        locker.run("begin")?;
+        locker.run("select 1 from role where film_id = 1 for update")?;
+        writer.send(&query(&format!("update role set actor = 'a{round}' || actor where film_id = 1")))?;
+        until_hit(&pair, &mut reader, read)?;
+        let before = reader.value(read)?;
+        locker.run("commit")?;
+        writer.until(b'Z')?;
+        let now = reader.value(read)?;
+        ensure!(now != before && now.starts_with(&format!("a{round}")), "{now} is read, {before} before the write");
+    }
+    Ok(())
+}
+
+/// The trigger is committed just before the write runs, and may not be delivered when that is answered.
+fn what_a_new_trigger_writes_is_seen(version: Version) -> Result<()> {
+    let schema = format!(
+        "{SCHEMA} create table visit (id int primary key, n int not null); insert into visit values (1, 0);
+         create function counted() returns trigger language plpgsql as
+            $$ begin update film set votes = new.n where id = 70; return new; end $$;"
+    );
+    let pair = Pair::new(version, &schema)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut writer, mut definer, mut reader) = (pair.connect()?, pair.connect()?, pair.connect()?);
+    let read = "select votes from film where id = 70";
+    for n in 1000..1020 {
+        until_unheld(&pair, &mut writer, "update visit set n = 0 where id = 1")?;
+        until_hit(&pair, &mut reader, read)?;
+        definer.run("begin")?;
+        definer.run("create trigger counts after update on visit for each row execute function counted()")?;
+        writer.send(&query(&format!("update visit set n = {n} where id = 1")))?;
+        std::thread::sleep(Duration::from_millis(5));
+        definer.send(&query("commit"))?;
+        writer.until(b'Z')?;
+        let value = reader.value(read)?;
+        ensure!(value == n.to_string(), "{n} was written by a trigger and acknowledged, {value} is read");
+        definer.until(b'Z')?;
+        definer.run("drop trigger counts on visit")?;
+    }
+    Ok(())
+}
+
+fn what_foreign_keys_change_is_seen(version: Version) -> Result<()> {
+    let schema = format!(
+        "{SCHEMA} create table owner (id int primary key);
+         create table thing (id int primary key, owner_id int references owner on delete cascade);"
+    );
+    let pair = Pair::new(version, &schema)?;
+    let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
+    let read = "select count(*) from thing where owner_id = 1";
+    for _ in 0..20 {
+        writer.run("insert into owner values (1)")?;
+        writer.run("insert into thing values (1, 1)")?;
+        ensure!(reader.value(read)? == "1", "the insert was acknowledged");
+        until_hit(&pair, &mut reader, read)?;
+        writer.run("delete from owner where id = 1")?;
+        ensure!(reader.value(read)? == "0", "the delete was acknowledged");
+        until_hit(&pair, &mut reader, read)?;
+    }
+    // An action that comes later counts at once.
+    writer.run("alter table role drop constraint role_film_id_fkey")?;
+    writer.run("alter table role add constraint acts foreign key (film_id) references film on delete cascade")?;
+    for film in 1..10 {
+        let read = format!("select count(*) from role where film_id = {film}");
+        until_hit(&pair, &mut reader, &read)?;
+        writer.run(&format!("delete from film where id = {film}"))?;
+        ensure!(reader.value(&read)? == "0", "the delete of film {film} was acknowledged");
+    }
+    Ok(())
+}
+
+fn what_partitions_hold_is_seen(version: Version) -> Result<()> {
+    let schema = "create table event (id int, n int not null, primary key (id)) partition by range (id);
+         create table event_1 partition of event for values from (0) to (100);
+         create table event_2 partition of event for values from (100) to (200);
+         insert into event select i, 0 from generate_series(1, 199) i;";
+    let pair = Pair::new(version, schema)?;
+    let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
+    for n in 1..15 {
+        for (written, read) in [("event", "event_1"), ("event_1", "event"), ("event_2", "event_1"), ("event", "event")]
+        {
+            let read = format!("select n from {read} where id = 7");
+            until_hit(&pair, &mut reader, &read)?;
+            let before = reader.value(&read)?;
+            writer.run(&format!("update {written} set n = n + 1 where id = 7"))?;
+            let expected = before.parse::<i32>()? + i32::from(written != "event_2");
+            ensure!(reader.value(&read)? == expected.to_string(), "round {n}: {written} was written");
+        }
+    }
+    Ok(())
+}
+
+/// Writers and readers of a few rows in several tables, which have something kept on them at one moment and nothing at the next: how often
+/// an acknowledged write was not seen.
+fn missed(version: Version, options: &[&str]) -> Result<u64> {
+    const TABLES: usize = 4;
+    let table = |t| format!("create table t{t} (id int primary key, n int not null); insert into t{t} values (1, 0);");
+    let schema = (0..TABLES).map(table).collect::<Vec<_>>().concat();
+    let options = [options, &["--keep", "always", "--refresh-share", "0"]].concat();
+    let pair = Pair::over(Database::shared(version)?, &schema, &options)?;
+    let acknowledged: [AtomicI32; TABLES] = std::array::from_fn(|_| AtomicI32::new(0));
+    let missed = AtomicU64::new(0);
+    let until = Instant::now() + Duration::from_secs(6);
+    std::thread::scope(|scope| -> Result<()> {
+        let mut threads = Vec::new();
+        for t in 0..TABLES {
+            let (pair, acknowledged) = (&pair, &acknowledged);
+            threads.push(scope.spawn(move || -> Result<()> {
+                let mut writer = pair.connect()?;
+                for n in 1.. {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    writer.run(&format!("update t{t} set n = {n} where id = 1"))?;
+                    acknowledged[t].store(n, SeqCst);
+                    std::thread::sleep(Duration::from_micros(u64::from(n.unsigned_abs() % 7) * 300));
+                }
+                Ok(())
+            }));
+        }
+        for reader in 0..4 {
+            let (pair, acknowledged, missed) = (&pair, &acknowledged, &missed);
+            threads.push(scope.spawn(move || -> Result<()> {
+                let mut client = pair.connect()?;
+                for round in reader.. {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    let t = round % TABLES;
+                    let floor = acknowledged[t].load(SeqCst);
+                    let n: i32 = client.value(&format!("select n from t{t} where id = 1"))?.parse()?;
+                    missed.fetch_add(u64::from(n < floor), SeqCst);
+                }
+                Ok(())
+            }));
+        }
+        for thread in threads {
+            thread.join().expect("a thread panicked")?;
+        }
+        Ok(())
+    })?;
+    if pair.freshet.is_there() {
+        let (hits, (held, unheld)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
+        let none = options.contains(&"--test-fault");
+        ensure!(hits > 50 && unheld > 50 && (held > 10 || none), "{hits} hits, {held} held, {unheld} not");
+    }
+    Ok(missed.into_inner())
+}
+
+fn acknowledged_writes_are_seen_under_races(version: Version) -> Result<()> {
+    let missed = missed(version, &[])?;
+    ensure!(missed == 0, "{missed} reads missed an acknowledged write");
+    Ok(())
+}
+
+fn without_the_rule_they_are_not(version: Version) -> Result<()> {
+    let missed = missed(version, &["--test-fault", "free-all"])?;
+    ensure!(missed > 0, "no read missed an acknowledged write");
+    Ok(())
+}

@@ -1,0 +1,184 @@
+//! Whether following a table pays: what its changes cost, against what hits on it save.
+//!
+//! A table in the publication costs something with each commit that changes it, whether anything is kept of it or not: the server
+//! decodes and sends the rows, Freshet applies them, and acknowledgements wait for that. Where rows change before they are
+//! read again, admission (`freshet_cache::admission`) fills few, and nothing pays for that. So each table has a balance: each commit
+//! costs, each hit of a statement that reads it earns what the database was spared. Whoever has used it up leaves the
+//! publication: first the cache forgets what rests on it and that it is covered, then the server is told. It comes
+//! back after a pause, when a fill wants it; with as little to begin with as the first time, and a pause twice as long if that is used up, too. So
+//! a table that never pays is followed for a small share of the time, and one whose times get better is found out.
+//!
+//! What earns much may owe nothing for long: the balance is bounded, so that it outlives a burst of writes, and ends some time after hits do.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use freshet_model::TableId;
+
+/// What a commit that changes the table costs, in nanoseconds of the database and of Freshet: docs/decisions/2026-11-25-tables-that-are-not-followed.md.
+const COMMIT_COSTS: i64 = 20_000;
+/// The balance to begin with: five thousand commits.
+const CREDIT: i64 = 5_000 * COMMIT_COSTS;
+/// The most of it.
+const CREDIT_MAX: i64 = 100 * CREDIT;
+/// For how long a table is left out at first, and at most.
+const PAUSE_MIN: Duration = Duration::from_secs(10);
+const PAUSE_MAX: Duration = Duration::from_secs(600);
+
+#[derive(Debug)]
+struct Account {
+    /// Commits so far.
+    commits: u64,
+    balance: i64,
+    /// For how long it is left out the next time.
+    pause: Duration,
+    /// It is left out until then.
+    until: Option<Instant>,
+}
+
+/// All tables that have been covered.
+#[derive(Debug, Default)]
+pub(super) struct Accounts {
+    tables: HashMap<TableId, Account>,
+    /// Hits of each statement so far, by its fingerprint.
+    hits: HashMap<u64, u64>,
+}
+
+/// A statement's figures.
+pub(super) struct Earner {
+    pub(super) fingerprint: u64,
+    pub(super) hits: u64,
+    /// What one of them saves, in nanoseconds.
+    pub(super) saves: u64,
+    pub(super) tables: Vec<TableId>,
+}
+
+impl Accounts {
+    /// Reckons up, and returns the tables that do not pay any more. `commits`: how many have changed each table.
+    pub(super) fn reckon(
+        &mut self,
+        now: Instant,
+        commits: &[(TableId, u64)],
+        earners: impl Iterator<Item = Earner>,
+        is_covered: impl Fn(TableId) -> bool,
+    ) -> Vec<TableId> {
+        let earned = self.earned(earners);
+        let mut gone = Vec::new();
+        for (table, commits) in commits.iter().filter(|(table, _)| is_covered(*table)) {
+            let fresh = Account { commits: *commits, balance: CREDIT, pause: PAUSE_MIN, until: None };
+            let account = self.tables.entry(*table).or_insert(fresh);
+            if account.until.take().is_some() {
+                (account.commits, account.balance) = (*commits, CREDIT); // it has come back
+            }
+            let new = i64::try_from(commits.saturating_sub(account.commits)).unwrap_or(i64::MAX);
+            account.commits = *commits;
+            let earned = earned.get(table).copied().unwrap_or_default();
+            let sum = account.balance.saturating_add(earned).saturating_sub(new.saturating_mul(COMMIT_COSTS));
+            account.balance = sum.min(CREDIT_MAX);
+            if account.balance > 2 * CREDIT {
+                account.pause = PAUSE_MIN;
+            }
+            if account.balance < 0 {
+                account.until = Some(now + account.pause);
+                account.pause = (account.pause * 2).min(PAUSE_MAX);
+                gone.push(*table);
+            }
+        }
+        gone
+    }
+
+    /// The tables that are left out.
+    pub(super) fn left_out(&self, now: Instant) -> HashSet<TableId> {
+        let out = |account: &Account| account.until.is_some_and(|until| until > now);
+        self.tables.iter().filter(|(_, account)| out(account)).map(|(table, _)| *table).collect()
+    }
+
+    fn earned(&mut self, earners: impl Iterator<Item = Earner>) -> HashMap<TableId, i64> {
+        let mut earned: HashMap<TableId, i64> = HashMap::new();
+        let before = std::mem::take(&mut self.hits);
+        for Earner { fingerprint, hits, saves, tables } in earners {
+            let new = hits.saturating_sub(before.get(&fingerprint).copied().unwrap_or_default());
+            self.hits.insert(fingerprint, hits);
+            let saved = i64::try_from(new.saturating_mul(saves)).unwrap_or(i64::MAX);
+            for table in tables.into_iter().filter(|_| saved > 0) {
+                let sum = earned.entry(table).or_default();
+                *sum = sum.saturating_add(saved);
+            }
+        }
+        earned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: TableId = TableId(1);
+
+    struct Load {
+        accounts: Accounts,
+        now: Instant,
+        commits: u64,
+        hits: u64,
+        covered: bool,
+    }
+
+    impl Load {
+        fn new() -> Self {
+            Self { accounts: Accounts::default(), now: Instant::now(), commits: 0, hits: 0, covered: true }
+        }
+
+        /// So many seconds with so much in each; after how many it left.
+        fn run(&mut self, seconds: u64, commits: u64, hits: u64) -> Option<u64> {
+            (0..seconds).find(|_| {
+                self.now += Duration::from_secs(1);
+                if !self.covered {
+                    self.covered = !self.accounts.left_out(self.now).contains(&TABLE);
+                }
+                self.commits += if self.covered { commits } else { 0 };
+                self.hits += if self.covered { hits } else { 0 };
+                let earner = Earner { fingerprint: 7, hits: self.hits, saves: 50_000, tables: vec![TABLE] };
+                let covered = self.covered;
+                let all = [(TABLE, self.commits)];
+                let gone = self.accounts.reckon(self.now, &all, [earner].into_iter(), |_| covered);
+                self.covered &= gone.is_empty();
+                !gone.is_empty()
+            })
+        }
+    }
+
+    #[test]
+    fn what_nobody_hits_leaves_and_comes_back_ever_more_seldom() {
+        let mut load = Load::new();
+        assert_eq!(load.run(10, 3_000, 20), Some(2));
+        let pauses: Vec<u64> = (0..4).map(|_| load.run(1_000, 3_000, 20).unwrap()).collect();
+        assert!(pauses.windows(2).all(|pair| pair[1] > pair[0] + 8), "{pauses:?}");
+        assert!(pauses[0] >= 10 && pauses[3] >= 80, "{pauses:?}");
+    }
+
+    #[test]
+    fn what_is_hit_stays_also_over_a_burst_of_writes() {
+        let mut load = Load::new();
+        assert_eq!(load.run(100, 3_000, 3_000), None);
+        assert_eq!(load.run(10, 20_000, 0), None);
+        // Not for ever.
+        assert!(load.run(100, 20_000, 0).is_some());
+    }
+
+    #[test]
+    fn few_changes_and_fewer_hits_may_stay_for_long() {
+        let mut load = Load::new();
+        assert_eq!(load.run(1_000, 4, 0), None);
+    }
+
+    #[test]
+    fn who_pays_again_is_left_out_for_short_the_next_time() {
+        let mut load = Load::new();
+        for _ in 0..5 {
+            assert!(load.run(2_000, 10_000, 0).is_some());
+        }
+        assert_eq!(load.run(400, 1_000, 10_000), None);
+        assert!(load.run(1_000, 100_000, 0).is_some());
+        assert!(load.run(30, 100_000, 0).is_some_and(|seconds| seconds <= 13));
+    }
+}
