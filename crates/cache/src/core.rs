@@ -4,6 +4,7 @@
 //! registered once, before the query is sent, and a delivered commit finds flights and entries by the same
 //! index. It taints the ones and evicts the others.
 
+mod changed;
 mod kept_keys;
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -15,6 +16,7 @@ use freshet_model::{
 };
 use rapidhash::quality::RandomState;
 
+use crate::core::changed::Changed;
 use crate::core::kept_keys::{Derived, KeptKeys};
 use crate::flight::{Begun, Ending, Filling, Flight, Joiners, Late};
 use crate::freshness::Readings;
@@ -62,15 +64,6 @@ struct Pending {
     commit: Commit,
     /// The position that the stream had passed before it.
     before: Lsn,
-}
-
-/// What the stream has delivered of a table.
-#[derive(Clone, Copy, Debug, Default)]
-struct Changed {
-    /// Commits that changed it, about: more if changes of several tables alternate.
-    commits: u64,
-    /// Any change was more than a new row.
-    has_lost_rows: bool,
 }
 
 #[derive(Debug, Default)]
@@ -410,19 +403,6 @@ impl Core {
         }
     }
 
-    pub(crate) fn has_changed(&self, table: TableId) -> bool {
-        self.changed.contains_key(&table)
-    }
-
-    pub(crate) fn has_lost_rows(&self, table: TableId) -> bool {
-        self.changed.get(&table).is_some_and(|changed| changed.has_lost_rows)
-    }
-
-    /// In how many commits the stream has delivered changes of each table, about.
-    pub(crate) fn changes(&self) -> Vec<(TableId, u64)> {
-        self.changed.iter().map(|(table, changed)| (*table, changed.commits)).collect()
-    }
-
     /// Keeps a delivered commit until it is proven visible.
     pub(crate) fn remember_pending(&mut self, mut commit: Commit, before: Lsn) {
         if commit.redefines {
@@ -433,13 +413,7 @@ impl Core {
             return;
         }
         if let ChangeSet::Rows(changes) = &commit.changes {
-            let mut last = None;
-            for change in changes {
-                let table = change.table();
-                let changed = self.changed.entry(table).or_default();
-                changed.commits += u64::from(last.replace(table) != Some(table));
-                changed.has_lost_rows |= !matches!(change, Change::Insert { .. });
-            }
+            self.note_changed(changes);
         }
         if self.pending_rows + rows > Self::PENDING_ROWS_MAX {
             commit.changes = ChangeSet::Everything;

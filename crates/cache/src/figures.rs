@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use freshet_model::{End, Nanos};
+use freshet_model::{End, Nanos, TableId};
 
 use crate::store::{Keyed, Payload};
 use crate::{Cache, Limits};
@@ -46,6 +46,21 @@ pub struct Levels {
 }
 
 impl<P: Payload> Cache<P> {
+    /// Whether the stream has ever delivered a change of the table's rows. As long as it has not, tags need not be precise.
+    pub fn has_changed(&self, table: TableId) -> bool {
+        self.core().has_changed(table)
+    }
+
+    /// Whether any of these changes was more than a new row.
+    pub fn has_lost_rows(&self, table: TableId) -> bool {
+        self.core().has_lost_rows(table)
+    }
+
+    /// In how many commits the stream has delivered changes of each table's rows, about: more if they alternate.
+    pub fn changes(&self) -> Vec<(TableId, u64)> {
+        self.core().changes()
+    }
+
     /// The counters.
     pub fn counters(&self) -> &Counters {
         &self.counters

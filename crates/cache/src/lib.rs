@@ -454,21 +454,6 @@ impl<P: Payload> Cache<P> {
         self.core().is_covered(table)
     }
 
-    /// Whether the stream has ever delivered a change of the table's rows. As long as it has not, tags need not be precise.
-    pub fn has_changed(&self, table: TableId) -> bool {
-        self.core().has_changed(table)
-    }
-
-    /// Whether any of these changes was more than a new row.
-    pub fn has_lost_rows(&self, table: TableId) -> bool {
-        self.core().has_lost_rows(table)
-    }
-
-    /// In how many commits the stream has delivered changes of each table's rows, about: more if they alternate.
-    pub fn changes(&self) -> Vec<(TableId, u64)> {
-        self.core().changes()
-    }
-
     /// What is held for the key, whether it may be served or not.
     pub fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
         self.store.peek(key)

@@ -82,7 +82,7 @@ impl Complete {
     fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>, lineage: &Lineage) {
         let (told, led_by) = match self.told.take() {
             Some(told) => (told, None),
-            None => (Vec::new(), Some(lineage.rests_on().into())),
+            None => (Vec::new(), lineage.is_lasting().then(|| lineage.rests_on().into())),
         };
         let with_told = |tags: Vec<Tag>| told.iter().cloned().chain(tags).collect();
         self.permit.tell_members(with_told(tags), with_told(until_told), led_by, lineage.named().into());
@@ -331,7 +331,7 @@ impl Shared {
                 self.lineages.by_members.fetch_add(1, Relaxed);
                 complete.tell_members(members, tags, &lineage);
             }
-            (Some(_), None) if !is_coarse && !lineage.asks_for_members() => {
+            (Some(_), None) if !is_coarse && !lineage.asks_for_members() && lineage.is_lasting() => {
                 complete.tell_read(tags, lineage.rests_on());
             }
             _ => complete.tell(tags),

@@ -55,6 +55,8 @@ pub struct Lineage {
     parts: Vec<Part>,
     /// Rows that go are told by their keys.
     members: Vec<Members>,
+    /// Of some tables these are not asked for, since no row of theirs ever went.
+    loses_none: bool,
     tables: Vec<TableId>,
     /// Those of them whose rows lead to keys of others.
     leading: Vec<TableId>,
@@ -149,7 +151,8 @@ impl Footprint {
         tables.sort_unstable();
         tables.dedup();
         let (members, leading) = (Vec::new(), tables.clone());
-        let mut lineage = Lineage { parts, members, tables, leading, top, ranges: false, dialect };
+        let (loses_none, ranges) = (false, false);
+        let mut lineage = Lineage { parts, members, loses_none, tables, leading, top, ranges, dialect };
         reached.extend(self.add_members(rows, &ways, &told(&reached), &known, &mut lineage));
         lineage.tables.sort_unstable();
         lineage.tables.dedup();
@@ -345,6 +348,11 @@ impl Lineage {
         self.members.iter().any(Members::is_asked)
     }
 
+    /// Whether the tags may stand for the next result, too: not if rows may go by then that are not named.
+    pub fn is_lasting(&self) -> bool {
+        !self.loses_none
+    }
+
     fn is_asked(&self) -> bool {
         self.parts.iter().any(Part::is_asked) || self.asks_for_members()
     }
@@ -380,7 +388,10 @@ impl Lineage {
         for part in &mut self.parts {
             part.end.take_if(|end| !is_wanted(part.table) && !leading.contains(&end.place));
         }
-        self.members.iter_mut().filter(|members| !loses_rows(members.table())).for_each(Members::leave);
+        for members in self.members.iter_mut().filter(|members| members.is_asked() && !loses_rows(members.table())) {
+            members.leave();
+            self.loses_none = true;
+        }
         self.drop_unled();
         self.is_asked()
     }

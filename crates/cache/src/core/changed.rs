@@ -1,0 +1,39 @@
+//! What the stream has delivered of each table, in any epoch: whether tags need to be precise, and what following it costs.
+
+use freshet_model::{Change, TableId};
+
+use crate::core::Core;
+
+/// What the stream has delivered of a table.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Changed {
+    /// Commits that changed it, about: more if changes of several tables alternate.
+    commits: u64,
+    /// Any change was more than a new row.
+    has_lost_rows: bool,
+}
+
+impl Core {
+    pub(super) fn note_changed(&mut self, changes: &[Change]) {
+        let mut last = None;
+        for change in changes {
+            let table = change.table();
+            let changed = self.changed.entry(table).or_default();
+            changed.commits += u64::from(last.replace(table) != Some(table));
+            changed.has_lost_rows |= !matches!(change, Change::Insert { .. });
+        }
+    }
+
+    pub(crate) fn has_changed(&self, table: TableId) -> bool {
+        self.changed.contains_key(&table)
+    }
+
+    pub(crate) fn has_lost_rows(&self, table: TableId) -> bool {
+        self.changed.get(&table).is_some_and(|changed| changed.has_lost_rows)
+    }
+
+    /// In how many commits the stream has delivered changes of each table, about.
+    pub(crate) fn changes(&self) -> Vec<(TableId, u64)> {
+        self.changed.iter().map(|(table, changed)| (*table, changed.commits)).collect()
+    }
+}
