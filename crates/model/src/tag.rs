@@ -128,25 +128,16 @@ pub enum Image {
 }
 
 impl NamedRows {
-    /// Names of these tags' rows those that the changes have come, too. False: not all that came can be told, or they are more than so many.
-    pub fn extend(&self, tags: &mut Vec<Tag>, changes: &[Change], values_max: usize) -> bool {
-        for change in changes.iter().filter(|change| change.table() == self.table) {
-            let enters = |tag: &Tag| matches!(tag.rows, RowSet::Enters(_)) && tag.may_be_hit(change);
-            if !tags.iter().any(enters) {
-                continue;
-            }
-            let Some(values) = self.key.iter().map(|column| column.value_behind(change)).collect::<Option<Vec<_>>>()
-            else {
-                return false;
-            };
-            if !self.add(tags, values, values_max) {
-                return false;
-            }
-        }
-        true
+    /// What the rows hold in the key that come, by these changes, to be such as one of the tags says; None: it cannot be told of one.
+    pub fn coming(&self, tags: &[Tag], changes: &[Change]) -> Option<Vec<Vec<Value>>> {
+        let enters = |tag: &Tag, change: &Change| matches!(tag.rows, RowSet::Enters(_)) && tag.may_be_hit(change);
+        let comes = |change: &&Change| change.table() == self.table && tags.iter().any(|tag| enters(tag, change));
+        let key = |change: &Change| self.key.iter().map(|column| column.value_behind(change)).collect();
+        changes.iter().filter(comes).map(key).collect()
     }
 
-    fn add(&self, tags: &mut Vec<Tag>, values: Vec<Value>, values_max: usize) -> bool {
+    /// Names another row. False: that would be more than so many.
+    pub fn add(&self, tags: &mut Vec<Tag>, values: Vec<Value>, values_max: usize) -> bool {
         let list = |term: &Term| matches!(term.test, Test::In(_));
         let is_own =
             |terms: &[Term]| terms.iter().all(list) && terms.iter().map(|term| &term.column).eq(self.key.iter());

@@ -342,9 +342,14 @@ impl Registry {
         (shape, true)
     }
 
+    /// All shapes, in no order.
+    pub(crate) fn each_shape(&self) -> impl Iterator<Item = Arc<Shape>> {
+        self.shapes.iter().map(|(_, shape)| shape)
+    }
+
     /// All shapes, most used first.
     pub(crate) fn shapes(&self) -> Vec<Arc<Shape>> {
-        let mut all: Vec<Arc<Shape>> = self.shapes.iter().map(|(_, shape)| shape).collect();
+        let mut all: Vec<Arc<Shape>> = self.each_shape().collect();
         let uses = |s: &Shape| {
             let f = &s.figures;
             f.hits.sum() + f.fills.load(Relaxed) + f.passed.load(Relaxed)

@@ -66,7 +66,7 @@ use crate::footprint::{Footprint, TableReference};
 use crate::lineage::{KEYS_MAX, Lineage, quoted};
 use crate::pages::{End, is_ungrouped};
 use crate::params::Params;
-use crate::terms::Rows;
+use crate::terms::{self, Rows};
 use crate::top::{self, Field, Limit, Top};
 use crate::walk::Walk;
 
@@ -287,8 +287,7 @@ impl Keyed {
     }
 
     fn is_point(&self, terms: &[Term]) -> bool {
-        let is = |column: &ComparedColumn, term: &Term| term.column == *column && matches!(term.test, Test::In(_));
-        self.key.iter().all(|(column, _)| terms.iter().any(|term| is(column, term)))
+        terms::is_point(self.key.iter().map(|(column, _)| &column.name), terms)
     }
 }
 

@@ -35,7 +35,7 @@ use freshet_model::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet,
 use crate::footprint::{Footprint, TableReference};
 use crate::lineage::{Key, compare_alike, compare_by_keys};
 use crate::parts::{Select, values_of};
-use crate::terms::Rows;
+use crate::terms::{self, Rows};
 use crate::ways::Ways;
 
 /// For people.
@@ -210,11 +210,9 @@ impl Footprint {
     fn lacks<'t>(&self, place: usize, mut conjunctions: impl Iterator<Item = &'t [Term]>) -> bool {
         let table = self.references.get(place).map(|reference| &*reference.table);
         let Some(Table { identity: ReplicaIdentity::Columns(key), .. }) = table else { return false };
-        let is_point = |terms: &[Term]| {
-            let is = |name: &Arc<str>, term: &Term| term.column.name == *name && matches!(term.test, Test::In(_));
-            key.iter().all(|name| terms.iter().any(|term| is(name, term)))
-        };
-        conjunctions.any(|terms| !names_of(terms).all(|name| key.contains(name)) && !is_point(terms))
+        let is_told =
+            |terms: &[Term]| names_of(terms).all(|name| key.contains(name)) || terms::is_point(key.iter(), terms);
+        !conjunctions.all(is_told)
     }
 
     /// For people: whether rows with constants that go are told by their keys.

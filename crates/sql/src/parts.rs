@@ -100,7 +100,7 @@ impl Part {
     /// The tags that an answer tells; None: there is none.
     pub(crate) fn tags(&self, number: usize, rows: Option<&[Key]>, ranges: bool) -> Vec<Tag> {
         let Some(end) = &self.end else {
-            return self.tag(rows.and_then(|rows| self.keys(number, rows)), ranges).into_iter().collect();
+            return self.tag(rows.and_then(|rows| values_of(&self.column, number, rows)), ranges).into_iter().collect();
         };
         let keys = keys_of(number, rows.unwrap_or_default());
         let of_test = |test| {
@@ -111,11 +111,6 @@ impl Part {
             Some(tests) => tests.into_iter().map(of_test).collect(),
             None => vec![Tag { table: self.table, rows: RowSet::Any, columns: self.columns.clone() }],
         }
-    }
-
-    /// Its keys; None: too many, or one that has no normal form.
-    fn keys(&self, number: usize, rows: &[Key]) -> Option<Vec<Value>> {
-        values_of(&self.column, number, rows)
     }
 
     /// No key: no row of its table matters.

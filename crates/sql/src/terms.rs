@@ -5,6 +5,7 @@
 //! rows, which is always sound. Then constants travel along equalities between columns (see `walk.rs`).
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use freshet_model::{Term, Test, Value, ValueType};
 
@@ -69,6 +70,12 @@ pub(crate) fn both(known: Test, more: Test) -> Test {
 /// Whether it leaves open which values there are.
 pub(crate) fn is_open(test: &Test) -> bool {
     !matches!(test, Test::In(_) | Test::Null)
+}
+
+/// Whether a conjunction says by lists of values what each of these columns holds.
+pub(crate) fn is_point<'n>(mut columns: impl Iterator<Item = &'n Arc<str>>, terms: &[Term]) -> bool {
+    let is = |name: &Arc<str>, term: &Term| term.column.name == *name && matches!(term.test, Test::In(_));
+    columns.all(|name| terms.iter().any(|term| is(name, term)))
 }
 
 /// Whether rows that pass can be found by it; otherwise each has to be tested.

@@ -135,9 +135,8 @@ impl Core {
             flying.failed = true;
         } else if !faults.ignore_doom {
             flying.candidates.push(commit.id);
-            let derived = flying.derived.clone();
-            if let Some(derived) = derived.filter(|derived| !derived.named.is_empty() && !faults.keep_names)
-                && !self.name_more(id, &derived, &commit.changes)
+            let named = flying.derived.as_ref().map(|derived| derived.named.clone());
+            if named.is_some_and(|named| self.name_more(id, &named, &commit.changes, faults).is_none())
                 && let Some(State::Flight(flying)) = self.nodes.get_mut(&id).map(|node| &mut node.state)
             {
                 flying.failed = true;
@@ -146,17 +145,25 @@ impl Core {
         None
     }
 
-    /// Names the rows that have come, too. False: they cannot be named.
-    fn name_more(&mut self, id: Id, derived: &Derived, changes: &ChangeSet) -> bool {
-        let (ChangeSet::Rows(changes), Some(node)) = (changes, self.nodes.get_mut(&id)) else { return false };
-        let mut tags = node.tags.to_vec();
-        let all = derived.named.iter().all(|named| named.extend(&mut tags, changes, NAMED_MAX));
-        if all && tags != *node.tags {
-            self.index.unregister(id, &node.tags);
-            self.index.register(id, 0, &tags);
-            node.tags = tags.into();
+    /// Names the rows that have come, too. None: they cannot be named.
+    fn name_more(&mut self, id: Id, named: &[NamedRows], changes: &ChangeSet, faults: Faults) -> Option<()> {
+        if named.is_empty() || faults.keep_names {
+            return Some(());
         }
-        all
+        let ChangeSet::Rows(changes) = changes else { return None };
+        let node = self.nodes.get_mut(&id)?;
+        let coming: Vec<_> = named.iter().map(|rows| rows.coming(&node.tags, changes)).collect::<Option<_>>()?;
+        if coming.iter().all(Vec::is_empty) {
+            return Some(());
+        }
+        let mut tags = node.tags.to_vec();
+        for (rows, keys) in named.iter().zip(coming) {
+            keys.into_iter().all(|key| rows.add(&mut tags, key, NAMED_MAX)).then_some(())?;
+        }
+        self.index.unregister(id, &node.tags);
+        self.index.register(id, 0, &tags);
+        node.tags = tags.into();
+        Some(())
     }
 
     /// Keys that the flight began with stay for the next one.
@@ -205,19 +212,14 @@ impl Core {
         let key = is_entry.then(|| node.key.clone());
         let bytes = || node.key.len() + node.tags.iter().map(Tag::extra_bytes).sum::<usize>();
         let holds = |derived: &&Derived| faults.keep_keys || !derived.is_led_by(&node.tags, changes);
-        let derived = self.kept_keys.derived.get(&id).filter(holds).filter(|_| bytes() <= BYTES_MAX).cloned();
-        let names = |core: &mut Self, derived: &Derived| {
-            derived.named.is_empty() || faults.keep_names || core.name_more(id, derived, changes)
-        };
-        match derived {
-            Some(derived) if names(self, &derived) => {
-                if let Some(key) = key.clone() {
-                    self.keep(id, key);
-                }
+        let derived = self.kept_keys.derived.get(&id).filter(holds).filter(|_| bytes() <= BYTES_MAX);
+        let named = derived.map(|derived| derived.named.clone());
+        if named.is_some_and(|named| self.name_more(id, &named, changes, faults).is_some()) {
+            if let Some(key) = key.clone() {
+                self.keep(id, key);
             }
-            _ => {
-                self.forget(id);
-            }
+        } else {
+            self.forget(id);
         }
         key
     }

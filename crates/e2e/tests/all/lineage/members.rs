@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 
 use super::precision::evicts;
+use super::races::overtake;
 use super::relay::Hold;
 use super::stage::{Stage, Which, on_all};
-use crate::support::{PATIENCE, eventually};
 
 on_all!(
     others_stay,
@@ -94,46 +94,21 @@ fn what_goes_is_noticed(which: Which) -> Result<()> {
     Ok(())
 }
 
-/// A result is read, the keys of its rows are held, rows go, and the keys are let go.
+/// Rows go from a result while their keys are held.
 fn race(which: Which, hold: Hold) -> Result<()> {
     let Some(stage) = Stage::logging_keys(which, true)? else { return Ok(()) };
-    let relay = stage.relay.as_ref().context("no relay")?;
     let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
     // Both connections stand before anything is held.
     for number in 10..16 {
         stage.until_hits(&mut c, &[format!("SELECT count(*) FROM title WHERE title = 'movie {number}'")])?;
     }
-    for write in changes() {
-        // One that was not filled before, since this one says another number.
-        let number = 100 + relay.held();
+    for (number, write) in changes().into_iter().enumerate() {
+        // Each says another number, so it was not filled before.
         let read = format!(
             "SELECT count(*), {number} FROM title_principal p JOIN title t ON t.title_id IN (5, 25, 7000) AND t.title = 'movie 5' \
              LEFT JOIN title_rating r ON r.num_votes BETWEEN 4 AND 6 WHERE p.name_id = 501"
         );
-        let read = [read];
-        let held = relay.held();
-        relay.hold(hold);
-        let raced = (|| {
-            // It is answered, although the keys are not there.
-            eventually(PATIENCE, || {
-                c.rows(&read[0])?;
-                ensure!(relay.held() > held, "nothing is held; the log:\n{}", stage.freshet.log());
-                Ok(())
-            })?;
-            writer.run(write)?;
-            stage.ensure_fresh(&mut [&mut c, &mut writer], &read, write)
-        })();
-        relay.hold(Hold::Nothing);
-        raced?;
-        eventually(PATIENCE, || {
-            let flights = stage.metrics()?.value("freshet_fills_in_flight");
-            ensure!(flights == 0.0, "{flights} fills in flight");
-            Ok(())
-        })?;
-        for _ in 0..5 {
-            stage.ensure_fresh(&mut [&mut c, &mut writer, &mut stage.connect()?], &read, write)?;
-        }
-        stage.until_hits(&mut c, &read)?;
+        overtake(&stage, hold, [&mut c, &mut writer], read, write)?;
     }
     Ok(())
 }

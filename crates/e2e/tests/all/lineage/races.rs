@@ -4,15 +4,14 @@ use anyhow::{Context, Result, ensure};
 
 use super::movies::rating;
 use super::relay::Hold;
-use super::stage::{Stage, Which, on_all};
+use super::stage::{Session, Stage, Which, on_all};
 use crate::support::{PATIENCE, eventually};
 
 on_all!(keys_that_are_read_late, keys_that_are_told_late, a_reader_that_does_not_come_about);
 
-/// A result is read, its keys are held, commits touch what it shows, and the keys are let go.
+/// Commits touch what a result shows.
 fn race(which: Which, hold: Hold) -> Result<()> {
     let Some(stage) = Stage::with(which, true, &["--refresh-share", "0"])? else { return Ok(()) };
-    let relay = stage.relay.as_ref().context("no relay")?;
     let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
     // Both connections stand before anything is held.
     for number in 10..16 {
@@ -27,32 +26,44 @@ fn race(which: Which, hold: Hold) -> Result<()> {
         (5, "UPDATE title SET title = 'movie 5 no more' WHERE title_id = 5"),
         (6, "UPDATE title SET title = 'movie 6' WHERE title_id = 8"),
     ] {
-        let read = [rating(&format!("movie {number}"))];
-        let held = relay.held();
-        relay.hold(hold);
-        let raced = (|| {
-            // It is answered, although its keys are not there.
-            eventually(PATIENCE, || {
-                c.rows(&read[0])?;
-                ensure!(relay.held() > held, "nothing is held; the log:\n{}", stage.freshet.log());
-                Ok(())
-            })?;
-            writer.run(write)?;
-            stage.ensure_fresh(&mut [&mut c, &mut writer], &read, write)
-        })();
-        relay.hold(Hold::Nothing);
-        raced?;
-        eventually(PATIENCE, || {
-            let flights = stage.metrics()?.value("freshet_fills_in_flight");
-            ensure!(flights == 0.0, "{flights} fills in flight");
-            Ok(())
-        })?;
-        for _ in 0..5 {
-            stage.ensure_fresh(&mut [&mut c, &mut writer, &mut stage.connect()?], &read, write)?;
-        }
-        stage.until_hits(&mut c, &read)?;
+        overtake(&stage, hold, [&mut c, &mut writer], rating(&format!("movie {number}")), write)?;
     }
     Ok(())
+}
+
+/// A result is read that was not kept before, its keys are held, another session writes, and the keys are let go.
+pub(super) fn overtake(
+    stage: &Stage,
+    hold: Hold,
+    [c, writer]: [&mut Session; 2],
+    read: String,
+    write: &str,
+) -> Result<()> {
+    let relay = stage.relay.as_ref().context("no relay")?;
+    let read = [read];
+    let held = relay.held();
+    relay.hold(hold);
+    let raced = (|| {
+        // It is answered, although its keys are not there.
+        eventually(PATIENCE, || {
+            c.rows(&read[0])?;
+            ensure!(relay.held() > held, "nothing is held; the log:\n{}", stage.freshet.log());
+            Ok(())
+        })?;
+        writer.run(write)?;
+        stage.ensure_fresh(&mut [&mut *c, &mut *writer], &read, write)
+    })();
+    relay.hold(Hold::Nothing);
+    raced?;
+    eventually(PATIENCE, || {
+        let flights = stage.metrics()?.value("freshet_fills_in_flight");
+        ensure!(flights == 0.0, "{flights} fills in flight");
+        Ok(())
+    })?;
+    for _ in 0..5 {
+        stage.ensure_fresh(&mut [&mut *c, &mut *writer, &mut stage.connect()?], &read, write)?;
+    }
+    stage.until_hits(c, &read)
 }
 
 /// The keys are those of after the commit.

@@ -309,11 +309,11 @@ impl Coverage {
             return Ok(());
         }
         let cache = &self.shared.cache;
-        let earners = self.shared.registry.shapes().into_iter().map(|shape| Earner {
+        let earners = self.shared.registry.each_shape().map(|shape| Earner {
             fingerprint: shape.fingerprint,
             hits: shape.figures.hits.sum(),
             saves: shape.figures.worth.shortest(),
-            tables: shape.tables(),
+            tables: move || shape.tables(),
         });
         let gone = self.accounts.reckon(now, &cache.changes(), earners, |table| cache.is_covered(table));
         let left_out = self.accounts.left_out(now);

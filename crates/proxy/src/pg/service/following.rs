@@ -45,12 +45,13 @@ pub(super) struct Accounts {
 }
 
 /// A statement's figures.
-pub(super) struct Earner {
+pub(super) struct Earner<T> {
     pub(super) fingerprint: u64,
     pub(super) hits: u64,
     /// What one of them saves, in nanoseconds.
     pub(super) saves: u64,
-    pub(super) tables: Vec<TableId>,
+    /// Tells the tables that it reads.
+    pub(super) tables: T,
 }
 
 impl Accounts {
@@ -59,7 +60,7 @@ impl Accounts {
         &mut self,
         now: Instant,
         commits: &[(TableId, u64)],
-        earners: impl Iterator<Item = Earner>,
+        earners: impl Iterator<Item = Earner<impl FnOnce() -> Vec<TableId>>>,
         is_covered: impl Fn(TableId) -> bool,
     ) -> Vec<TableId> {
         let earned = self.earned(earners);
@@ -93,14 +94,17 @@ impl Accounts {
         self.tables.iter().filter(|(_, account)| out(account)).map(|(table, _)| *table).collect()
     }
 
-    fn earned(&mut self, earners: impl Iterator<Item = Earner>) -> HashMap<TableId, i64> {
+    fn earned(
+        &mut self,
+        earners: impl Iterator<Item = Earner<impl FnOnce() -> Vec<TableId>>>,
+    ) -> HashMap<TableId, i64> {
         let mut earned: HashMap<TableId, i64> = HashMap::new();
         let before = std::mem::take(&mut self.hits);
         for Earner { fingerprint, hits, saves, tables } in earners {
             let new = hits.saturating_sub(before.get(&fingerprint).copied().unwrap_or_default());
             self.hits.insert(fingerprint, hits);
             let saved = i64::try_from(new.saturating_mul(saves)).unwrap_or(i64::MAX);
-            for table in tables.into_iter().filter(|_| saved > 0) {
+            for table in (saved > 0).then(tables).into_iter().flatten() {
                 let sum = earned.entry(table).or_default();
                 *sum = sum.saturating_add(saved);
             }
@@ -137,7 +141,7 @@ mod tests {
                 }
                 self.commits += if self.covered { commits } else { 0 };
                 self.hits += if self.covered { hits } else { 0 };
-                let earner = Earner { fingerprint: 7, hits: self.hits, saves: 50_000, tables: vec![TABLE] };
+                let earner = Earner { fingerprint: 7, hits: self.hits, saves: 50_000, tables: || vec![TABLE] };
                 let covered = self.covered;
                 let all = [(TABLE, self.commits)];
                 let gone = self.accounts.reckon(self.now, &all, [earner].into_iter(), |_| covered);

@@ -22,7 +22,7 @@ use freshet_sql::{Bracket, Effect, Isolation};
 use freshet_wire::pg::backend;
 
 use crate::pg::session::unheld::Touched;
-use crate::pg::session::unit::{ClientUnit, Fill, Kind};
+use crate::pg::session::unit::{ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
 
@@ -235,9 +235,8 @@ impl Session {
     /// Nothing is asked behind the last unit, which ends a transaction that wrote: neither is its acknowledgement to be held, as far as can be
     /// told now, nor has it answers to keep.
     fn goes_unheld(&mut self) -> bool {
-        let unit = std::mem::take(&mut self.last_unit().mark.touched);
-        let touched = self.touched_with(&unit);
-        self.last_unit().mark.touched = unit;
+        let Some(Unit::Client(unit)) = self.units.back() else { return false };
+        let touched = self.touched_with(&unit.mark.touched);
         self.block_fills.is_empty() && matches!(self.known, Known::Context(..)) && self.is_free(&touched)
     }
 
