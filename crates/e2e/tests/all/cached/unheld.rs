@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use freshet_testbed::{Settings, process};
 
 use super::{SCHEMA, until_hit};
 use crate::support::frames::{bind_text, execute, parse, query, sync};
@@ -14,6 +15,7 @@ on_both!(
     what_nobody_reads_is_not_held,
     a_fill_that_begins_under_way_is_minded,
     what_a_new_trigger_writes_is_seen,
+    what_a_fence_makes_forgotten_is_asked_for_again,
     what_foreign_keys_change_is_seen,
     what_partitions_hold_is_seen,
     acknowledged_writes_are_seen_under_races,
@@ -135,6 +137,28 @@ fn what_a_new_trigger_writes_is_seen(version: Version) -> Result<()> {
         definer.run("drop trigger counts on visit")?;
     }
     Ok(())
+}
+
+/// A write takes its session's context with it, the next question tells it, and then a fence does; a session that only writes learns it all the same.
+fn what_a_fence_makes_forgotten_is_asked_for_again(version: Version) -> Result<()> {
+    let schema =
+        format!("{SCHEMA} create table visit (id int primary key, n int not null); insert into visit values (1, 0);");
+    let pair = Pair::over(Database::create(version.start(&Settings::default())?)?, &schema, &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
+    until_hit(&pair, &mut reader, "select votes from film where id = 1")?;
+    let update = "update visit set n = n + 1 where id = 1";
+    until_unheld(&pair, &mut writer, update)?;
+    let walsender = super::walsender(&pair)?;
+    process::pause(walsender)?;
+    let fences = pair.freshet.metrics()?.count("freshet_fences_total");
+    let wrote = writer.run("with w as (update film set votes = 7 where id = 1 returning 1) select count(*) from w");
+    process::resume(walsender)?;
+    wrote?;
+    ensure!(pair.freshet.metrics()?.count("freshet_fences_total") > fences, "nothing was fenced");
+    until_unheld(&pair, &mut writer, update)
 }
 
 fn what_foreign_keys_change_is_seen(version: Version) -> Result<()> {

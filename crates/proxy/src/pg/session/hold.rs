@@ -179,6 +179,7 @@ impl Session {
             self.fence(until, now);
             // What was defined before the write is not delivered, either: a new trigger, say.
             self.settings_may_change();
+            self.reads = true; // what it was last told is forgotten: it asks again, as who reads does
         }
         self.waiting.held = None;
         self.waiting.wait = None;

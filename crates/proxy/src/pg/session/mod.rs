@@ -137,7 +137,7 @@ struct Session {
     notified: bool,
     /// The session had temporary objects when its context was last asked for.
     had_temporary: bool,
-    /// It has read, begun a transaction block, or written what was not held, since its context was last asked for behind a write.
+    /// It has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last asked for behind a write.
     reads: bool,
     /// Look-ups since the last hit that led to a fill, 255 at most.
     misses_in_row: u8,
