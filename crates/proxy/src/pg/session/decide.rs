@@ -75,6 +75,7 @@ impl Session {
                     self.shared.want_reading();
                 }
                 self.looked_up = true;
+                self.end_is_used();
             }
             Lookup::Bypass(_) => {}
             Lookup::Hit(ref entry) if entry.payload.source.shape.is_disabled() => {
@@ -83,6 +84,7 @@ impl Session {
             Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
             Lookup::Hit(_) => {
                 self.looked_up = true;
+                self.end_is_used();
                 self.waiting.found();
             }
             Lookup::Miss => self.waiting.found(),

@@ -57,6 +57,7 @@ use crate::pg::session::transaction::Block;
 use crate::pg::session::unheld::Defining;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::shared::ServerIdentity;
+use crate::waits::Patience;
 
 pub(crate) use startup::serve;
 
@@ -132,6 +133,10 @@ struct Session {
     floor: Floor,
     /// Something that the cache can hold was asked for since the end of the log was last asked for on its own.
     looked_up: bool,
+    /// The end of the log was asked for on behalf of the next look-up, and none has needed it yet.
+    end_unused: bool,
+    /// How often that is done.
+    end_patience: Patience,
     own: OwnStatements,
     /// A notification came since the last `ReadyForQuery`.
     notified: bool,

@@ -39,6 +39,20 @@ impl Session {
         self.units.push_back(Unit::own(ask));
     }
 
+    /// Whether the next look-up is likely to need the end of the log as of now: after a question that none did, the next ones are left
+    /// out.
+    pub(crate) fn is_end_worth_asking(&mut self) -> bool {
+        self.end_unused = self.end_patience.is_there();
+        self.end_unused
+    }
+
+    /// A look-up has needed the floor.
+    pub(crate) fn end_is_used(&mut self) {
+        if std::mem::take(&mut self.end_unused) {
+            self.end_patience.gain();
+        }
+    }
+
     /// Asks for the end of the log in the batch that is being sent, whose statements only read; its `Sync` comes next. The
     /// answers to so many executions come first.
     pub(crate) fn ask_end_within(&mut self, executions: usize) {

@@ -51,7 +51,8 @@ impl Session {
                 self.last_unit().synced = true;
                 let reason = self.passing.take();
                 let step = self.pass(head);
-                if reason.is_some_and(|reason| plan::wants_end(&reason)) && self.is_between_transactions() {
+                let wants_end = reason.is_some_and(|reason| plan::wants_end(&reason));
+                if wants_end && self.is_between_transactions() && self.is_end_worth_asking() {
                     self.ask(Ask::End);
                 } else {
                     self.close_unit();

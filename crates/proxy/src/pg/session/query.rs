@@ -145,7 +145,7 @@ impl Session {
         }
         self.begin_passing_query(statement, nature, reason);
         self.upstream.output.put(message);
-        if plan::wants_end(reason) && self.is_between_transactions() {
+        if plan::wants_end(reason) && self.is_between_transactions() && self.is_end_worth_asking() {
             self.ask(Ask::End);
         } else {
             self.close_unit();

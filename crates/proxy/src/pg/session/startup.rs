@@ -12,6 +12,7 @@ use crate::pg::Pg;
 use crate::pg::login::{Admitted, Incoming, admit};
 use crate::pg::session::unit::{ClientUnit, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
+use crate::waits::Patience;
 
 /// Serves one connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {
@@ -60,6 +61,8 @@ impl Session {
             statements: crate::pg::session::statements::Statements::default(),
             floor: Floor::default(),
             looked_up: false,
+            end_unused: false,
+            end_patience: Patience::default(),
             own: crate::pg::session::own::OwnStatements::default(),
             passing: None,
             absorb_sync: false,

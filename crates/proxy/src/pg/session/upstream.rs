@@ -287,7 +287,11 @@ impl Session {
             Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
             None if unit.awaits_end => self.results_await_end(),
             // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
-            None if tells && self.is_at_rest() && std::mem::take(&mut self.looked_up) => self.ask(Ask::End),
+            None if tells && self.is_at_rest() && std::mem::take(&mut self.looked_up) => {
+                if self.is_end_worth_asking() {
+                    self.ask(Ask::End);
+                }
+            }
             None => {}
         }
     }
@@ -324,6 +328,9 @@ impl Session {
     fn raise_floor(&mut self, now: Nanos) {
         self.floor.end = None;
         self.floor.since = now;
+        if std::mem::take(&mut self.end_unused) {
+            self.end_patience.lose();
+        }
     }
 
     /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.

@@ -19,6 +19,7 @@ on_both!(
     settings_by_function,
     settings_by_triggers,
     the_context_comes_with_the_end_of_the_log,
+    the_end_of_the_log_is_asked_for_where_it_is_used,
     plain_writes_leave_the_context,
     writes_that_run_other_code,
     a_reloaded_configuration,
@@ -267,6 +268,28 @@ fn the_context_comes_with_the_end_of_the_log(version: Version) -> Result<()> {
         let more = asked(&mut twins, "_freshet_end_context")? - before;
         ensure!(more <= 1, "the context came with the end of the log {more} times although nothing was read");
     }
+    Ok(())
+}
+
+/// Behind a read that passes the end of the log is asked for where the next look-up needs it, and hardly where another read comes first.
+fn the_end_of_the_log_is_asked_for_where_it_is_used(version: Version) -> Result<()> {
+    let pair = pair_of(version, super::SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut twins = Twins::new(&pair)?;
+    twins.new_key(READ)?;
+    let passes = "select random() < 2, * from sample";
+    let mut asked_in = |way: &[&str]| -> Result<u64> {
+        twins.known_key(READ)?;
+        let before = asked(&mut twins, "_freshet_end")?;
+        (0..40).try_for_each(|_| twins.run(way))?;
+        Ok(asked(&mut twins, "_freshet_end")? - before)
+    };
+    let used = asked_in(&[passes, READ])?;
+    ensure!(used >= 30, "asked {used} times of 40");
+    let unused = asked_in(&[passes, passes, READ])?;
+    ensure!(unused <= 15, "asked {unused} times for nothing, of 40");
     Ok(())
 }
 
