@@ -46,6 +46,11 @@ impl Session {
         self.end_unused
     }
 
+    /// The session has looked up since the last question, and is likely to need the end of the log.
+    pub(crate) fn is_end_wanted(&mut self) -> bool {
+        std::mem::take(&mut self.looked_up) && self.is_end_worth_asking()
+    }
+
     /// A look-up has needed the floor.
     pub(crate) fn end_is_used(&mut self) {
         if std::mem::take(&mut self.end_unused) {

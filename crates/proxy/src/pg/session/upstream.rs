@@ -287,11 +287,7 @@ impl Session {
             Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
             None if unit.awaits_end => self.results_await_end(),
             // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
-            None if tells && self.is_at_rest() && std::mem::take(&mut self.looked_up) => {
-                if self.is_end_worth_asking() {
-                    self.ask(Ask::End);
-                }
-            }
+            None if tells && self.is_at_rest() && self.is_end_wanted() => self.ask(Ask::End),
             None => {}
         }
     }
