@@ -171,7 +171,7 @@ fn statement(typed: TypedStatement, parameters: &[Parameter]) -> Result<(Stateme
     Ok((if typed.ordered { statement.ordered() } else { statement }, indexes))
 }
 
-/// By the first word.
+/// By the first word, and by words that make of a read something else: a setting outlasts it, for whatever comes next on its connection.
 pub(in super::super) fn guessed(text: &str) -> Result<Effect> {
     let words: Vec<String> = text
         .split(|c: char| !c.is_alphanumeric() && c != '_')
@@ -184,6 +184,7 @@ pub(in super::super) fn guessed(text: &str) -> Result<Effect> {
         "begin" | "start" | "commit" | "end" | "rollback" => {
             bail!("begin = true makes BEGIN and COMMIT of a transaction")
         }
+        _ if words.iter().any(|word| word == "set_config") => Effect::Write,
         "with" if words.iter().any(|word| writes.contains(&word.as_str())) => Effect::Write,
         "select" | "with" | "values" | "table" | "show" | "explain" => Effect::Read,
         _ => Effect::Write,
