@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use freshet_testbed::Leash;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -23,6 +23,8 @@ use crate::target::{Counters, Target};
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// After the polite signal.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// For the leader to put things in order, after what it waited for has been killed.
+const ORDER_TIMEOUT: Duration = Duration::from_secs(2);
 /// One try to reach it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const PRINTED_BYTES_MAX: u64 = 4096;
@@ -115,35 +117,50 @@ impl Process {
 
     fn runs(&mut self) -> bool {
         let leader = matches!(self.child.try_wait(), Ok(None));
-        leader || (test_kill_process_group(self.group).is_ok() && has_living(self.group))
+        leader || (test_kill_process_group(self.group).is_ok() && !living(self.group).is_empty())
+    }
+
+    fn ends_within(&mut self, timeout: Duration) -> bool {
+        let deadline = Instant::now() + timeout;
+        while self.runs() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        true
     }
 }
 
 impl Drop for Process {
+    /// A child of pgpool-II may hang in its signal handler, and the leader then waits for it for ever; killed itself, it would
+    /// leave its shared memory behind.
     fn drop(&mut self) {
         let _ = kill_process_group(self.group, self.end);
-        let deadline = Instant::now() + END_TIMEOUT;
-        while self.runs() {
-            if Instant::now() >= deadline {
-                let _ = kill_process_group(self.group, Signal::KILL);
-                let _ = self.child.wait();
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(5));
+        if self.ends_within(END_TIMEOUT) {
+            return;
+        }
+        for pid in living(self.group).into_iter().filter(|pid| *pid != self.group) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        if !self.ends_within(ORDER_TIMEOUT) {
+            let _ = kill_process_group(self.group, Signal::KILL);
+            let _ = self.child.wait();
         }
     }
 }
 
-/// Orphans that have ended stay in their group until somebody waits for them, which in a container may be nobody. Fields of
-/// proc(5) `stat` after the name: state, parent, process group.
-fn has_living(group: Pid) -> bool {
-    let group = group.as_raw_nonzero().to_string();
+/// Those of a group that run. Orphans that have ended stay in their group until somebody waits for them, which in a container
+/// may be nobody. Fields of proc(5) `stat` after the name: state, parent, process group.
+fn living(group: Pid) -> Vec<Pid> {
+    let name = group.as_raw_nonzero().to_string();
     let lives = |path: PathBuf| {
         let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
         let mut fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
-        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(group.as_str())
+        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(name.as_str())
     };
-    fs::read_dir("/proc").is_ok_and(|entries| entries.flatten().any(|entry| lives(entry.path())))
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten().filter(|entry| lives(entry.path()));
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)).collect()
 }
 
 /// Opened to append, since two handles of it are written to.
@@ -179,4 +196,24 @@ async fn healthy(metrics: &str) -> Result<()> {
     let status = first.split(' ').nth(1);
     ensure!(matches!(status, Some("200" | "404")), "http://{place}/health answers {first:?}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_puts_things_in_order_though_one_of_its_own_hangs() {
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", "trap '' TERM; sleep 600; echo done"]);
+        let process = Process::spawn(shell, Signal::TERM).unwrap();
+        let printed = process.printed.try_clone().unwrap();
+        while living(process.group).len() < 2 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        drop(process);
+        let mut text = [0; 100];
+        let read = printed.read_at(&mut text, 0).unwrap();
+        assert!(text[..read].ends_with(b"done\n"), "{:?}", String::from_utf8_lossy(&text[..read]));
+    }
 }

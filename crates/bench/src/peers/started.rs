@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::process::Process;
 use crate::target::Target;
 
-/// A running command; ended (SIGTERM to its process group, then SIGKILL after five seconds) when dropped, and with SIGTERM
+/// A running command; ended (SIGTERM to its process group, then SIGKILL after five to seven seconds) when dropped, and with SIGTERM
 /// should this program be killed.
 #[derive(Debug)]
 pub struct Started {
