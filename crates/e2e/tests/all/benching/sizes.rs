@@ -20,9 +20,8 @@ fn a_knee_and_two_runs(version: Version) -> Result<()> {
     let [through, start] = started_by_the_run(&program, &database)?;
     let (output, page) = (directory.path("sizing.json"), directory.path("sizing.html"));
     let targets = ["--target", &direct, "--target", &through, "--start", &start, "--output", &output, "--html", &page];
-    // One connection: with four, and several tests at a time on two cores, all reads may pass for seconds.
     let short =
-        ["--time", "3s", "--warm-up", "4s", "--connections", "1", "--accesses", "50000", "--distribution", "zipf:1"];
+        ["--time", "3s", "--warm-up", "4s", "--connections", "4", "--accesses", "50000", "--distribution", "zipf:1"];
     bench_well(&[&["sizing", "point-select", "--rows", "5000"][..], &targets, &short].concat())?;
     let Document::Extra(extra) = read_any(Path::new(&output))? else { bail!("a run") };
     let Extra::Sizing(sizing) = *extra else { bail!("no sizing") };

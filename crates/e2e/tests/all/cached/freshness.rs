@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 
 use super::{SCHEMA, SEEN_WITHIN, until_hit};
 use crate::support::frames::{sync, unnamed};
-use crate::support::{Database, Pair, RawClient, Version, eventually, on_both};
+use crate::support::relaying::{listen, pass_on};
+use crate::support::{Database, Freshet, Pair, RawClient, Version, eventually, on_both};
 
 on_both!(
     a_write_around_is_seen,
@@ -19,6 +20,7 @@ on_both!(
     prepared_transactions,
     copy_and_truncate,
     memory_is_bounded,
+    reads_of_a_far_database,
     a_stalled_stream_is_noticed,
 );
 
@@ -298,5 +300,46 @@ fn a_stalled_stream_is_noticed(version: Version) -> Result<()> {
     stalled?;
     until_hit(&pair, &mut c, read)?;
     ensure!(c.value(read)? == "5000", "stale after the stall");
+    Ok(())
+}
+
+/// Who has read from a database that is some way off is answered from memory again at once, though it asks before Freshet can know how
+/// new that answer was.
+fn reads_of_a_far_database(version: Version) -> Result<()> {
+    const WAY: Duration = Duration::from_millis(3);
+    let database = Database::shared(version)?;
+    database.run(SCHEMA)?;
+    let near = database.address();
+    let far = listen(near, |client, server| pass_on(client, server, |_| {}, |_| std::thread::sleep(WAY)))?;
+    let url = database.url().replace(&near.to_string(), &far.to_string()) + "?sslmode=disable";
+    let freshet = Freshet::start_unready(near, &url, &[])?;
+    freshet.wait_ready()?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let (read, passes) = ("select title from film where id = 7", "select random() < 2");
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    eventually(SEEN_WITHIN, || {
+        let before = freshet.metrics()?.hits();
+        client.run(read)?;
+        ensure!(freshet.metrics()?.hits() > before, "no hit");
+        Ok(())
+    })?;
+    for way in ["text", "unnamed"] {
+        let before = freshet.metrics()?;
+        for _ in 0..20 {
+            client.run(passes)?;
+            for _ in 0..3 {
+                if way == "text" {
+                    client.run(read)?;
+                } else {
+                    client.exchange(&[unnamed(read, &[]), sync()].concat(), 1)?;
+                }
+            }
+        }
+        let after = freshet.metrics()?;
+        let hits = after.hits() - before.hits();
+        ensure!(hits >= 55, "{way}: {hits} hits of 60: {:?}", after.passed_since(&before));
+    }
     Ok(())
 }

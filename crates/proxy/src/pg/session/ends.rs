@@ -10,6 +10,7 @@ use freshet_model::{End, Lsn};
 use crate::body::Body;
 use crate::lineages::Complete;
 use crate::pg::session::Session;
+use crate::pg::session::own::EndAsked;
 use crate::pg::session::unit::Fill;
 
 impl Session {
@@ -35,6 +36,9 @@ impl Session {
         // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
         if !notified {
             self.floor.end = epoch.map(|epoch| End { epoch, lsn });
+            if self.end_asked == EndAsked::Asked {
+                self.end_asked = EndAsked::Known;
+            }
         }
         let Some(started) = self.complete.iter().map(|fill| fill.started).min() else {
             self.proof = None;

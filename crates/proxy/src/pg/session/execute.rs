@@ -32,7 +32,14 @@ impl Session {
             Batch::Incomplete | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
             Batch::Candidate { groups, bytes } => {
-                (self.candidate(&groups, input.bytes().get(..bytes).unwrap_or_default()), bytes)
+                let messages = input.bytes().get(..bytes).unwrap_or_default();
+                match (self.candidate(&groups, messages), groups.as_slice()) {
+                    (Err(reason), [Group { parse: None, bind, describe, .. }]) => {
+                        self.pass_execution(bind, *describe, messages, reason);
+                        (Ok(Step::Done), bytes)
+                    }
+                    (outcome, _) => (outcome, bytes),
+                }
             }
         };
         self.client.input = input;

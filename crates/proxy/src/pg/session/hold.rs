@@ -207,10 +207,20 @@ impl Session {
         self.shared.want_reading();
     }
 
+    /// The end of the log is about to come on this connection, and nothing else.
+    fn is_only_end_owed(&self) -> bool {
+        let mut owed = self.units.iter();
+        matches!((owed.next(), owed.next()), (Some(Unit::Own { ask, .. }), None) if ask.tells_end())
+    }
+
     /// A look-up must bypass for this reason: whether it is worth waiting first, for a position or for the fill under way.
     pub(crate) fn is_worth_waiting(&mut self, reason: &Reason) -> bool {
         let joined = *reason == Reason::FillInFlight && !self.takes_snapshot();
         let comes = joined || matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::Fence);
+        if comes && !joined && self.is_only_end_owed() {
+            // What would pass is answered behind it.
+            return true;
+        }
         if !comes || !self.is_idle() {
             return false;
         }

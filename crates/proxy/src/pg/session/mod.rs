@@ -51,7 +51,7 @@ use crate::peer::{Peer, STALL_MAX};
 use crate::pg::Pg;
 use crate::pg::question::IdleMax;
 use crate::pg::session::hold::Waiting;
-use crate::pg::session::own::OwnStatements;
+use crate::pg::session::own::{EndAsked, OwnStatements};
 use crate::pg::session::statements::Statements;
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unheld::Defining;
@@ -133,8 +133,8 @@ struct Session {
     floor: Floor,
     /// Something that the cache can hold was asked for since the end of the log was last asked for on its own.
     looked_up: bool,
-    /// The end of the log was asked for on behalf of the next look-up, and none has needed it yet.
-    end_unused: bool,
+    /// What became of the end of the log that was last asked for on behalf of the next look-up.
+    end_asked: EndAsked,
     /// How often that is done.
     end_patience: Patience,
     own: OwnStatements,

@@ -5,9 +5,11 @@
 //! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
 //! unnamed statement. Every name in them is qualified, so that no search path changes their meaning.
 
+use freshet_model::Reason;
 use freshet_wire::pg::frontend;
 
 use crate::pg::question as context;
+use crate::pg::session::plan;
 use crate::pg::session::unit::{Ask, EndWithin, Unit};
 use crate::pg::session::{Known, Session};
 
@@ -22,6 +24,17 @@ pub(crate) struct OwnStatements {
     end: bool,
     context: bool,
     end_and_context: bool,
+}
+
+/// The end of the log, asked for on behalf of the next look-up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EndAsked {
+    /// It has not come yet.
+    Asked,
+    /// It has come, and no look-up has needed it.
+    Known,
+    /// A look-up has needed it, or none was asked for.
+    Used,
 }
 
 impl OwnStatements {
@@ -42,8 +55,9 @@ impl Session {
     /// Whether the next look-up is likely to need the end of the log as of now: after a question that none did, the next ones are left
     /// out.
     pub(crate) fn is_end_worth_asking(&mut self) -> bool {
-        self.end_unused = self.end_patience.is_there();
-        self.end_unused
+        let worth = self.end_patience.is_there();
+        self.end_asked = if worth { EndAsked::Asked } else { EndAsked::Used };
+        worth
     }
 
     /// The session has looked up since the last question, and is likely to need the end of the log.
@@ -53,8 +67,23 @@ impl Session {
 
     /// A look-up has needed the floor.
     pub(crate) fn end_is_used(&mut self) {
-        if std::mem::take(&mut self.end_unused) {
+        if std::mem::replace(&mut self.end_asked, EndAsked::Used) != EndAsked::Used {
             self.end_patience.gain();
+        }
+    }
+
+    /// All of a unit that passes, for this reason, has been sent. The end of the log is asked for at once, where it is likely to be
+    /// needed: behind the answer it would come a way to the server and back later, and the client's next statement before it.
+    pub(crate) fn end_passing_unit(&mut self, reason: Option<&Reason>) {
+        let comes = reason.is_some_and(plan::wants_end);
+        let tells = self.last_unit().tells_of_data();
+        if self.is_between_transactions()
+            && (comes || (tells && std::mem::take(&mut self.looked_up)))
+            && self.is_end_worth_asking()
+        {
+            self.ask(Ask::End);
+        } else {
+            self.close_unit();
         }
     }
 

@@ -9,7 +9,6 @@ use freshet_wire::pg::frame::{self, Header};
 use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 
 use crate::pg::session::client::Step;
-use crate::pg::session::plan;
 use crate::pg::session::statements::{ParsedUnder, Prepared};
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Unit};
@@ -34,6 +33,39 @@ impl Session {
         self.passing = Some(reason);
     }
 
+    /// One execution of a statement that was prepared before passes, on the unnamed portal: all its messages, `Sync` included.
+    pub(crate) fn pass_execution(&mut self, bind: &Bind<'_>, describe: bool, messages: &[u8], reason: Reason) {
+        self.begin_passing_batch(reason);
+        self.bind_passes(Some(bind));
+        self.execution_passes(true);
+        let unit = self.last_unit();
+        unit.mark.others |= describe;
+        unit.bound_or_executed = true;
+        unit.owed += 2 + usize::from(describe);
+        self.upstream.output.put(messages);
+        self.end_passing_batch();
+    }
+
+    /// Its `Sync` has been sent.
+    fn end_passing_batch(&mut self) {
+        self.last_unit().synced = true;
+        let reason = self.passing.take();
+        self.end_passing_unit(reason.as_ref());
+    }
+
+    /// A portal is executed.
+    fn execution_passes(&mut self, unnamed: bool) {
+        let unknown = self.block.as_ref().is_some_and(Block::is_unknown);
+        let unit = self.last_unit();
+        unit.tells |= !(unnamed && unit.silent_portal);
+        if unnamed {
+            unit.mark.execute_unnamed();
+        }
+        if unknown {
+            unit.mark.may_end_unseen();
+        }
+    }
+
     /// A message of a batch that passes.
     pub(crate) fn batch_message(&mut self, head: Header) -> Step {
         let wanted = head.frame_bytes.min(TEXT_BYTES_MAX);
@@ -48,15 +80,8 @@ impl Session {
                 self.client.input = input;
             }
             frontend::SYNC => {
-                self.last_unit().synced = true;
-                let reason = self.passing.take();
                 let step = self.pass(head);
-                let wants_end = reason.is_some_and(|reason| plan::wants_end(&reason));
-                if wants_end && self.is_between_transactions() && self.is_end_worth_asking() {
-                    self.ask(Ask::End);
-                } else {
-                    self.close_unit();
-                }
+                self.end_passing_batch();
                 return step;
             }
             frontend::QUERY | frontend::FUNCTION_CALL => return self.query_in_batch(head),
@@ -64,15 +89,7 @@ impl Session {
             frontend::EXECUTE => {
                 // A portal bound before, perhaps, and perhaps by other means.
                 let unnamed = self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0);
-                let unknown = self.block.as_ref().is_some_and(Block::is_unknown);
-                let unit = self.last_unit();
-                unit.tells |= !(unnamed && unit.silent_portal);
-                if unnamed {
-                    unit.mark.execute_unnamed();
-                }
-                if unknown {
-                    unit.mark.may_end_unseen();
-                }
+                self.execution_passes(unnamed);
             }
             frontend::DESCRIBE => self.last_unit().mark.others = true,
             frontend::FLUSH | frontend::COPY_DATA => {}
@@ -137,51 +154,7 @@ impl Session {
                     self.last_unit().mark.note_other(None);
                 }
             }
-            frontend::BIND => {
-                let bind = Bind::read(bytes);
-                let portal = bind.as_ref().map(|bind| bind.portal);
-                let name = bind.as_ref().map(|bind| bind.statement).unwrap_or_default();
-                let catalog = self.shared.catalog_version();
-                let remembered = self.statements.remembered(name);
-                let prepared = remembered.filter(|prepared| !prepared.lost);
-                let statement = prepared.map(|prepared| prepared.statement.clone());
-                let taken = prepared.is_some_and(|prepared| prepared.catalog == catalog);
-                let nature = self.nature(statement.as_ref());
-                let effect = match (&statement, remembered) {
-                    (Some(_), _) => nature.effect,
-                    (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
-                    // It was to be gone, and is not: it may be one that takes all others with it.
-                    (None, None) if self.statements.may_outlive() => Effect::Forgets,
-                    // PREPARE takes only queries and changes of rows.
-                    (None, None) => Effect::Write,
-                };
-                let fallback = match &statement {
-                    None => Reason::UnknownStatement,
-                    Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
-                };
-                self.deallocate(statement.as_ref());
-                self.note_passed(statement.as_ref(), &nature, &fallback);
-                self.note_read(statement.as_ref());
-                let silent = nature.is_silent;
-                // Within a transaction the statement may mean what is rolled back, or gone, with it.
-                let settled = self.is_settled();
-                let unit = self.last_unit();
-                unit.mark.reads |= effect == Effect::Pure && !silent;
-                match portal {
-                    Ok(b"") => {
-                        unit.silent_portal = silent;
-                        unit.mark.bind_unnamed(statement.as_ref());
-                    }
-                    Ok(_) => {}
-                    Err(_) => unit.silent_portal = false,
-                }
-                if settled && !taken && unit.bound.len() < NAMES_MAX {
-                    unit.bound.push((name.into(), catalog));
-                }
-                self.note_bracket(statement.as_ref());
-                self.last_unit().mark.note_other(statement.as_ref());
-                self.effect(effect, statement.is_some().then_some(&nature));
-            }
+            frontend::BIND => self.bind_passes(Bind::read(bytes).ok().as_ref()),
             _ => {
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
                     self.last_unit().forgot = true;
@@ -189,6 +162,52 @@ impl Session {
                 }
             }
         }
+    }
+
+    /// A statement is bound; it is not known which, if its name cannot be read.
+    fn bind_passes(&mut self, bind: Option<&Bind<'_>>) {
+        let portal = bind.map(|bind| bind.portal);
+        let name = bind.map(|bind| bind.statement).unwrap_or_default();
+        let catalog = self.shared.catalog_version();
+        let remembered = self.statements.remembered(name);
+        let prepared = remembered.filter(|prepared| !prepared.lost);
+        let statement = prepared.map(|prepared| prepared.statement.clone());
+        let taken = prepared.is_some_and(|prepared| prepared.catalog == catalog);
+        let nature = self.nature(statement.as_ref());
+        let effect = match (&statement, remembered) {
+            (Some(_), _) => nature.effect,
+            (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
+            // It was to be gone, and is not: it may be one that takes all others with it.
+            (None, None) if self.statements.may_outlive() => Effect::Forgets,
+            // PREPARE takes only queries and changes of rows.
+            (None, None) => Effect::Write,
+        };
+        let fallback = match &statement {
+            None => Reason::UnknownStatement,
+            Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
+        };
+        self.deallocate(statement.as_ref());
+        self.note_passed(statement.as_ref(), &nature, &fallback);
+        self.note_read(statement.as_ref());
+        let silent = nature.is_silent;
+        // Within a transaction the statement may mean what is rolled back, or gone, with it.
+        let settled = self.is_settled();
+        let unit = self.last_unit();
+        unit.mark.reads |= effect == Effect::Pure && !silent;
+        match portal {
+            Some(b"") => {
+                unit.silent_portal = silent;
+                unit.mark.bind_unnamed(statement.as_ref());
+            }
+            Some(_) => {}
+            None => unit.silent_portal = false,
+        }
+        if settled && !taken && unit.bound.len() < NAMES_MAX {
+            unit.bound.push((name.into(), catalog));
+        }
+        self.note_bracket(statement.as_ref());
+        self.last_unit().mark.note_other(statement.as_ref());
+        self.effect(effect, statement.is_some().then_some(&nature));
     }
 
     /// `Parse` goes upstream.

@@ -13,7 +13,7 @@ use crate::body::Body;
 use crate::pg::session::Session;
 use crate::pg::session::client::{Nature, Step};
 use crate::pg::session::decide::Execution;
-use crate::pg::session::plan::{self, Allowed};
+use crate::pg::session::plan::Allowed;
 use crate::pg::session::unit::{Ask, Fill, Kind};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
 
@@ -145,11 +145,7 @@ impl Session {
         }
         self.begin_passing_query(statement, nature, reason);
         self.upstream.output.put(message);
-        if plan::wants_end(reason) && self.is_between_transactions() && self.is_end_worth_asking() {
-            self.ask(Ask::End);
-        } else {
-            self.close_unit();
-        }
+        self.end_passing_unit(Some(reason));
         Step::Done
     }
 

@@ -61,7 +61,7 @@ impl Session {
             statements: crate::pg::session::statements::Statements::default(),
             floor: Floor::default(),
             looked_up: false,
-            end_unused: false,
+            end_asked: crate::pg::session::own::EndAsked::Used,
             end_patience: Patience::default(),
             own: crate::pg::session::own::OwnStatements::default(),
             passing: None,

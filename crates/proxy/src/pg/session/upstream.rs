@@ -5,7 +5,7 @@ use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 
 use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
-use crate::pg::session::own::OwnStatements;
+use crate::pg::session::own::{EndAsked, OwnStatements};
 use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
@@ -324,7 +324,8 @@ impl Session {
     fn raise_floor(&mut self, now: Nanos) {
         self.floor.end = None;
         self.floor.since = now;
-        if std::mem::take(&mut self.end_unused) {
+        if self.end_asked == EndAsked::Known {
+            self.end_asked = EndAsked::Used;
             self.end_patience.lose();
         }
     }
