@@ -168,8 +168,9 @@ impl Waits {
     /// The database has answered a query in this time.
     pub(crate) fn answered_in(&self, nanos: Nanos) {
         let average = self.answer_nanos.load(Relaxed);
-        // Losing the other of two at once is no harm.
-        self.answer_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+        // The first one is all that is known. Losing the other of two at once is no harm.
+        let average = if average == 0 { nanos } else { average - average / 8 + nanos / 8 };
+        self.answer_nanos.store(average, Relaxed);
     }
 
     /// How long a look-up may wait.
@@ -239,6 +240,8 @@ mod tests {
     fn look_ups_wait_by_what_the_database_takes() {
         let waits = Waits::default();
         assert_eq!(waits.look_wait(), 2_000_000);
+        waits.answered_in(10_000_000);
+        assert_eq!(waits.look_wait(), 40_000_000, "the first answer is all that is known");
         (0..100).for_each(|_| waits.answered_in(10_000_000));
         assert!((39_600_000..=40_000_000).contains(&waits.look_wait()), "{}", waits.look_wait());
         (0..100).for_each(|_| waits.answered_in(Nanos::MAX / 16));

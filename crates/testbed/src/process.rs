@@ -33,6 +33,8 @@ pub struct Process {
     pub pid: u32,
     /// Its parent.
     pub parent: u32,
+    /// Its process group.
+    pub group: u32,
     /// The letter of its state: `R` running, `S` sleeping, `T` stopped, `Z` a zombie.
     pub state: char,
     /// Time of the process itself.
@@ -56,6 +58,7 @@ impl Process {
         Some(Self {
             pid,
             parent: u32::try_from(number(1)?).ok()?,
+            group: u32::try_from(number(2)?).ok()?,
             state: fields.first()?.chars().next()?,
             own: Ticks { user: number(11)?, system: number(12)? },
             ended: Ticks { user: number(13)?, system: number(14)? },

@@ -6,13 +6,12 @@
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use freshet_testbed::Leash;
+use freshet_testbed::{Leash, process};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group, test_kill_process_group};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -151,16 +150,12 @@ impl Drop for Process {
 }
 
 /// Those of a group that run. Orphans that have ended stay in their group until somebody waits for them, which in a container
-/// may be nobody. Fields of proc(5) `stat` after the name: state, parent, process group.
+/// may be nobody.
 fn living(group: Pid) -> Vec<Pid> {
-    let name = group.as_raw_nonzero().to_string();
-    let lives = |path: PathBuf| {
-        let stat = fs::read_to_string(path.join("stat")).unwrap_or_default();
-        let mut fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields).split(' ');
-        fields.next().is_some_and(|state| state != "Z") && fields.nth(1) == Some(name.as_str())
-    };
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten().filter(|entry| lives(entry.path()));
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)).collect()
+    let id = group.as_raw_nonzero().get().unsigned_abs();
+    let processes = process::all().unwrap_or_default().into_iter();
+    let living = processes.filter(|process| process.group == id && process.state != 'Z');
+    living.filter_map(|process| Pid::from_raw(process.pid.cast_signed())).collect()
 }
 
 /// Opened to append, since two handles of it are written to.

@@ -5,7 +5,7 @@
 //! * `limits`: what is behind the last row of an answer that LIMIT cuts;
 //! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
-//! * `races`: single interleavings, made by holding what Freshet asks and is told;
+//! * `races`: single interleavings, made by holding or delaying what Freshet asks and is told;
 //! * `stress`: the promises under concurrent writers, while things go wrong;
 //! * `support`: both servers, Freshet in front of them, and a client that speaks packets.
 

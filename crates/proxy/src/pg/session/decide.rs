@@ -124,6 +124,7 @@ impl Session {
         write_key(&mut self.key, context.id, execution);
         // The clock is read only where there is a fill.
         if self.shared.cache.joinable_until(&self.key, 0).is_some_and(|until| until > self.now()) {
+            self.looked_up = true; // it may find what is kept then
             return Err(Reason::FillInFlight);
         }
         let expected = self.shared.expected(&self.key);

@@ -5,11 +5,9 @@
 //! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
 //! unnamed statement. Every name in them is qualified, so that no search path changes their meaning.
 
-use freshet_model::Reason;
 use freshet_wire::pg::frontend;
 
 use crate::pg::question as context;
-use crate::pg::session::plan;
 use crate::pg::session::unit::{Ask, EndWithin, Unit};
 use crate::pg::session::{Known, Session};
 
@@ -72,15 +70,10 @@ impl Session {
         }
     }
 
-    /// All of a unit that passes, for this reason, has been sent. The end of the log is asked for at once, where it is likely to be
-    /// needed: behind the answer it would come a way to the server and back later, and the client's next statement before it.
-    pub(crate) fn end_passing_unit(&mut self, reason: Option<&Reason>) {
-        let comes = reason.is_some_and(plan::wants_end);
-        let tells = self.last_unit().tells_of_data();
-        if self.is_between_transactions()
-            && (comes || (tells && std::mem::take(&mut self.looked_up)))
-            && self.is_end_worth_asking()
-        {
+    /// All of a unit that passes has been sent. The end of the log is asked for at once, where it is likely to be needed: behind the
+    /// answer it would come a way to the server and back later, and the client's next statement before it.
+    pub(crate) fn end_passing_unit(&mut self) {
+        if self.is_between_transactions() && self.last_unit().tells_of_data() && self.is_end_wanted() {
             self.ask(Ask::End);
         } else {
             self.close_unit();

@@ -49,8 +49,8 @@ impl Session {
     /// Its `Sync` has been sent.
     fn end_passing_batch(&mut self) {
         self.last_unit().synced = true;
-        let reason = self.passing.take();
-        self.end_passing_unit(reason.as_ref());
+        self.passing = None;
+        self.end_passing_unit();
     }
 
     /// A portal is executed.

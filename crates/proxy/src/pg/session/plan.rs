@@ -78,12 +78,6 @@ pub(crate) fn allowed(view: View<'_>) -> Allowed {
     }
 }
 
-/// Whether a statement that passes for this reason should have the end of the log read after it, so that the
-/// session's floor is known and its next look-up can succeed at once.
-pub(crate) fn wants_end(reason: &Reason) -> bool {
-    matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::FillInFlight)
-}
-
 #[cfg(test)]
 mod tests {
     use freshet_sql::Client;

@@ -145,7 +145,7 @@ impl Session {
         }
         self.begin_passing_query(statement, nature, reason);
         self.upstream.output.put(message);
-        self.end_passing_unit(Some(reason));
+        self.end_passing_unit();
         Step::Done
     }
 

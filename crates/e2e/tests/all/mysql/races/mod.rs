@@ -2,6 +2,7 @@
 //! Freshet and the server, and let go when the one before has come about.
 
 mod definitions;
+mod distance;
 mod relay;
 mod snapshots;
 
