@@ -333,6 +333,11 @@ impl Term {
 }
 
 impl Test {
+    /// Whether NULL may pass.
+    pub fn may_pass_null(&self) -> bool {
+        matches!(self, Self::Null | Self::OrNull(_) | Self::Row(_))
+    }
+
     /// Whether a value of which this is known may pass.
     fn may_pass(&self, image: &Image) -> bool {
         match (self, image) {

@@ -153,7 +153,7 @@ impl Top {
         let mut terms = terms.to_vec();
         let mut known = terms.iter().filter(|term| term.column == *column).map(|term| &term.test);
         let passes_none = match test {
-            Test::Null => known.any(|known| !matches!(known, Test::Null | Test::OrNull(_))),
+            Test::Null => known.any(|known| !known.may_pass_null()),
             _ => known.any(|known| *known == Test::Null),
         };
         if passes_none {

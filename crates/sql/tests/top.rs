@@ -132,6 +132,8 @@ fn the_last_row_bounds() {
         ),
         (Postgres, "select id, a from x where a > 5 order by a limit 3", 3, seven, "a 6..7"),
         (Postgres, "select id, a from x where a is null order by a desc limit 3", 3, null, "a null"),
+        (Postgres, "select id, a from x where (a = id) is null order by a desc limit 3", 3, null, "(a id) and a null"),
+        (MySql, "select id, a from x where (a = id) is null order by a limit 3", 3, null, "(a id) and a null"),
         (Postgres, "select id, a from x order by a fetch first row only", 1, seven, "a -..7"),
         (Postgres, "select id, a from x order by a fetch first 3 rows with ties", 5, seven, "a -..7"),
         (Postgres, "select id, n from x order by n limit 3", 3, [Field::Text(b"1"), Field::Text(b"-7.5")], "n -..-7"),
