@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use freshet_wire::pg::frontend;
 use freshet_wire::reader::{Malformed, Reader};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
 use super::error::{ConnectError, Error, ServerError};
@@ -20,6 +21,8 @@ const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 const VALUE_OVERHEAD_BYTES: usize = 24;
 /// Time for a cancel request, which is a courtesy.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Name of the statement that is asked again and again.
+const AGAIN: &[u8] = b"again";
 /// CancelRequest's code ("Message Formats" in the manual).
 const CANCEL_CODE: u32 = 80_877_102;
 
@@ -56,14 +59,22 @@ pub struct Client {
     login: LoggedIn,
     state: State,
     answer_bytes_max: usize,
+    /// The statement that is prepared.
+    prepared: Option<&'static str>,
 }
 
 impl Client {
     /// Connects and logs in to the first host that fits, within the connect time-out for each.
     pub async fn connect(upstream: &Arc<Upstream>, purpose: Purpose) -> Result<Self, ConnectError> {
         let (frames, login) = login(upstream, purpose).await?;
-        let mut client =
-            Self { upstream: upstream.clone(), frames, login, state: State::Ready, answer_bytes_max: ANSWER_BYTES_MAX };
+        let mut client = Self {
+            upstream: upstream.clone(),
+            frames,
+            login,
+            state: State::Ready,
+            answer_bytes_max: ANSWER_BYTES_MAX,
+            prepared: None,
+        };
         // A start-up parameter that the server does not know refuses the login, and this one came with version 14.
         if client.server_version() >= 14 {
             let sql = "SELECT pg_catalog.set_config('idle_session_timeout', '0', false)";
@@ -115,7 +126,33 @@ impl Client {
 
     /// As [`Self::query`] with a time limit, after which the statement is cancelled and the connection is dead.
     pub async fn query_timeout(&mut self, sql: &str, limit: Duration) -> Result<Rows, Error> {
-        if let Ok(answer) = timeout(limit, self.query(sql)).await {
+        let answer = timeout(limit, self.query(sql)).await;
+        self.in_time(answer, limit).await
+    }
+
+    /// As [`Self::query_timeout`], for the one statement of the connection that is asked again and again: it is prepared the first time.
+    pub async fn query_again(&mut self, sql: &'static str, limit: Duration) -> Result<Rows, Error> {
+        let answer = timeout(limit, self.ask_again(sql)).await;
+        self.in_time(answer, limit).await
+    }
+
+    async fn ask_again(&mut self, sql: &'static str) -> Result<Rows, Error> {
+        let mut messages = Vec::new();
+        if self.prepared != Some(sql) {
+            frontend::put_close_statement(&mut messages, AGAIN);
+            frontend::put_parse(&mut messages, AGAIN, sql.as_bytes());
+        }
+        frontend::put_bind_execute(&mut messages, AGAIN, &[]);
+        frontend::put_sync(&mut messages);
+        self.prepared = None; // until it is certain
+        self.begin(&messages).await?;
+        let rows = self.end().await?;
+        self.prepared = Some(sql);
+        Ok(rows)
+    }
+
+    async fn in_time(&mut self, answer: Result<Result<Rows, Error>, Elapsed>, limit: Duration) -> Result<Rows, Error> {
+        if let Ok(answer) = answer {
             return answer;
         }
         self.state = State::Dead;
@@ -311,7 +348,7 @@ impl Client {
                     }
                     rows.push(row);
                 }
-                b'C' | b'I' | b'1' | b'2' => {}
+                b'C' | b'I' | b'1' | b'2' | b'3' => {}
                 b'E' if failure.is_none() => failure = Some(Box::new(ServerError::decode(body)?)),
                 b'Z' => return failure.map_or(Ok(rows), |error| Err(Error::Server(error))),
                 other => return Err(Error::Unexpected(other)),

@@ -50,20 +50,24 @@ impl Connection {
 
     /// Runs a statement on the server that sends the change stream; connects first if need be.
     pub(crate) async fn query(&mut self, sql: &str) -> Result<Rows, ServiceError> {
+        Ok(self.client().await?.query_timeout(sql, ANSWER_TIMEOUT).await?)
+    }
+
+    /// The same for the one statement that is run again and again: see [`Client::query_again`].
+    pub(crate) async fn query_again(&mut self, sql: &'static str) -> Result<Rows, ServiceError> {
+        Ok(self.client().await?.query_again(sql, ANSWER_TIMEOUT).await?)
+    }
+
+    async fn client(&mut self) -> Result<&mut Client, ServiceError> {
         if self.client.as_ref().is_none_or(Client::is_dead) {
+            self.client = None;
             self.connect().await?;
         }
         let stream = self.shared.identity();
         if stream.is_none_or(|stream| self.identity.as_ref() != Some(&stream)) {
             self.client = None;
-            return Err(ServiceError::OtherServer);
         }
-        let Some(client) = &mut self.client else { return Err(ServiceError::OtherServer) };
-        let answer = client.query_timeout(sql, ANSWER_TIMEOUT).await;
-        if client.is_dead() {
-            self.client = None;
-        }
-        Ok(answer?)
+        self.client.as_mut().ok_or(ServiceError::OtherServer)
     }
 
     async fn connect(&mut self) -> Result<(), ServiceError> {

@@ -26,6 +26,9 @@ use crate::pg::service::connection::{Connection, Once, ServiceError};
 const TICK: Duration = Duration::from_millis(50);
 /// Least time between readings, unless look-ups wait for the next one, all of which it serves.
 const TICK_MIN: Duration = Duration::from_millis(1);
+/// What is visible, and the end of the log.
+const QUESTION: &str =
+    "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
 /// Time between readings while commits wait for proof.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
 /// Time between readings while some are wanted that nobody waits for.
@@ -95,13 +98,7 @@ impl Lease {
             self.counted_at = asked_at;
             shared.decide_sharing(elapsed);
         }
-        let rows = self
-            .connection
-            .query(
-                "SELECT pg_catalog.pg_current_snapshot()::text, \
-                 pg_catalog.pg_current_wal_insert_lsn()::text",
-            )
-            .await?;
+        let rows = self.connection.query_again(QUESTION).await?;
         let shape = || ServiceError::Shape("a position");
         let [[Some(snapshot), Some(lsn)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
             return Err(shape());
