@@ -167,8 +167,14 @@ mod tests {
     #[test]
     fn a_reading_that_somebody_was_waited_for_in_does_not_count() {
         let ticks = |user| Ticks { user, system: 0 };
-        let process =
-            |pid, parent, own, ended| Process { pid, parent, group: pid, state: 'S', own: ticks(own), ended: ticks(ended) };
+        let process = |pid, parent, own, ended| Process {
+            pid,
+            parent,
+            group: pid,
+            state: 'S',
+            own: ticks(own),
+            ended: ticks(ended),
+        };
         let read = |child: bool, ended| -> Table {
             let mut table = Table::from([(7, process(7, 1, 100, ended))]);
             if child {

@@ -74,8 +74,7 @@ impl Session {
                 } else {
                     self.shared.want_reading();
                 }
-                self.looked_up = true;
-                self.end_is_used();
+                self.habits.needed();
             }
             Lookup::Bypass(_) => {}
             Lookup::Hit(ref entry) if entry.payload.source.shape.is_disabled() => {
@@ -83,8 +82,7 @@ impl Session {
             }
             Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
             Lookup::Hit(_) => {
-                self.looked_up = true;
-                self.end_is_used();
+                self.habits.needed();
                 self.waiting.found();
             }
             Lookup::Miss => self.waiting.found(),
@@ -124,7 +122,7 @@ impl Session {
         write_key(&mut self.key, context.id, execution);
         // The clock is read only where there is a fill.
         if self.shared.cache.joinable_until(&self.key, 0).is_some_and(|until| until > self.now()) {
-            self.looked_up = true; // it may find what is kept then
+            self.habits.needed(); // to find what is kept then
             return Err(Reason::FillInFlight);
         }
         let expected = self.shared.expected(&self.key);
@@ -134,7 +132,6 @@ impl Session {
         let mut bound = footprint.bind(&parameters(statement, execution)?, context.client)?;
         let shown = Shown::of(&mut bound, execution);
         let Bound { tags, lineage, .. } = bound;
-        self.looked_up = true;
         let started = self.now();
         let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
         // What is read in a block waits for the block's end.

@@ -10,7 +10,6 @@ use freshet_model::{End, Lsn};
 use crate::body::Body;
 use crate::lineages::Complete;
 use crate::pg::session::Session;
-use crate::pg::session::own::EndAsked;
 use crate::pg::session::unit::Fill;
 
 impl Session {
@@ -36,9 +35,6 @@ impl Session {
         // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
         if !notified {
             self.floor.end = epoch.map(|epoch| End { epoch, lsn });
-            if self.end_asked == EndAsked::Asked {
-                self.end_asked = EndAsked::Known;
-            }
         }
         let Some(started) = self.complete.iter().map(|fill| fill.started).min() else {
             self.proof = None;
@@ -63,7 +59,6 @@ impl Session {
 
     /// The unit's results wait for the next reading of the lease's, unless the configuration may be another now.
     pub(crate) fn results_await_end(&mut self) {
-        self.looked_up = false; // that reading will do for the floor, too
         let shared = self.shared.clone();
         let known = shared.reloads.cover(self.configured_at);
         self.take_complete().filter(|_| known).for_each(|complete| shared.await_end(complete));

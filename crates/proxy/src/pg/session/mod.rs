@@ -19,6 +19,7 @@ pub(crate) mod decide;
 mod drain;
 mod ends;
 mod execute;
+mod habits;
 mod hold;
 mod own;
 mod passing;
@@ -50,14 +51,14 @@ use crate::metrics::WorkerCounters;
 use crate::peer::{Peer, STALL_MAX};
 use crate::pg::Pg;
 use crate::pg::question::IdleMax;
+use crate::pg::session::habits::Habits;
 use crate::pg::session::hold::Waiting;
-use crate::pg::session::own::{EndAsked, OwnStatements};
+use crate::pg::session::own::OwnStatements;
 use crate::pg::session::statements::Statements;
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unheld::Defining;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::shared::ServerIdentity;
-use crate::waits::Patience;
 
 pub(crate) use startup::serve;
 
@@ -131,12 +132,7 @@ struct Session {
     user: String,
     statements: Statements,
     floor: Floor,
-    /// Something that the cache can hold was asked for since the end of the log was last asked for on its own.
-    looked_up: bool,
-    /// What became of the end of the log that was last asked for on behalf of the next look-up.
-    end_asked: EndAsked,
-    /// How often that is done.
-    end_patience: Patience,
+    habits: Habits,
     own: OwnStatements,
     /// A notification came since the last `ReadyForQuery`.
     notified: bool,

@@ -24,17 +24,6 @@ pub(crate) struct OwnStatements {
     end_and_context: bool,
 }
 
-/// The end of the log, asked for on behalf of the next look-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum EndAsked {
-    /// It has not come yet.
-    Asked,
-    /// It has come, and no look-up has needed it.
-    Known,
-    /// A look-up has needed it, or none was asked for.
-    Used,
-}
-
 impl OwnStatements {
     /// It is not certain that the upstream knows the question for the end of the log.
     pub(crate) fn forget_end(&mut self) {
@@ -48,36 +37,6 @@ impl Session {
         self.put_question(ask);
         frontend::put_sync(self.upstream.output.buffer());
         self.units.push_back(Unit::own(ask));
-    }
-
-    /// Whether the next look-up is likely to need the end of the log as of now: after a question that none did, the next ones are left
-    /// out.
-    pub(crate) fn is_end_worth_asking(&mut self) -> bool {
-        let worth = self.end_patience.is_there();
-        self.end_asked = if worth { EndAsked::Asked } else { EndAsked::Used };
-        worth
-    }
-
-    /// The session has looked up since the last question, and is likely to need the end of the log.
-    pub(crate) fn is_end_wanted(&mut self) -> bool {
-        std::mem::take(&mut self.looked_up) && self.is_end_worth_asking()
-    }
-
-    /// A look-up has needed the floor.
-    pub(crate) fn end_is_used(&mut self) {
-        if std::mem::replace(&mut self.end_asked, EndAsked::Used) != EndAsked::Used {
-            self.end_patience.gain();
-        }
-    }
-
-    /// All of a unit that passes has been sent. The end of the log is asked for at once, where it is likely to be needed: behind the
-    /// answer it would come a way to the server and back later, and the client's next statement before it.
-    pub(crate) fn end_passing_unit(&mut self) {
-        if self.is_between_transactions() && self.last_unit().tells_of_data() && self.is_end_wanted() {
-            self.ask(Ask::End);
-        } else {
-            self.close_unit();
-        }
     }
 
     /// Asks for the end of the log in the batch that is being sent, whose statements only read; its `Sync` comes next. The

@@ -9,6 +9,7 @@ use freshet_wire::pg::frame::{self, Header};
 use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 
 use crate::pg::session::client::Step;
+use crate::pg::session::habits::Habits;
 use crate::pg::session::statements::{ParsedUnder, Prepared};
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Unit};
@@ -50,7 +51,7 @@ impl Session {
     fn end_passing_batch(&mut self) {
         self.last_unit().synced = true;
         self.passing = None;
-        self.end_passing_unit();
+        self.close_unit();
     }
 
     /// A portal is executed.
@@ -194,6 +195,7 @@ impl Session {
         let settled = self.is_settled();
         let unit = self.last_unit();
         unit.mark.reads |= effect == Effect::Pure && !silent;
+        unit.place = Habits::place(statement.as_ref());
         match portal {
             Some(b"") => {
                 unit.silent_portal = silent;

@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::pg::session::Session;
 use crate::pg::session::client::{Nature, Step};
 use crate::pg::session::decide::Execution;
+use crate::pg::session::habits::Habits;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::unit::{Ask, Fill, Kind};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
@@ -145,7 +146,7 @@ impl Session {
         }
         self.begin_passing_query(statement, nature, reason);
         self.upstream.output.put(message);
-        self.end_passing_unit();
+        self.close_unit();
         Step::Done
     }
 
@@ -158,6 +159,7 @@ impl Session {
         let unit = self.last_unit();
         unit.tells = tells;
         unit.mark.reads = tells && effect == Effect::Pure;
+        unit.place = Habits::place(statement);
         self.statements.query_sent();
         self.deallocate(statement);
         self.note_bracket(statement);

@@ -10,9 +10,9 @@ use freshet_wire::pg::{backend, frame};
 use crate::peer::Peer;
 use crate::pg::Pg;
 use crate::pg::login::{Admitted, Incoming, admit};
+use crate::pg::session::habits::Habits;
 use crate::pg::session::unit::{ClientUnit, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
-use crate::waits::Patience;
 
 /// Serves one connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {
@@ -60,9 +60,7 @@ impl Session {
             user: String::new(),
             statements: crate::pg::session::statements::Statements::default(),
             floor: Floor::default(),
-            looked_up: false,
-            end_asked: crate::pg::session::own::EndAsked::Used,
-            end_patience: Patience::default(),
+            habits: Habits::default(),
             own: crate::pg::session::own::OwnStatements::default(),
             passing: None,
             absorb_sync: false,

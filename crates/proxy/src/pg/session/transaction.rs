@@ -22,7 +22,7 @@ use freshet_sql::{Bracket, Effect, Isolation};
 use freshet_wire::pg::backend;
 
 use crate::pg::session::unheld::Touched;
-use crate::pg::session::unit::{ClientUnit, Fill, Kind, Unit};
+use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
 
@@ -211,8 +211,9 @@ impl Session {
         }
     }
 
-    /// Everything of the last unit has been sent: asks for the end of the log behind it, if it surely ends a
-    /// transaction that wrote or that has answers to keep.
+    /// Everything of the last unit has been sent: asks for the end of the log behind it, if it surely ends a transaction that wrote or that
+    /// has answers to keep, or behind which the next look-up is likely to need it. Asked for once it is answered, it would come a way to the
+    /// server and back later, and the client's next statement before it.
     pub(crate) fn close_unit(&mut self) {
         let same_server = matches!(self.compare_server(), Some(Ok(())));
         let own = usize::from(!self.last_unit().pure);
@@ -221,14 +222,20 @@ impl Session {
         let kept = !self.block_fills.is_empty() || self.block.as_ref().is_some_and(|block| block.wrote);
         let unit = self.last_unit();
         let mark = &unit.mark;
-        let ends = match mark.leaves {
-            Leaves::Closed if unit.kind == Kind::Batch && !mark.end_executed => false,
-            Leaves::Closed => mark.writes || kept || !alone,
-            Leaves::Same => mark.writes && idle && alone,
-            Leaves::Open(_) | Leaves::Unknown => false,
+        let (ends, writes) = match mark.leaves {
+            Leaves::Closed => (unit.kind != Kind::Batch || mark.end_executed, mark.writes || kept || !alone),
+            Leaves::Same => (idle && alone, mark.writes),
+            Leaves::Open(_) | Leaves::Unknown => (false, false),
         };
-        if ends && !mark.asks_for_data && same_server && !self.goes_unheld() {
+        if !ends || mark.asks_for_data || !same_server {
+            return;
+        }
+        let place = Some(unit.place).filter(|_| unit.tells_of_data());
+        let needed = place.is_some_and(|place| self.habits.needs_end(place));
+        if writes && (needed || !self.goes_unheld()) {
             self.ask_end_behind_write();
+        } else if needed {
+            self.ask(Ask::End);
         }
     }
 

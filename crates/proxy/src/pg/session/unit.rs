@@ -8,6 +8,7 @@ use freshet_sql::Lineage;
 use freshet_wire::pg::backend;
 
 use crate::body::{Body, Source};
+use crate::pg::session::habits::Place;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::Mark;
 
@@ -146,6 +147,8 @@ pub(crate) struct ClientUnit {
     pub(crate) fills: Vec<Option<Fill>>,
     /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
     pub(crate) execution: usize,
+    /// The statement executed last, among those whose habits are known.
+    pub(crate) place: Place,
     /// Freshet asks for the end of the log before its `Sync`.
     pub(crate) end: Option<EndWithin>,
     /// Its results wait for the next reading of the lease's.

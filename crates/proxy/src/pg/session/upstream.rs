@@ -5,7 +5,7 @@ use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 
 use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
-use crate::pg::session::own::{EndAsked, OwnStatements};
+use crate::pg::session::own::OwnStatements;
 use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
@@ -246,6 +246,7 @@ impl Session {
         let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
             self.raise_floor(now);
+            self.habits.told(self.block.is_none().then_some(unit.place));
         }
         // What a transaction does to the catalogue shows when it commits.
         self.catalog_dirty |= unit.forgets;
@@ -286,8 +287,6 @@ impl Session {
             Some(_) if unit.failed => self.own.forget_end(),
             Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
             None if unit.awaits_end => self.results_await_end(),
-            // A session that reads and writes by turns learns its new floor at once, rather than with the next reading.
-            None if tells && self.is_at_rest() && self.is_end_wanted() => self.ask(Ask::End),
             None => {}
         }
     }
@@ -324,10 +323,6 @@ impl Session {
     fn raise_floor(&mut self, now: Nanos) {
         self.floor.end = None;
         self.floor.since = now;
-        if self.end_asked == EndAsked::Known {
-            self.end_asked = EndAsked::Used;
-            self.end_patience.lose();
-        }
     }
 
     /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.
