@@ -3,18 +3,18 @@
 //! A statement that passes tells the client of data, and a hit must not go behind that: it needs an end of the log that was asked for
 //! later (the floor). Asked for together with the statement, on the session's own connection, it is there with the answer; a look-up that has to wait for a reading
 //! of the lease's costs the database and Freshet more, and the client a way there and back. But behind many a statement nobody
-//! needs it: another statement follows that passes, too. Programs repeat themselves, so what came behind a statement the last times
-//! says whether to ask. Sessions that look nothing up never ask.
+//! needs it: another statement follows that passes, too. Programs repeat themselves, so what came behind a statement the last times, and behind the
+//! same one before it, says whether to ask. Sessions that look nothing up never ask.
 
 use std::sync::Arc;
 
 use crate::registry::Statement;
 
-/// Which of the remembered statements it may be; 0: of an unknown one.
-pub(crate) type Place = u8;
+/// A statement behind another, as a number: different ones hardly ever have the same.
+pub(crate) type Place = u32;
 
-/// As many as differ, more or less, in a transaction.
-const PLACES: usize = 16;
+/// Remembered places: a few times as many as a transaction has statements behind which something is looked up.
+const PLACES_MAX: usize = 32;
 /// A look-up that needs it is worth so many statements behind which none does.
 const NEEDED: u8 = 2;
 const SCORE_MAX: u8 = 3;
@@ -22,46 +22,55 @@ const SCORE_MAX: u8 = 3;
 /// What a session has done behind its statements.
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
-    scores: [u8; PLACES],
-    /// The last statement that told of data, as long as nothing has come behind it.
+    /// Scores that are not 0.
+    scores: Vec<(Place, u8)>,
+    /// The last statement that was sent since something was looked up; 0: none.
+    sent: u64,
+    /// The place of the last one that told of data, as long as nothing has come behind it.
     last: Option<Place>,
 }
 
 impl Habits {
-    /// Different statements may have the same place: then they are taken for one.
-    pub(crate) fn place(statement: Option<&Arc<Statement>>) -> Place {
-        let Some(statement) = statement else { return 0 };
-        let hash = (Arc::as_ptr(&statement.shape).addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> 60) as Place
+    /// The place of a statement that is sent now.
+    pub(crate) fn place(&mut self, statement: Option<&Arc<Statement>>) -> Place {
+        self.sends(statement.map_or(1, |statement| Arc::as_ptr(&statement.shape).addr() as u64))
     }
 
-    /// The next look-up behind this statement is likely to need the end of the log.
+    fn sends(&mut self, statement: u64) -> Place {
+        let before = std::mem::replace(&mut self.sent, statement);
+        ((statement ^ before.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as Place
+    }
+
+    /// The next look-up behind this is likely to need the end of the log.
     pub(crate) fn needs_end(&self, place: Place) -> bool {
-        self.score(place) >= NEEDED
+        self.scores.iter().any(|(known, score)| *known == place && *score >= NEEDED)
     }
 
     /// The statement has told of data; None: nothing can be asked for behind it.
     pub(crate) fn told(&mut self, place: Option<Place>) {
-        if let Some(last) = std::mem::replace(&mut self.last, place) {
-            self.set(last, self.score(last).saturating_sub(1));
+        let Some(last) = std::mem::replace(&mut self.last, place) else { return };
+        if let Some(at) = self.scores.iter().position(|(known, _)| *known == last)
+            && let Some((_, score)) = self.scores.get_mut(at)
+        {
+            *score -= 1;
+            if *score == 0 {
+                self.scores.swap_remove(at);
+            }
         }
     }
 
     /// A look-up needs to know what the last statement told.
     pub(crate) fn needed(&mut self) {
-        if let Some(last) = self.last.take() {
-            self.set(last, (self.score(last) + NEEDED).min(SCORE_MAX));
+        self.sent = 0;
+        let Some(last) = self.last.take() else { return };
+        if let Some((_, score)) = self.scores.iter_mut().find(|(known, _)| *known == last) {
+            *score = (*score + NEEDED).min(SCORE_MAX);
+            return;
         }
-    }
-
-    fn score(&self, place: Place) -> u8 {
-        self.scores.get(usize::from(place)).copied().unwrap_or_default()
-    }
-
-    fn set(&mut self, place: Place, score: u8) {
-        if let Some(known) = self.scores.get_mut(usize::from(place)) {
-            *known = score;
+        if self.scores.len() == PLACES_MAX {
+            self.scores.remove(0);
         }
+        self.scores.push((last, NEEDED));
     }
 }
 
@@ -69,31 +78,34 @@ impl Habits {
 mod tests {
     use super::*;
 
-    #[test]
-    fn it_is_asked_for_where_it_was_needed() {
-        let (read, write) = (3, 7);
-        let mut habits = Habits::default();
+    /// What is asked behind each of these statements, each time they come; then something is looked up, if it is.
+    fn asked(habits: &mut Habits, statements: &[u64], times: usize, looks_up: bool) -> Vec<bool> {
         let mut asked = Vec::new();
-        for _ in 0..3 {
-            for place in [read, write] {
+        for _ in 0..times {
+            for number in statements {
+                let place = habits.sends(number << 6);
                 asked.push(habits.needs_end(place));
                 habits.told(Some(place));
             }
-            habits.needed();
-            habits.needed(); // counts once
+            if looks_up {
+                habits.needed();
+                habits.needed(); // counts once
+            }
         }
-        assert_eq!(asked, [false, false, false, true, false, true]);
+        asked
+    }
+
+    #[test]
+    fn it_is_asked_for_where_it_was_needed() {
+        let mut habits = Habits::default();
+        assert_eq!(asked(&mut habits, &[3, 7], 3, true), [false, false, false, true, false, true]);
+        // The same statement twice.
+        assert_eq!(asked(&mut habits, &[5, 5], 3, true), [false, false, false, true, false, true]);
         // Now nobody needs it any more.
-        let asked: Vec<bool> = (0..4)
-            .map(|_| {
-                let asked = habits.needs_end(write);
-                habits.told(Some(write));
-                asked
-            })
-            .collect();
-        assert_eq!(asked, [true, true, true, false]);
+        let rest = asked(&mut habits, &[3, 7], 4, false);
+        assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
         habits.told(None);
         habits.needed();
-        assert!(!habits.needs_end(read) && !habits.needs_end(write) && !habits.needs_end(0));
+        assert!(asked(&mut Habits::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
     }
 }

@@ -9,7 +9,6 @@ use freshet_wire::pg::frame::{self, Header};
 use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 
 use crate::pg::session::client::Step;
-use crate::pg::session::habits::Habits;
 use crate::pg::session::statements::{ParsedUnder, Prepared};
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Unit};
@@ -193,9 +192,10 @@ impl Session {
         let silent = nature.is_silent;
         // Within a transaction the statement may mean what is rolled back, or gone, with it.
         let settled = self.is_settled();
+        let place = self.habits.place(statement.as_ref());
         let unit = self.last_unit();
         unit.mark.reads |= effect == Effect::Pure && !silent;
-        unit.place = Habits::place(statement.as_ref());
+        unit.place = place;
         match portal {
             Some(b"") => {
                 unit.silent_portal = silent;
