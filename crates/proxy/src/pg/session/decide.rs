@@ -74,7 +74,7 @@ impl Session {
                 } else {
                     self.shared.want_reading();
                 }
-                self.habits.needed();
+                self.habits.lacked();
             }
             Lookup::Bypass(_) => {}
             Lookup::Hit(ref entry) if entry.payload.source.shape.is_disabled() => {
@@ -122,7 +122,7 @@ impl Session {
         write_key(&mut self.key, context.id, execution);
         // The clock is read only where there is a fill.
         if self.shared.cache.joinable_until(&self.key, 0).is_some_and(|until| until > self.now()) {
-            self.habits.needed(); // to find what is kept then
+            self.habits.lacked(); // to find what is kept then
             return Err(Reason::FillInFlight);
         }
         let expected = self.shared.expected(&self.key);

@@ -28,6 +28,8 @@ pub(crate) struct Habits {
     sent: u64,
     /// The place of the last one that told of data, as long as nothing has come behind it.
     last: Option<Place>,
+    /// The last look-up could not hit for want of it.
+    lacked: bool,
 }
 
 impl Habits {
@@ -41,9 +43,9 @@ impl Habits {
         ((statement ^ before.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as Place
     }
 
-    /// The next look-up behind this is likely to need the end of the log.
-    pub(crate) fn needs_end(&self, place: Place) -> bool {
-        self.scores.iter().any(|(known, score)| *known == place && *score >= NEEDED)
+    /// The next look-up behind this is likely to need the end of the log: if the last times one did, or if what passes is looked up and lacks it.
+    pub(crate) fn needs_end(&mut self, place: Place) -> bool {
+        std::mem::take(&mut self.lacked) || self.scores.iter().any(|(known, score)| *known == place && *score >= NEEDED)
     }
 
     /// The statement has told of data; None: nothing can be asked for behind it.
@@ -59,9 +61,16 @@ impl Habits {
         }
     }
 
-    /// A look-up needs to know what the last statement told.
+    /// A look-up lacks what would tell how new the last statement's answer was.
+    pub(crate) fn lacked(&mut self) {
+        self.needed();
+        self.lacked = true;
+    }
+
+    /// A look-up needs to know how new the last statement's answer was.
     pub(crate) fn needed(&mut self) {
         self.sent = 0;
+        self.lacked = false;
         let Some(last) = self.last.take() else { return };
         if let Some((_, score)) = self.scores.iter_mut().find(|(known, _)| *known == last) {
             *score = (*score + NEEDED).min(SCORE_MAX);
@@ -106,6 +115,9 @@ mod tests {
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
         habits.told(None);
         habits.needed();
+        // What passes since it lacks the end asks for it at once.
+        habits.lacked();
+        assert_eq!(asked(&mut habits, &[9, 9], 1, true), [true, false]);
         assert!(asked(&mut Habits::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
     }
 }
