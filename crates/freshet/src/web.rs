@@ -143,8 +143,6 @@ impl Figures {
             "Writes acknowledged before the stream delivered them",
             waits.fences.load(Relaxed),
         )?;
-        let help = "Times that the change stream stood for a moment, since nobody waited for it";
-        out.counter("freshet_stream_rests", help, waits.rests.load(Relaxed))?;
         let levels = cache.levels(self.shared.clock.now());
         let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
         out.gauge("freshet_entries", "Entries", levels.entries as f64)?;

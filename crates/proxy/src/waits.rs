@@ -7,13 +7,11 @@
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::atomic::{
-    AtomicBool, AtomicU64, AtomicUsize,
+    AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::thread::{self, Thread};
-use std::time::Duration;
 
 use freshet_model::{Lsn, Nanos};
 
@@ -40,12 +38,6 @@ pub struct Waits {
     stalled_at: AtomicU64,
     /// What the database has lately taken for an answer: a moving average, in nanoseconds.
     answer_nanos: AtomicU64,
-    /// The stream's thread is blocked although there may be more to read.
-    resting: AtomicBool,
-    /// That thread.
-    thread: OnceLock<Thread>,
-    /// How often it was.
-    pub rests: AtomicU64,
 }
 
 /// The least and the most that a look-up waits, in nanoseconds.
@@ -191,18 +183,6 @@ impl Waits {
         self.holds.load(SeqCst) > 0
     }
 
-    /// Blocks the stream's thread, which calls this, for that time: unless somebody waits, and until somebody does.
-    pub fn rest(&self, time: Duration) {
-        self.thread.get_or_init(thread::current);
-        // In this order: who begins to wait looks the other way round.
-        self.resting.store(true, SeqCst);
-        if self.waiting.load(SeqCst) == 0 {
-            self.rests.fetch_add(1, Relaxed);
-            thread::park_timeout(time);
-        }
-        self.resting.store(false, SeqCst);
-    }
-
     fn wakers(&self) -> MutexGuard<'_, Wakers> {
         self.wakers.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -220,12 +200,6 @@ impl Wait {
     /// `hold`: for an acknowledgement.
     pub(crate) fn new(waits: &Arc<Waits>, hold: bool) -> Self {
         waits.waiting.fetch_add(1, SeqCst);
-        if waits.resting.load(SeqCst)
-            && waits.resting.swap(false, SeqCst)
-            && let Some(thread) = waits.thread.get()
-        {
-            thread.unpark();
-        }
         if hold {
             waits.holds.fetch_add(1, SeqCst);
         }
@@ -311,37 +285,6 @@ mod tests {
         assert!(!waits.is_stalled(Lsn(0)));
         waits.held_in_vain(Lsn(7));
         assert!(waits.is_stalled(Lsn(7)) && !waits.is_stalled(Lsn(8)));
-    }
-
-    #[test]
-    fn the_stream_rests_only_while_nobody_waits() {
-        const LONG: Duration = Duration::from_secs(100);
-        let waits = Arc::new(Waits::default());
-        let first = Wait::new(&waits, false);
-        waits.rest(LONG);
-        assert_eq!(waits.rests.load(Relaxed), 0);
-        drop(first);
-        let stream = thread::spawn({
-            let waits = waits.clone();
-            move || waits.rest(LONG)
-        });
-        // Another thread has rested before: of each stream there is one.
-        assert_eq!(waits.thread.get().map(Thread::id), Some(thread::current().id()));
-        waits.rest(Duration::from_millis(1));
-        drop(stream);
-        let waits = Arc::new(Waits::default());
-        let stream = thread::spawn({
-            let waits = waits.clone();
-            move || waits.rest(LONG)
-        });
-        while !waits.resting.load(SeqCst) {
-            thread::yield_now();
-        }
-        let waiting = [Wait::new(&waits, true), Wait::new(&waits, false)];
-        assert!(stream.join().is_ok(), "it ends long before its time");
-        drop(waiting);
-        waits.rest(Duration::from_millis(1));
-        assert!(!waits.resting.load(SeqCst));
     }
 
     #[test]

@@ -57,11 +57,9 @@ pub trait Sink: Send + Sync + 'static {
     fn group(&self, gtid: (u128, u64), end: Lsn) {
         let _ = (gtid, end);
     }
-    /// The stream passed `lsn`: every commit record that ends there or before was delivered. Called behind commits
-    /// and keepalives, once for those that came together. It may repeat and never goes back within an epoch.
+    /// The stream passed `lsn`: every commit record that ends there or before was delivered. Called after each commit
+    /// with its end, and for keepalives outside a transaction. It may repeat and never goes back within an epoch.
     fn advance(&self, lsn: Lsn);
-    /// What was there is delivered, and it was little: the thread may be blocked for a moment, so that more gathers.
-    fn rest(&self) {}
     /// The connection broke, and the slot keeps its place: fail closed at once. The epoch may go on, or end.
     ///
     /// What was read from the server beyond the last position of [`Self::advance`] must not outlive this call: after a

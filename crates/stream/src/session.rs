@@ -23,9 +23,6 @@
 //! last confirmed. What is not flushed is not sent: log without a commit, or with asynchronous commits only,
 //! waits for the WAL writer (up to 0.4 s seen, with `wal_writer_delay` at its default), whatever is requested.
 //!
-//! With that a server that commits 10,000 times a second sends 11,000 keepalives, and whoever reads each is woken 6,000 times a second for them. So while
-//! nobody waits for a position the stream is read once in a millisecond ([`Sink::rest`]).
-//!
 //! # Keepalives inside a transaction
 //!
 //! Between Begin and Commit of a large transaction the walsender may send keepalives. Their position is that of
@@ -52,8 +49,6 @@ const STATUS_EVERY: Duration = Duration::from_secs(10);
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// Messages taken in a row before requests are looked at.
 const BATCH_MAX: usize = 256;
-/// As long as so much is there each time there is more, and the sink does not rest.
-pub(crate) const MUCH_BYTES: usize = 4096;
 
 /// A running stream.
 pub(crate) struct Session {
@@ -106,9 +101,8 @@ impl Session {
                 _ = tick.tick() => self.tick().await,
                 data = self.client.recv_copy() => match data {
                     Ok(data) => {
-                        let bytes = data.len();
                         let reply = take(&mut self.assembler, &mut self.passed, self.sink.as_ref(), data);
-                        self.drain(reply, bytes).await
+                        self.drain(reply).await
                     }
                     Err(error) => Err(error.into()),
                 },
@@ -126,27 +120,22 @@ impl Session {
         (self.passed, assembler)
     }
 
-    /// Takes the messages that are here already besides the first, of so many bytes, then answers if one of them asks for it.
-    async fn drain(&mut self, first: Result<bool, Fault>, mut bytes: usize) -> Result<(), Fault> {
+    /// Takes the messages that are here already, then answers if one of them asks for it.
+    async fn drain(&mut self, first: Result<bool, Fault>) -> Result<(), Fault> {
         let mut reply = first?;
         for _ in 0..BATCH_MAX {
             if !self.client.has_copy_buffered() {
                 break;
             }
             let data = self.client.recv_copy().await?;
-            bytes += data.len();
             reply |= take(&mut self.assembler, &mut self.passed, self.sink.as_ref(), data)?;
         }
-        self.sink.advance(self.passed);
         self.heard_at = Instant::now();
         self.asked_at = None;
         if reply {
             // A server that shuts down waits until everything is confirmed.
             self.confirmed = self.passed;
             self.tell(false).await?;
-        }
-        if bytes < MUCH_BYTES {
-            self.sink.rest();
         }
         Ok(())
     }
@@ -185,7 +174,7 @@ impl Session {
     }
 }
 
-/// Gives one piece of copy data to the sink, without how far the stream is then; returns whether the server wants a status update at once.
+/// Gives one piece of copy data to the sink; returns whether the server wants a status update at once.
 ///
 /// Positions must be true: a commit at or before a position that had passed would mean that the sink was told of a
 /// delivery that had not happened.
@@ -199,12 +188,14 @@ fn take(assembler: &mut Assembler, passed: &mut Lsn, sink: &dyn Sink, data: &[u8
                 }
                 *passed = end;
                 sink.commit(commit);
+                sink.advance(end);
             }
             Ok(false)
         }
         WalMessage::Keepalive { end, reply_requested, .. } => {
             if !assembler.in_transaction() && end >= *passed {
                 *passed = end;
+                sink.advance(end);
             }
             Ok(reply_requested)
         }

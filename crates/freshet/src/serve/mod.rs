@@ -10,7 +10,6 @@ use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -20,7 +19,6 @@ use freshet_model::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
 use freshet_net::mysql::Upstream;
 use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory};
 use freshet_stream::{Control, Identity, SlotName};
-use tokio::sync::oneshot;
 
 use crate::access::AccessArgs;
 use crate::allocator::Start;
@@ -125,19 +123,7 @@ impl From<KeepArg> for Keep {
 /// What follows the change stream; it ends when it is told to.
 struct Following {
     control: Arc<Control>,
-    /// Ends with it.
-    follower: oneshot::Receiver<()>,
-}
-
-/// Runs the follower of the change stream on a thread of its own, which may [`rest`].
-fn follow(follower: impl Future<Output = ()> + Send + 'static) -> Result<oneshot::Receiver<()>> {
-    let (ends, ended) = oneshot::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("stream".to_owned()).spawn(move || {
-        runtime.block_on(follower);
-        let _ = ends.send(());
-    })?;
-    Ok(ended)
+    follower: tokio::task::JoinHandle<()>,
 }
 
 /// Serves until SIGINT, or until what SIGTERM asks for is done.
@@ -146,7 +132,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<()> {
     if Upstream::is_url(&args.upstream) {
         let mysql = mysql::open(&args)?;
         let listener = listen(&args, &Family::MySql(mysql.clone())).await?;
-        let following = mysql::start_services(&mysql)?;
+        let following = mysql::start_services(&mysql);
         let files = mysql.clone();
         tokio::spawn(args.access.clone().watch(move || files.reload_access()));
         tokio::spawn(keep_memory((**mysql).clone(), move || start.bytes_since()));
@@ -154,7 +140,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<()> {
     }
     let pg = postgres::open(&args)?;
     let listener = listen(&args, &Family::Postgres(pg.clone())).await?;
-    let following = postgres::start_services(&pg, &args)?;
+    let following = postgres::start_services(&pg, &args);
     let files = pg.clone();
     tokio::spawn(args.access.clone().watch(move || files.reload_access()));
     tokio::spawn(keep_memory((**pg).clone(), move || start.bytes_since()));
@@ -276,15 +262,6 @@ fn apply(shared: &Shared, mut commit: Commit) {
     }
     if pending {
         shared.commit_delivered();
-    }
-}
-
-/// Lets the stream rest for a millisecond if nobody waits for it, and nobody has hit since the last time, so that hardly anybody is about to.
-fn rest(shared: &Shared, hits: &AtomicU64) {
-    const REST: Duration = Duration::from_millis(1);
-    let now = shared.metrics.hits();
-    if hits.swap(now, Relaxed) == now {
-        shared.waits.rest(REST);
     }
 }
 

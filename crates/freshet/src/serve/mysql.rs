@@ -1,7 +1,6 @@
 //! MySQL or MariaDB behind Freshet.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
 use freshet_model::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
@@ -11,7 +10,7 @@ use freshet_stream::mysql::{FollowerConfig, Schemas, follow};
 use freshet_stream::{Control, Identity, Sink};
 
 use crate::access::raise_descriptor_limit;
-use crate::serve::{self, Following, ServeArgs, advance, apply, disconnected, rest, ring, server_identity, suspended};
+use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
 /// Reads what the command line names.
 pub(super) fn open(args: &ServeArgs) -> Result<Arc<MySql>> {
@@ -22,14 +21,14 @@ pub(super) fn open(args: &ServeArgs) -> Result<Arc<MySql>> {
 }
 
 /// Starts the follower of the change stream and all services.
-pub(super) fn start_services(mysql: &Arc<MySql>) -> Result<Following> {
+pub(super) fn start_services(mysql: &Arc<MySql>) -> Following {
     let control = Arc::new(Control::new());
     service::start(mysql);
     let config = FollowerConfig::new(mysql.own.upstream.clone(), Arc::new(Columns { mysql: mysql.clone() }));
-    let sink = Arc::new(Changes { mysql: mysql.clone(), hits: AtomicU64::default() });
-    let follower = serve::follow(follow(config, sink, control.clone()))?;
+    let sink = Arc::new(Changes { mysql: mysql.clone() });
+    let follower = tokio::spawn(follow(config, sink, control.clone()));
     tokio::spawn(ring((**mysql).clone(), control.clone()));
-    Ok(Following { control, follower })
+    Following { control, follower }
 }
 
 /// Names row images after the catalogue.
@@ -50,8 +49,6 @@ impl Schemas for Columns {
 /// Hands the stream's changes to the cache.
 struct Changes {
     mysql: Arc<MySql>,
-    /// When the stream last asked whether to rest.
-    hits: AtomicU64,
 }
 
 impl Changes {
@@ -87,10 +84,6 @@ impl Sink for Changes {
 
     fn advance(&self, lsn: Lsn) {
         advance(&self.mysql, lsn);
-    }
-
-    fn rest(&self) {
-        rest(&self.mysql, &self.hits);
     }
 
     fn suspended(&self, why: &str) {

@@ -1,7 +1,6 @@
 //! PostgreSQL behind Freshet.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -11,9 +10,7 @@ use freshet_proxy::pg::{Pg, PgSettings, service};
 use freshet_stream::{Control, FollowerConfig, Identity, Sink, SlotConfig};
 
 use crate::access::raise_descriptor_limit;
-use crate::serve::{
-    Following, ServeArgs, advance, apply, disconnected, follow, rest, ring, server_identity, suspended,
-};
+use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
 /// Reads what the command line names.
 pub(super) fn open(args: &ServeArgs) -> Result<Arc<Pg>> {
@@ -33,7 +30,7 @@ pub(super) fn open(args: &ServeArgs) -> Result<Arc<Pg>> {
 }
 
 /// Starts the follower of the change stream and all services.
-pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Result<Following> {
+pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
     let control = Arc::new(Control::new());
     tokio::spawn(service::keep_lease(pg.clone()));
     tokio::spawn(service::watch_catalog(pg.clone()));
@@ -51,18 +48,16 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Result<Following
         },
         ..FollowerConfig::new(pg.own.upstream.clone())
     };
-    let sink = Arc::new(Changes { pg: pg.clone(), hits: AtomicU64::default() });
-    let follower = follow(freshet_stream::follow(config, sink, control.clone()))?;
+    let sink = Arc::new(Changes { pg: pg.clone() });
+    let follower = tokio::spawn(freshet_stream::follow(config, sink, control.clone()));
     tokio::spawn(service::watch_whereabouts(pg.clone()));
     tokio::spawn(ring((**pg).clone(), control.clone()));
-    Ok(Following { control, follower })
+    Following { control, follower }
 }
 
 /// Hands the stream's changes to the cache.
 struct Changes {
     pg: Arc<Pg>,
-    /// When the stream last asked whether to rest.
-    hits: AtomicU64,
 }
 
 impl Sink for Changes {
@@ -80,10 +75,6 @@ impl Sink for Changes {
 
     fn advance(&self, lsn: Lsn) {
         advance(&self.pg, lsn);
-    }
-
-    fn rest(&self) {
-        rest(&self.pg, &self.hits);
     }
 
     fn suspended(&self, why: &str) {

@@ -20,7 +20,6 @@ use crate::mysql::error::Fault;
 use crate::mysql::position::Place;
 use crate::mysql::setup::Opened;
 use crate::mysql::{FollowerConfig, xa};
-use crate::session::MUCH_BYTES;
 use crate::{Control, Sink};
 
 /// How often the time of the last packet is looked at.
@@ -104,18 +103,13 @@ impl Session {
     /// Takes the packets that are here already.
     async fn drain(&mut self, first: &[u8]) -> Result<(), Fault> {
         self.heard_at = Instant::now();
-        let mut bytes = first.len();
         self.take(first).await?;
         for _ in 0..BATCH_MAX {
             if !self.client.has_packet_buffered() {
                 break;
             }
             let packet = self.client.receive_packet().await?;
-            bytes += packet.len();
             self.take(&packet).await?;
-        }
-        if bytes < MUCH_BYTES {
-            self.sink.rest();
         }
         Ok(())
     }
