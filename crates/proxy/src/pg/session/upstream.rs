@@ -246,7 +246,7 @@ impl Session {
         let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
             self.raise_floor(now);
-            self.habits.told(self.block.is_none().then_some(unit.place));
+            self.habits.told((self.status == backend::STATUS_IDLE).then_some(unit.place));
         }
         // What a transaction does to the catalogue shows when it commits.
         self.catalog_dirty |= unit.forgets;
