@@ -139,8 +139,9 @@ pub struct Table {
     pub definition: Option<Arc<str>>,
     /// Its direct partitions or inheritance children, temporary tables left out.
     pub children: Vec<TableId>,
-    /// MySQL and MariaDB: writing to it runs triggers.
-    pub triggers: bool,
+    /// Writing to it may run other code than the server's own, or built-in code that changes settings: triggers; on PostgreSQL also
+    /// rules, defaults, checks, expressions of indexes and policies. A view there: reading it may.
+    pub runs_code: bool,
 }
 
 impl Table {
@@ -174,8 +175,10 @@ pub struct Catalog {
     /// Stands for all that verdicts and rights rest on beside relations: schemas, types, functions, operators, casts,
     /// collations.
     pub surroundings: Box<str>,
-    /// PostgreSQL: no table, view, type or operator makes a write run other code than the server's own, or any that changes settings.
-    /// MySQL and MariaDB: see [`Table::triggers`].
+    /// PostgreSQL: no type, cast or operator makes a write run other code than the server's own, or any that changes settings: only what
+    /// relations have of their own may ([`Table::runs_code`]).
+    pub built_in_surroundings: bool,
+    /// PostgreSQL: nor does any relation.
     pub built_in_code_only: bool,
     /// PostgreSQL: tables that foreign keys refer to which change rows of other tables when a row here changes or goes (CASCADE, SET
     /// NULL, SET DEFAULT).
@@ -226,7 +229,8 @@ impl Catalog {
         let same_surroundings = self.surroundings == old.surroundings
             && self.ddl_in_stream == old.ddl_in_stream
             // Behind a write that was taken for one that leaves settings as they are, answers may have been kept under others.
-            && self.built_in_code_only >= old.built_in_code_only
+            && self.built_in_surroundings >= old.built_in_surroundings
+            && !(old.built_in_surroundings && self.tables().any(|table| table.runs_code && old.took_for_plain(table.id)))
             && self.cascades == old.cascades
             && self.user_functions == old.user_functions
             && self.user_operators == old.user_operators;
@@ -241,6 +245,10 @@ impl Catalog {
         let names: HashSet<&str> = gone.chain(come).map(|table| &*table.name).collect();
         let differs = |table: &&Arc<Table>| names.contains(&*table.name) || self.table(table.id) != Some(table);
         Some(old.tables().filter(differs).map(|table| table.id).collect())
+    }
+
+    fn took_for_plain(&self, id: TableId) -> bool {
+        self.table(id).is_some_and(|table| !table.runs_code)
     }
 
     /// The relation with that id.
@@ -285,7 +293,7 @@ mod tests {
             version: "1".into(),
             definition: None,
             children: Vec::new(),
-            triggers: false,
+            runs_code: false,
         }
     }
 
@@ -373,11 +381,15 @@ mod tests {
 
     #[test]
     fn everything_goes_when_more_than_relations_changed() {
-        let plain = || Catalog { built_in_code_only: true, ..catalog(tables()) };
+        let plain = || Catalog { built_in_surroundings: true, ..catalog(tables()) };
+        let with_code = |mut tables: Vec<Table>| {
+            tables[0].runs_code = true;
+            tables
+        };
         let old = plain();
         let changes: [fn(&mut Catalog); 5] = [
             |catalog| catalog.surroundings = "a type was altered".into(),
-            |catalog| catalog.built_in_code_only = false,
+            |catalog| catalog.built_in_surroundings = false,
             |catalog| catalog.ddl_in_stream = true,
             |catalog| catalog.user_functions.extend(["lower".into()]),
             |catalog| catalog.user_operators.extend(["=".into()]),
@@ -387,6 +399,15 @@ mod tests {
             change(&mut new);
             assert_eq!(new.changed_since(&old), None);
         }
-        assert_eq!(plain().changed_since(&catalog(tables())), Some(Vec::new()), "all triggers are gone");
+        assert_eq!(plain().changed_since(&catalog(tables())), Some(Vec::new()), "all operators are gone");
+        let trigger = Catalog { built_in_surroundings: true, ..catalog(with_code(tables())) };
+        assert_eq!(trigger.changed_since(&old), None);
+        let first = || Some(vec![tables()[0].id]);
+        assert_eq!(old.changed_since(&trigger), first(), "its trigger is gone");
+        assert_eq!(
+            catalog(with_code(tables())).changed_since(&catalog(tables())),
+            first(),
+            "no write was taken for plain"
+        );
     }
 }

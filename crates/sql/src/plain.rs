@@ -2,15 +2,16 @@
 //!
 //! Behind any other write the session's context has to be asked for again, since a trigger, a default or a function may have
 //! changed it; the answer costs the database as much as the write of a row. What the text calls is told here, by its
-//! tokens; what tables, views, types and operators call is one fact of the whole catalogue
-//! ([`freshet_model::Catalog::built_in_code_only`]).
+//! tokens; what tables, views, types and operators call, by the catalogue. Where only relations call anything
+//! ([`freshet_model::Catalog::built_in_surroundings`]), writes that name one table with nothing of the kind are as plain as if there were none: most
+//! databases have a trigger somewhere, or a view of an extension.
 //!
-//! The same fact tells which tables such a write may touch: without triggers, rules and functions these are the table that it names
+//! The same facts tell which tables such a write may touch: without triggers, rules and functions these are the table that it names
 //! with its partitions and children, and what foreign keys change with it.
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, RelationKind, TableId};
+use freshet_model::{Catalog, RelationKind, Table, TableId};
 
 use crate::functions::{FunctionClass, function_class};
 use crate::relations::family;
@@ -37,22 +38,22 @@ impl Template {
     /// view, or by the actions of foreign keys.
     pub fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
         let target = self.target.as_ref().filter(|_| self.writes_plainly(catalog, schemas))?;
-        let table = match &target.schema {
-            Some(schema) => catalog.in_schema(schema, &target.name),
-            None => catalog.resolve(schemas.iter().map(|schema| &**schema), &target.name),
-        };
-        let family = family(catalog, table?)?;
-        let kinds = [RelationKind::Table, RelationKind::Parent, RelationKind::Partitioned, RelationKind::NotLogged];
-        let stays = |id| target.inserts_only || !catalog.acted_on.contains(id);
-        let all = family.iter().all(|member| kinds.contains(&member.kind) && stays(&member.id));
-        all.then(|| family.iter().map(|member| member.id).collect())
+        Some(target.tables(catalog, schemas)?.iter().map(|table| table.id).collect())
     }
 
     /// PostgreSQL: a write that runs built-in code only.
     fn writes_plainly(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let built_in = |name: &str| !catalog.user_functions.contains(name);
-        let calls = self.calls.as_ref().filter(|_| catalog.built_in_code_only && self.built_in_first(schemas));
+        let calls = self.calls.as_ref().filter(|_| catalog.built_in_surroundings && self.built_in_first(schemas));
         calls.is_some_and(|calls| calls.iter().all(|name| built_in(name)))
+            && (catalog.built_in_code_only || self.written_runs_none(catalog, schemas))
+    }
+
+    /// It names one table and no other relation, and neither that table nor another that changes with it runs code.
+    fn written_runs_none(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+        let named =
+            self.target.as_ref().filter(|target| target.alone).and_then(|target| target.tables(catalog, schemas));
+        named.is_some_and(|tables| tables.iter().all(|table| !table.runs_code))
     }
 }
 
@@ -63,6 +64,22 @@ pub(crate) struct Target {
     name: Box<str>,
     /// Rows that are there already stay as they are.
     inserts_only: bool,
+    /// The statement names no other relation.
+    alone: bool,
+}
+
+impl Target {
+    /// All tables whose rows the write may change; None if it may change others as well.
+    fn tables(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
+        let table = match &self.schema {
+            Some(schema) => catalog.in_schema(schema, &self.name),
+            None => catalog.resolve(schemas.iter().map(|schema| &**schema), &self.name),
+        };
+        let family = family(catalog, table?)?;
+        let kinds = [RelationKind::Table, RelationKind::Parent, RelationKind::Partitioned, RelationKind::NotLogged];
+        let stays = |id| self.inserts_only || !catalog.acted_on.contains(id);
+        family.iter().all(|member| kinds.contains(&member.kind) && stays(&member.id)).then_some(family)
+    }
 }
 
 /// The relation that an INSERT, UPDATE or DELETE names; None where the server might read another name.
@@ -83,8 +100,12 @@ pub(crate) fn target(tokens: &[Token<'_>]) -> Option<Target> {
     };
     // Anything else may still belong to the name.
     let ends = |token: &Token<'_>| matches!(token.kind, Kind::Word | Kind::Quoted | Kind::Symbol(b'(' | b';'));
+    // What else may be named comes behind FROM or USING. Queries within it are no matter here: see [`calls`].
+    let named_by = if is(0, "delete") { 2 } else { 0 };
+    let others = |token: &Token<'_>| token.kind == Kind::Word && matches!(token.text, "from" | "using");
+    let alone = !tokens.iter().skip(named_by).any(others);
     let inserts_only = is(0, "insert") && !tokens.iter().any(|token| token.text == "conflict");
-    tokens.get(end).is_none_or(ends).then_some(Target { schema, name, inserts_only })
+    tokens.get(end).is_none_or(ends).then_some(Target { schema, name, inserts_only, alone })
 }
 
 /// A name that the server reads as it stands here.
@@ -205,20 +226,23 @@ mod tests {
     fn the_relation_that_is_written_is_told_where_its_name_is_plain() {
         let told = |text: &str| {
             let tokens: Vec<Token<'_>> = Tokens::of(Dialect::Postgres, text).collect();
-            target(&tokens)
-                .map(|t| (t.schema.map(String::from).unwrap_or_default(), String::from(t.name), t.inserts_only))
+            target(&tokens).map(|t| {
+                (t.schema.map(String::from).unwrap_or_default(), String::from(t.name), t.inserts_only, t.alone)
+            })
         };
-        for (text, schema, name, inserts_only) in [
-            ("update t set a = 1", "", "t", false),
-            ("update only s.t as x set a = 1", "s", "t", false),
-            ("update \"T\"\"x\" set a = 1", "", "T\"x", false),
-            ("delete from t", "", "t", false),
-            ("delete from only t where a = 1", "", "t", false),
-            ("insert into s.t (a) values (1)", "s", "t", true),
-            ("insert into t default values", "", "t", true),
-            ("insert into t values (1) on conflict do nothing", "", "t", false),
+        for (text, schema, name, inserts_only, alone) in [
+            ("update t set a = 1", "", "t", false, true),
+            ("update only s.t as x set a = 1", "s", "t", false, true),
+            ("update \"T\"\"x\" set a = 1", "", "T\"x", false, true),
+            ("update t set a = u.a from u where u.id = t.id", "", "t", false, false),
+            ("delete from t", "", "t", false, true),
+            ("delete from only t where a = 1", "", "t", false, true),
+            ("delete from t using u where u.id = t.id", "", "t", false, false),
+            ("insert into s.t (a) values (1)", "s", "t", true, true),
+            ("insert into t default values", "", "t", true, true),
+            ("insert into t values (1) on conflict do nothing", "", "t", false, true),
         ] {
-            assert_eq!(told(text), Some((schema.into(), name.into(), inserts_only)), "{text}");
+            assert_eq!(told(text), Some((schema.into(), name.into(), inserts_only, alone)), "{text}");
         }
         for text in [
             "update u&\"t\" set a = 1",

@@ -34,7 +34,7 @@ fn catalog() -> Catalog {
         version: "1".into(),
         definition: None,
         children: Vec::new(),
-        triggers: false,
+        runs_code: false,
     };
     let tables = vec![
         table(1, "posts", Some(&["id"])),

@@ -41,7 +41,7 @@ fn catalog(dialect: Dialect) -> Catalog {
         version: "1".into(),
         definition: None,
         children: Vec::new(),
-        triggers: false,
+        runs_code: false,
     };
     Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
 }

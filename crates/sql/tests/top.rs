@@ -33,7 +33,7 @@ fn catalog(dialect: Dialect) -> Catalog {
         version: "1".into(),
         definition: (kind == RelationKind::View).then(|| "SELECT * FROM s.x ORDER BY id LIMIT 3".into()),
         children,
-        triggers: false,
+        runs_code: false,
     };
     let tables = vec![
         table(1, "x", RelationKind::Table, Vec::new()),

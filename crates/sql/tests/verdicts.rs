@@ -44,7 +44,7 @@ fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
         version: "1".into(),
         definition: None,
         children: Vec::new(),
-        triggers: false,
+        runs_code: false,
     }
 }
 

@@ -30,7 +30,7 @@ fn catalog() -> Catalog {
         version: "1".into(),
         definition: None,
         children: Vec::new(),
-        triggers: false,
+        runs_code: false,
     };
     Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
 }

@@ -156,7 +156,7 @@ impl Facts {
         schemas: &[Arc<str>],
         pure: impl Fn(&Arc<Table>) -> bool,
     ) -> bool {
-        let writable = |table: &Arc<Table>| table.kind == RelationKind::Table && !table.triggers;
+        let writable = |table: &Arc<Table>| table.kind == RelationKind::Table && !table.runs_code;
         // What is not known is a column or an alias.
         let harmless = |name: &Name| {
             resolve(catalog, schemas, name).is_none_or(|table| match table.kind {

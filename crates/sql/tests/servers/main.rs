@@ -166,7 +166,7 @@ fn catalog(schema: &str, tables: &[Described<'_>]) -> Catalog {
         version: "".into(),
         definition: None,
         children: Vec::new(),
-        triggers: false,
+        runs_code: false,
     };
     Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
 }

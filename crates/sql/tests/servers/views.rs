@@ -53,7 +53,7 @@ pub(crate) fn create(
             version: "".into(),
             definition: Some(definition(upstream, name)?.into()),
             children: Vec::new(),
-            triggers: false,
+            runs_code: false,
         });
     }
     let numbers = tables.iter().map(|view| view.id).collect();

@@ -221,7 +221,7 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
     }
     version.push_str(basis.foreign_keys.of(&key));
     let definition = parts.views.remove(&key);
-    let triggers = !basis.sees_triggers || parts.triggers.contains(&key);
+    let runs_code = !basis.sees_triggers || parts.triggers.contains(&key);
     let primary: Vec<Arc<str>> =
         columns.iter().filter(|[.., of_key, _]| of_key == "PRI").map(|[_, name, ..]| name.as_str().into()).collect();
     let columns = columns.iter().map(column).collect();
@@ -233,7 +233,7 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
         key: primary,
         version: version.into(),
         definition,
-        triggers,
+        runs_code,
         ..relation(mysql, schema, name, kind)
     }
 }
@@ -254,7 +254,7 @@ fn relation(mysql: &MySql, schema: String, name: String, kind: RelationKind) -> 
         version: Arc::default(),
         definition: None,
         children: Vec::new(),
-        triggers: false,
+        runs_code: false,
     }
 }
 

@@ -121,32 +121,49 @@ SELECT DISTINCT o.oprname::text FROM pg_operator o WHERE o.oprnamespace <> 'pg_c
 AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
   AND t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e')";
 
-/// Whether a write may run other code than the server's own, or built-in functions that change settings or run the text of a
-/// query. What an expression calls is in its text as `:funcid` and a number; `row.f` may call a function of one argument.
+/// What may make a write run other code than the server's own, or built-in functions that change settings or run the text of a
+/// query: relations, by what they have of their own, and 0 for all else. What an expression calls is in its text as `:funcid` and a number;
+/// `row.f` may call a function of one argument. A check by a foreign key plans a query of the other table, with the expressions of its
+/// indexes. Copies of a trigger on partitions are internal before PostgreSQL 15. Policies may read views.
 const OTHER_CODE: &str = "
-WITH expressions(text) AS (
-  SELECT adbin::text FROM pg_attrdef UNION ALL SELECT conbin::text FROM pg_constraint
-  UNION ALL SELECT indexprs::text FROM pg_index WHERE indexrelid >= 16384
-  UNION ALL SELECT indpred::text FROM pg_index WHERE indexrelid >= 16384
-  UNION ALL SELECT partexprs::text FROM pg_partitioned_table UNION ALL SELECT typdefaultbin::text FROM pg_type
-  UNION ALL SELECT polqual::text FROM pg_policy UNION ALL SELECT polwithcheck::text FROM pg_policy
-  UNION ALL SELECT ev_action::text FROM pg_rewrite WHERE oid >= 16384)
-SELECT (EXISTS (SELECT FROM pg_trigger WHERE NOT tgisinternal)
- OR EXISTS (SELECT FROM pg_rewrite WHERE oid >= 16384 AND ev_type <> '1')
- OR EXISTS (SELECT FROM pg_class WHERE relkind = 'f')
- OR EXISTS (SELECT FROM pg_operator WHERE oid >= 16384)
- OR EXISTS (SELECT FROM pg_amproc WHERE oid >= 16384)
- OR EXISTS (SELECT FROM pg_cast WHERE oid >= 16384 AND castfunc >= 16384)
- OR EXISTS (SELECT FROM pg_type WHERE oid >= 16384 AND typinput::oid >= 16384)
- OR EXISTS (SELECT FROM pg_depend WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384 AND classid IN
-  ('pg_attrdef'::regclass, 'pg_constraint'::regclass, 'pg_class'::regclass, 'pg_rewrite'::regclass, 'pg_type'::regclass,
-   'pg_policy'::regclass))
- OR EXISTS (SELECT FROM pg_proc p JOIN pg_type t ON t.oid = p.proargtypes[0]
-  WHERE p.oid >= 16384 AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p'))
- OR EXISTS (SELECT FROM expressions WHERE text ~ (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM pg_proc
-  WHERE pronamespace = 'pg_catalog'::regnamespace
-  AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml')))
- OR EXISTS (SELECT FROM expressions WHERE text ~ (':relid ' || 'pg_settings'::regclass::oid || ' ')))::text";
+WITH expressions(relation, planned, text) AS (
+  SELECT adrelid, false, adbin::text FROM pg_attrdef UNION ALL SELECT conrelid, false, conbin::text FROM pg_constraint
+  UNION ALL SELECT indrelid, true, indexprs::text FROM pg_index WHERE indexrelid >= 16384
+  UNION ALL SELECT indrelid, true, indpred::text FROM pg_index WHERE indexrelid >= 16384
+  UNION ALL SELECT 0, false, partexprs::text FROM pg_partitioned_table UNION ALL SELECT 0, false, typdefaultbin::text FROM pg_type
+  UNION ALL SELECT polrelid, false, polqual::text FROM pg_policy
+  UNION ALL SELECT polrelid, false, polwithcheck::text FROM pg_policy
+  UNION ALL SELECT ev_class, false, ev_action::text FROM pg_rewrite WHERE oid >= 16384),
+dependent(class, object) AS (
+  SELECT classid, objid FROM pg_depend WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384),
+code(relation, planned) AS (
+  SELECT tgrelid, false FROM pg_trigger WHERE NOT tgisinternal OR tgfoid >= 16384
+  UNION ALL SELECT ev_class, false FROM pg_rewrite WHERE oid >= 16384 AND ev_type <> '1'
+  UNION ALL SELECT oid, false FROM pg_class WHERE relkind = 'f'
+  UNION ALL SELECT indrelid, true FROM pg_index, unnest(indclass::oid[]) AS c(class) WHERE class >= 16384
+  UNION ALL SELECT 0, false FROM pg_operator WHERE oid >= 16384
+  UNION ALL SELECT 0, false FROM pg_amproc WHERE oid >= 16384
+  UNION ALL SELECT 0, false FROM pg_cast WHERE oid >= 16384 AND castfunc >= 16384
+  UNION ALL SELECT 0, false FROM pg_type WHERE oid >= 16384 AND typinput::oid >= 16384
+  UNION ALL SELECT 0, false FROM pg_proc p JOIN pg_type t ON t.oid = p.proargtypes[0]
+   WHERE p.oid >= 16384 AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p')
+  UNION ALL SELECT 0, false FROM dependent WHERE class = 'pg_type'::regclass
+  UNION ALL SELECT adrelid, false FROM pg_attrdef JOIN dependent ON class = 'pg_attrdef'::regclass AND object = oid
+  UNION ALL SELECT conrelid, false FROM pg_constraint JOIN dependent ON class = 'pg_constraint'::regclass AND object = oid
+  UNION ALL SELECT polrelid, false FROM pg_policy JOIN dependent ON class = 'pg_policy'::regclass AND object = oid
+  UNION ALL SELECT ev_class, false FROM pg_rewrite JOIN dependent ON class = 'pg_rewrite'::regclass AND object = oid
+  UNION ALL SELECT stxrelid, true FROM pg_statistic_ext JOIN dependent ON class = 'pg_statistic_ext'::regclass AND object = oid
+  UNION ALL SELECT coalesce(indrelid, CASE relkind WHEN 'p' THEN 0 ELSE c.oid END), true
+   FROM pg_class c JOIN dependent ON class = 'pg_class'::regclass AND object = c.oid LEFT JOIN pg_index ON indexrelid = c.oid
+  UNION ALL SELECT relation, planned FROM expressions WHERE text ~ (SELECT ':funcid (' || string_agg(oid::text, '|') || ') '
+   FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
+   AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml'))
+  UNION ALL SELECT relation, planned FROM expressions WHERE text ~ (':relid ' || 'pg_settings'::regclass::oid || ' ')),
+policies AS (SELECT polrelid FROM pg_policy WHERE polqual::text ~ 'SUBLINK' OR polwithcheck::text ~ 'SUBLINK')
+SELECT relation::text FROM code
+UNION SELECT conrelid::text FROM pg_constraint JOIN code ON relation = confrelid AND planned WHERE contype = 'f'
+UNION SELECT confrelid::text FROM pg_constraint JOIN code ON relation = conrelid AND planned WHERE contype = 'f'
+UNION SELECT polrelid::text FROM policies WHERE EXISTS (SELECT FROM code)";
 
 /// Tables that foreign keys refer to which change other tables' rows: see [`Catalog::acted_on`].
 const ACTED_ON: &str = "
@@ -166,18 +183,21 @@ struct Parts {
 /// Reads everything, on a connection whose transaction has one snapshot.
 pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -> Result<Catalog, ServiceError> {
     connection.query(SETTINGS).await?;
+    let other_code = names(connection.query(OTHER_CODE).await?);
     let mut parts = read_parts(connection).await?;
     let mut tables = Vec::new();
     for row in connection.query(TABLES).await? {
-        tables.push(table(texts(row, "tables")?, &mut parts)?);
+        let row: [String; 6] = texts(row, "tables")?;
+        let runs_code = other_code.contains(row[0].as_str());
+        tables.push(Table { runs_code, ..table(row, &mut parts)? });
     }
     let functions = names(connection.query(USER_FUNCTIONS).await?);
     let operators = names(connection.query(USER_OPERATORS).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
-    let other_code = names(connection.query(OTHER_CODE).await?);
     let acted_on = connection.query(ACTED_ON).await?;
     let mut catalog = Catalog::new(version, tables, functions, operators);
-    catalog.built_in_code_only = other_code.contains("false");
+    catalog.built_in_surroundings = !other_code.contains("0");
+    catalog.built_in_code_only = other_code.is_empty();
     for row in acted_on {
         let [table] = texts(row, "foreign keys")?;
         catalog.acted_on.insert(table_id(&table)?);
@@ -262,7 +282,7 @@ fn table(row: [String; 6], parts: &mut Parts) -> Result<Table, ServiceError> {
         version: parts.versions.remove(&id).unwrap_or_default(),
         definition: parts.definitions.remove(&id),
         children: parts.children.remove(&id).unwrap_or_default(),
-        triggers: false,
+        runs_code: false,
     })
 }
 
