@@ -18,6 +18,10 @@
 //! cache before many cheap results that nobody asks for again costs little, whatever its size. A key that is missed twice has cost
 //! no more than about twice of what was needed at best.
 //!
+//! A hit right behind a statement of its session that passed is a late one: the end of the log is asked for behind that statement, the stream
+//! must come that far at once, and the session be woken. That is about what a cheap statement costs. Where most hits are like that
+//! and the balance is used up, keys are not filled at their second miss either.
+//!
 //! Reading list: Karlin et al., "Competitive Snoopy Caching" (1988), for paying until one has paid what it costs to own; Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
 //! the frequency of what is *not* in the cache.
 
@@ -43,12 +47,17 @@ const LEVEL_MAX: u8 = MISSES_LEVEL_MAX + 6;
 /// round trip (docs/decisions/2026-11-22-worth-filling.md).
 const FILL_COSTS: i64 = 120_000;
 
+/// What a late hit costs more than another, in time of the database (docs/decisions/2026-11-25-late-hits.md).
+const LATE_HIT_COSTS: i64 = 80_000;
+
 /// The balance that a statement has to begin with, and the most that it can have or owe: some hundreds of fills.
 const BALANCE_MAX: i64 = 512 * FILL_COSTS;
 /// What fills may take of the statement's own time although nothing is hit: one part of so many.
 const MISS_EARNS: i64 = 100;
 /// Misses after which it is reckoned up.
 const MISSES_BETWEEN: u32 = 64;
+/// So many times as many where late hits have used the balance up.
+const BROKE_BETWEEN: u32 = 16;
 
 /// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
@@ -67,10 +76,19 @@ pub enum Keep {
 
 /// Whether the answer to a miss of this key, of the statement with this worth, is to be kept. Counts the miss. `hits` says how
 /// many hits the statement had ever.
-pub fn admits<P: Payload>(cache: &Cache<P>, worth: &Worth, key: &[u8], hits: impl FnOnce() -> u64) -> bool {
+pub fn admits<P: Payload>(cache: &Cache<P>, worth: &Worth, key: &[u8], hits: impl FnOnce() -> Hits) -> bool {
     let earlier = cache.missed(key);
     worth.miss(hits);
     cache.limits().keep == Keep::Always || (worth.admits(earlier) && (worth.expects(cache, key) || worth.tries()))
+}
+
+/// Hits of one statement.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hits {
+    /// All.
+    pub all: u64,
+    /// Right behind a statement of their session that passed.
+    pub late: u64,
 }
 
 /// What the results of one statement are worth.
@@ -91,6 +109,9 @@ pub struct Worth {
     /// Misses ever, and the hits that were reckoned up.
     missed: AtomicU32,
     hits_earned: AtomicU64,
+    late_hits_earned: AtomicU64,
+    /// Most hits are late ones.
+    mostly_late: AtomicBool,
     /// The last fill took a query for keys besides, which costs the database about what the statement does.
     costs_twice: AtomicBool,
     /// What an answer takes on average: the database's time, and bytes in the store. 0: not known.
@@ -113,6 +134,8 @@ impl Default for Worth {
             balance: AtomicI64::new(BALANCE_MAX),
             missed: AtomicU32::default(),
             hits_earned: AtomicU64::default(),
+            late_hits_earned: AtomicU64::default(),
+            mostly_late: AtomicBool::default(),
             costs_twice: AtomicBool::default(),
             nanos: AtomicU64::default(),
             bytes: AtomicU64::default(),
@@ -123,15 +146,26 @@ impl Default for Worth {
 
 impl Worth {
     /// Counts a miss, and reckons up now and then.
-    fn miss(&self, hits: impl FnOnce() -> u64) {
+    fn miss(&self, hits: impl FnOnce() -> Hits) {
         if !self.missed.fetch_add(1, Relaxed).is_multiple_of(MISSES_BETWEEN) {
             return;
         }
         let hits = hits();
-        let new = hits.saturating_sub(self.hits_earned.swap(hits, Relaxed));
+        let new = hits.all.saturating_sub(self.hits_earned.swap(hits.all, Relaxed));
+        let late = hits.late.saturating_sub(self.late_hits_earned.swap(hits.late, Relaxed));
+        if new > 0 {
+            self.mostly_late.store(late.saturating_mul(2) > new, Relaxed);
+        }
         let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
-        let hits_earn = signed(self.shortest().saturating_mul(new));
-        self.earn(hits_earn.saturating_add(signed(self.nanos.load(Relaxed)) / MISS_EARNS * i64::from(MISSES_BETWEEN)));
+        let hits_earn =
+            signed(self.shortest().saturating_mul(new)).saturating_sub(LATE_HIT_COSTS.saturating_mul(signed(late)));
+        let misses_earn = signed(self.nanos.load(Relaxed)) / MISS_EARNS * i64::from(MISSES_BETWEEN);
+        self.earn(hits_earn.saturating_add(if self.mostly_late.load(Relaxed) { 0 } else { misses_earn }));
+    }
+
+    /// Hits earn too little for keys to be filled at their second miss.
+    fn is_broke(&self) -> bool {
+        self.mostly_late.load(Relaxed) && self.balance.load(Relaxed) <= -BALANCE_MAX
     }
 
     /// Adds to the balance. Of two at once one may be lost.
@@ -153,9 +187,11 @@ impl Worth {
         let level = self.level.load(Relaxed);
         if level == 0 {
             // A few at any rate, so that it is known what the database takes for them.
-            return earlier > 0
+            let broke = self.is_broke();
+            let one_in = MISSES_BETWEEN * if broke { BROKE_BETWEEN } else { 1 };
+            return (earlier > 0 && !broke)
                 || self.balance.load(Relaxed) > 0
-                || self.missed.load(Relaxed).is_multiple_of(MISSES_BETWEEN);
+                || self.missed.load(Relaxed).is_multiple_of(one_in);
         }
         let turn = 1u32 << level.saturating_sub(MISSES_LEVEL_MAX);
         let misses = self.misses.fetch_add(1, Relaxed);
@@ -267,12 +303,13 @@ mod tests {
         /// Live results by key: hits.
         live: std::collections::BTreeMap<u64, u64>,
         hits: u64,
+        late: bool,
     }
 
     impl Load {
         fn new() -> Self {
             let (misses, worth) = (Misses::new(0), Worth::default());
-            Self { misses, worth, random: 1, live: std::collections::BTreeMap::new(), hits: 0 }
+            Self { misses, worth, random: 1, live: std::collections::BTreeMap::new(), hits: 0, late: false }
         }
 
         fn random(&mut self) -> u64 {
@@ -288,7 +325,7 @@ mod tests {
                 return (true, false);
             }
             let earlier = self.misses.note(rapidhash::v3::rapidhash_v3(&key.to_le_bytes()), || 0);
-            self.worth.miss(|| self.hits);
+            self.worth.miss(|| Hits { all: self.hits, late: if self.late { self.hits } else { 0 } });
             if !self.worth.admits(earlier) {
                 return (false, false);
             }
@@ -381,6 +418,24 @@ mod tests {
         }
         let fills = (30_000..30_500).filter(|key| load.read(*key, 50_000).1).count();
         assert!(fills > 400, "{fills}");
+    }
+
+    #[test]
+    fn late_hits_pay_for_slow_statements_only() {
+        let late = |took| {
+            let mut load = Load { late: true, ..Load::new() };
+            let (hits, fills) = load.run(200_000, 50_000, 100_000, took);
+            (load, hits, fills)
+        };
+        let (mut load, hits, fills) = late(60_000);
+        assert!(fills < 3_000 && hits < 10_000, "{hits} hits, {fills} fills");
+        // Then they come behind each other.
+        load.late = false;
+        load.hits = 0;
+        let (hits, _) = load.run(200_000, 50_000, 100_000, 60_000);
+        assert!(hits > 60_000, "{hits}");
+        let (_, hits, _) = late(1_000_000);
+        assert!(hits > 60_000, "{hits}");
     }
 
     #[test]

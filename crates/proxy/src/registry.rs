@@ -38,6 +38,8 @@ const RESOLUTIONS_MAX: usize = 8;
 pub(crate) struct ShapeFigures {
     /// Answers from the cache.
     pub(crate) hits: Spread,
+    /// Of these, right behind a statement of their session that passed.
+    pub(crate) late_hits: AtomicU64,
     /// Answers from the database that were to be kept.
     pub(crate) fills: AtomicU64,
     /// Statements passed.

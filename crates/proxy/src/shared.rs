@@ -1,7 +1,7 @@
 //! What all sessions and services of one upstream share.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use freshet_cache::admission;
+use freshet_cache::admission::{self, Hits};
 use freshet_cache::{Cache, Entry};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
@@ -201,7 +201,10 @@ impl Shared {
     /// Whether the answer to a miss of this key is to be kept.
     pub(crate) fn admits(&self, shape: &Shape, key: &[u8]) -> Result<(), Reason> {
         let figures = &shape.figures;
-        let admits = admission::admits(&self.cache, &figures.worth, key, || figures.hits.sum());
+        let admits = admission::admits(&self.cache, &figures.worth, key, || Hits {
+            all: figures.hits.sum(),
+            late: figures.late_hits.load(Relaxed),
+        });
         if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use freshet_cache::admission::{self, Worth};
+use freshet_cache::admission::{self, Hits, Worth};
 use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_model::{
     CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
@@ -123,7 +123,8 @@ impl Policy for Ours<'_> {
                 true
             }
             Lookup::Miss => {
-                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes(), || self.hits) {
+                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes(), || Hits { all: self.hits, late: 0 })
+                {
                     self.fills += 1;
                     self.worth.fill();
                     self.fill(key);

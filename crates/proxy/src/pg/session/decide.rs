@@ -81,8 +81,10 @@ impl Session {
                 return Lookup::Bypass(Reason::Disabled);
             }
             Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
-            Lookup::Hit(_) => {
-                self.habits.needed();
+            Lookup::Hit(ref entry) => {
+                if self.habits.hit() {
+                    entry.payload.source.shape.figures.late_hits.fetch_add(1, Relaxed);
+                }
                 self.waiting.found();
             }
             Lookup::Miss => self.waiting.found(),

@@ -30,6 +30,8 @@ pub(crate) struct Habits {
     last: Option<Place>,
     /// The last look-up could not hit for want of it.
     lacked: bool,
+    /// What is looked up needed it, and has not hit yet.
+    late: bool,
 }
 
 impl Habits {
@@ -40,6 +42,7 @@ impl Habits {
 
     fn sends(&mut self, statement: u64) -> Place {
         let before = std::mem::replace(&mut self.sent, statement);
+        self.late = false;
         ((statement ^ before.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as Place
     }
 
@@ -63,23 +66,30 @@ impl Habits {
 
     /// A look-up lacks what would tell how new the last statement's answer was.
     pub(crate) fn lacked(&mut self) {
-        self.needed();
+        self.late |= self.needed();
         self.lacked = true;
     }
 
-    /// A look-up needs to know how new the last statement's answer was.
-    pub(crate) fn needed(&mut self) {
+    /// A look-up hits; whether it needed to know how new the answer of a statement was that passed since the last one.
+    pub(crate) fn hit(&mut self) -> bool {
+        let waited = std::mem::take(&mut self.late);
+        self.needed() || waited
+    }
+
+    /// A look-up needs to know how new the last statement's answer was; false if nothing has told of data since the last one.
+    fn needed(&mut self) -> bool {
         self.sent = 0;
         self.lacked = false;
-        let Some(last) = self.last.take() else { return };
+        let Some(last) = self.last.take() else { return false };
         if let Some((_, score)) = self.scores.iter_mut().find(|(known, _)| *known == last) {
             *score = (*score + NEEDED).min(SCORE_MAX);
-            return;
+        } else {
+            if self.scores.len() == PLACES_MAX {
+                self.scores.remove(0);
+            }
+            self.scores.push((last, NEEDED));
         }
-        if self.scores.len() == PLACES_MAX {
-            self.scores.remove(0);
-        }
-        self.scores.push((last, NEEDED));
+        true
     }
 }
 
@@ -97,8 +107,7 @@ mod tests {
                 habits.told(Some(place));
             }
             if looks_up {
-                habits.needed();
-                habits.needed(); // counts once
+                assert!(habits.hit() && !habits.hit(), "counts once");
             }
         }
         asked
@@ -114,10 +123,14 @@ mod tests {
         let rest = asked(&mut habits, &[3, 7], 4, false);
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
         habits.told(None);
-        habits.needed();
+        assert!(!habits.hit());
         // What passes since it lacks the end asks for it at once.
         habits.lacked();
         assert_eq!(asked(&mut habits, &[9, 9], 1, true), [true, false]);
+        let place = habits.sends(11 << 6);
+        habits.told(Some(place));
+        habits.lacked();
+        assert!(habits.hit() && !habits.hit(), "it has waited");
         assert!(asked(&mut Habits::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
     }
 }
