@@ -18,8 +18,8 @@
 //! cache before many cheap results that nobody asks for again costs little, whatever its size. A key that is missed twice has cost
 //! no more than about twice of what was needed at best.
 //!
-//! A hit right behind a statement of its session that passed is a late one: the end of the log is asked for behind that statement, the stream
-//! must come that far at once, and the session be woken. That is about what a cheap statement costs. Where most hits are like that
+//! A hit right behind a write of its own session is a late one: the end of the log is asked for behind that write, the stream must come
+//! that far at once, and the session be woken. That is about what a cheap statement costs. Where most hits are like that
 //! and the balance is used up, keys are not filled at their second miss either.
 //!
 //! Reading list: Karlin et al., "Competitive Snoopy Caching" (1988), for paying until one has paid what it costs to own; Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
@@ -87,7 +87,7 @@ pub fn admits<P: Payload>(cache: &Cache<P>, worth: &Worth, key: &[u8], hits: imp
 pub struct Hits {
     /// All.
     pub all: u64,
-    /// Right behind a statement of their session that passed.
+    /// Right behind a write of their session.
     pub late: u64,
 }
 

@@ -38,7 +38,7 @@ const RESOLUTIONS_MAX: usize = 8;
 pub(crate) struct ShapeFigures {
     /// Answers from the cache.
     pub(crate) hits: Spread,
-    /// Of these, right behind a statement of their session that passed.
+    /// Of these, right behind a write of their session.
     pub(crate) late_hits: AtomicU64,
     /// Answers from the database that were to be kept.
     pub(crate) fills: AtomicU64,

@@ -30,8 +30,8 @@ pub(crate) struct Habits {
     last: Option<Place>,
     /// The last look-up could not hit for want of it.
     lacked: bool,
-    /// What is looked up needed it, and has not hit yet.
-    late: bool,
+    /// The last one that told of data may have written, and nothing has hit since.
+    wrote: bool,
 }
 
 impl Habits {
@@ -42,7 +42,6 @@ impl Habits {
 
     fn sends(&mut self, statement: u64) -> Place {
         let before = std::mem::replace(&mut self.sent, statement);
-        self.late = false;
         ((statement ^ before.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as Place
     }
 
@@ -51,8 +50,9 @@ impl Habits {
         std::mem::take(&mut self.lacked) || self.scores.iter().any(|(known, score)| *known == place && *score >= NEEDED)
     }
 
-    /// The statement has told of data; None: nothing can be asked for behind it.
-    pub(crate) fn told(&mut self, place: Option<Place>) {
+    /// The statement has told of data; None: nothing can be asked for behind it. `wrote`: its transaction may have written.
+    pub(crate) fn told(&mut self, place: Option<Place>, wrote: bool) {
+        self.wrote = wrote;
         let Some(last) = std::mem::replace(&mut self.last, place) else { return };
         if let Some(at) = self.scores.iter().position(|(known, _)| *known == last)
             && let Some((_, score)) = self.scores.get_mut(at)
@@ -66,30 +66,29 @@ impl Habits {
 
     /// A look-up lacks what would tell how new the last statement's answer was.
     pub(crate) fn lacked(&mut self) {
-        self.late |= self.needed();
+        self.needed();
         self.lacked = true;
     }
 
-    /// A look-up hits; whether it needed to know how new the answer of a statement was that passed since the last one.
+    /// A look-up hits; whether right behind the session's own write.
     pub(crate) fn hit(&mut self) -> bool {
-        let waited = std::mem::take(&mut self.late);
-        self.needed() || waited
+        self.needed();
+        std::mem::take(&mut self.wrote)
     }
 
-    /// A look-up needs to know how new the last statement's answer was; false if nothing has told of data since the last one.
-    fn needed(&mut self) -> bool {
+    /// A look-up needs to know how new the last statement's answer was.
+    fn needed(&mut self) {
         self.sent = 0;
         self.lacked = false;
-        let Some(last) = self.last.take() else { return false };
+        let Some(last) = self.last.take() else { return };
         if let Some((_, score)) = self.scores.iter_mut().find(|(known, _)| *known == last) {
             *score = (*score + NEEDED).min(SCORE_MAX);
-        } else {
-            if self.scores.len() == PLACES_MAX {
-                self.scores.remove(0);
-            }
-            self.scores.push((last, NEEDED));
+            return;
         }
-        true
+        if self.scores.len() == PLACES_MAX {
+            self.scores.remove(0);
+        }
+        self.scores.push((last, NEEDED));
     }
 }
 
@@ -104,10 +103,10 @@ mod tests {
             for number in statements {
                 let place = habits.sends(number << 6);
                 asked.push(habits.needs_end(place));
-                habits.told(Some(place));
+                habits.told(Some(place), false);
             }
             if looks_up {
-                assert!(habits.hit() && !habits.hit(), "counts once");
+                assert!(!habits.hit() && !habits.hit()); // counts once
             }
         }
         asked
@@ -122,15 +121,19 @@ mod tests {
         // Now nobody needs it any more.
         let rest = asked(&mut habits, &[3, 7], 4, false);
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
-        habits.told(None);
+        habits.told(None, false);
         assert!(!habits.hit());
         // What passes since it lacks the end asks for it at once.
         habits.lacked();
         assert_eq!(asked(&mut habits, &[9, 9], 1, true), [true, false]);
         let place = habits.sends(11 << 6);
-        habits.told(Some(place));
-        habits.lacked();
-        assert!(habits.hit() && !habits.hit(), "it has waited");
+        habits.told(Some(place), true);
+        habits.lacked(); // and waits
+        assert!(habits.hit(), "right behind a write");
+        assert!(!habits.hit(), "behind a hit");
+        habits.told(Some(place), true);
+        habits.told(Some(place), false);
+        assert!(!habits.hit(), "behind a read");
         assert!(asked(&mut Habits::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
     }
 }

@@ -246,7 +246,8 @@ impl Session {
         let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
             self.raise_floor(now);
-            self.habits.told((self.status == backend::STATUS_IDLE).then_some(unit.place));
+            let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
+            self.habits.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
         }
         // What a transaction does to the catalogue shows when it commits.
         self.catalog_dirty |= unit.forgets;
