@@ -113,7 +113,7 @@ fn catalog() -> Catalog {
         version: "1".into(),
         definition: (kind == RelationKind::View).then(|| " SELECT a, b FROM public.t WHERE c > 1;".into()),
         children: Vec::new(),
-        triggers: false,
+        runs_code: false,
         columns: vec![
             column("a", ValueType::Int),
             column("b", ValueType::Text),
