@@ -6,6 +6,7 @@
 
 mod encodings;
 mod keys;
+mod plain;
 mod prepared;
 mod roles;
 mod sharing;
