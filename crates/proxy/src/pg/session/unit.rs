@@ -10,7 +10,7 @@ use freshet_wire::pg::backend;
 use crate::body::{Body, Source};
 use crate::pg::session::habits::Place;
 use crate::pg::session::shown::Shown;
-use crate::pg::session::transaction::Mark;
+use crate::pg::session::transaction::{Block, Mark};
 
 /// Statement names remembered per unit: a bound on a batch that never ends.
 pub(crate) const NAMES_MAX: usize = 1024;
@@ -185,6 +185,11 @@ impl ClientUnit {
             Kind::Raw => true,
             Kind::Query | Kind::Batch => self.tells,
         }
+    }
+
+    /// Its transaction, with the block that it may be in, may have written.
+    pub(crate) fn has_written(&self, block: Option<&Block>) -> bool {
+        self.mark.writes || block.is_some_and(|block| block.wrote)
     }
 
     /// A message came that is the answer to one of the extended protocol, or the last of its answers.

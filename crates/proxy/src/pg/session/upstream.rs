@@ -169,7 +169,7 @@ impl Session {
                     end.note(head.tag);
                     return Ok(Way::Swallow);
                 }
-                let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
+                let wrote = unit.has_written(self.block.as_ref());
                 if head.tag == backend::COMMAND_COMPLETE && wrote && unit.mark.may_be_told_early(unit.kind, unit.synced)
                 {
                     // The client may hear of the commit before its `ReadyForQuery`, which can be held.
@@ -224,7 +224,7 @@ impl Session {
         match self.units.pop_front() {
             None => true,
             Some(Unit::Client(unit)) => {
-                let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
+                let wrote = unit.has_written(self.block.as_ref());
                 let ended = status == backend::STATUS_IDLE || unit.mark.may_commit();
                 let copied_out = unit.copied_out;
                 let touched = if wrote && ended { self.touched_with(&unit.mark.touched) } else { Touched::Nothing };
@@ -246,7 +246,7 @@ impl Session {
         let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
             self.raise_floor(now);
-            let wrote = unit.mark.writes || self.block.as_ref().is_some_and(|block| block.wrote);
+            let wrote = unit.has_written(self.block.as_ref());
             self.habits.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
         }
         // What a transaction does to the catalogue shows when it commits.

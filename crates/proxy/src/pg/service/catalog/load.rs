@@ -178,26 +178,25 @@ struct Parts {
     versions: HashMap<String, Arc<str>>,
     children: HashMap<String, Vec<TableId>>,
     definitions: HashMap<String, Arc<str>>,
+    /// See [`OTHER_CODE`].
+    other_code: HashSet<Box<str>>,
 }
 
 /// Reads everything, on a connection whose transaction has one snapshot.
 pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -> Result<Catalog, ServiceError> {
     connection.query(SETTINGS).await?;
-    let other_code = names(connection.query(OTHER_CODE).await?);
     let mut parts = read_parts(connection).await?;
     let mut tables = Vec::new();
     for row in connection.query(TABLES).await? {
-        let row: [String; 6] = texts(row, "tables")?;
-        let runs_code = other_code.contains(row[0].as_str());
-        tables.push(Table { runs_code, ..table(row, &mut parts)? });
+        tables.push(table(texts(row, "tables")?, &mut parts)?);
     }
     let functions = names(connection.query(USER_FUNCTIONS).await?);
     let operators = names(connection.query(USER_OPERATORS).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
     let acted_on = connection.query(ACTED_ON).await?;
     let mut catalog = Catalog::new(version, tables, functions, operators);
-    catalog.built_in_surroundings = !other_code.contains("0");
-    catalog.built_in_code_only = other_code.is_empty();
+    catalog.built_in_surroundings = !parts.other_code.contains("0");
+    catalog.built_in_code_only = parts.other_code.is_empty();
     for row in acted_on {
         let [table] = texts(row, "foreign keys")?;
         catalog.acted_on.insert(table_id(&table)?);
@@ -207,7 +206,7 @@ pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -
 }
 
 async fn read_parts(connection: &mut Connection) -> Result<Parts, ServiceError> {
-    let mut parts = Parts::default();
+    let mut parts = Parts { other_code: names(connection.query(OTHER_CODE).await?), ..Parts::default() };
     for row in connection.query(IDENTITIES).await? {
         let [table, column] = texts(row, "replica identities")?;
         parts.identities.entry(table).or_default().push(column.into());
@@ -282,7 +281,7 @@ fn table(row: [String; 6], parts: &mut Parts) -> Result<Table, ServiceError> {
         version: parts.versions.remove(&id).unwrap_or_default(),
         definition: parts.definitions.remove(&id),
         children: parts.children.remove(&id).unwrap_or_default(),
-        runs_code: false,
+        runs_code: parts.other_code.contains(id.as_str()),
     })
 }
 
