@@ -19,8 +19,9 @@
 //! no more than about twice of what was needed at best.
 //!
 //! A hit right behind a write of its own session is a late one: the end of the log is asked for behind that write, the stream must come
-//! that far at once, and the session be woken. That is about what a cheap statement costs. Where most hits are like that
-//! and the balance is used up, keys are not filled at their second miss either.
+//! that far at once, and the session be woken. That is about what a cheap statement costs. Where most look-ups are like that
+//! and the balance is used up, the statement rests: next to nothing is filled, and what there is is not served, so that nobody waits for it. Misses tell
+//! as well as hits when that changes; and it is tried anew now and then.
 //!
 //! Reading list: Karlin et al., "Competitive Snoopy Caching" (1988), for paying until one has paid what it costs to own; Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
 //! the frequency of what is *not* in the cache.
@@ -56,8 +57,12 @@ const BALANCE_MAX: i64 = 512 * FILL_COSTS;
 const MISS_EARNS: i64 = 100;
 /// Misses after which it is reckoned up.
 const MISSES_BETWEEN: u32 = 64;
-/// So many times as many where late hits have used the balance up.
-const BROKE_BETWEEN: u32 = 16;
+/// A rest is so long at first, twice as long each time that a trial was in vain, and so long at most. One miss of so many is filled meanwhile.
+const REST_MIN: u32 = 8192;
+const REST_MAX: u32 = 128 * REST_MIN;
+const RESTING_BETWEEN: u32 = 1024;
+/// What it is tried with behind that.
+const TRIAL: i64 = 64 * FILL_COSTS;
 
 /// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
@@ -75,10 +80,16 @@ pub enum Keep {
 }
 
 /// Whether the answer to a miss of this key, of the statement with this worth, is to be kept. Counts the miss. `hits` says how
-/// many hits the statement had ever.
-pub fn admits<P: Payload>(cache: &Cache<P>, worth: &Worth, key: &[u8], hits: impl FnOnce() -> Hits) -> bool {
+/// many hits the statement had ever; `late`: the miss came right behind a write of its session.
+pub fn admits<P: Payload>(
+    cache: &Cache<P>,
+    worth: &Worth,
+    key: &[u8],
+    late: bool,
+    hits: impl FnOnce() -> Hits,
+) -> bool {
     let earlier = cache.missed(key);
-    worth.miss(hits);
+    worth.miss(late, hits);
     cache.limits().keep == Keep::Always || (worth.admits(earlier) && (worth.expects(cache, key) || worth.tries()))
 }
 
@@ -89,6 +100,23 @@ pub struct Hits {
     pub all: u64,
     /// Right behind a write of their session.
     pub late: u64,
+}
+
+impl Hits {
+    /// Those that came since then.
+    #[must_use]
+    pub fn since(self, before: Self) -> Self {
+        Self { all: self.all.saturating_sub(before.all), late: self.late.saturating_sub(before.late) }
+    }
+
+    /// What they are worth, in time of the database, if it takes so long for each; late ones may cost more than they save.
+    pub fn earn(self, nanos: Nanos) -> i64 {
+        signed(self.all.saturating_mul(nanos)).saturating_sub(LATE_HIT_COSTS.saturating_mul(signed(self.late)))
+    }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// What the results of one statement are worth.
@@ -110,8 +138,13 @@ pub struct Worth {
     missed: AtomicU32,
     hits_earned: AtomicU64,
     late_hits_earned: AtomicU64,
-    /// Most hits are late ones.
+    /// Late misses since then.
+    late_misses: AtomicU32,
+    /// Most look-ups are late ones.
     mostly_late: AtomicBool,
+    /// Misses that are left of a rest, and how long the last one was.
+    rest: AtomicU32,
+    last_rest: AtomicU32,
     /// The last fill took a query for keys besides, which costs the database about what the statement does.
     costs_twice: AtomicBool,
     /// What an answer takes on average: the database's time, and bytes in the store. 0: not known.
@@ -135,7 +168,10 @@ impl Default for Worth {
             missed: AtomicU32::default(),
             hits_earned: AtomicU64::default(),
             late_hits_earned: AtomicU64::default(),
+            late_misses: AtomicU32::default(),
             mostly_late: AtomicBool::default(),
+            rest: AtomicU32::default(),
+            last_rest: AtomicU32::default(),
             costs_twice: AtomicBool::default(),
             nanos: AtomicU64::default(),
             bytes: AtomicU64::default(),
@@ -146,26 +182,51 @@ impl Default for Worth {
 
 impl Worth {
     /// Counts a miss, and reckons up now and then.
-    fn miss(&self, hits: impl FnOnce() -> Hits) {
+    fn miss(&self, late: bool, hits: impl FnOnce() -> Hits) {
+        if late {
+            self.late_misses.fetch_add(1, Relaxed);
+        }
         if !self.missed.fetch_add(1, Relaxed).is_multiple_of(MISSES_BETWEEN) {
             return;
         }
         let hits = hits();
-        let new = hits.all.saturating_sub(self.hits_earned.swap(hits.all, Relaxed));
-        let late = hits.late.saturating_sub(self.late_hits_earned.swap(hits.late, Relaxed));
-        if new > 0 {
-            self.mostly_late.store(late.saturating_mul(2) > new, Relaxed);
-        }
-        let signed = |nanos: u64| i64::try_from(nanos).unwrap_or(i64::MAX);
-        let hits_earn =
-            signed(self.shortest().saturating_mul(new)).saturating_sub(LATE_HIT_COSTS.saturating_mul(signed(late)));
+        let before = Hits {
+            all: self.hits_earned.swap(hits.all, Relaxed),
+            late: self.late_hits_earned.swap(hits.late, Relaxed),
+        };
+        let new = hits.since(before);
+        let late = new.late + u64::from(self.late_misses.swap(0, Relaxed));
+        let mostly_late = late.saturating_mul(2) > new.all.saturating_add(u64::from(MISSES_BETWEEN));
+        self.mostly_late.store(mostly_late, Relaxed);
         let misses_earn = signed(self.nanos.load(Relaxed)) / MISS_EARNS * i64::from(MISSES_BETWEEN);
-        self.earn(hits_earn.saturating_add(if self.mostly_late.load(Relaxed) { 0 } else { misses_earn }));
+        self.earn(new.earn(self.shortest()).saturating_add(if mostly_late { 0 } else { misses_earn }));
+        self.rest();
     }
 
-    /// Hits earn too little for keys to be filled at their second miss.
-    fn is_broke(&self) -> bool {
-        self.mostly_late.load(Relaxed) && self.balance.load(Relaxed) <= -BALANCE_MAX
+    /// Begins a rest, or ends it.
+    fn rest(&self) {
+        let (left, last, balance) = (self.rest.load(Relaxed), self.last_rest.load(Relaxed), self.balance.load(Relaxed));
+        let left = if !self.mostly_late.load(Relaxed) || balance > 0 {
+            self.last_rest.store(0, Relaxed);
+            0
+        } else if left > MISSES_BETWEEN {
+            left - MISSES_BETWEEN
+        } else if left > 0 {
+            self.earn(TRIAL);
+            0
+        } else if balance <= -BALANCE_MAX {
+            let next = (last * 2).clamp(REST_MIN, REST_MAX);
+            self.last_rest.store(next, Relaxed);
+            next
+        } else {
+            0
+        };
+        self.rest.store(left, Relaxed);
+    }
+
+    /// It is not worth looking up for a while.
+    pub fn rests(&self) -> bool {
+        self.rest.load(Relaxed) > 0
     }
 
     /// Adds to the balance. Of two at once one may be lost.
@@ -184,14 +245,14 @@ impl Worth {
 
     /// Whether a miss of a key that was missed so often before is to be filled.
     pub fn admits(&self, earlier: u8) -> bool {
+        // A few at any rate, so that it is known what the database takes for them.
+        let is_turn = |one_in| self.missed.load(Relaxed).is_multiple_of(one_in);
+        if self.rests() {
+            return is_turn(RESTING_BETWEEN);
+        }
         let level = self.level.load(Relaxed);
         if level == 0 {
-            // A few at any rate, so that it is known what the database takes for them.
-            let broke = self.is_broke();
-            let one_in = MISSES_BETWEEN * if broke { BROKE_BETWEEN } else { 1 };
-            return (earlier > 0 && !broke)
-                || self.balance.load(Relaxed) > 0
-                || self.missed.load(Relaxed).is_multiple_of(one_in);
+            return earlier > 0 || self.balance.load(Relaxed) > 0 || is_turn(MISSES_BETWEEN);
         }
         let turn = 1u32 << level.saturating_sub(MISSES_LEVEL_MAX);
         let misses = self.misses.fetch_add(1, Relaxed);
@@ -254,7 +315,7 @@ impl Worth {
 
     /// Its results do not pay at present.
     pub fn is_low(&self) -> bool {
-        self.level.load(Relaxed) > 0
+        self.level.load(Relaxed) > 0 || self.rests()
     }
 
     fn judge(&self) {
@@ -303,13 +364,22 @@ mod tests {
         /// Live results by key: hits.
         live: std::collections::BTreeMap<u64, u64>,
         hits: u64,
+        late_hits: u64,
         late: bool,
     }
 
     impl Load {
         fn new() -> Self {
             let (misses, worth) = (Misses::new(0), Worth::default());
-            Self { misses, worth, random: 1, live: std::collections::BTreeMap::new(), hits: 0, late: false }
+            Self {
+                misses,
+                worth,
+                random: 1,
+                live: std::collections::BTreeMap::new(),
+                hits: 0,
+                late_hits: 0,
+                late: false,
+            }
         }
 
         fn random(&mut self) -> u64 {
@@ -319,13 +389,14 @@ mod tests {
 
         /// Reads a key; whether it hit, and whether it was filled.
         fn read(&mut self, key: u64, took: Nanos) -> (bool, bool) {
-            if let Some(hits) = self.live.get_mut(&key) {
+            if let Some(hits) = self.live.get_mut(&key).filter(|_| !self.worth.rests()) {
                 *hits += 1;
                 self.hits += 1;
+                self.late_hits += u64::from(self.late);
                 return (true, false);
             }
             let earlier = self.misses.note(rapidhash::v3::rapidhash_v3(&key.to_le_bytes()), || 0);
-            self.worth.miss(|| Hits { all: self.hits, late: if self.late { self.hits } else { 0 } });
+            self.worth.miss(self.late, || Hits { all: self.hits, late: self.late_hits });
             if !self.worth.admits(earlier) {
                 return (false, false);
             }
@@ -429,11 +500,12 @@ mod tests {
         };
         let (mut load, hits, fills) = late(60_000);
         assert!(fills < 3_000 && hits < 10_000, "{hits} hits, {fills} fills");
-        // Then they come behind each other.
+        assert!(load.worth.rests());
+        // Then they come behind each other, which misses tell.
         load.late = false;
-        load.hits = 0;
         let (hits, _) = load.run(200_000, 50_000, 100_000, 60_000);
         assert!(hits > 60_000, "{hits}");
+        assert!(!load.worth.rests());
         let (_, hits, _) = late(1_000_000);
         assert!(hits > 60_000, "{hits}");
     }

@@ -122,7 +122,7 @@ impl<P: Payload> Cache<P> {
             Ok(seen) => seen,
             Err(reason) => return Lookup::Bypass(reason),
         };
-        let Some(entry) = self.store.get(key) else { return Lookup::Miss };
+        let Some(entry) = self.store.get(key).filter(|entry| entry.payload.is_served()) else { return Lookup::Miss };
         if !entry.servable(seen.epoch, seen.applied) && !self.faults.ignore_read_end {
             return Lookup::Bypass(Reason::NotYetApplied);
         }

@@ -34,6 +34,11 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
         1
     }
 
+    /// Whether it is served at present; if not, a look-up misses.
+    fn is_served(&self) -> bool {
+        true
+    }
+
     /// It would be an entry of so many bytes.
     fn weighed(&self, bytes: u64) {
         let _ = bytes;

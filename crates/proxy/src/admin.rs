@@ -38,7 +38,7 @@ pub(crate) struct AdminError {
 /// The columns of an answer.
 pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
     match admin {
-        Admin::ShowCaches => &["fingerprint", "query", "hits", "fills", "entries", "fill_micros"],
+        Admin::ShowCaches => &["fingerprint", "query", "hits", "fills", "entries", "fill_micros", "late_hits"],
         Admin::ShowProxiedQueries => &["fingerprint", "query", "count", "reason", "detail"],
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
@@ -92,15 +92,16 @@ fn fingerprint(shape: &Shape) -> String {
 fn caches(shared: &Shared) -> Table {
     let row = |shape: &Shape| {
         let figures = &shape.figures;
-        let (hits, fills) = (figures.hits.sum(), figures.fills.load(Relaxed));
+        let (hits, fills) = (figures.hits(), figures.fills.load(Relaxed));
         let micros = figures.fill_nanos.load(Relaxed) / 1000 / fills.max(1);
         vec![
             fingerprint(shape),
             shape.text.to_string(),
-            hits.to_string(),
+            hits.all.to_string(),
             fills.to_string(),
             figures.entries.load(Relaxed).to_string(),
             micros.to_string(),
+            hits.late.to_string(),
         ]
     };
     let shapes = shared.registry.shapes();

@@ -95,6 +95,11 @@ impl Payload for Body {
         self.took
     }
 
+    fn is_served(&self) -> bool {
+        let shape = &self.source.shape;
+        !shape.is_disabled() && !shape.figures.worth.rests()
+    }
+
     fn weighed(&self, bytes: u64) {
         self.source.shape.figures.worth.weighs(bytes);
     }

@@ -10,7 +10,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use freshet_cache::admission::Worth;
+use freshet_cache::admission::{Hits, Worth};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
 use quick_cache::Weighter;
@@ -59,6 +59,11 @@ pub(crate) struct ShapeFigures {
 }
 
 impl ShapeFigures {
+    /// Hits so far.
+    pub(crate) fn hits(&self) -> Hits {
+        Hits { all: self.hits.sum(), late: self.late_hits.load(Relaxed) }
+    }
+
     /// An answer of the database is to be kept.
     pub(crate) fn fill_begins(&self) {
         self.fills.fetch_add(1, Relaxed);

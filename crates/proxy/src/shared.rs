@@ -1,7 +1,7 @@
 //! What all sessions and services of one upstream share.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use freshet_cache::admission::{self, Hits};
+use freshet_cache::admission;
 use freshet_cache::{Cache, Entry};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
@@ -198,13 +198,10 @@ impl Shared {
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
     }
 
-    /// Whether the answer to a miss of this key is to be kept.
-    pub(crate) fn admits(&self, shape: &Shape, key: &[u8]) -> Result<(), Reason> {
+    /// Whether the answer to a miss of this key is to be kept. `late`: it came right behind a write of its session.
+    pub(crate) fn admits(&self, shape: &Shape, key: &[u8], late: bool) -> Result<(), Reason> {
         let figures = &shape.figures;
-        let admits = admission::admits(&self.cache, &figures.worth, key, || Hits {
-            all: figures.hits.sum(),
-            late: figures.late_hits.load(Relaxed),
-        });
+        let admits = admission::admits(&self.cache, &figures.worth, key, late, || figures.hits());
         if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
     }
 

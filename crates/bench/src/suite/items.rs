@@ -196,7 +196,7 @@ pub(super) const ITEMS: [Item; 28] = [
         name: "game-rows-sizes",
         title: "A game's rows by the cache's size: about 10, 25, 50 and 100% of what there is to keep",
         targets: &["direct", "freshet-off", "freshet"],
-        command: "game-rows --rows 100000 --connections 16 --sizes 16MiB,40MiB,80MiB,160MiB --time 3s --warm-up 2s --rounds 1",
+        command: "game-rows --rows 100000 --connections 16 --sizes 16MiB,40MiB,80MiB,160MiB --time 3s --warm-up 2s --rounds 3",
     },
 ];
 

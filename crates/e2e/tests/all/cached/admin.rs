@@ -4,9 +4,17 @@ use anyhow::{Context, Result, ensure};
 
 use super::{SCHEMA, never_hits, until_hit};
 use crate::support::frames::{bind_text, close_statement, describe_statement, execute, parse, sync, unnamed};
-use crate::support::{Message, Pair, Version, on_both};
+use crate::support::{Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
-on_both!(show_caches, show_proxied_queries, show_status, explain_cache, asked_by_the_extended_protocol, prepared_first);
+on_both!(
+    show_caches,
+    show_late_hits,
+    show_proxied_queries,
+    show_status,
+    explain_cache,
+    asked_by_the_extended_protocol,
+    prepared_first
+);
 
 const READ: &str = "select title from film where id = 1";
 
@@ -45,6 +53,39 @@ fn show_caches(version: Version) -> Result<()> {
         let row = rows.iter().find(|row| row[query].contains("film")).with_context(|| format!("{rows:?}"))?;
         ensure!(row[hits].parse::<u64>()? > 0, "no hits: {row:?}");
     }
+    c.expect_silence()
+}
+
+/// Hits right behind a write of their own session are told apart.
+fn show_late_hits(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut c, mut other) = (pair.connect()?, pair.connect()?);
+    let late = |c: &mut RawClient| -> Result<u64> {
+        let (names, rows) = table(&c.query("SHOW CACHES")?)?;
+        let (query, late) = (column(&names, "query")?, column(&names, "late_hits")?);
+        let row = rows.iter().find(|row| row[query].contains("film")).with_context(|| format!("{rows:?}"))?;
+        Ok(row[late].parse()?)
+    };
+    until_hit(&pair, &mut c, READ)?;
+    let before = late(&mut c)?;
+    for _ in 0..3 {
+        until_hit(&pair, &mut c, READ)?;
+    }
+    other.query("update film set votes = votes + 1 where id = 2")?;
+    until_hit(&pair, &mut c, READ)?;
+    ensure!(late(&mut c)? == before, "late, though its session did not write");
+    eventually(PATIENCE, || {
+        c.query("update film set votes = votes + 1 where id = 2")?;
+        c.query(READ)?;
+        ensure!(late(&mut c)? > before, "a hit behind its session's write is not counted");
+        Ok(())
+    })?;
+    let behind = late(&mut c)?;
+    until_hit(&pair, &mut c, READ)?;
+    ensure!(late(&mut c)? == behind, "late, though a hit came behind the write");
     c.expect_silence()
 }
 

@@ -187,7 +187,6 @@ impl Session {
         match &found {
             Lookup::Bypass(Reason::Fence | Reason::Floor | Reason::NotYetApplied) => self.shared.want_reading(),
             Lookup::Bypass(_) => {}
-            Lookup::Hit(entry) if entry.payload.source.shape.is_disabled() => return Lookup::Bypass(Reason::Disabled),
             Lookup::Hit(_) => {
                 self.patience.gain();
                 if self.floor.snapshot.is_none() && self.shared.verifier.samples() {
@@ -221,7 +220,7 @@ impl Session {
         write_key(&mut self.key, context.id, self.shape, execution);
         let expected = self.shared.expected(&self.key);
         if expected.is_none() {
-            self.shared.admits(&statement.shape, &self.key)?;
+            self.shared.admits(&statement.shape, &self.key, false)?;
         }
         let mut depends = footprint.bind(&parameters(statement, bound)?, context.client)?;
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };

@@ -311,7 +311,7 @@ impl Coverage {
         let cache = &self.shared.cache;
         let earners = self.shared.registry.each_shape().map(|shape| Earner {
             fingerprint: shape.fingerprint,
-            hits: shape.figures.hits.sum(),
+            hits: shape.figures.hits(),
             saves: shape.figures.worth.shortest(),
             tables: move || shape.tables(),
         });

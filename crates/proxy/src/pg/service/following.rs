@@ -13,6 +13,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
+use freshet_cache::admission::Hits;
 use freshet_model::TableId;
 
 /// What a commit that changes the table costs, in nanoseconds of the database and of Freshet: docs/decisions/2026-11-25-tables-that-are-not-followed.md.
@@ -41,13 +42,13 @@ struct Account {
 pub(super) struct Accounts {
     tables: HashMap<TableId, Account>,
     /// Hits of each statement so far, by its fingerprint.
-    hits: HashMap<u64, u64>,
+    hits: HashMap<u64, Hits>,
 }
 
 /// A statement's figures.
 pub(super) struct Earner<T> {
     pub(super) fingerprint: u64,
-    pub(super) hits: u64,
+    pub(super) hits: Hits,
     /// What one of them saves, in nanoseconds.
     pub(super) saves: u64,
     /// Tells the tables that it reads.
@@ -101,10 +102,10 @@ impl Accounts {
         let mut earned: HashMap<TableId, i64> = HashMap::new();
         let before = std::mem::take(&mut self.hits);
         for Earner { fingerprint, hits, saves, tables } in earners {
-            let new = hits.saturating_sub(before.get(&fingerprint).copied().unwrap_or_default());
+            let new = hits.since(before.get(&fingerprint).copied().unwrap_or_default());
             self.hits.insert(fingerprint, hits);
-            let saved = i64::try_from(new.saturating_mul(saves)).unwrap_or(i64::MAX);
-            for table in (saved > 0).then(tables).into_iter().flatten() {
+            let saved = new.earn(saves);
+            for table in (saved != 0).then(tables).into_iter().flatten() {
                 let sum = earned.entry(table).or_default();
                 *sum = sum.saturating_add(saved);
             }
@@ -124,12 +125,23 @@ mod tests {
         now: Instant,
         commits: u64,
         hits: u64,
+        /// Of these, late ones.
+        late_hits: u64,
+        late: bool,
         covered: bool,
     }
 
     impl Load {
         fn new() -> Self {
-            Self { accounts: Accounts::default(), now: Instant::now(), commits: 0, hits: 0, covered: true }
+            Self {
+                accounts: Accounts::default(),
+                now: Instant::now(),
+                commits: 0,
+                hits: 0,
+                late_hits: 0,
+                late: false,
+                covered: true,
+            }
         }
 
         /// So many seconds with so much in each; after how many it left.
@@ -141,7 +153,9 @@ mod tests {
                 }
                 self.commits += if self.covered { commits } else { 0 };
                 self.hits += if self.covered { hits } else { 0 };
-                let earner = Earner { fingerprint: 7, hits: self.hits, saves: 50_000, tables: || vec![TABLE] };
+                self.late_hits += if self.covered && self.late { hits } else { 0 };
+                let hits = Hits { all: self.hits, late: self.late_hits };
+                let earner = Earner { fingerprint: 7, hits, saves: 50_000, tables: || vec![TABLE] };
                 let covered = self.covered;
                 let all = [(TABLE, self.commits)];
                 let gone = self.accounts.reckon(self.now, &all, [earner].into_iter(), |_| covered);
@@ -167,6 +181,12 @@ mod tests {
         assert_eq!(load.run(10, 20_000, 0), None);
         // Not for ever.
         assert!(load.run(100, 20_000, 0).is_some());
+    }
+
+    #[test]
+    fn late_hits_that_cost_more_than_they_save_keep_no_table() {
+        let mut load = Load { late: true, ..Load::new() };
+        assert_eq!(load.run(100, 1_000, 3_000), Some(1));
     }
 
     #[test]

@@ -77,9 +77,6 @@ impl Session {
                 self.habits.lacked();
             }
             Lookup::Bypass(_) => {}
-            Lookup::Hit(ref entry) if entry.payload.source.shape.is_disabled() => {
-                return Lookup::Bypass(Reason::Disabled);
-            }
             Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
             Lookup::Hit(ref entry) => {
                 if self.habits.hit() {
@@ -129,7 +126,7 @@ impl Session {
         }
         let expected = self.shared.expected(&self.key);
         if expected.is_none() {
-            self.shared.admits(&statement.shape, &self.key)?;
+            self.shared.admits(&statement.shape, &self.key, self.habits.is_late())?;
         }
         let mut bound = footprint.bind(&parameters(statement, execution)?, context.client)?;
         let shown = Shown::of(&mut bound, execution);

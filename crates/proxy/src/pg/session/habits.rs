@@ -70,6 +70,11 @@ impl Habits {
         self.lacked = true;
     }
 
+    /// What is looked up now comes right behind the session's own write.
+    pub(crate) fn is_late(&self) -> bool {
+        self.wrote
+    }
+
     /// A look-up hits; whether right behind the session's own write.
     pub(crate) fn hit(&mut self) -> bool {
         self.needed();
