@@ -123,8 +123,10 @@ impl Policy for Ours<'_> {
                 true
             }
             Lookup::Miss => {
-                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes(), || Hits { all: self.hits, late: 0 })
-                {
+                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes(), false, || Hits {
+                    all: self.hits,
+                    late: 0,
+                }) {
                     self.fills += 1;
                     self.worth.fill();
                     self.fill(key);

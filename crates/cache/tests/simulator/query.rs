@@ -171,7 +171,10 @@ impl Query {
             Self::Above(t, c, low) => those(t, &|row| row[*c].is_some_and(|v| v >= *low)),
             Self::Either(t, f, g) => those(t, &|row| meets(*row, f) || meets(*row, g)),
             Self::Column(t, f, c) => {
-                rows(t, f).iter().map(|row| [row[*c], None, None, None, None, None, None, None]).collect()
+                let mut answer: Answer =
+                    rows(t, f).iter().map(|row| [row[*c], None, None, None, None, None, None, None]).collect();
+                answer.sort_unstable(); // in no order: a row may get another key
+                answer
             }
             Self::Counted(t, f) => vec![[Some(rows(t, f).len() as u8), None, None, None, None, None, None, None]],
             Self::CountNulls(t, c) => {
