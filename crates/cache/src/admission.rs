@@ -10,7 +10,8 @@
 //! That is for results which changes take away. Of those that would have to go for want of room each is weighed against what would
 //! take its place (`residents.rs`), before the fill with what the statement's results take on average, and with its own figures
 //! when it is there. So what is outweighed says nothing against its statement. Where results of one statement differ much the average
-//! is a bad guess; then some are filled that it speaks against, for a small share of the statement's own time.
+//! is a bad guess; then some are filled that it speaks against, for a small share of the statement's own time. Nor are more than that filled in the place
+//! of others once hits have not earned what fills have cost: where all keys are asked for equally often, one result for another gains nothing.
 //!
 //! While there is room, nothing says yet whether anybody will ask again. What is filled at the first miss of its key is an investment; it is
 //! made from a balance: each hit earns what the database was spared, each fill costs what a fill costs, each miss earns a small share of
@@ -214,7 +215,7 @@ impl Worth {
         } else if left > 0 {
             self.earn(TRIAL);
             0
-        } else if balance <= -BALANCE_MAX {
+        } else if self.is_used_up() {
             let next = (last * 2).clamp(REST_MIN, REST_MAX);
             self.last_rest.store(next, Relaxed);
             next
@@ -262,13 +263,24 @@ impl Worth {
         earlier >= level.min(MISSES_LEVEL_MAX) && misses.is_multiple_of(turn)
     }
 
-    /// Whether a result that is like the others of the statement would be kept.
+    /// Whether a result that is like the others of the statement would be kept, and that is likely to pay.
     fn expects<P: Payload>(&self, cache: &Cache<P>, key: &[u8]) -> bool {
         let (bytes, nanos) = (self.bytes.load(Relaxed), self.nanos.load(Relaxed));
-        bytes == 0 || cache.would_keep(key, bytes, nanos)
+        if bytes == 0 {
+            true
+        } else if self.is_used_up() {
+            cache.has_room(bytes)
+        } else {
+            cache.would_keep(key, bytes, nanos)
+        }
     }
 
-    /// Results differ, so some are filled that do not look as if they would be kept: as many as the database hardly notices.
+    /// Hits have earned much less than fills have cost.
+    fn is_used_up(&self) -> bool {
+        self.balance.load(Relaxed) <= -BALANCE_MAX
+    }
+
+    /// Results differ, and times change, so some are filled that do not look like that: as many as the database hardly notices.
     fn tries(&self) -> bool {
         let one_in = (NANOS_FOR_A_TRY / self.nanos.load(Relaxed).max(1)).clamp(1, MISSES_FOR_A_TRY);
         self.unlikely.fetch_add(1, Relaxed).is_multiple_of(one_in)
@@ -299,12 +311,15 @@ impl Worth {
         }
     }
 
-    /// The database has answered.
-    pub fn answered(&self, took: Nanos) {
-        note_average(&self.nanos, took);
+    /// The database has answered in this time, of which it waited about so long for its turn. What it took without that:
+    /// a loaded machine makes what is cheap look dear otherwise.
+    pub fn answered(&self, took: Nanos, turn: Nanos) -> Nanos {
         if took < self.quickest.load(Relaxed) {
             self.quickest.fetch_min(took, Relaxed);
         }
+        let own = took.saturating_sub(turn).max(self.shortest());
+        note_average(&self.nanos, own);
+        own
     }
 
     /// A result is gone that was served so often.
@@ -401,7 +416,7 @@ mod tests {
                 return (false, false);
             }
             self.worth.fill();
-            self.worth.answered(took);
+            self.worth.answered(took, 0);
             self.live.insert(key, 0);
             (false, true)
         }

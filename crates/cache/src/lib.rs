@@ -156,6 +156,11 @@ impl<P: Payload> Cache<P> {
         self.store.would_keep(key, bytes, nanos)
     }
 
+    /// Whether there is room for so many bytes, without any result that has to go.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.store.has_room(bytes)
+    }
+
     /// Registers a fill, before its query is sent. Only one fill of a key is in flight at a time.
     pub fn begin_fill(self: &Arc<Self>, filling: Filling<'_>) -> Result<FillPermit<P>, Reason> {
         let mut core = self.core();

@@ -19,8 +19,8 @@ pub(crate) struct Time {
 
 impl Time {
     /// Periods since then.
-    pub(crate) fn since(self, then: u64) -> f64 {
-        self.now.saturating_sub(then) as f64 / self.period as f64
+    pub(crate) fn since(self, then: u64) -> f32 {
+        self.now.saturating_sub(then) as f32 / self.period as f32
     }
 }
 
@@ -134,13 +134,13 @@ impl Misses {
 
     /// The key was asked for so often while a result of it was kept.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as of Rust 1.45 it saturates")]
-    pub(crate) fn learn(&self, hash: u64, rate: f64) {
-        self.raise(hash, (rate * f64::from(Self::ONE)) as u16);
+    pub(crate) fn learn(&self, hash: u64, rate: f32) {
+        self.raise(hash, (rate * f32::from(Self::ONE)) as u16);
     }
 
     /// How many misses of the key there were before the one that was just noted.
-    pub(crate) fn earlier(&self, hash: u64) -> f64 {
-        f64::from(self.count(hash).saturating_sub(Self::ONE)) / f64::from(Self::ONE)
+    pub(crate) fn earlier(&self, hash: u64) -> f32 {
+        f32::from(self.count(hash).saturating_sub(Self::ONE)) / f32::from(Self::ONE)
     }
 }
 

@@ -11,22 +11,22 @@
 //!
 //! Each entry has an estimate of how often it is asked for, which halves in every period. Times the database's time, that is its
 //! *value*. To make room a few entries are drawn at random and the one with the least value for its bytes goes, until there is room:
-//! no order has to be kept up when somebody hits, and a hit only counts. But first what would have to go is compared with what
+//! no order has to be kept up when somebody hits, and a hit only counts. Those hits are fetched only of the one that would go, and of the next one if they save it: without
+//! them an entry is worth less, never more, and each look at another entry's counter waits for memory. But first what would have to go is compared with what
 //! comes: unless the newcomer was missed often enough to be clearly worth more, all stays as it is. How often it is asked for is a
 //! guess, what a request for it saves is known; so the margin is for those that differ in nothing but the guess.
 //!
 //! An entry that was hot would outlast its time: its estimate would have to halve many times. So one that was not asked for
 //! since some time is not taken to be asked for even once in that time.
 //!
-//! All this happens under one lock, that of whoever inserts. Hits do not take it: they count in the entry, and what they
-//! counted is fetched when the entry is drawn.
+//! All this happens under one lock, that of whoever inserts. Hits do not take it: they count in the entry.
 //!
 //! Reading list: Einziger, Friedman & Manes, "TinyLFU" (2017), for comparing what comes with what would have to go; Einziger et
 //! al., "Lightweight Robust Size Aware Cache Management" (2022), for comparing it with all of them; Cherkasova, "Improving WWW
 //! Proxies Performance with Greedy-Dual-Size-Frequency Caching" (1998), for value by bytes; Beckmann, Chen & Cidon, "LHD: Improving
 //! Cache Hit Rate by Maximizing Hit Density" (NSDI 2018), for drawing a few instead of ordering all.
 
-use std::f64::consts::LN_2;
+use std::f32::consts::LN_2;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -34,38 +34,41 @@ use crate::misses::Time;
 use crate::store::{Entry, Payload};
 
 /// Entries drawn for one that goes.
-const DRAWN: u32 = 32;
+const DRAWN: usize = 32;
+/// Of these, entries whose hits are fetched at any rate, so that none go unnoticed for long.
+const FETCHED: usize = 4;
 /// What a newcomer counts for: between equals, whoever is there stays. Otherwise a loop would change them all the time.
-const NEWCOMERS_SHARE: f64 = 0.6;
+const NEWCOMERS_SHARE: f32 = 0.6;
 /// What it counts for if a request for it saves more than one for each of those that would go, by [`CLEARLY`]. A loop cannot change
 /// them all the time then, since none of them can come back for it like that.
-const DEARER_SHARE: f64 = 1.1;
-const CLEARLY: f64 = 1.05;
+const DEARER_SHARE: f32 = 1.1;
+const CLEARLY: f32 = 1.05;
 /// Requests that everything is credited with, since few have been seen of most: what is dear may come before it is
 /// known to be asked for often.
-const CREDIT: f64 = 0.5;
+const CREDIT: f32 = 0.5;
 /// An entry that was not asked for in a time is taken to be asked for so often in that time. Nearer to one, a hot
 /// set that has passed goes later; much below, loops change all.
-const ONCE_SINCE_USED: f64 = 0.8;
+const ONCE_SINCE_USED: f32 = 0.8;
 
 /// What would come in, or comes in.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Newcomer {
     pub(crate) bytes: u64,
     /// What the database takes for it.
-    pub(crate) nanos: f64,
+    pub(crate) nanos: f32,
     /// Its misses before this one.
-    pub(crate) earlier: f64,
+    pub(crate) earlier: f32,
 }
 
 /// An entry and how often it is asked for.
 #[derive(Debug)]
 pub(crate) struct Resident<P> {
     pub(crate) key: Arc<[u8]>,
-    pub(crate) hash: u64,
     pub(crate) entry: Arc<Entry<P>>,
+    /// What the database takes for it, for each of its bytes.
+    nanos_per_byte: f32,
     /// Requests for it, halved once in a period, as of `counted_at`.
-    rate: f64,
+    rate: f32,
     counted_at: u64,
     /// When hits were last found to have been counted.
     used_at: u64,
@@ -73,24 +76,34 @@ pub(crate) struct Resident<P> {
 
 impl<P: Payload> Resident<P> {
     /// What it saves for each of its bytes.
-    fn density(&mut self, time: Time) -> f64 {
-        (self.rate(time) + CREDIT) * self.entry.nanos() / self.entry.weight() as f64
+    fn density(&mut self, time: Time) -> f32 {
+        self.fetch_uses(time);
+        self.density_without_uses(time)
     }
 
-    /// Requests in about a period.
-    fn rate(&mut self, time: Time) -> f64 {
-        let uses = f64::from(self.entry.uses.swap(0, Relaxed));
+    /// The same without the hits that were not fetched yet: no more than that.
+    fn density_without_uses(&self, time: Time) -> f32 {
+        (self.rate(time) + CREDIT) * self.nanos_per_byte
+    }
+
+    /// Requests in about a period, without hits that were not fetched yet.
+    fn rate(&self, time: Time) -> f32 {
+        let once_since_used = ONCE_SINCE_USED / (LN_2 * time.since(self.used_at));
+        (self.rate * (-time.since(self.counted_at)).exp2()).min(once_since_used)
+    }
+
+    fn fetch_uses(&mut self, time: Time) {
+        let uses = self.entry.uses.load(Relaxed);
+        if uses == 0 {
+            return;
+        }
+        self.entry.uses.fetch_sub(uses, Relaxed);
         let halvings = time.since(self.counted_at);
         let left = (-halvings).exp2();
         // For all that is known, the hits since then came evenly.
         let uses_left = if halvings < 1e-3 { 1.0 } else { (1.0 - left) / (halvings * LN_2) };
-        self.rate = self.rate * left + uses * uses_left;
-        self.counted_at = time.now;
-        if uses > 0.0 {
-            self.used_at = time.now;
-        }
-        let once_since_used = ONCE_SINCE_USED / (LN_2 * time.since(self.used_at));
-        self.rate.min(once_since_used)
+        self.rate = self.rate * left + uses as f32 * uses_left;
+        (self.counted_at, self.used_at) = (time.now, time.now);
     }
 }
 
@@ -127,11 +140,17 @@ impl<P: Payload> Residents<P> {
         self.choose(newcomer, time).is_some()
     }
 
+    /// Room for so many bytes, without any that have to go.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.bytes_max.saturating_sub(self.bytes) >= bytes
+    }
+
     /// Takes an entry in and gives back those that go for it. None: they are worth more, or there is not as much room in all.
     pub(crate) fn insert(
         &mut self,
-        (key, hash, entry): (Arc<[u8]>, u64, Arc<Entry<P>>),
-        earlier: f64,
+        key: Arc<[u8]>,
+        entry: Arc<Entry<P>>,
+        earlier: f32,
         time: Time,
     ) -> Option<Vec<Resident<P>>> {
         let bytes = entry.weight();
@@ -140,7 +159,9 @@ impl<P: Payload> Residents<P> {
         self.bytes += bytes;
         self.bytes -= gone.iter().map(|resident| resident.entry.weight()).sum::<u64>();
         entry.place.store(stay, Relaxed);
-        self.all.push(Resident { key, hash, entry, rate: earlier + 1.0, counted_at: time.now, used_at: time.now });
+        let nanos_per_byte = entry.nanos() / bytes as f32;
+        let rate = earlier + 1.0;
+        self.all.push(Resident { key, entry, nanos_per_byte, rate, counted_at: time.now, used_at: time.now });
         Some(gone)
     }
 
@@ -164,13 +185,13 @@ impl<P: Payload> Residents<P> {
 
     /// Moves those that would have to go to the end, and says how many stay; None if they are worth more.
     fn choose(&mut self, newcomer: Newcomer, time: Time) -> Option<usize> {
-        let worth = if self.keeps_all { f64::INFINITY } else { (newcomer.earlier + CREDIT) * newcomer.nanos };
+        let worth = if self.keeps_all { f32::INFINITY } else { (newcomer.earlier + CREDIT) * newcomer.nanos };
         let (mut free, mut lost, mut lost_once) = (self.bytes_max.saturating_sub(self.bytes), 0.0, 0.0);
         let mut stay = self.all.len();
         while free < newcomer.bytes {
             let (place, density) = self.least(stay, time)?;
             let bytes = self.all[place].entry.weight();
-            lost += density * bytes as f64;
+            lost += density * bytes as f32;
             lost_once += self.all[place].entry.nanos();
             let share = if lost_once * CLEARLY <= newcomer.nanos { DEARER_SHARE } else { NEWCOMERS_SHARE };
             if lost > worth * share {
@@ -184,16 +205,24 @@ impl<P: Payload> Residents<P> {
     }
 
     /// The least of some of the first `count`, by value for its bytes.
-    fn least(&mut self, count: usize, time: Time) -> Option<(usize, f64)> {
-        let mut least: Option<(usize, f64)> = None;
-        for _ in 0..DRAWN {
+    fn least(&mut self, count: usize, time: Time) -> Option<(usize, f32)> {
+        let mut drawn = [(0, 0.0); DRAWN];
+        for (at, drawn) in drawn.iter_mut().enumerate() {
             let place = self.draw(count)?;
-            let density = self.all.get_mut(place)?.density(time);
-            if least.is_none_or(|(_, of_least)| density < of_least) {
-                least = Some((place, density));
+            let resident = self.all.get_mut(place)?;
+            if at < FETCHED {
+                resident.fetch_uses(time);
             }
+            *drawn = (place, resident.density_without_uses(time));
         }
-        least
+        loop {
+            let least = drawn.iter_mut().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
+            let density = self.all.get_mut(least.0)?.density(time);
+            if density <= least.1 {
+                return Some(*least);
+            }
+            least.1 = density;
+        }
     }
 
     fn swap(&mut self, a: usize, b: usize) {
@@ -204,11 +233,14 @@ impl<P: Payload> Residents<P> {
     }
 
     /// Removes an entry that is among them; how often it was asked for.
-    pub(crate) fn remove(&mut self, entry: &Entry<P>, time: Time) -> Option<f64> {
+    pub(crate) fn remove(&mut self, entry: &Entry<P>, time: Time) -> Option<f32> {
         let last = self.all.len().checked_sub(1)?;
         self.swap(entry.place.load(Relaxed), last);
         self.bytes -= entry.weight();
-        self.all.pop().map(|mut resident| resident.rate(time))
+        self.all.pop().map(|mut resident| {
+            resident.fetch_uses(time);
+            resident.rate(time)
+        })
     }
 
     /// A place below `count`; None if that is 0.

@@ -103,8 +103,8 @@ impl<P: Payload> Entry<P> {
         self.weight
     }
 
-    pub(crate) fn nanos(&self) -> f64 {
-        self.payload.nanos().max(1) as f64
+    pub(crate) fn nanos(&self) -> f32 {
+        self.payload.nanos().max(1) as f32
     }
 
     pub(crate) fn started(&self) -> Nanos {
@@ -200,14 +200,19 @@ impl<P: Payload> Store<P> {
     /// Whether an entry like this would be kept whose miss was just counted.
     pub(crate) fn would_keep(&self, key: &[u8], bytes: u64, nanos: Nanos) -> bool {
         let earlier = self.misses.earlier(self.hasher.hash_one(key));
-        self.residents().would_keep(Newcomer { bytes, nanos: nanos as f64, earlier }, self.misses.time())
+        self.residents().would_keep(Newcomer { bytes, nanos: nanos as f32, earlier }, self.misses.time())
+    }
+
+    /// Whether it would be kept without any that have to go.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        self.residents().has_room(bytes)
     }
 
     /// Inserts an entry whose key is not present; returns the ids of those that had to go, or None if it is not kept.
     pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Option<Vec<Id>> {
         let hash = self.hasher.hash_one(&*key);
         let (earlier, time) = (self.misses.earlier(hash), self.misses.time());
-        let Some(gone) = self.residents().insert((key.clone(), hash, entry.clone()), earlier, time) else {
+        let Some(gone) = self.residents().insert(key.clone(), entry.clone(), earlier, time) else {
             entry.payload.outweighed();
             return None;
         };
@@ -225,7 +230,7 @@ impl<P: Payload> Store<P> {
 
     /// It had to go for others.
     fn outweighed(&self, gone: &Resident<P>) -> Id {
-        self.take(gone.hash, &gone.key);
+        self.take(self.hasher.hash_one(&*gone.key), &gone.key);
         gone.entry.payload.outweighed();
         gone.entry.id()
     }

@@ -81,10 +81,10 @@ impl ShapeFigures {
         }
     }
 
-    /// The database took so long for it.
-    pub(crate) fn fill_took(&self, nanos: Nanos) {
+    /// The database took so long for it, of which it waited about so long for its turn; what it took without that.
+    pub(crate) fn fill_took(&self, nanos: Nanos, turn: Nanos) -> Nanos {
         self.fill_nanos.fetch_add(nanos, Relaxed);
-        self.worth.answered(nanos);
+        self.worth.answered(nanos, turn)
     }
 }
 

@@ -38,7 +38,13 @@ pub struct Waits {
     stalled_at: AtomicU64,
     /// What the database has lately taken for an answer: a moving average, in nanoseconds.
     answer_nanos: AtomicU64,
+    /// What readings of the end of the log have lately taken on average, and at the least.
+    reading_nanos: AtomicU64,
+    reading_least: AtomicU64,
 }
+
+/// Of what a reading took at the least one part of so many is forgotten with each.
+const LEAST_LASTS: Nanos = 1 << 16;
 
 /// The least and the most that a look-up waits, in nanoseconds.
 const LOOK_WAIT: RangeInclusive<Nanos> = 2_000_000..=100_000_000;
@@ -173,6 +179,20 @@ impl Waits {
         self.answer_nanos.store(average, Relaxed);
     }
 
+    /// An end of the log was read in this time. Only one task tells.
+    pub(crate) fn read_in(&self, nanos: Nanos) {
+        let (average, least) = (self.reading_nanos.load(Relaxed), self.reading_least.load(Relaxed));
+        let (average, least) = if average == 0 { (nanos, nanos) } else { (average, least) };
+        self.reading_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+        self.reading_least.store(nanos.min(least + least / LEAST_LASTS), Relaxed);
+    }
+
+    /// How long whoever asks the database waits for a turn, with what it lies behind: what a reading takes, which is always the same
+    /// work, beyond what it took when nothing was in its way.
+    pub(crate) fn turn(&self) -> Nanos {
+        self.reading_nanos.load(Relaxed).saturating_sub(self.reading_least.load(Relaxed))
+    }
+
     /// How long a look-up may wait.
     pub(crate) fn look_wait(&self) -> Nanos {
         self.answer_nanos.load(Relaxed).saturating_mul(LOOK_WAIT_ANSWERS).clamp(*LOOK_WAIT.start(), *LOOK_WAIT.end())
@@ -246,6 +266,19 @@ mod tests {
         assert!((39_600_000..=40_000_000).contains(&waits.look_wait()), "{}", waits.look_wait());
         (0..100).for_each(|_| waits.answered_in(Nanos::MAX / 16));
         assert_eq!(waits.look_wait(), 100_000_000);
+    }
+
+    #[test]
+    fn what_a_reading_takes_under_load_is_a_turn() {
+        let waits = Waits::default();
+        assert_eq!(waits.turn(), 0);
+        (0..100).for_each(|_| waits.read_in(100_000));
+        assert!(waits.turn() < 1000, "{}", waits.turn());
+        (0..100).for_each(|_| waits.read_in(500_000));
+        assert!((390_000..=400_000).contains(&waits.turn()), "{}", waits.turn());
+        // Further away now.
+        (0..1_000_000).for_each(|_| waits.read_in(500_000));
+        assert!(waits.turn() < 1000, "{}", waits.turn());
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl<'a> Ours<'a> {
             join_until: 0,
         };
         let permit = self.cache.begin_fill(filling).expect("a permit");
-        self.worth.answered(self.answers.nanos[key as usize]);
+        self.worth.answered(self.answers.nanos[key as usize], 0);
         let bytes = self.answers.bytes[key as usize] as usize;
         let answer = Answer {
             bytes,

@@ -269,9 +269,9 @@ impl Session {
         let status_places = without_status(&mut frames, done);
         let now = self.now();
         let took = now.saturating_sub(started);
-        source.shape.figures.fill_took(took);
         self.shared.waits.answered_in(took);
-        let mut body = Body::new(frames, source, started, took);
+        let own = source.shape.figures.fill_took(took, self.shared.waits.turn());
+        let mut body = Body::new(frames, source, started, own);
         body.status_places = status_places;
         body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
         self.replay.found_rows.clone_from(&body.found_rows);

@@ -17,7 +17,9 @@ pub(crate) type Place = u32;
 const PLACES_MAX: usize = 32;
 /// A look-up that needs it is worth so many statements behind which none does.
 const NEEDED: u8 = 2;
-const SCORE_MAX: u8 = 3;
+/// From this on it is asked for: behind one in ten statements, say, it is cheaper to wait for a reading that others may want, too.
+const ASKED_FROM: u8 = 3;
+const SCORE_MAX: u8 = 4;
 
 /// What a session has done behind its statements.
 #[derive(Debug, Default)]
@@ -47,7 +49,8 @@ impl Habits {
 
     /// The next look-up behind this is likely to need the end of the log: if the last times one did, or if what passes is looked up and lacks it.
     pub(crate) fn needs_end(&mut self, place: Place) -> bool {
-        std::mem::take(&mut self.lacked) || self.scores.iter().any(|(known, score)| *known == place && *score >= NEEDED)
+        std::mem::take(&mut self.lacked)
+            || self.scores.iter().any(|(known, score)| *known == place && *score >= ASKED_FROM)
     }
 
     /// The statement has told of data; None: nothing can be asked for behind it. `wrote`: its transaction may have written.
@@ -120,9 +123,14 @@ mod tests {
     #[test]
     fn it_is_asked_for_where_it_was_needed() {
         let mut habits = Habits::default();
-        assert_eq!(asked(&mut habits, &[3, 7], 3, true), [false, false, false, true, false, true]);
+        assert_eq!(asked(&mut habits, &[3, 7], 4, true), [false, false, false, false, false, true, false, true]);
         // The same statement twice.
-        assert_eq!(asked(&mut habits, &[5, 5], 3, true), [false, false, false, true, false, true]);
+        assert_eq!(asked(&mut habits, &[5, 5], 4, true), [false, false, false, false, false, true, false, true]);
+        // Behind one of four.
+        for _ in 0..10 {
+            let rest = [asked(&mut habits, &[4], 3, false), asked(&mut habits, &[4], 1, true)].concat();
+            assert!(rest.iter().all(|asked| !asked), "{rest:?}");
+        }
         // Now nobody needs it any more.
         let rest = asked(&mut habits, &[3, 7], 4, false);
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");

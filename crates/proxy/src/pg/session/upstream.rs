@@ -269,8 +269,7 @@ impl Session {
         self.complete.clear();
         for fill in unit.fills.iter_mut().flatten().filter(|fill| fill.complete) {
             let took = now.saturating_sub(fill.started);
-            fill.took = took;
-            fill.source.shape.figures.fill_took(took);
+            fill.took = fill.source.shape.figures.fill_took(took, self.shared.waits.turn());
             self.shared.waits.answered_in(took);
         }
         if self.block.is_some() {
