@@ -38,7 +38,8 @@ const RESOLUTIONS_MAX: usize = 8;
 pub(crate) struct ShapeFigures {
     /// Answers from the cache.
     pub(crate) hits: Spread,
-    /// Of these, right behind a write of their session.
+    /// Of these, right behind a statement of their session that passed, and behind one that may have written.
+    pub(crate) hits_behind: AtomicU64,
     pub(crate) late_hits: AtomicU64,
     /// Answers from the database that were to be kept.
     pub(crate) fills: AtomicU64,
@@ -61,7 +62,8 @@ pub(crate) struct ShapeFigures {
 impl ShapeFigures {
     /// Hits so far.
     pub(crate) fn hits(&self) -> Hits {
-        Hits { all: self.hits.sum(), late: self.late_hits.load(Relaxed) }
+        let (behind, late) = (self.hits_behind.load(Relaxed), self.late_hits.load(Relaxed));
+        Hits { all: self.hits.sum(), behind, late }
     }
 
     /// An answer of the database is to be kept.
