@@ -361,13 +361,18 @@ impl Worth {
         }
     }
 
-    /// The database has answered in this time, of which it waited about so long for its turn. What it took without that:
+    /// What the database took for an answer that came in this time, of which it waited about so long for its turn:
     /// a loaded machine makes what is cheap look dear otherwise.
+    pub fn own(&self, took: Nanos, turn: Nanos) -> Nanos {
+        took.saturating_sub(turn).max(self.shortest()).min(took)
+    }
+
+    /// The database has answered: see [`Self::own`], which is returned.
     pub fn answered(&self, took: Nanos, turn: Nanos) -> Nanos {
         if took < self.quickest.load(Relaxed) {
             self.quickest.fetch_min(took, Relaxed);
         }
-        let own = took.saturating_sub(turn).max(self.shortest());
+        let own = self.own(took, turn);
         note_average(&self.nanos, own);
         own
     }

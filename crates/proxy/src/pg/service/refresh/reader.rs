@@ -221,7 +221,7 @@ impl Reader {
             return Ok(Outcome::TooSoon);
         }
         let told = shown.map(|shown| shown.tags(&frames, lineage.as_mut()));
-        let own = took.saturating_sub(shared.waits.turn());
+        let own = job.source.shape.figures.worth.own(took, shared.waits.turn());
         let body = Body::new(frames, job.source.clone(), started, own);
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
