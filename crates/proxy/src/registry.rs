@@ -38,8 +38,7 @@ const RESOLUTIONS_MAX: usize = 8;
 pub(crate) struct ShapeFigures {
     /// Answers from the cache.
     pub(crate) hits: Spread,
-    /// Of these, right behind a statement of their session that passed, and behind one that may have written.
-    pub(crate) hits_behind: AtomicU64,
+    /// Of these, right behind a write of their session.
     pub(crate) late_hits: AtomicU64,
     /// Answers from the database that were to be kept.
     pub(crate) fills: AtomicU64,
@@ -62,8 +61,7 @@ pub(crate) struct ShapeFigures {
 impl ShapeFigures {
     /// Hits so far.
     pub(crate) fn hits(&self) -> Hits {
-        let (behind, late) = (self.hits_behind.load(Relaxed), self.late_hits.load(Relaxed));
-        Hits { all: self.hits.sum(), behind, late }
+        Hits { all: self.hits.sum(), late: self.late_hits.load(Relaxed) }
     }
 
     /// An answer of the database is to be kept.

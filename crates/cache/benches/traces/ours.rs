@@ -125,7 +125,6 @@ impl Policy for Ours<'_> {
             Lookup::Miss => {
                 if admission::admits(&self.cache, &self.worth, &key.to_le_bytes(), false, || Hits {
                     all: self.hits,
-                    behind: 0,
                     late: 0,
                 }) {
                     self.fills += 1;

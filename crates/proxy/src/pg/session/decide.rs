@@ -12,7 +12,6 @@ use freshet_wire::pg::frontend::{Bind, Parse};
 use crate::admin;
 use crate::body::{Body, Source};
 use crate::pg::session::client::Step;
-use crate::pg::session::habits::Behind;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::Block;
@@ -80,14 +79,8 @@ impl Session {
             Lookup::Bypass(_) => {}
             Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
             Lookup::Hit(ref entry) => {
-                let figures = &entry.payload.source.shape.figures;
-                match self.habits.hit() {
-                    Behind::Nothing => {}
-                    Behind::Read => _ = figures.hits_behind.fetch_add(1, Relaxed),
-                    Behind::Write => {
-                        figures.hits_behind.fetch_add(1, Relaxed);
-                        figures.late_hits.fetch_add(1, Relaxed);
-                    }
+                if self.habits.hit() {
+                    entry.payload.source.shape.figures.late_hits.fetch_add(1, Relaxed);
                 }
                 self.waiting.found();
             }

@@ -21,17 +21,6 @@ const NEEDED: u8 = 2;
 const ASKED_FROM: u8 = 3;
 const SCORE_MAX: u8 = 4;
 
-/// What a hit comes right behind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Behind {
-    /// Another hit.
-    Nothing,
-    /// A statement that told of data, and hardly wrote any.
-    Read,
-    /// One whose transaction may have written.
-    Write,
-}
-
 /// What a session has done behind its statements.
 #[derive(Debug, Default)]
 pub(crate) struct Habits {
@@ -89,15 +78,10 @@ impl Habits {
         self.wrote
     }
 
-    /// A look-up hits; what it comes right behind.
-    pub(crate) fn hit(&mut self) -> Behind {
-        let passed = self.last.is_some() || self.lacked; // before it waited, perhaps
+    /// A look-up hits; whether right behind the session's own write.
+    pub(crate) fn hit(&mut self) -> bool {
         self.needed();
-        match (std::mem::take(&mut self.wrote), passed) {
-            (true, _) => Behind::Write,
-            (false, true) => Behind::Read,
-            (false, false) => Behind::Nothing,
-        }
+        std::mem::take(&mut self.wrote)
     }
 
     /// A look-up needs to know how new the last statement's answer was.
@@ -130,7 +114,7 @@ mod tests {
                 habits.told(Some(place), false);
             }
             if looks_up {
-                assert_eq!([habits.hit(), habits.hit()], [Behind::Read, Behind::Nothing]);
+                assert!(!habits.hit() && !habits.hit()); // counts once
             }
         }
         asked
@@ -151,20 +135,18 @@ mod tests {
         let rest = asked(&mut habits, &[3, 7], 4, false);
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
         habits.told(None, false);
-        assert_eq!(habits.hit(), Behind::Nothing);
+        assert!(!habits.hit());
         // What passes since it lacks the end asks for it at once.
         habits.lacked();
         assert_eq!(asked(&mut habits, &[9, 9], 1, true), [true, false]);
         let place = habits.sends(11 << 6);
         habits.told(Some(place), true);
         habits.lacked(); // and waits
-        assert_eq!([habits.hit(), habits.hit()], [Behind::Write, Behind::Nothing]);
+        assert!(habits.hit(), "right behind a write");
+        assert!(!habits.hit(), "behind a hit");
         habits.told(Some(place), true);
         habits.told(Some(place), false);
-        assert_eq!(habits.hit(), Behind::Read);
-        habits.told(Some(place), false);
-        habits.lacked();
-        assert_eq!([habits.hit(), habits.hit()], [Behind::Read, Behind::Nothing]);
+        assert!(!habits.hit(), "behind a read");
         assert!(asked(&mut Habits::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
     }
 }
