@@ -90,8 +90,11 @@ pub fn admits<P: Payload>(
     hits: impl FnOnce() -> Hits,
 ) -> bool {
     let earlier = cache.missed(key);
+    if cache.limits().keep == Keep::Always {
+        return true; // nothing is reckoned up: nobody rests
+    }
     worth.miss(late, || (hits(), !cache.has_room(worth.bytes.load(Relaxed))));
-    cache.limits().keep == Keep::Always || (worth.admits(earlier) && (worth.expects(cache, key) || worth.tries()))
+    worth.admits(earlier) && (worth.expects(cache, key) || worth.tries())
 }
 
 /// Hits of one statement.

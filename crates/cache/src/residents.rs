@@ -142,7 +142,11 @@ impl<P: Payload> Residents<P> {
 
     /// Room for so many bytes, without any that have to go.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.bytes_max.saturating_sub(self.bytes) >= bytes
+        self.free() >= bytes
+    }
+
+    fn free(&self) -> u64 {
+        self.bytes_max.saturating_sub(self.bytes)
     }
 
     /// Takes an entry in and gives back those that go for it. None: they are worth more, or there is not as much room in all.
@@ -186,7 +190,7 @@ impl<P: Payload> Residents<P> {
     /// Moves those that would have to go to the end, and says how many stay; None if they are worth more.
     fn choose(&mut self, newcomer: Newcomer, time: Time) -> Option<usize> {
         let worth = if self.keeps_all { f32::INFINITY } else { (newcomer.earlier + CREDIT) * newcomer.nanos };
-        let (mut free, mut lost, mut lost_once) = (self.bytes_max.saturating_sub(self.bytes), 0.0, 0.0);
+        let (mut free, mut lost, mut lost_once) = (self.free(), 0.0, 0.0);
         let mut stay = self.all.len();
         while free < newcomer.bytes {
             let (place, density) = self.least(stay, time)?;

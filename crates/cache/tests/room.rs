@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::admission::Keep;
+use freshet_cache::admission::{self, Hits, Keep, Worth};
 use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_model::{CatalogVersion, Columns, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible};
 
@@ -20,7 +20,11 @@ const CATALOG: CatalogVersion = CatalogVersion(1);
 const MIB: u64 = 1 << 20;
 
 fn cache(memory: u64) -> Arc<Cache<Block>> {
-    let limits = Limits { keep: Keep::Always, ..Limits::with_memory(memory) };
+    keeping(Keep::Always, memory)
+}
+
+fn keeping(keep: Keep, memory: u64) -> Arc<Cache<Block>> {
+    let limits = Limits { keep, ..Limits::with_memory(memory) };
     let cache = Arc::new(Cache::new(limits, Faults::default()));
     let epoch = cache.connected();
     let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
@@ -111,4 +115,44 @@ fn results_that_are_being_read_have_their_share() {
     permits.remove(0);
     assert!(permits[40].grow(200 << 10), "who ends gives back");
     assert!(!permits[41].grow(200 << 10));
+}
+
+/// Asks for 20,000 keys at random, of which some 1,500 have room, each a cheap result; hits and fills in the second half.
+fn at_random(keep: Keep, late: bool) -> (Worth, u64, u64) {
+    let (cache, worth, mut hits) = (keeping(keep, 2 * MIB), Worth::default(), Hits::default());
+    let (mut random, mut half, mut fills) = (1u64, (0, 0), 0);
+    for at in 0..100_000 {
+        if at == 50_000 {
+            half = (hits.all, fills);
+        }
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let key = u32::try_from((random >> 33) % 20_000).unwrap();
+        // As a payload does that belongs to a statement.
+        let found = matches!(cache.lookup(&key.to_be_bytes(), &Floor::default(), 2), Lookup::Hit(_)) && !worth.rests();
+        if found {
+            hits.all += 1;
+            hits.late += u64::from(late);
+        } else if admission::admits(&cache, &worth, &key.to_be_bytes(), late, || hits) {
+            fills += 1;
+            worth.fill();
+            worth.answered(60_000, 0);
+            worth.weighs(1_300);
+            fill(&cache, key, 1_000);
+        }
+    }
+    (worth, hits.all - half.0, fills - half.1)
+}
+
+#[test]
+fn in_a_full_cache_what_hits_do_not_pay_for_takes_no_place() {
+    let (_, hits, fills) = at_random(Keep::Worthwhile, false);
+    assert!(hits > 1_000 && fills < 3_500, "{hits} hits, {fills} fills");
+}
+
+#[test]
+fn where_all_is_kept_nothing_rests() {
+    let (worth, _, fills) = at_random(Keep::Worthwhile, true);
+    assert!(worth.rests() && fills < 500, "{fills} fills");
+    let (worth, hits, fills) = at_random(Keep::Always, true);
+    assert!(!worth.rests() && hits > 1_000 && hits + fills == 50_000, "{hits} hits, {fills} fills");
 }
