@@ -20,9 +20,11 @@
 //! no more than about twice of what was needed at best.
 //!
 //! A hit right behind a write of its own session is a late one: the end of the log is asked for behind that write, the stream must come
-//! that far at once, and the session be woken. That is about what a cheap statement costs. Where most look-ups are like that
-//! and the balance is used up, the statement rests: next to nothing is filled, and what there is is not served, so that nobody waits for it. Misses tell
-//! as well as hits when that changes; and it is tried anew now and then.
+//! that far at once, and the session be woken. That is about what a cheap statement costs. A hit right behind a read that passed costs
+//! an end of the log, too. In a full cache that is too small for what is asked for, most hits are like that, and more of them
+//! cannot be had. Where hits cost more than they give and the balance is used up, the statement rests: next to nothing is filled, and what there is is not served, so that nobody
+//! waits for it. Misses tell as well as hits when most look-ups are not late any more, and what is found meanwhile tells what share of
+//! them would hit; and it is tried anew now and then.
 //!
 //! Reading list: Karlin et al., "Competitive Snoopy Caching" (1988), for paying until one has paid what it costs to own; Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
 //! the frequency of what is *not* in the cache.
@@ -51,6 +53,8 @@ const FILL_COSTS: i64 = 120_000;
 
 /// What a late hit costs more than another, in time of the database (docs/decisions/2026-11-25-late-hits.md).
 const LATE_HIT_COSTS: i64 = 80_000;
+/// The same of a hit right behind a read that passed, in a full cache (docs/decisions/2026-11-26-few-hits.md).
+const BEHIND_PASSED_COSTS: i64 = 35_000;
 
 /// The balance that a statement has to begin with, and the most that it can have or owe: some hundreds of fills.
 const BALANCE_MAX: i64 = 512 * FILL_COSTS;
@@ -59,11 +63,11 @@ const MISS_EARNS: (i64, i64) = (25, 100);
 /// Misses after which it is reckoned up.
 const MISSES_BETWEEN: u32 = 64;
 /// A rest is so long at first, twice as long each time that a trial was in vain, and so long at most. One miss of so many is filled meanwhile.
-const REST_MIN: u32 = 8192;
-const REST_MAX: u32 = 32 * REST_MIN;
-const RESTING_BETWEEN: u32 = 1024;
-/// What it is tried with behind that.
-const TRIAL: i64 = 64 * FILL_COSTS;
+const REST_MIN: Nanos = 1_000_000_000;
+const REST_MAX: Nanos = 16 * REST_MIN;
+const RESTING_BETWEEN: u32 = 512;
+/// What it is tried with behind that: one part of so many, and no more than [`BALANCE_MAX`].
+const TRIAL_PART: i64 = 200;
 
 /// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
@@ -80,20 +84,39 @@ pub enum Keep {
     Always,
 }
 
-/// Whether the answer to a miss of this key, of the statement with this worth, is to be kept. Counts the miss. `hits` says how
-/// many hits the statement had ever; `late`: the miss came right behind a write of its session.
+/// Whether a miss of this key, of the statement with this worth, passes since the statement rests. Counts the miss then. `standing` says how
+/// many hits it had ever, and what time it is; `late`: the miss came right behind a write of its session.
+pub fn rests<P: Payload>(
+    cache: &Cache<P>,
+    worth: &Worth,
+    key: &[u8],
+    late: bool,
+    standing: impl FnOnce() -> (Hits, Nanos),
+) -> bool {
+    if !worth.rests() {
+        return false;
+    }
+    cache.missed(key);
+    worth.count(cache, late, standing);
+    worth.rests() && !worth.is_turn(RESTING_BETWEEN)
+}
+
+/// Whether the answer to a miss of this key is to be kept, where it does not pass for [`rests`]. Counts the miss.
 pub fn admits<P: Payload>(
     cache: &Cache<P>,
     worth: &Worth,
     key: &[u8],
     late: bool,
-    hits: impl FnOnce() -> Hits,
+    standing: impl FnOnce() -> (Hits, Nanos),
 ) -> bool {
+    if worth.rests() {
+        return worth.would_be_kept(cache, key); // it is its turn, and was counted
+    }
     let earlier = cache.missed(key);
     if cache.limits().keep == Keep::Always {
         return true; // nothing is reckoned up: nobody rests
     }
-    worth.miss(late, || (hits(), !cache.has_room(worth.bytes.load(Relaxed))));
+    worth.count(cache, late, standing);
     worth.admits(earlier) && (worth.expects(cache, key) || worth.tries())
 }
 
@@ -104,18 +127,29 @@ pub struct Hits {
     pub all: u64,
     /// Right behind a write of their session.
     pub late: u64,
+    /// Right behind a read of their session that passed.
+    pub behind_passed: u64,
 }
 
 impl Hits {
     /// Those that came since then.
     #[must_use]
     pub fn since(self, before: Self) -> Self {
-        Self { all: self.all.saturating_sub(before.all), late: self.late.saturating_sub(before.late) }
+        Self {
+            all: self.all.saturating_sub(before.all),
+            late: self.late.saturating_sub(before.late),
+            behind_passed: self.behind_passed.saturating_sub(before.behind_passed),
+        }
     }
 
     /// What they are worth, in time of the database, if it takes so long for each; late ones may cost more than they save.
     pub fn earn(self, nanos: Nanos) -> i64 {
         signed(self.all.saturating_mul(nanos)).saturating_sub(LATE_HIT_COSTS.saturating_mul(signed(self.late)))
+    }
+
+    /// The same in a full cache, where more of them cannot be had.
+    fn earn_in_full(self, nanos: Nanos) -> i64 {
+        self.earn(nanos).saturating_sub(BEHIND_PASSED_COSTS.saturating_mul(signed(self.behind_passed)))
     }
 }
 
@@ -140,17 +174,18 @@ pub struct Worth {
     balance: AtomicI64,
     /// Misses ever, and the hits that were reckoned up.
     missed: AtomicU32,
-    hits_earned: AtomicU64,
-    late_hits_earned: AtomicU64,
+    hits_earned: [AtomicU64; 3],
     /// Late misses since then.
     late_misses: AtomicU32,
-    /// Most look-ups are late ones.
-    mostly_late: AtomicBool,
-    /// Misses that are left of a rest, and how long the last one was.
-    rest: AtomicU32,
-    last_rest: AtomicU32,
+    /// When a rest ends (0: there is none), and how long the last one was.
+    rest_until: AtomicU64,
+    last_rest: AtomicU64,
+    /// Results that were found meanwhile.
+    found: AtomicU32,
     /// The last fill took a query for keys besides, which costs the database about what the statement does.
     costs_twice: AtomicBool,
+    /// Seven of eight answers take the database longer.
+    quick: AtomicU64,
     /// What an answer takes on average: the database's time, and bytes in the store. 0: not known.
     nanos: AtomicU64,
     bytes: AtomicU64,
@@ -170,13 +205,13 @@ impl Default for Worth {
             quickest_before: AtomicU64::default(),
             balance: AtomicI64::new(BALANCE_MAX),
             missed: AtomicU32::default(),
-            hits_earned: AtomicU64::default(),
-            late_hits_earned: AtomicU64::default(),
+            hits_earned: Default::default(),
             late_misses: AtomicU32::default(),
-            mostly_late: AtomicBool::default(),
-            rest: AtomicU32::default(),
-            last_rest: AtomicU32::default(),
+            rest_until: AtomicU64::default(),
+            last_rest: AtomicU64::default(),
+            found: AtomicU32::default(),
             costs_twice: AtomicBool::default(),
+            quick: AtomicU64::default(),
             nanos: AtomicU64::default(),
             bytes: AtomicU64::default(),
             unlikely: AtomicU64::default(),
@@ -185,53 +220,85 @@ impl Default for Worth {
 }
 
 impl Worth {
-    /// Counts a miss, and reckons up now and then, by the hits ever and whether the cache is full.
-    fn miss(&self, late: bool, standing: impl FnOnce() -> (Hits, bool)) {
+    /// Counts a miss, and reckons up now and then.
+    fn count<P: Payload>(&self, cache: &Cache<P>, late: bool, standing: impl FnOnce() -> (Hits, Nanos)) {
         if late {
             self.late_misses.fetch_add(1, Relaxed);
         }
-        if !self.missed.fetch_add(1, Relaxed).is_multiple_of(MISSES_BETWEEN) {
-            return;
+        if self.missed.fetch_add(1, Relaxed).is_multiple_of(MISSES_BETWEEN) {
+            let (hits, now) = standing();
+            self.reckon(hits, now, !cache.has_room(self.bytes.load(Relaxed)));
         }
-        let (hits, full) = standing();
-        let before = Hits {
-            all: self.hits_earned.swap(hits.all, Relaxed),
-            late: self.late_hits_earned.swap(hits.late, Relaxed),
-        };
-        let new = hits.since(before);
-        let late = new.late + u64::from(self.late_misses.swap(0, Relaxed));
-        let mostly_late = late.saturating_mul(2) > new.all.saturating_add(u64::from(MISSES_BETWEEN));
-        self.mostly_late.store(mostly_late, Relaxed);
-        let part = if full { MISS_EARNS.1 } else { MISS_EARNS.0 };
-        let misses_earn = signed(self.nanos.load(Relaxed)) / part * i64::from(MISSES_BETWEEN);
-        self.earn(new.earn(self.shortest()).saturating_add(if mostly_late { 0 } else { misses_earn }));
-        self.rest();
     }
 
-    /// Begins a rest, or ends it.
-    fn rest(&self) {
-        let (left, last, balance) = (self.rest.load(Relaxed), self.last_rest.load(Relaxed), self.balance.load(Relaxed));
-        let left = if !self.mostly_late.load(Relaxed) || balance > 0 {
+    /// By the hits ever, and whether the cache is full.
+    fn reckon(&self, hits: Hits, now: Nanos, full: bool) {
+        let [all, late, behind_passed] = &self.hits_earned;
+        let before = Hits {
+            all: all.swap(hits.all, Relaxed),
+            late: late.swap(hits.late, Relaxed),
+            behind_passed: behind_passed.swap(hits.behind_passed, Relaxed),
+        };
+        let new = hits.since(before);
+        let misses = u64::from(MISSES_BETWEEN);
+        let late = new.late + u64::from(self.late_misses.swap(0, Relaxed));
+        let mostly_late = late.saturating_mul(2) > new.all.saturating_add(misses);
+        // What takes the database longer is worth a reading for each hit. A rest is not over for a little room.
+        let quick = self.quick.load(Relaxed);
+        let each_counts = (full || self.rests()) && signed(quick) < BEHIND_PASSED_COSTS;
+        let earned = if each_counts { new.earn_in_full(self.shortest()) } else { new.earn(self.shortest()) };
+        let part = if full { MISS_EARNS.1 } else { MISS_EARNS.0 };
+        let misses_earn = signed(self.nanos.load(Relaxed)) / part * i64::from(MISSES_BETWEEN);
+        let in_vain = if self.rests() {
+            // Had what was found been served, so many of these hits would have come right behind a miss.
+            let found = i64::from(self.found.swap(0, Relaxed).min(MISSES_BETWEEN));
+            let missed = i64::from(MISSES_BETWEEN) - found;
+            found * signed(quick) <= BEHIND_PASSED_COSTS * found * missed / i64::from(MISSES_BETWEEN)
+        } else {
+            earned <= 0
+        };
+        let in_vain = mostly_late || (each_counts && in_vain);
+        self.earn(earned.saturating_add(if in_vain { 0 } else { misses_earn }));
+        self.rest(in_vain, now);
+    }
+
+    /// Begins a rest, or ends it. `in_vain`: hits cost more than they give.
+    fn rest(&self, in_vain: bool, now: Nanos) {
+        let (until, last) = (self.rest_until.load(Relaxed), self.last_rest.load(Relaxed));
+        let until = if !in_vain || self.balance.load(Relaxed) > 0 {
             self.last_rest.store(0, Relaxed);
             0
-        } else if left > MISSES_BETWEEN {
-            left - MISSES_BETWEEN
-        } else if left > 0 {
-            self.earn(TRIAL);
+        } else if now < until {
+            until
+        } else if until > 0 {
+            self.earn((signed(last) / TRIAL_PART).min(BALANCE_MAX));
             0
         } else if self.is_used_up() {
             let next = (last * 2).clamp(REST_MIN, REST_MAX);
             self.last_rest.store(next, Relaxed);
-            next
+            now + next
         } else {
             0
         };
-        self.rest.store(left, Relaxed);
+        self.rest_until.store(until, Relaxed);
     }
 
     /// It is not worth looking up for a while.
     pub fn rests(&self) -> bool {
-        self.rest.load(Relaxed) > 0
+        self.rest_until.load(Relaxed) > 0
+    }
+
+    /// A result was found: whether it is to be served. If not, that is a miss.
+    pub fn serves(&self) -> bool {
+        let rests = self.rests();
+        if rests {
+            self.found.fetch_add(1, Relaxed);
+        }
+        !rests
+    }
+
+    fn is_turn(&self, one_in: u32) -> bool {
+        self.missed.load(Relaxed).is_multiple_of(one_in)
     }
 
     /// Adds to the balance. Of two at once one may be lost.
@@ -249,15 +316,11 @@ impl Worth {
     }
 
     /// Whether a miss of a key that was missed so often before is to be filled.
-    pub fn admits(&self, earlier: u8) -> bool {
-        // A few at any rate, so that it is known what the database takes for them.
-        let is_turn = |one_in| self.missed.load(Relaxed).is_multiple_of(one_in);
-        if self.rests() {
-            return is_turn(RESTING_BETWEEN);
-        }
+    fn admits(&self, earlier: u8) -> bool {
         let level = self.level.load(Relaxed);
         if level == 0 {
-            return earlier > 0 || self.balance.load(Relaxed) > 0 || is_turn(MISSES_BETWEEN);
+            // A few at any rate, so that it is known what the database takes for them.
+            return earlier > 0 || self.balance.load(Relaxed) > 0 || self.is_turn(MISSES_BETWEEN);
         }
         let turn = 1u32 << level.saturating_sub(MISSES_LEVEL_MAX);
         let misses = self.misses.fetch_add(1, Relaxed);
@@ -269,14 +332,12 @@ impl Worth {
 
     /// Whether a result that is like the others of the statement would be kept, and that is likely to pay.
     fn expects<P: Payload>(&self, cache: &Cache<P>, key: &[u8]) -> bool {
-        let (bytes, nanos) = (self.bytes.load(Relaxed), self.nanos.load(Relaxed));
-        if bytes == 0 {
-            true
-        } else if self.is_used_up() {
-            cache.has_room(bytes)
-        } else {
-            cache.would_keep(key, bytes, nanos)
-        }
+        if self.is_used_up() { cache.has_room(self.bytes.load(Relaxed)) } else { self.would_be_kept(cache, key) }
+    }
+
+    fn would_be_kept<P: Payload>(&self, cache: &Cache<P>, key: &[u8]) -> bool {
+        let bytes = self.bytes.load(Relaxed);
+        bytes == 0 || cache.would_keep(key, bytes, self.nanos.load(Relaxed))
     }
 
     /// Hits have earned much less than fills have cost.
@@ -328,6 +389,7 @@ impl Worth {
         }
         let own = self.own(took, turn);
         note_average(&self.nanos, own);
+        note_eighth(&self.quick, own);
         own
     }
 
@@ -375,10 +437,24 @@ fn note_average(mean: &AtomicU64, value: u64) {
     mean.store(after.max(1), Relaxed);
 }
 
+/// Moves the value that an eighth of all are not above: up by a little, or down by seven times as much. Of two at once one may be lost.
+fn note_eighth(eighth: &AtomicU64, value: u64) {
+    let before = eighth.load(Relaxed);
+    let step = before / 256;
+    let after = match before {
+        0 => value,
+        _ if value > before => before + step,
+        _ => before - 7 * step,
+    };
+    eighth.store(after.max(256), Relaxed);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::misses::Misses;
+
+    const SECOND: Nanos = 1_000_000_000;
 
     /// Statements that ask for keys at random: what share of the misses is filled.
     struct Load {
@@ -390,6 +466,7 @@ mod tests {
         hits: u64,
         late_hits: u64,
         late: bool,
+        now: Nanos,
     }
 
     impl Load {
@@ -403,6 +480,7 @@ mod tests {
                 hits: 0,
                 late_hits: 0,
                 late: false,
+                now: 0,
             }
         }
 
@@ -413,15 +491,22 @@ mod tests {
 
         /// Reads a key; whether it hit, and whether it was filled.
         fn read(&mut self, key: u64, took: Nanos) -> (bool, bool) {
-            if let Some(hits) = self.live.get_mut(&key).filter(|_| !self.worth.rests()) {
+            self.now += SECOND / 20_000;
+            if let Some(hits) = self.live.get_mut(&key).filter(|_| self.worth.serves()) {
                 *hits += 1;
                 self.hits += 1;
                 self.late_hits += u64::from(self.late);
                 return (true, false);
             }
             let earlier = self.misses.note(rapidhash::v3::rapidhash_v3(&key.to_le_bytes()), || 0);
-            self.worth.miss(self.late, || (Hits { all: self.hits, late: self.late_hits }, false));
-            if !self.worth.admits(earlier) {
+            self.worth.late_misses.fetch_add(u32::from(self.late), Relaxed);
+            if self.worth.missed.fetch_add(1, Relaxed).is_multiple_of(MISSES_BETWEEN) {
+                let hits = Hits { all: self.hits, late: self.late_hits, behind_passed: 0 };
+                self.worth.reckon(hits, self.now, false);
+            }
+            let passes =
+                if self.worth.rests() { !self.worth.is_turn(RESTING_BETWEEN) } else { !self.worth.admits(earlier) };
+            if passes {
                 return (false, false);
             }
             self.worth.fill();
@@ -532,6 +617,17 @@ mod tests {
         assert!(!load.worth.rests());
         let (_, hits, _) = late(1_000_000);
         assert!(hits > 60_000, "{hits}");
+    }
+
+    #[test]
+    fn an_eighth_of_the_answers_are_quick() {
+        let eighth = AtomicU64::default();
+        let mut load = Load::new();
+        (0..10_000).for_each(|_| note_eighth(&eighth, load.random() % 1_000_000));
+        let found = eighth.load(Relaxed);
+        assert!((80_000..170_000).contains(&found), "{found}");
+        (0..1_000).for_each(|_| note_eighth(&eighth, 40_000));
+        assert!((38_000..=40_200).contains(&eighth.load(Relaxed)), "{eighth:?}");
     }
 
     #[test]

@@ -117,42 +117,105 @@ fn results_that_are_being_read_have_their_share() {
     assert!(!permits[41].grow(200 << 10));
 }
 
-/// Asks for 20,000 keys at random, of which some 1,500 have room, each a cheap result; hits and fills in the second half.
-fn at_random(keep: Keep, late: bool) -> (Worth, u64, u64) {
-    let (cache, worth, mut hits) = (keeping(keep, 2 * MIB), Worth::default(), Hits::default());
-    let (mut random, mut half, mut fills) = (1u64, (0, 0), 0);
-    for at in 0..100_000 {
-        if at == 50_000 {
-            half = (hits.all, fills);
-        }
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let key = u32::try_from((random >> 33) % 20_000).unwrap();
-        // As a payload does that belongs to a statement.
-        let found = matches!(cache.lookup(&key.to_be_bytes(), &Floor::default(), 2), Lookup::Hit(_)) && !worth.rests();
-        if found {
-            hits.all += 1;
-            hits.late += u64::from(late);
-        } else if admission::admits(&cache, &worth, &key.to_be_bytes(), late, || hits) {
-            fills += 1;
-            worth.fill();
-            worth.answered(60_000, 0);
-            worth.weighs(1_300);
-            fill(&cache, key, 1_000);
+/// One statement that asks for results of which some 1,500 have room.
+struct Load {
+    cache: Arc<Cache<Block>>,
+    worth: Worth,
+    hits: Hits,
+    fills: u64,
+    /// Hits come right behind a write.
+    late: bool,
+    /// What the database takes for each.
+    nanos: u64,
+    now: u64,
+    missed: bool,
+    random: u64,
+}
+
+impl Load {
+    fn new(keep: Keep) -> Self {
+        Self {
+            cache: keeping(keep, 2 * MIB),
+            worth: Worth::default(),
+            hits: Hits::default(),
+            fills: 0,
+            late: false,
+            nanos: 60_000,
+            now: 0,
+            missed: true,
+            random: 1,
         }
     }
-    (worth, hits.all - half.0, fills - half.1)
+
+    /// Asks for so many keys at random, so often; hits and fills in the second half.
+    fn run(&mut self, keys: u64, times: u64) -> (u64, u64) {
+        let mut half = (0, 0);
+        for at in 0..times {
+            if at == times / 2 {
+                half = (self.hits.all, self.fills);
+            }
+            self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.ask(u32::try_from((self.random >> 33) % keys).unwrap());
+        }
+        (self.hits.all - half.0, self.fills - half.1)
+    }
+
+    fn ask(&mut self, key: u32) {
+        self.now += self.nanos;
+        let Self { cache, worth, late, .. } = &*self;
+        let standing = || (self.hits, self.now);
+        let bytes = key.to_be_bytes();
+        // As a payload does that belongs to a statement.
+        let found = matches!(cache.lookup(&bytes, &Floor::default(), 2), Lookup::Hit(_)) && worth.serves();
+        let admits = !found
+            && !admission::rests(cache, worth, &bytes, *late, standing)
+            && admission::admits(cache, worth, &bytes, *late, standing);
+        if found {
+            self.hits.all += 1;
+            self.hits.late += u64::from(self.late);
+            self.hits.behind_passed += u64::from(self.missed && !self.late);
+        }
+        self.missed = !found;
+        if admits {
+            self.fills += 1;
+            self.worth.fill();
+            self.worth.answered(self.nanos, 0);
+            self.worth.weighs(1_300);
+            fill(&self.cache, key, 1_000);
+        }
+    }
 }
 
 #[test]
 fn in_a_full_cache_what_hits_do_not_pay_for_takes_no_place() {
-    let (_, hits, fills) = at_random(Keep::Worthwhile, false);
+    let (hits, fills) = Load::new(Keep::Worthwhile).run(20_000, 100_000);
     assert!(hits > 1_000 && fills < 3_500, "{hits} hits, {fills} fills");
 }
 
 #[test]
+fn where_few_hit_of_what_is_cheap_and_no_more_can_be_kept_nothing_is_served() {
+    let mut load = Load { nanos: 25_000, ..Load::new(Keep::Worthwhile) };
+    let (hits, fills) = load.run(20_000, 200_000);
+    assert!(load.worth.rests() && hits < 500 && fills < 500, "{hits} hits, {fills} fills");
+    // What share would hit is told by what is found.
+    let (hits, _) = load.run(2_000, 200_000);
+    assert!(!load.worth.rests() && hits > 50_000, "{hits} hits");
+    // That it was so is no reason to go on.
+    let (hits, _) = load.run(20_000, 400_000);
+    assert!(load.worth.rests() && hits < 500, "{hits} hits");
+    // Dear ones pay also if few hit.
+    let mut load = Load { nanos: 1_000_000, ..load };
+    load.run(20_000, 100_000);
+    let (hits, _) = load.run(20_000, 100_000);
+    assert!(!load.worth.rests() && hits > 2_000, "{hits} hits");
+}
+
+#[test]
 fn where_all_is_kept_nothing_rests() {
-    let (worth, _, fills) = at_random(Keep::Worthwhile, true);
-    assert!(worth.rests() && fills < 500, "{fills} fills");
-    let (worth, hits, fills) = at_random(Keep::Always, true);
-    assert!(!worth.rests() && hits > 1_000 && hits + fills == 50_000, "{hits} hits, {fills} fills");
+    let mut load = Load { late: true, ..Load::new(Keep::Worthwhile) };
+    let (_, fills) = load.run(20_000, 100_000);
+    assert!(load.worth.rests() && fills < 500, "{fills} fills");
+    let mut load = Load { late: true, ..Load::new(Keep::Always) };
+    let (hits, fills) = load.run(20_000, 100_000);
+    assert!(!load.worth.rests() && hits > 1_000 && hits + fills == 50_000, "{hits} hits, {fills} fills");
 }

@@ -97,7 +97,7 @@ impl Payload for Body {
 
     fn is_served(&self) -> bool {
         let shape = &self.source.shape;
-        !shape.is_disabled() && !shape.figures.worth.rests()
+        !shape.is_disabled() && shape.figures.worth.serves()
     }
 
     fn weighed(&self, bytes: u64) {

@@ -40,6 +40,8 @@ pub(crate) struct ShapeFigures {
     pub(crate) hits: Spread,
     /// Of these, right behind a write of their session.
     pub(crate) late_hits: AtomicU64,
+    /// Right behind a read that passed.
+    pub(crate) hits_behind_passed: AtomicU64,
     /// Answers from the database that were to be kept.
     pub(crate) fills: AtomicU64,
     /// Statements passed.
@@ -61,7 +63,8 @@ pub(crate) struct ShapeFigures {
 impl ShapeFigures {
     /// Hits so far.
     pub(crate) fn hits(&self) -> Hits {
-        Hits { all: self.hits.sum(), late: self.late_hits.load(Relaxed) }
+        let behind_passed = self.hits_behind_passed.load(Relaxed);
+        Hits { all: self.hits.sum(), late: self.late_hits.load(Relaxed), behind_passed }
     }
 
     /// An answer of the database is to be kept.

@@ -198,10 +198,18 @@ impl Shared {
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
     }
 
-    /// Whether the answer to a miss of this key is to be kept. `late`: it came right behind a write of its session.
+    /// Err: the statement rests. `late`: the miss came right behind a write of its session.
+    pub(crate) fn rests(&self, shape: &Shape, key: &[u8], late: bool) -> Result<(), Reason> {
+        let figures = &shape.figures;
+        let rests = admission::rests(&self.cache, &figures.worth, key, late, || (figures.hits(), self.clock.now()));
+        if rests { Err(Reason::NotWorthwhile) } else { Ok(()) }
+    }
+
+    /// Whether the answer to a miss of this key is to be kept.
     pub(crate) fn admits(&self, shape: &Shape, key: &[u8], late: bool) -> Result<(), Reason> {
         let figures = &shape.figures;
-        let admits = admission::admits(&self.cache, &figures.worth, key, late, || figures.hits());
+        let standing = || (figures.hits(), self.clock.now());
+        let admits = admission::admits(&self.cache, &figures.worth, key, late, standing);
         if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
     }
 

@@ -34,6 +34,10 @@ impl Payload for Answer {
         self.nanos
     }
 
+    fn is_served(&self) -> bool {
+        self.worth.serves()
+    }
+
     fn weighed(&self, bytes: u64) {
         self.worth.weighs(bytes);
     }
@@ -61,6 +65,8 @@ pub(crate) struct Ours<'a> {
     answers: &'a Results,
     fills: u64,
     hits: u64,
+    /// As if requests came one after the other.
+    now: u64,
 }
 
 impl<'a> Ours<'a> {
@@ -73,7 +79,7 @@ impl<'a> Ours<'a> {
         cache.cover(epoch, &[TABLE]);
         cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
         cache.advance(Lsn(10));
-        Self { cache, worth: Arc::default(), proof, column: "id".into(), answers, fills: 0, hits: 0 }
+        Self { cache, worth: Arc::default(), proof, column: "id".into(), answers, fills: 0, hits: 0, now: 0 }
     }
 
     /// What such answers weigh in the store.
@@ -116,6 +122,7 @@ impl<'a> Ours<'a> {
 
 impl Policy for Ours<'_> {
     fn request(&mut self, key: Key) -> bool {
+        self.now += self.answers.nanos[key as usize];
         match self.cache.lookup(&key.to_le_bytes(), &Floor::default(), 1) {
             Lookup::Hit(entry) => {
                 entry.payload.hits.fetch_add(1, Relaxed);
@@ -123,10 +130,11 @@ impl Policy for Ours<'_> {
                 true
             }
             Lookup::Miss => {
-                if admission::admits(&self.cache, &self.worth, &key.to_le_bytes(), false, || Hits {
-                    all: self.hits,
-                    late: 0,
-                }) {
+                let standing = || (Hits { all: self.hits, late: 0, behind_passed: 0 }, self.now);
+                let (cache, worth, key_bytes) = (&self.cache, &self.worth, key.to_le_bytes());
+                if !admission::rests(cache, worth, &key_bytes, false, standing)
+                    && admission::admits(cache, worth, &key_bytes, false, standing)
+                {
                     self.fills += 1;
                     self.worth.fill();
                     self.fill(key);

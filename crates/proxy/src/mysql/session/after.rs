@@ -134,6 +134,7 @@ impl Session {
     pub(crate) fn raise_floor(&mut self, now: Nanos) {
         self.floor.end = None;
         self.floor.since = now;
+        self.behind_passed = true;
     }
 
     /// The login's OK is in the client's output.

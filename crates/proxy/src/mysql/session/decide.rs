@@ -187,8 +187,11 @@ impl Session {
         match &found {
             Lookup::Bypass(Reason::Fence | Reason::Floor | Reason::NotYetApplied) => self.shared.want_reading(),
             Lookup::Bypass(_) => {}
-            Lookup::Hit(_) => {
+            Lookup::Hit(entry) => {
                 self.patience.gain();
+                if std::mem::take(&mut self.behind_passed) {
+                    entry.payload.source.shape.figures.hits_behind_passed.fetch_add(1, Relaxed);
+                }
                 if self.floor.snapshot.is_none() && self.shared.verifier.samples() {
                     return Lookup::Miss; // see [`crate::verify`]
                 }
@@ -212,12 +215,13 @@ impl Session {
         if statement.shape.is_disabled() {
             return Err(Reason::Disabled);
         }
+        write_key(&mut self.key, context.id, self.shape, execution);
+        self.shared.rests(&statement.shape, &self.key, false)?;
         let catalog = self.shared.catalog.load_full();
         if catalog.version != *known_under {
             return Err(Reason::CatalogStale);
         }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
-        write_key(&mut self.key, context.id, self.shape, execution);
         let expected = self.shared.expected(&self.key);
         if expected.is_none() {
             self.shared.admits(&statement.shape, &self.key, false)?;

@@ -93,6 +93,8 @@ struct Session {
     prepareds: Prepareds,
     track: Track,
     floor: Floor,
+    /// The last that the client was told came from the server, and no end of the binlog behind that is known.
+    behind_passed: bool,
     replay: Replay,
     counting: Option<Counting>,
     /// Waiting for a position did not help the last time.
@@ -150,6 +152,7 @@ impl Session {
             prepareds: Prepareds::default(),
             track: Track::default(),
             floor: Floor::default(),
+            behind_passed: false,
             replay: Replay::default(),
             counting: None,
             patience: Patience::default(),

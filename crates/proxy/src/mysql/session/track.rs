@@ -172,6 +172,7 @@ impl Session {
         let commits_last = is_dml(word) || word.eq_ignore_ascii_case("commit");
         if commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write {
             self.floor.end = Some(end);
+            self.behind_passed = false;
         }
     }
 

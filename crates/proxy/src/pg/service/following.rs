@@ -154,7 +154,7 @@ mod tests {
                 self.commits += if self.covered { commits } else { 0 };
                 self.hits += if self.covered { hits } else { 0 };
                 self.late_hits += if self.covered && self.late { hits } else { 0 };
-                let hits = Hits { all: self.hits, late: self.late_hits };
+                let hits = Hits { all: self.hits, late: self.late_hits, behind_passed: 0 };
                 let earner = Earner { fingerprint: 7, hits, saves: 50_000, tables: || vec![TABLE] };
                 let covered = self.covered;
                 let all = [(TABLE, self.commits)];

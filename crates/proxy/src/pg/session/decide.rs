@@ -12,6 +12,7 @@ use freshet_wire::pg::frontend::{Bind, Parse};
 use crate::admin;
 use crate::body::{Body, Source};
 use crate::pg::session::client::Step;
+use crate::pg::session::habits::Behind;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::Block;
@@ -79,9 +80,12 @@ impl Session {
             Lookup::Bypass(_) => {}
             Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
             Lookup::Hit(ref entry) => {
-                if self.habits.hit() {
-                    entry.payload.source.shape.figures.late_hits.fetch_add(1, Relaxed);
-                }
+                let figures = &entry.payload.source.shape.figures;
+                match self.habits.hit() {
+                    Behind::Write => figures.late_hits.fetch_add(1, Relaxed),
+                    Behind::Read => figures.hits_behind_passed.fetch_add(1, Relaxed),
+                    Behind::Hit => 0,
+                };
                 self.waiting.found();
             }
             Lookup::Miss => self.waiting.found(),
@@ -109,6 +113,8 @@ impl Session {
         if statement.shape.is_disabled() {
             return Err(Reason::Disabled);
         }
+        write_key(&mut self.key, context.id, execution);
+        self.shared.rests(&statement.shape, &self.key, self.habits.is_late())?;
         let catalog = self.shared.catalog.load_full();
         if catalog.version != *known_under {
             return Err(Reason::CatalogStale);
@@ -118,7 +124,6 @@ impl Session {
         if !unfollowed.is_empty() && footprint.tables.iter().any(|table| unfollowed.contains(table)) {
             return Err(Reason::NotFollowed);
         }
-        write_key(&mut self.key, context.id, execution);
         // The clock is read only where there is a fill.
         if self.shared.cache.joinable_until(&self.key, 0).is_some_and(|until| until > self.now()) {
             self.habits.lacked(); // to find what is kept then

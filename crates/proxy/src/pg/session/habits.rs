@@ -32,8 +32,20 @@ pub(crate) struct Habits {
     last: Option<Place>,
     /// The last look-up could not hit for want of it.
     lacked: bool,
-    /// The last one that told of data may have written, and nothing has hit since.
-    wrote: bool,
+    /// What the last one was that told of data, if nothing has hit since.
+    behind: Behind,
+}
+
+/// What a hit comes right behind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Behind {
+    /// Another, or nothing that would matter.
+    #[default]
+    Hit,
+    /// What passed and did not write.
+    Read,
+    /// What may have written.
+    Write,
 }
 
 impl Habits {
@@ -55,7 +67,7 @@ impl Habits {
 
     /// The statement has told of data; None: nothing can be asked for behind it. `wrote`: its transaction may have written.
     pub(crate) fn told(&mut self, place: Option<Place>, wrote: bool) {
-        self.wrote = wrote;
+        self.behind = if wrote { Behind::Write } else { Behind::Read };
         let Some(last) = std::mem::replace(&mut self.last, place) else { return };
         if let Some(at) = self.scores.iter().position(|(known, _)| *known == last)
             && let Some((_, score)) = self.scores.get_mut(at)
@@ -75,13 +87,13 @@ impl Habits {
 
     /// What is looked up now comes right behind the session's own write.
     pub(crate) fn is_late(&self) -> bool {
-        self.wrote
+        self.behind == Behind::Write
     }
 
-    /// A look-up hits; whether right behind the session's own write.
-    pub(crate) fn hit(&mut self) -> bool {
+    /// A look-up hits.
+    pub(crate) fn hit(&mut self) -> Behind {
         self.needed();
-        std::mem::take(&mut self.wrote)
+        std::mem::take(&mut self.behind)
     }
 
     /// A look-up needs to know how new the last statement's answer was.
@@ -114,7 +126,7 @@ mod tests {
                 habits.told(Some(place), false);
             }
             if looks_up {
-                assert!(!habits.hit() && !habits.hit()); // counts once
+                assert_eq!([habits.hit(), habits.hit()], [Behind::Read, Behind::Hit]); // counts once
             }
         }
         asked
@@ -135,18 +147,17 @@ mod tests {
         let rest = asked(&mut habits, &[3, 7], 4, false);
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
         habits.told(None, false);
-        assert!(!habits.hit());
+        assert_eq!(habits.hit(), Behind::Read);
         // What passes since it lacks the end asks for it at once.
         habits.lacked();
         assert_eq!(asked(&mut habits, &[9, 9], 1, true), [true, false]);
         let place = habits.sends(11 << 6);
         habits.told(Some(place), true);
         habits.lacked(); // and waits
-        assert!(habits.hit(), "right behind a write");
-        assert!(!habits.hit(), "behind a hit");
+        assert_eq!([habits.hit(), habits.hit()], [Behind::Write, Behind::Hit]);
         habits.told(Some(place), true);
         habits.told(Some(place), false);
-        assert!(!habits.hit(), "behind a read");
+        assert_eq!(habits.hit(), Behind::Read);
         assert!(asked(&mut Habits::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
     }
 }
