@@ -425,7 +425,9 @@ fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
 /// Whether a text contains, in any case, one of the words that date input folds to the current time.
 pub(crate) fn names_clock(text: &[u8]) -> bool {
     const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
-    WORDS.iter().any(|word| text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)))
+    // Most are numbers.
+    text.iter().any(u8::is_ascii_alphabetic)
+        && WORDS.iter().any(|word| text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)))
 }
 
 /// The same of a column.
