@@ -6,7 +6,7 @@ use freshet_cache::{Cache, Entry};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
-    AtomicU64,
+    AtomicU64, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use std::sync::{Arc, Mutex, PoisonError};
@@ -135,6 +135,8 @@ pub struct Shared {
     pub restart_stream: Notify,
     /// The end of the log, for who wants it.
     pub(crate) readings: Readings,
+    /// Sessions that have sent what may define anything, which is not acknowledged yet.
+    pub(crate) defining: Arc<AtomicUsize>,
     /// Rung when the memory limit is another.
     pub(crate) memory_changed: Notify,
     /// Rung when commits wait for proof.
@@ -171,6 +173,7 @@ impl Shared {
             keepalive: Notify::new(),
             restart_stream: Notify::new(),
             readings: Readings::default(),
+            defining: Arc::default(),
             memory_changed: Notify::new(),
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),

@@ -1,4 +1,4 @@
-//! PostgreSQL: writes that run no code but the server's own, and so leave a session's settings and temporary tables as they are.
+//! Writes that run no code but the server's own, and so leave a session's settings and temporary tables as they are.
 //!
 //! Behind any other write the session's context has to be asked for again, since a trigger, a default or a function may have
 //! changed it; the answer costs the database as much as the write of a row. What the text calls is told here, by its
@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, RelationKind, Table, TableId};
+use freshet_model::{Catalog, Reason, RelationKind, Table, TableId};
 
 use crate::functions::{FunctionClass, function_class};
 use crate::relations::family;
@@ -34,9 +34,13 @@ impl Template {
         by_itself && !self.facts.temporary && !self.runs_stored_code(catalog, schemas)
     }
 
-    /// PostgreSQL: the tables whose rows a plain write may change. None: it is no such write, or may change others as well: through a
-    /// view, or by the actions of foreign keys.
+    /// The tables whose rows a plain write may change. None: it is no such write, or may change others as well: through a
+    /// view, or (PostgreSQL) by the actions of foreign keys.
     pub fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
+        if self.dialect.is_mysql_family() {
+            let is_one = self.effect == Effect::Write && self.refusal() == Some(&Reason::NotSelect);
+            return self.facts.written(catalog, schemas).filter(|_| is_one && self.keeps_settings(catalog, schemas));
+        }
         let target = self.target.as_ref().filter(|_| self.writes_plainly(catalog, schemas))?;
         Some(target.tables(catalog, schemas)?.iter().map(|table| table.id).collect())
     }

@@ -8,7 +8,7 @@ pub(crate) mod session;
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_model::TableId;
@@ -45,8 +45,6 @@ pub struct Pg {
     /// The server's major version as the last service connection saw it; 0: not seen.
     server_version: AtomicU32,
     wal_segment_bytes: AtomicU64,
-    /// Sessions that have sent what may define anything, which is not acknowledged yet.
-    pub(crate) defining: Arc<AtomicUsize>,
     /// Rung when tables are to be covered.
     pub(crate) coverage_wanted: Notify,
     wanted: Mutex<HashSet<TableId>>,
@@ -75,7 +73,6 @@ impl Pg {
             reloads: Reloads::default(),
             server_version: AtomicU32::new(0),
             wal_segment_bytes: AtomicU64::new(16 << 20),
-            defining: Arc::default(),
             coverage_wanted: Notify::new(),
             wanted: Mutex::default(),
             published: Mutex::default(),

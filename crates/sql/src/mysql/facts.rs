@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, RelationKind, Table};
+use freshet_model::{Catalog, RelationKind, Table, TableId};
 
 use super::functions::{counts_sequence, function_class};
 use super::scanner::is_placeholder;
@@ -170,6 +170,15 @@ impl Facts {
             || self.calls.iter().any(|name| catalog.user_functions.contains(name))
             || !self.targets.iter().all(writable)
             || !self.names.iter().all(harmless)
+    }
+
+    /// The table that it writes to, and those that foreign keys change with it. None: it may write to others that it names.
+    pub(crate) fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
+        let [target] = self.targets.as_slice() else { return None };
+        let table = resolve(catalog, schemas, target).filter(|_| self.access == Access::Read)?;
+        let cascade = catalog.cascades.get(&table.id);
+        let changed = cascade.into_iter().flat_map(|cascade| &cascade.tables).copied();
+        Some(std::iter::once(table.id).chain(changed).collect())
     }
 }
 

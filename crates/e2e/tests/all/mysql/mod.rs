@@ -7,6 +7,7 @@
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
 //! * `races`: single interleavings, made by holding or delaying what Freshet asks and is told;
 //! * `stress`: the promises under concurrent writers, while things go wrong;
+//! * `unheld`: writes that are acknowledged at once;
 //! * `support`: both servers, Freshet in front of them, and a client that speaks packets.
 
 mod cached_reads;
@@ -18,4 +19,5 @@ mod races;
 mod schema;
 mod stress;
 pub(crate) mod support;
+mod unheld;
 mod wire;

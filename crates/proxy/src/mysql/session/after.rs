@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::Nanos;
+use freshet_model::{CatalogVersion, Nanos, TableId};
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::handshake::ChangeUser;
@@ -17,6 +17,7 @@ use crate::mysql::session::track::{Written, login_ok};
 use crate::mysql::session::transaction::{Answered, Mark};
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::{Marks, Statement};
+use crate::unheld::Touched;
 
 impl Session {
     /// What a statement may do, as far as its text and the catalogue say.
@@ -60,6 +61,15 @@ impl Session {
         }
     }
 
+    /// The tables that a plain write may touch, and by which catalogue.
+    pub(crate) fn written(&self, statement: &Statement) -> Option<(CatalogVersion, Arc<[TableId]>)> {
+        let Known::Context(context, _) = &self.settings.known else { return None };
+        let catalog = self.shared.catalog.load();
+        let same = context.schemas == self.settings.schemas;
+        let written = same.then(|| statement.shape.resolve(&catalog, context).written).flatten()?;
+        Some((catalog.version, written))
+    }
+
     /// A command has been answered, and the answer is in the client's output.
     pub(crate) async fn after(
         &mut self,
@@ -68,6 +78,13 @@ impl Session {
         done: &Done,
         was: Status,
     ) -> Result<(), SessionError> {
+        self.followed(mark, statement, done, was).await;
+        // It is acknowledged, and definitions do not wait for a COMMIT.
+        self.defining = None;
+        Ok(())
+    }
+
+    async fn followed(&mut self, mark: &Mark, statement: Option<&Arc<Statement>>, done: &Done, was: Status) {
         let failed = done.error.is_some();
         let told = self.take_told(*mark, done);
         self.warned = failed || done.warnings > 0;
@@ -91,15 +108,17 @@ impl Session {
             self.floor.catalog_since = now;
         }
         if !failed && done.status.is_none() {
-            return Ok(()); // it tells nothing of transactions
+            return; // it tells nothing of transactions
         }
         let was_in_transaction = was.has(Status::IN_TRANS);
         let proven = self.before.take();
         let answered = Answered { failed, rows: done.rows, was_in_transaction, proven, now };
         if self.follow_block(*mark, answered) {
-            self.acknowledge(told, Written { mark: *mark, statement, done, was }).await;
+            // What failed may have left a transaction open, and a procedure may have opened one.
+            let ended = !failed && !self.status.has(Status::IN_TRANS);
+            let touched = if ended { std::mem::take(&mut self.touched) } else { Touched::Anything };
+            self.acknowledge(told, &touched, Written { mark: *mark, statement, done, was }).await;
         }
-        Ok(())
     }
 
     /// A statement that may change settings was answered: what is known of that without asking.
@@ -135,6 +154,7 @@ impl Session {
         self.floor.end = None;
         self.floor.since = now;
         self.behind_passed = true;
+        self.committed.clear();
     }
 
     /// The login's OK is in the client's output.

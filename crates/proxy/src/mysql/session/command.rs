@@ -67,7 +67,7 @@ impl Session {
         let Answer::Packets(kind) = Answer::to(command.code.unwrap_or_default()) else {
             return self.send_command(command).await;
         };
-        self.before_sending(mark);
+        self.before_sending(mark, None);
         let was = self.status;
         self.send_command(command).await?;
         let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;

@@ -183,8 +183,13 @@ impl Session {
             Ok(Snapshot::Of(bounds)) => Some(bounds),
         };
         write_key(&mut self.key, context, self.shape, execution);
+        if !self.committed.is_empty() {
+            self.settle_committed();
+        }
         let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
         match &found {
+            // The session's own commit is on its way, and tells as much.
+            Lookup::Bypass(Reason::Floor) if !self.committed.is_empty() => {}
             Lookup::Bypass(Reason::Fence | Reason::Floor | Reason::NotYetApplied) => self.shared.want_reading(),
             Lookup::Bypass(_) => {}
             Lookup::Hit(entry) => {

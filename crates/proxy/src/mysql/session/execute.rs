@@ -193,7 +193,7 @@ impl Session {
             return Err(SessionError::TooLarge);
         }
         let mark = self.mark(Some(statement));
-        self.before_sending(mark);
+        self.before_sending(mark, Some(statement));
         self.replay.overtaken(false);
         let was = self.status;
         self.tune(Some(statement));
@@ -218,7 +218,7 @@ impl Session {
         unprepared: bool,
     ) -> Result<(), SessionError> {
         let mark = self.mark(statement);
-        self.before_sending(mark);
+        self.before_sending(mark, statement);
         self.replay.overtaken(false);
         let was = self.status;
         self.tune(statement);

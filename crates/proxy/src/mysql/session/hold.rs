@@ -4,7 +4,7 @@
 //! OK stays in the output until the stream has applied the commit that it names ([`super::track`]), or else until it has
 //! passed an end of the binlog that was asked for after it: one reading of the lease service, for all that wait. If that
 //! takes too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the
-//! stream then does not move at all, it is set at once.
+//! stream then does not move at all, it is set at once. What touched only tables on which nothing rests is not held ([`crate::unheld`]).
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not for
@@ -20,6 +20,7 @@ use freshet_wire::mysql::track::Gtid;
 use tokio::time::timeout;
 
 use crate::mysql::session::Session;
+use crate::unheld::Touched;
 use crate::waits::{Wait, WaitFor};
 
 /// How long an acknowledgement waits for its commit before an end of the binlog is asked for as well.
@@ -53,6 +54,16 @@ impl Session {
             self.hold_since(since).await;
         }
         end
+    }
+
+    /// The acknowledgement of a transaction that touched this need not be held.
+    pub(crate) fn is_free(&mut self, touched: &Touched) -> bool {
+        let same_server = matches!(self.settings.compare_server(&self.shared), Some(Ok(())));
+        let is_free = same_server && self.is_to_hold() && self.shared.is_free(touched);
+        if is_free {
+            self.shared.waits.unheld.fetch_add(1, Relaxed);
+        }
+        is_free
     }
 
     fn is_to_hold(&self) -> bool {

@@ -10,7 +10,7 @@
 //! | command | `command`, `text`, `execute` | hit, fill, or pass |
 //! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
-//! | after | `after`, `track`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream |
+//! | after | `after`, `track`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::unheld`]) |
 //!
 //! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
 //! acknowledgement is held by not waiting for the client.
@@ -38,6 +38,7 @@ use freshet_cache::{Floor, Proven};
 use freshet_model::{Nanos, Reason};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::OutOfStep;
+use freshet_wire::mysql::track::Gtid;
 use thiserror::Error;
 
 use crate::metrics::WorkerCounters;
@@ -51,6 +52,7 @@ use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::Standing;
 use crate::peer::Peer;
 use crate::pg::login::Incoming;
+use crate::unheld::{Defining, Touched};
 use crate::waits::Patience;
 
 /// Why a session ended other than by its client's wish.
@@ -95,6 +97,12 @@ struct Session {
     floor: Floor,
     /// The last that the client was told came from the server, and no end of the binlog behind that is known.
     behind_passed: bool,
+    /// What the open transaction may have written to.
+    touched: Touched,
+    /// What may define anything was sent, and is not acknowledged yet.
+    defining: Option<Defining>,
+    /// The commits that the last answer told, if it was not held for them and nothing was told since.
+    committed: Vec<Gtid>,
     replay: Replay,
     counting: Option<Counting>,
     /// Waiting for a position did not help the last time.
@@ -153,6 +161,9 @@ impl Session {
             track: Track::default(),
             floor: Floor::default(),
             behind_passed: false,
+            touched: Touched::default(),
+            defining: None,
+            committed: Vec::new(),
             replay: Replay::default(),
             counting: None,
             patience: Patience::default(),

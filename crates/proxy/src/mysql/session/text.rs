@@ -92,7 +92,7 @@ impl Session {
         kind: Kind,
     ) -> Result<(), SessionError> {
         let mark = self.mark(Some(statement));
-        self.before_sending(mark); // nothing has been sent yet: it is in the output
+        self.before_sending(mark, Some(statement)); // nothing has been sent yet: it is in the output
         if mark.takes_snapshot && mark.bracket.is_some() {
             self.before = self.shared.cache.proven();
         }
@@ -107,7 +107,7 @@ impl Session {
     }
 
     pub(crate) async fn take_unknown(&mut self, kind: Kind) -> Result<(), SessionError> {
-        self.before_sending(Mark::UNKNOWN);
+        self.before_sending(Mark::UNKNOWN, None);
         self.replay.overtaken(false);
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: None, impure: true }).await?;

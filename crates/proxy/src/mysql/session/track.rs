@@ -32,6 +32,7 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::Statement;
+use crate::unheld::Touched;
 
 /// Has commits told. Where they are told already it fails: NULL is no value.
 const TELL: &str = "SET SESSION session_track_system_variables = IF(@@session_track_system_variables = '*' \
@@ -159,20 +160,34 @@ impl Session {
     }
 
     /// Holds the acknowledgement of what may have committed.
-    pub(crate) async fn acknowledge(&mut self, told: Option<Told>, written: Written<'_>) {
+    pub(crate) async fn acknowledge(&mut self, told: Option<Told>, touched: &Touched, written: Written<'_>) {
         let Written { mark, statement, done, was } = written;
         let told = told.filter(|told| !told.gtids.is_empty() || self.wrote_nothing(mark, done, was));
-        let Some(told) = told else { return self.hold().await };
-        if told.gtids.is_empty() {
+        if told.as_ref().is_some_and(|told| told.gtids.is_empty()) {
             return;
         }
-        let Some(end) = self.hold_for(&told.gtids).await else { return };
         // All that the session has read by now was in the log before this commit was.
         let word = statement.map_or("", |statement| first_word(&statement.shape.text));
         let commits_last = is_dml(word) || word.eq_ignore_ascii_case("commit");
-        if commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write {
+        let commits_last = commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write;
+        if self.is_free(touched) {
+            self.committed = told.filter(|_| commits_last).map(|told| told.gtids).unwrap_or_default();
+            return;
+        }
+        let Some(told) = told else { return self.hold().await };
+        let end = self.hold_for(&told.gtids).await;
+        if let Some(end) = end.filter(|_| commits_last) {
             self.floor.end = Some(end);
             self.behind_passed = false;
+        }
+    }
+
+    /// What was told of the session's last commit, which was not held, is its floor once the stream has applied it.
+    pub(crate) fn settle_committed(&mut self) {
+        if let Some(end) = self.applied_end(&self.committed) {
+            self.floor.end = Some(end);
+            self.behind_passed = false;
+            self.committed.clear();
         }
     }
 

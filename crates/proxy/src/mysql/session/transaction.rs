@@ -13,6 +13,8 @@
 //! statement that reads, and *sure* once one that must have read a table has returned a row. lo is read before the first
 //! possible one, hi after the first sure one.
 
+use std::sync::Arc;
+
 use freshet_cache::{Proven, SnapshotBounds};
 use freshet_model::{Nanos, Reason};
 use freshet_sql::{Bracket, Effect};
@@ -21,6 +23,8 @@ use freshet_wire::mysql::capabilities::Status;
 use crate::mysql::question::Level;
 use crate::mysql::session::Session;
 use crate::mysql::session::settings::Settings;
+use crate::registry::Statement;
+use crate::unheld::Defining;
 
 /// A transaction, or the room for one if each statement is not one of its own.
 #[derive(Clone, Debug)]
@@ -174,8 +178,17 @@ pub(crate) enum Snapshot {
 }
 
 impl Session {
-    /// A statement is about to be sent.
-    pub(crate) fn before_sending(&mut self, mark: Mark) {
+    /// A statement is about to be sent (None: it is not known which).
+    pub(crate) fn before_sending(&mut self, mark: Mark, statement: Option<&Arc<Statement>>) {
+        if mark.writes {
+            let plain = mark.effect == Effect::Write && mark.keeps_settings;
+            // By the catalogue of now: whoever defines something meanwhile is counted, or makes this one out of date.
+            let written = statement.filter(|_| plain).and_then(|statement| self.written(statement));
+            self.touched.add(written.as_ref().map(|(catalog, tables)| (*catalog, &**tables)));
+            if !plain && self.defining.is_none() {
+                self.defining = Some(Defining::new(&self.shared.defining));
+            }
+        }
         let Some(block) = &mut self.standing.block else { return };
         let begins = matches!(mark.bracket, Some(Bracket::Begin(_)));
         if mark.reads && !begins && !block.used {

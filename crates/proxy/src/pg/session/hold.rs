@@ -25,9 +25,9 @@ use freshet_model::{End, Lsn, Nanos, Reason};
 use freshet_wire::pg::backend;
 use tokio::time::{Instant, Sleep};
 
-use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
+use crate::unheld::Touched;
 use crate::waits::{Patience, Wait, WaitFor};
 
 /// What an acknowledgement waits for.

@@ -56,9 +56,9 @@ use crate::pg::session::hold::Waiting;
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::statements::Statements;
 use crate::pg::session::transaction::Block;
-use crate::pg::session::unheld::Defining;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::shared::ServerIdentity;
+use crate::unheld::Defining;
 
 pub(crate) use startup::serve;
 

@@ -21,10 +21,10 @@ use freshet_model::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_sql::{Bracket, Effect, Isolation};
 use freshet_wire::pg::backend;
 
-use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
+use crate::unheld::Touched;
 
 /// Answers of one block that wait for its end.
 const BLOCK_FILLS_MAX: usize = 16;

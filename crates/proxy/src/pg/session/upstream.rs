@@ -6,10 +6,10 @@ use freshet_wire::pg::frame::{self, Header};
 
 use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::pg::session::own::OwnStatements;
-use crate::pg::session::unheld::Touched;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
 use crate::shared::ServerIdentity;
+use crate::unheld::Touched;
 
 /// The largest row that Freshet's own statements may answer.
 const OWN_ROW_BYTES_MAX: usize = 64 << 10;

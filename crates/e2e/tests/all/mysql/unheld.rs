@@ -1,0 +1,276 @@
+//! Writes to tables on which nothing rests are acknowledged at once, and are seen by others all the same: by who fills next, by who
+//! fills while they are under way, and where more is touched than the statement names.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::support::packets::{self, Value};
+use super::support::{Database, Kind, Pair, RawClient, on_both};
+use crate::support::{PATIENCE, eventually, rest};
+
+on_both!(
+    what_nobody_reads_is_not_held,
+    transactions,
+    a_fill_that_begins_under_way_is_minded,
+    what_a_new_trigger_writes_is_seen,
+    what_foreign_keys_change_is_seen,
+    acknowledged_writes_are_seen_under_races,
+    without_the_rule_they_are_not,
+);
+
+const SCHEMA: &str = "CREATE TABLE item (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO item VALUES (1, 0), (2, 0), (70, 0); \
+     CREATE TABLE visit (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO visit VALUES (1, 0)";
+
+/// Acknowledgements that were held, and that were not.
+fn counts(pair: &Pair) -> Result<(u64, u64)> {
+    let metrics = pair.freshet.metrics()?;
+    Ok((metrics.count("freshet_held_total"), metrics.count("freshet_unheld_total")))
+}
+
+fn until_hit(pair: &Pair, reader: &mut RawClient, sql: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?;
+        reader.run(sql)?;
+        let after = pair.freshet.metrics()?;
+        ensure!(after.hits() > before.hits(), "{sql}: no hit; {:?}", after.passed_since(&before));
+        rest();
+        Ok(())
+    })
+}
+
+/// Writes until a write is not held: somebody may define, or something may rest on its table. A session that only writes
+/// does not know its own context, so it reads as well.
+fn until_unheld(pair: &Pair, writer: &mut RawClient, sql: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        writer.run("SELECT n FROM item WHERE id = 2")?;
+        let (_, before) = counts(pair)?;
+        writer.run(sql)?;
+        let (_, after) = counts(pair)?;
+        ensure!(after > before, "{sql} was held");
+        Ok(())
+    })
+}
+
+fn what_nobody_reads_is_not_held(kind: Kind) -> Result<()> {
+    // On a server of its own: definitions in other databases come with the same binlog, and then writes are held for a moment.
+    let settings = match kind {
+        Kind::Mariadb => Kind::settings(), // Freshet has it tell its commits
+        Kind::Mysql => Kind::settings().with("session-track-gtids = OWN_GTID"),
+    };
+    let pair = Pair::over(Database::create(kind.start(&settings)?)?, SCHEMA, &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
+    until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
+    let statement = writer.prepare("UPDATE visit SET n = ? WHERE id = 1")?;
+    let (held, unheld) = counts(&pair)?;
+    for n in 0..20 {
+        writer.run(&format!("UPDATE visit SET n = 1000 + {n} WHERE id = 1"))?;
+        writer.execute(statement, &[Value::Int(2000 + n)])?;
+        for sql in ["BEGIN", &format!("INSERT INTO visit VALUES ({}, 2)", 100 + n), "COMMIT"] {
+            writer.run(sql)?;
+        }
+    }
+    let (held_then, unheld_then) = counts(&pair)?;
+    ensure!(
+        held_then == held && unheld_then == unheld + 60,
+        "{held_then} held, {unheld_then} not; {held} and {unheld} before"
+    );
+    // Behind its own write a session reads what is kept: the commit that it was told of is as good as an end of the binlog.
+    until_hit(&pair, &mut writer, "SELECT n FROM item WHERE id = 2")?;
+    let before = pair.freshet.metrics()?;
+    for n in 0..20 {
+        writer.run(&format!("UPDATE visit SET n = 3000 + {n} WHERE id = 1"))?;
+        writer.run("SELECT n FROM item WHERE id = 2")?;
+    }
+    let hits = pair.freshet.metrics()?.hits() - before.hits();
+    // It waits for a few milliseconds at the most, which may be too short on a busy machine.
+    ensure!(hits > 5, "{hits} hits of 20");
+    // What is read is seen at once, too.
+    for n in 100..130 {
+        let read = "SELECT n FROM visit WHERE id = 1";
+        writer.run(&format!("UPDATE visit SET n = {n} WHERE id = 1"))?;
+        ensure!(reader.value(read)? == n.to_string(), "{n} was acknowledged");
+        until_hit(&pair, &mut reader, read)?;
+        writer.run(&format!("UPDATE visit SET n = -{n} WHERE id = 1"))?;
+        ensure!(reader.value(read)? == format!("-{n}"), "-{n} was acknowledged");
+    }
+    // What names more than one table is held.
+    let (before, _) = counts(&pair)?;
+    writer.run("UPDATE visit v JOIN item i ON i.id = v.id SET v.n = v.n + 1")?;
+    ensure!(counts(&pair)?.0 > before, "a join was not held");
+    Ok(())
+}
+
+/// What a transaction touched is all that it wrote, also behind an error.
+fn transactions(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
+    let read = "SELECT n FROM item WHERE id = 1";
+    writer.run(read)?;
+    for n in 1..20 {
+        until_hit(&pair, &mut reader, read)?;
+        writer.run("BEGIN")?;
+        writer.run(&format!("UPDATE item SET n = {n} WHERE id = 1"))?;
+        if n % 2 == 0 {
+            ensure!(writer.query("INSERT INTO visit VALUES (1, 1)")?.error().is_some(), "no error");
+        }
+        writer.run(&format!("UPDATE visit SET n = {n} WHERE id = 1"))?;
+        writer.run("COMMIT")?;
+        ensure!(reader.value(read)? == n.to_string(), "{n} was acknowledged");
+        writer.run("SET autocommit = 0")?;
+        writer.run(&format!("UPDATE item SET n = -{n} WHERE id = 1"))?;
+        writer.run("SET autocommit = 1")?;
+        ensure!(reader.value(read)? == format!("-{n}"), "-{n} was acknowledged");
+    }
+    Ok(())
+}
+
+fn a_fill_that_begins_under_way_is_minded(kind: Kind) -> Result<()> {
+    let pair = Pair::over(Database::shared(kind)?, SCHEMA, &["--keep", "always", "--refresh-share", "0"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut writer, mut reader, mut locker) =
+        (pair.connect()?, pair.connect()?, RawClient::login(pair.database.address(), pair.login())?);
+    let read = "SELECT n FROM visit WHERE id = 1";
+    until_hit(&pair, &mut reader, read)?;
+    for round in 1..20 {
+        // Evicts what rests on the table.
+        until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1000 WHERE id = 1")?;
+        locker.run("BEGIN")?;
+        locker.run("SELECT n FROM visit WHERE id = 1 FOR UPDATE")?;
+        writer.send(&packets::query(&format!("UPDATE visit SET n = {round} WHERE id = 1")))?;
+        until_hit(&pair, &mut reader, read)?;
+        locker.run("COMMIT")?;
+        ensure!(writer.answer()?.error().is_none(), "the write failed");
+        let now = reader.value(read)?;
+        ensure!(now == round.to_string(), "{now} is read, {round} was acknowledged");
+    }
+    Ok(())
+}
+
+/// The trigger is made just before the write runs, and may not be delivered when that is answered.
+fn what_a_new_trigger_writes_is_seen(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut writer, mut definer, mut reader) = (pair.connect()?, pair.connect()?, pair.connect()?);
+    let read = "SELECT n FROM item WHERE id = 70";
+    for n in 1000u32..1015 {
+        until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
+        until_hit(&pair, &mut reader, read)?;
+        let trigger =
+            "CREATE TRIGGER counts AFTER UPDATE ON visit FOR EACH ROW UPDATE item SET n = NEW.n WHERE id = 70";
+        definer.send(&packets::query(trigger))?;
+        if n % 2 == 0 {
+            std::thread::sleep(Duration::from_micros(u64::from(500 * (n % 8))));
+        }
+        writer.run(&format!("UPDATE visit SET n = {n} WHERE id = 1"))?;
+        let value = reader.value(read)?;
+        ensure!(definer.answer()?.error().is_none(), "no trigger");
+        // The write came before the trigger, or the trigger's write is seen.
+        let direct = RawClient::login(pair.database.address(), pair.login())?.value(read)?;
+        ensure!(value == direct, "{value} is read, {direct} was written by a trigger before {n} was acknowledged");
+        definer.run("DROP TRIGGER counts")?;
+    }
+    Ok(())
+}
+
+fn what_foreign_keys_change_is_seen(kind: Kind) -> Result<()> {
+    let schema = format!(
+        "{SCHEMA}; CREATE TABLE owner (id INT PRIMARY KEY);
+         CREATE TABLE thing (id INT PRIMARY KEY, owner_id INT, FOREIGN KEY (owner_id) REFERENCES owner (id) ON DELETE CASCADE)"
+    );
+    let pair = Pair::new(kind, &schema)?;
+    let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
+    let read = "SELECT COUNT(*) FROM thing WHERE owner_id = 1";
+    writer.run(read)?;
+    for _ in 0..20 {
+        writer.run("INSERT INTO owner VALUES (1)")?;
+        writer.run("INSERT INTO thing VALUES (1, 1)")?;
+        ensure!(reader.value(read)? == "1", "the insert was acknowledged");
+        until_hit(&pair, &mut reader, read)?;
+        writer.run("DELETE FROM owner WHERE id = 1")?;
+        ensure!(reader.value(read)? == "0", "the delete was acknowledged");
+        until_hit(&pair, &mut reader, read)?;
+    }
+    Ok(())
+}
+
+/// Writers and readers of a few rows in several tables, which have something kept on them at one moment and nothing at the next: how often
+/// an acknowledged write was not seen.
+fn missed(kind: Kind, options: &[&str]) -> Result<u64> {
+    const TABLES: usize = 4;
+    let table = |t| format!("; CREATE TABLE t{t} (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO t{t} VALUES (1, 0)");
+    let schema = [SCHEMA.to_owned(), (0..TABLES).map(table).collect()].concat();
+    let options = [options, &["--keep", "always", "--refresh-share", "0"]].concat();
+    let pair = Pair::over(Database::shared(kind)?, &schema, &options)?;
+    let acknowledged: [AtomicI32; TABLES] = std::array::from_fn(|_| AtomicI32::new(0));
+    let missed = AtomicU64::new(0);
+    let until = Instant::now() + Duration::from_secs(6);
+    std::thread::scope(|scope| -> Result<()> {
+        let mut threads = Vec::new();
+        for t in 0..TABLES {
+            let (pair, acknowledged) = (&pair, &acknowledged);
+            threads.push(scope.spawn(move || -> Result<()> {
+                let mut writer = pair.connect()?;
+                writer.run("SELECT n FROM item WHERE id = 2")?;
+                for n in 1.. {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    writer.run(&format!("UPDATE t{t} SET n = {n} WHERE id = 1"))?;
+                    acknowledged[t].store(n, SeqCst);
+                    if n % 50 == 0 {
+                        writer.run("SELECT n FROM item WHERE id = 2")?;
+                    }
+                    std::thread::sleep(Duration::from_micros(u64::from(n.unsigned_abs() % 7) * 300));
+                }
+                Ok(())
+            }));
+        }
+        for reader in 0..4 {
+            let (pair, acknowledged, missed) = (&pair, &acknowledged, &missed);
+            threads.push(scope.spawn(move || -> Result<()> {
+                let mut client = pair.connect()?;
+                for round in reader.. {
+                    if Instant::now() >= until {
+                        break;
+                    }
+                    let t = round % TABLES;
+                    let floor = acknowledged[t].load(SeqCst);
+                    let n: i32 = client.value(&format!("SELECT n FROM t{t} WHERE id = 1"))?.parse()?;
+                    missed.fetch_add(u64::from(n < floor), SeqCst);
+                }
+                Ok(())
+            }));
+        }
+        for thread in threads {
+            thread.join().expect("a thread panicked")?;
+        }
+        Ok(())
+    })?;
+    if pair.freshet.is_there() {
+        let (hits, (held, unheld)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
+        let none = options.contains(&"--test-fault");
+        ensure!(hits > 50 && unheld > 50 && (held > 10 || none), "{hits} hits, {held} held, {unheld} not");
+    }
+    Ok(missed.into_inner())
+}
+
+fn acknowledged_writes_are_seen_under_races(kind: Kind) -> Result<()> {
+    let missed = missed(kind, &[])?;
+    ensure!(missed == 0, "{missed} reads missed an acknowledged write");
+    Ok(())
+}
+
+fn without_the_rule_they_are_not(kind: Kind) -> Result<()> {
+    let missed = missed(kind, &["--test-fault", "free-all"])?;
+    ensure!(missed > 0, "no read missed an acknowledged write");
+    Ok(())
+}
