@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_model::{
-    Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, ValueType,
+    Cascade, Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId,
+    ValueType,
 };
 use freshet_sql::{Admin, Bracket, Client, Effect, Hint, Lexed, LiteralKind, Parameter, ParameterValue, Template};
 use proptest::prelude::*;
@@ -533,6 +534,47 @@ fn brackets() {
     ];
     for (sql, bracket) in cases {
         assert_eq!(parse(sql).bracket(), bracket, "{sql}");
+    }
+}
+
+#[test]
+fn a_plain_write_names_all_that_it_touches() {
+    let schemas = schemas();
+    let mut catalog = catalog();
+    let (t, u, hours) = (TableId(1), TableId(3), TableId(4));
+    // As if its rows went with those of `t`, and those of `hours` with its own.
+    catalog.cascades.insert(t, Cascade { columns: vec!["id".into()], tables: vec![u, hours] });
+    let written = |sql: &str| parse(sql).written(&catalog, &schemas);
+    for (sql, tables) in [
+        ("UPDATE u SET title = 'x' WHERE id IN (SELECT id FROM t)", &[u][..]),
+        ("INSERT INTO shop.u SELECT * FROM cheap", &[u]),
+        ("REPLACE INTO other.t VALUES (1)", &[TableId(8)]),
+        ("DELETE FROM t WHERE id = 1", &[t, u, hours]),
+        ("INSERT INTO t (id, name) VALUES (1, ?) ON DUPLICATE KEY UPDATE id = 2", &[t, u, hours]),
+    ] {
+        assert_eq!(written(sql).as_deref(), Some(tables), "{sql}");
+    }
+    for sql in [
+        "UPDATE u JOIN hours ON hours.id = u.id SET u.title = ''",
+        "UPDATE u, view_that_is_not_seen v SET v.id = u.id",
+        "DELETE u FROM u JOIN hours USING (id)",
+        "LOAD DATA INFILE 'x' INTO TABLE u",
+        "INSERT INTO logged VALUES (1)",
+        "INSERT INTO u VALUES (f(1))",
+        "UPDATE cheap SET name = ''",
+        "INSERT INTO kept_in_memory VALUES (1)",
+        "INSERT INTO nowhere VALUES (1)",
+        "INSERT INTO u VALUES (1); COMMIT",
+        "UPDATE u SET id = 1; UPDATE hours SET id = 1",
+        "HANDLER u OPEN",
+        "TRUNCATE u",
+        "CALL p()",
+        "XA COMMIT 'a'",
+        "SELECT * FROM u FOR UPDATE",
+        "SELECT * FROM u",
+        "DO RELEASE_LOCK('a')",
+    ] {
+        assert_eq!(written(sql), None, "{sql}");
     }
 }
 

@@ -1,14 +1,15 @@
 //! Writes to tables on which nothing rests are acknowledged at once, and are seen by others all the same: by who fills next, by who
 //! fills while they are under way, and where more is touched than the statement names.
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use freshet_testbed::{Settings, process};
 
 use super::{SCHEMA, until_hit};
+use crate::lineage::stage::Session;
 use crate::support::frames::{bind_text, execute, parse, query, sync};
+use crate::support::races::{self, TABLES, table};
 use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
 on_both!(
@@ -211,61 +212,18 @@ fn what_partitions_hold_is_seen(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Writers and readers of a few rows in several tables, which have something kept on them at one moment and nothing at the next: how often
-/// an acknowledged write was not seen.
+/// How often an acknowledged write was not seen.
 fn missed(version: Version, options: &[&str]) -> Result<u64> {
-    const TABLES: usize = 4;
-    let table = |t| format!("create table t{t} (id int primary key, n int not null); insert into t{t} values (1, 0);");
-    let schema = (0..TABLES).map(table).collect::<Vec<_>>().concat();
+    let schema = (0..TABLES).map(table).collect::<String>();
     let options = [options, &["--keep", "always", "--refresh-share", "0"]].concat();
     let pair = Pair::over(Database::shared(version)?, &schema, &options)?;
-    let acknowledged: [AtomicI32; TABLES] = std::array::from_fn(|_| AtomicI32::new(0));
-    let missed = AtomicU64::new(0);
-    let until = Instant::now() + Duration::from_secs(6);
-    std::thread::scope(|scope| -> Result<()> {
-        let mut threads = Vec::new();
-        for t in 0..TABLES {
-            let (pair, acknowledged) = (&pair, &acknowledged);
-            threads.push(scope.spawn(move || -> Result<()> {
-                let mut writer = pair.connect()?;
-                for n in 1.. {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    writer.run(&format!("update t{t} set n = {n} where id = 1"))?;
-                    acknowledged[t].store(n, SeqCst);
-                    std::thread::sleep(Duration::from_micros(u64::from(n.unsigned_abs() % 7) * 300));
-                }
-                Ok(())
-            }));
-        }
-        for reader in 0..4 {
-            let (pair, acknowledged, missed) = (&pair, &acknowledged, &missed);
-            threads.push(scope.spawn(move || -> Result<()> {
-                let mut client = pair.connect()?;
-                for round in reader.. {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    let t = round % TABLES;
-                    let floor = acknowledged[t].load(SeqCst);
-                    let n: i32 = client.value(&format!("select n from t{t} where id = 1"))?.parse()?;
-                    missed.fetch_add(u64::from(n < floor), SeqCst);
-                }
-                Ok(())
-            }));
-        }
-        for thread in threads {
-            thread.join().expect("a thread panicked")?;
-        }
-        Ok(())
-    })?;
+    let missed = races::missed(|| Ok(Session::Postgres(pair.connect()?)), None)?;
     if pair.freshet.is_there() {
         let (hits, (held, unheld)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
         let none = options.contains(&"--test-fault");
         ensure!(hits > 50 && unheld > 50 && (held > 10 || none), "{hits} hits, {held} held, {unheld} not");
     }
-    Ok(missed.into_inner())
+    Ok(missed)
 }
 
 fn acknowledged_writes_are_seen_under_races(version: Version) -> Result<()> {

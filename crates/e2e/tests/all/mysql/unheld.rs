@@ -1,13 +1,14 @@
 //! Writes to tables on which nothing rests are acknowledged at once, and are seen by others all the same: by who fills next, by who
 //! fills while they are under way, and where more is touched than the statement names.
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::SeqCst};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 
 use super::support::packets::{self, Value};
 use super::support::{Database, Kind, Pair, RawClient, on_both};
+use crate::lineage::stage::Session;
+use crate::support::races::{self, TABLES, table};
 use crate::support::{PATIENCE, eventually, rest};
 
 on_both!(
@@ -22,6 +23,15 @@ on_both!(
 
 const SCHEMA: &str = "CREATE TABLE item (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO item VALUES (1, 0), (2, 0), (70, 0); \
      CREATE TABLE visit (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO visit VALUES (1, 0)";
+
+/// On a server of its own: definitions in other databases come with the same binlog, and then writes are held for a moment.
+fn alone(kind: Kind) -> Result<Pair> {
+    let settings = match kind {
+        Kind::Mariadb => Kind::settings(), // Freshet has it tell its commits
+        Kind::Mysql => Kind::settings().with("session-track-gtids = OWN_GTID"),
+    };
+    Pair::over(Database::create(kind.start(&settings)?)?, SCHEMA, &[])
+}
 
 /// Acknowledgements that were held, and that were not.
 fn counts(pair: &Pair) -> Result<(u64, u64)> {
@@ -54,12 +64,7 @@ fn until_unheld(pair: &Pair, writer: &mut RawClient, sql: &str) -> Result<()> {
 }
 
 fn what_nobody_reads_is_not_held(kind: Kind) -> Result<()> {
-    // On a server of its own: definitions in other databases come with the same binlog, and then writes are held for a moment.
-    let settings = match kind {
-        Kind::Mariadb => Kind::settings(), // Freshet has it tell its commits
-        Kind::Mysql => Kind::settings().with("session-track-gtids = OWN_GTID"),
-    };
-    let pair = Pair::over(Database::create(kind.start(&settings)?)?, SCHEMA, &[])?;
+    let pair = alone(kind)?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -107,12 +112,21 @@ fn what_nobody_reads_is_not_held(kind: Kind) -> Result<()> {
 
 /// What a transaction touched is all that it wrote, also behind an error.
 fn transactions(kind: Kind) -> Result<()> {
-    let pair = Pair::new(kind, SCHEMA)?;
+    let pair = alone(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
     let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
-    let read = "SELECT n FROM item WHERE id = 1";
-    writer.run(read)?;
+    let (read, other) = ("SELECT n FROM item WHERE id = 1", "SELECT n FROM item WHERE id = 2");
+    until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
     for n in 1..20 {
         until_hit(&pair, &mut reader, read)?;
+        // No write here touches it, so that something rests on the table all the time; and the writer's session knows its context.
+        until_hit(&pair, &mut writer, other)?;
+        let (_, before) = counts(&pair)?;
+        writer.run("UPDATE visit SET n = n + 1000 WHERE id = 1")?;
+        let (_, unheld) = counts(&pair)?;
+        ensure!(unheld == before + 1, "round {n}: a write that nothing rests on was held");
         writer.run("BEGIN")?;
         writer.run(&format!("UPDATE item SET n = {n} WHERE id = 1"))?;
         if n % 2 == 0 {
@@ -122,9 +136,12 @@ fn transactions(kind: Kind) -> Result<()> {
         writer.run("COMMIT")?;
         ensure!(reader.value(read)? == n.to_string(), "{n} was acknowledged");
         writer.run("SET autocommit = 0")?;
+        writer.run(other)?;
         writer.run(&format!("UPDATE item SET n = -{n} WHERE id = 1"))?;
+        writer.run("UPDATE visit SET n = n + 1 WHERE id = 1")?;
         writer.run("SET autocommit = 1")?;
         ensure!(reader.value(read)? == format!("-{n}"), "-{n} was acknowledged");
+        ensure!(counts(&pair)?.1 == unheld, "round {n}: a transaction that wrote to the table was not held");
     }
     Ok(())
 }
@@ -202,65 +219,18 @@ fn what_foreign_keys_change_is_seen(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// Writers and readers of a few rows in several tables, which have something kept on them at one moment and nothing at the next: how often
-/// an acknowledged write was not seen.
+/// How often an acknowledged write was not seen.
 fn missed(kind: Kind, options: &[&str]) -> Result<u64> {
-    const TABLES: usize = 4;
-    let table = |t| format!("; CREATE TABLE t{t} (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO t{t} VALUES (1, 0)");
-    let schema = [SCHEMA.to_owned(), (0..TABLES).map(table).collect()].concat();
+    let schema = [SCHEMA, ";"].into_iter().map(str::to_owned).chain((0..TABLES).map(table)).collect::<String>();
     let options = [options, &["--keep", "always", "--refresh-share", "0"]].concat();
     let pair = Pair::over(Database::shared(kind)?, &schema, &options)?;
-    let acknowledged: [AtomicI32; TABLES] = std::array::from_fn(|_| AtomicI32::new(0));
-    let missed = AtomicU64::new(0);
-    let until = Instant::now() + Duration::from_secs(6);
-    std::thread::scope(|scope| -> Result<()> {
-        let mut threads = Vec::new();
-        for t in 0..TABLES {
-            let (pair, acknowledged) = (&pair, &acknowledged);
-            threads.push(scope.spawn(move || -> Result<()> {
-                let mut writer = pair.connect()?;
-                writer.run("SELECT n FROM item WHERE id = 2")?;
-                for n in 1.. {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    writer.run(&format!("UPDATE t{t} SET n = {n} WHERE id = 1"))?;
-                    acknowledged[t].store(n, SeqCst);
-                    if n % 50 == 0 {
-                        writer.run("SELECT n FROM item WHERE id = 2")?;
-                    }
-                    std::thread::sleep(Duration::from_micros(u64::from(n.unsigned_abs() % 7) * 300));
-                }
-                Ok(())
-            }));
-        }
-        for reader in 0..4 {
-            let (pair, acknowledged, missed) = (&pair, &acknowledged, &missed);
-            threads.push(scope.spawn(move || -> Result<()> {
-                let mut client = pair.connect()?;
-                for round in reader.. {
-                    if Instant::now() >= until {
-                        break;
-                    }
-                    let t = round % TABLES;
-                    let floor = acknowledged[t].load(SeqCst);
-                    let n: i32 = client.value(&format!("SELECT n FROM t{t} WHERE id = 1"))?.parse()?;
-                    missed.fetch_add(u64::from(n < floor), SeqCst);
-                }
-                Ok(())
-            }));
-        }
-        for thread in threads {
-            thread.join().expect("a thread panicked")?;
-        }
-        Ok(())
-    })?;
+    let missed = races::missed(|| Ok(Session::Mysql(pair.connect()?)), Some("SELECT n FROM item WHERE id = 2"))?;
     if pair.freshet.is_there() {
         let (hits, (held, unheld)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
         let none = options.contains(&"--test-fault");
         ensure!(hits > 50 && unheld > 50 && (held > 10 || none), "{hits} hits, {held} held, {unheld} not");
     }
-    Ok(missed.into_inner())
+    Ok(missed)
 }
 
 fn acknowledged_writes_are_seen_under_races(kind: Kind) -> Result<()> {

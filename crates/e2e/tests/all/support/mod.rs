@@ -4,6 +4,7 @@ pub(crate) mod frames;
 mod freshet;
 mod http;
 mod pair;
+pub(crate) mod races;
 mod raw;
 pub(crate) mod relaying;
 mod server;
