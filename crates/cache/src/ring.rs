@@ -19,28 +19,37 @@ const ROWS_MAX: usize = 20_000;
 /// Commits of this epoch that were proven visible, in the order of their proofs.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
-    commits: VecDeque<Commit>,
+    commits: VecDeque<Kept>,
     rows: usize,
     /// Commits up to here may have been dropped.
     dropped: Lsn,
 }
 
+#[derive(Debug)]
+struct Kept {
+    commit: Commit,
+    /// The furthest end up to here, since proofs come in another order.
+    furthest: Lsn,
+}
+
 impl Ring {
     pub(crate) fn push(&mut self, commit: Commit) {
         self.rows += row_count(&commit.changes);
-        self.commits.push_back(commit);
+        let furthest = self.commits.back().map_or(commit.end, |last| last.furthest.max(commit.end));
+        self.commits.push_back(Kept { commit, furthest });
         while self.rows > ROWS_MAX
-            && let Some(oldest) = self.commits.pop_front()
+            && let Some(Kept { commit: oldest, .. }) = self.commits.pop_front()
         {
             self.rows -= row_count(&oldest.changes);
             self.dropped = self.dropped.max(oldest.end);
         }
     }
 
-    /// The commits behind `since` that matter; None if some may have been dropped.
+    /// The commits behind `since` that matter; None if some may have been dropped. Looks at no more than the latest, as far as these may be behind it.
     pub(crate) fn since(&self, since: Lsn, matters: impl Fn(&ChangeSet) -> bool) -> Option<Vec<CommitId>> {
-        let behind = |commit: &&Commit| commit.end > since && matters(&commit.changes);
-        (self.dropped <= since).then(|| self.commits.iter().filter(behind).map(|commit| commit.id).collect())
+        let latest = self.commits.iter().rev().take_while(|kept| kept.furthest > since).map(|kept| &kept.commit);
+        let behind = latest.filter(|commit| commit.end > since && matters(&commit.changes));
+        (self.dropped <= since).then(|| behind.map(|commit| commit.id).collect())
     }
 }
 
@@ -86,7 +95,7 @@ mod tests {
         let mut ring = Ring::default();
         ring.push(commit(20, 1));
         ring.push(commit(15, 2));
-        assert_eq!((quiet(&ring, 10), quiet(&ring, 20)), (Some(false), Some(true)));
+        assert_eq!((quiet(&ring, 10), quiet(&ring, 17), quiet(&ring, 20)), (Some(false), Some(false), Some(true)));
         for end in 21..=ROWS_MAX as u64 + 30 {
             ring.push(commit(end, 2));
         }

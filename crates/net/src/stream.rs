@@ -77,12 +77,11 @@ impl Stream {
 
     /// Receives once, into a buffer that is not empty; 0 bytes: the peer sends no more.
     pub(crate) fn poll_receive(&mut self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let mut buffer = ReadBuf::new(buffer);
-        match &mut self.0 {
-            Inner::Watched(watched) => return watched.receive(buffer.initialize_unfilled(), RecvFlags::empty()),
-            Inner::Tcp(tcp) => ready!(Pin::new(tcp).poll_read(cx, &mut buffer))?,
-            Inner::Unix(unix) => ready!(Pin::new(unix).poll_read(cx, &mut buffer))?,
+        if let Inner::Watched(watched) = &self.0 {
+            return watched.receive(buffer, RecvFlags::empty());
         }
+        let mut buffer = ReadBuf::new(buffer);
+        ready!(Pin::new(self).poll_read(cx, &mut buffer))?;
         Poll::Ready(Ok(buffer.filled().len()))
     }
 }
@@ -99,11 +98,17 @@ impl AsFd for Stream {
 
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        if buffer.remaining() > 0 {
-            let count = ready!(self.get_mut().poll_receive(cx, buffer.initialize_unfilled()))?;
-            buffer.advance(count);
+        match &mut self.get_mut().0 {
+            // Into room that nobody has written to.
+            Inner::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
+            Inner::Unix(unix) => Pin::new(unix).poll_read(cx, buffer),
+            Inner::Watched(_) if buffer.remaining() == 0 => Poll::Ready(Ok(())),
+            Inner::Watched(watched) => {
+                let count = ready!(watched.receive(buffer.initialize_unfilled(), RecvFlags::empty()))?;
+                buffer.advance(count);
+                Poll::Ready(Ok(()))
+            }
         }
-        Poll::Ready(Ok(()))
     }
 }
 

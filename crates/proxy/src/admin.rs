@@ -202,7 +202,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
                 let name = catalog.table(*table).map_or(String::new(), |t| format!("{}.{}", t.schema, t.name));
                 let note = match shared.refusal(*table) {
                     Some(why) => format!(" (cannot be published: {why})"),
-                    None if shared.unfollowed.load().contains(table) => {
+                    None if shared.unfollowed.load().contains(*table) => {
                         format!(" (not followed: {})", Reason::NotFollowed)
                     }
                     None if shared.cache.is_covered(*table) => String::new(),

@@ -24,6 +24,7 @@ mod refreshes;
 mod registry;
 mod shared;
 mod switches;
+mod unfollowed;
 mod unheld;
 mod verify;
 mod waits;

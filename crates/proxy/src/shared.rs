@@ -21,6 +21,7 @@ use crate::readings::Readings;
 use crate::refreshes::Refreshes;
 use crate::registry::{Registry, Shape};
 use crate::switches::Switches;
+use crate::unfollowed::Unfollowed;
 use crate::verify::Verifier;
 use crate::waits::Waits;
 
@@ -144,7 +145,7 @@ pub struct Shared {
     /// Rung when the catalogue is to be read before its time.
     pub(crate) catalog_wanted: Notify,
     /// Tables that are not followed for a while: [`Reason::NotFollowed`].
-    pub(crate) unfollowed: ArcSwap<HashSet<TableId>>,
+    pub(crate) unfollowed: ArcSwap<Unfollowed>,
     /// Tables that the server refused to publish, and its words.
     refused: Mutex<HashMap<TableId, String>>,
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::io;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use freshet_wire::mysql::error;
 use freshet_wire::mysql::packet::{self, Header, Whole};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -18,6 +18,8 @@ use crate::Socket;
 const PAYLOAD_BYTES_MAX: usize = (1 << 30) + packet::PACKET_PAYLOAD_MAX;
 /// Least free room for one read.
 const READ_BYTES: usize = 16 << 10;
+/// The most that is read at once: TLS fills the room with zeroes before.
+const READ_BYTES_MAX: usize = 64 << 10;
 /// Capacity beyond which an empty buffer is given back.
 const KEEP_BYTES: usize = 1 << 20;
 
@@ -58,7 +60,7 @@ impl Packets {
                 return Ok(payload);
             }
             self.inbound.reserve(READ_BYTES);
-            if self.socket.read_buf(&mut self.inbound).await? == 0 {
+            if self.socket.read_buf(&mut (&mut self.inbound).limit(READ_BYTES_MAX)).await? == 0 {
                 return Err(Error::Closed);
             }
         }

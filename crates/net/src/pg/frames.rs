@@ -5,7 +5,7 @@
 
 use std::io;
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::error::Error;
@@ -16,6 +16,8 @@ use freshet_wire::reader::Malformed;
 pub(super) const MESSAGE_BYTES_MAX: usize = 256 << 20;
 /// Least free room for one read.
 const READ_BYTES: usize = 16 << 10;
+/// The most that is read at once: TLS fills the room with zeroes before.
+const READ_BYTES_MAX: usize = 64 << 10;
 /// Capacity beyond which an empty buffer is given back.
 const KEEP_BYTES: usize = 1 << 20;
 /// Tag and length.
@@ -63,7 +65,7 @@ impl Frames {
         }
         while self.buffered_tag()?.is_none() {
             self.inbound.reserve(READ_BYTES);
-            if self.stream.read_buf(&mut self.inbound).await? == 0 {
+            if self.stream.read_buf(&mut (&mut self.inbound).limit(READ_BYTES_MAX)).await? == 0 {
                 return Err(Error::Closed);
             }
         }

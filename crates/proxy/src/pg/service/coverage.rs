@@ -304,6 +304,7 @@ impl Coverage {
         if always || self.shared.own.prepared || now < self.reckoned_at + IDLE_POLL {
             return Ok(());
         }
+        let elapsed = (now - self.reckoned_at).min(2 * IDLE_POLL);
         self.reckoned_at = now;
         if stream_must_restart(self.version_num().await?) {
             return Ok(());
@@ -315,10 +316,13 @@ impl Coverage {
             saves: shape.figures.worth.shortest(),
             tables: move || shape.tables(),
         });
-        let gone = self.accounts.reckon(now, &cache.changes(), earners, |table| cache.is_covered(table));
-        let left_out = self.accounts.left_out(now);
+        let before = self.shared.unfollowed.load_full();
+        let is_covered = |table| cache.is_covered(table);
+        let gone =
+            self.accounts.reckon(elapsed, |table| before.is_wanted(table), &cache.changes(), earners, is_covered);
+        let left_out = self.accounts.left_out();
         // Before the cache forgets them, so that nobody wants them back at once.
-        self.shared.unfollowed.store(Arc::new(left_out.clone()));
+        self.shared.unfollowed.store(Arc::new(left_out.iter().copied().collect()));
         if !gone.is_empty() {
             cache.uncover(&gone);
             for table in &gone {

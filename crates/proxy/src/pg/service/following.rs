@@ -5,36 +5,39 @@
 //! read again, admission (`freshet_cache::admission`) fills few, and nothing pays for that. So each table has a balance: each commit
 //! costs, each hit of a statement that reads it earns what the database was spared. Whoever has used it up leaves the
 //! publication: first the cache forgets what rests on it and that it is covered, then the server is told. It comes
-//! back after a pause, when a fill wants it; with as little to begin with as the first time, and a pause twice as long if that is used up, too. So
-//! a table that never pays is followed for a small share of the time, and one whose times get better is found out.
+//! back after a pause, when a fill wants it; with a small part of the pause to begin with, and a pause twice as long if that is used up, too.
+//! Only time in which fills want it counts. So a table that never pays is followed for a small share of the time that it is used, and
+//! one whose times get better is found out.
 //!
 //! What earns much may owe nothing for long: the balance is bounded, so that it outlives a burst of writes, and ends some time after hits do.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use freshet_cache::admission::Hits;
 use freshet_model::TableId;
 
 /// What a commit that changes the table costs, in nanoseconds of the database and of Freshet: docs/decisions/2026-11-25-tables-that-are-not-followed.md.
 const COMMIT_COSTS: i64 = 20_000;
-/// The balance to begin with: five thousand commits.
+/// The balance to begin with at first: five thousand commits.
 const CREDIT: i64 = 5_000 * COMMIT_COSTS;
 /// The most of it.
 const CREDIT_MAX: i64 = 100 * CREDIT;
 /// For how long a table is left out at first, and at most.
 const PAUSE_MIN: Duration = Duration::from_secs(10);
 const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// The part of the pause that it has to begin with when it comes back.
+const TRIAL_PART: u32 = 500;
 
 #[derive(Debug)]
 struct Account {
     /// Commits so far.
     commits: u64,
     balance: i64,
-    /// For how long it is left out the next time.
+    /// For how long it is left out the next time, or now.
     pause: Duration,
-    /// It is left out until then.
-    until: Option<Instant>,
+    /// It is left out, and this is left of the pause.
+    left: Option<Duration>,
 }
 
 /// All tables that have been covered.
@@ -56,21 +59,31 @@ pub(super) struct Earner<T> {
 }
 
 impl Accounts {
-    /// Reckons up, and returns the tables that do not pay any more. `commits`: how many have changed each table.
+    /// Reckons up behind so much time, and returns the tables that do not pay any more. `is_wanted`: fills have wanted the table meanwhile;
+    /// `commits`: how many have changed each table.
     pub(super) fn reckon(
         &mut self,
-        now: Instant,
+        elapsed: Duration,
+        is_wanted: impl Fn(TableId) -> bool,
         commits: &[(TableId, u64)],
         earners: impl Iterator<Item = Earner<impl FnOnce() -> Vec<TableId>>>,
         is_covered: impl Fn(TableId) -> bool,
     ) -> Vec<TableId> {
+        for (table, account) in &mut self.tables {
+            if let Some(left) = account.left.as_mut().filter(|_| is_wanted(*table)) {
+                *left = left.saturating_sub(elapsed);
+            }
+        }
         let earned = self.earned(earners);
         let mut gone = Vec::new();
         for (table, commits) in commits.iter().filter(|(table, _)| is_covered(*table)) {
-            let fresh = Account { commits: *commits, balance: CREDIT, pause: PAUSE_MIN, until: None };
+            let fresh = Account { commits: *commits, balance: CREDIT, pause: PAUSE_MIN, left: None };
             let account = self.tables.entry(*table).or_insert(fresh);
-            if account.until.take().is_some() {
-                (account.commits, account.balance) = (*commits, CREDIT); // it has come back
+            if account.left.take().is_some() {
+                // It has come back.
+                account.commits = *commits;
+                account.balance = nanos(account.pause / TRIAL_PART);
+                account.pause = (account.pause * 2).min(PAUSE_MAX);
             }
             let new = i64::try_from(commits.saturating_sub(account.commits)).unwrap_or(i64::MAX);
             account.commits = *commits;
@@ -81,8 +94,7 @@ impl Accounts {
                 account.pause = PAUSE_MIN;
             }
             if account.balance < 0 {
-                account.until = Some(now + account.pause);
-                account.pause = (account.pause * 2).min(PAUSE_MAX);
+                account.left = Some(account.pause);
                 gone.push(*table);
             }
         }
@@ -90,8 +102,8 @@ impl Accounts {
     }
 
     /// The tables that are left out.
-    pub(super) fn left_out(&self, now: Instant) -> HashSet<TableId> {
-        let out = |account: &Account| account.until.is_some_and(|until| until > now);
+    pub(super) fn left_out(&self) -> HashSet<TableId> {
+        let out = |account: &Account| account.left.is_some_and(|left| !left.is_zero());
         self.tables.iter().filter(|(_, account)| out(account)).map(|(table, _)| *table).collect()
     }
 
@@ -114,6 +126,10 @@ impl Accounts {
     }
 }
 
+fn nanos(time: Duration) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,12 +138,12 @@ mod tests {
 
     struct Load {
         accounts: Accounts,
-        now: Instant,
         commits: u64,
         hits: u64,
         /// Of these, late ones.
         late_hits: u64,
         late: bool,
+        wanted: bool,
         covered: bool,
     }
 
@@ -135,11 +151,11 @@ mod tests {
         fn new() -> Self {
             Self {
                 accounts: Accounts::default(),
-                now: Instant::now(),
                 commits: 0,
                 hits: 0,
                 late_hits: 0,
                 late: false,
+                wanted: true,
                 covered: true,
             }
         }
@@ -147,18 +163,18 @@ mod tests {
         /// So many seconds with so much in each; after how many it left.
         fn run(&mut self, seconds: u64, commits: u64, hits: u64) -> Option<u64> {
             (0..seconds).find(|_| {
-                self.now += Duration::from_secs(1);
                 if !self.covered {
-                    self.covered = !self.accounts.left_out(self.now).contains(&TABLE);
+                    self.covered = self.wanted && !self.accounts.left_out().contains(&TABLE);
                 }
                 self.commits += if self.covered { commits } else { 0 };
                 self.hits += if self.covered { hits } else { 0 };
                 self.late_hits += if self.covered && self.late { hits } else { 0 };
                 let hits = Hits { all: self.hits, late: self.late_hits, behind_passed: 0 };
                 let earner = Earner { fingerprint: 7, hits, saves: 50_000, tables: || vec![TABLE] };
-                let covered = self.covered;
+                let (wanted, covered) = (self.wanted, self.covered);
                 let all = [(TABLE, self.commits)];
-                let gone = self.accounts.reckon(self.now, &all, [earner].into_iter(), |_| covered);
+                let second = Duration::from_secs(1);
+                let gone = self.accounts.reckon(second, |_| wanted, &all, [earner].into_iter(), |_| covered);
                 self.covered &= gone.is_empty();
                 !gone.is_empty()
             })
@@ -172,6 +188,18 @@ mod tests {
         let pauses: Vec<u64> = (0..4).map(|_| load.run(1_000, 3_000, 20).unwrap()).collect();
         assert!(pauses.windows(2).all(|pair| pair[1] > pair[0] + 8), "{pauses:?}");
         assert!(pauses[0] >= 10 && pauses[3] >= 80, "{pauses:?}");
+    }
+
+    #[test]
+    fn time_in_which_nobody_wants_it_is_no_pause() {
+        let mut load = Load::new();
+        assert!(load.run(10, 3_000, 0).is_some());
+        load.wanted = false;
+        assert_eq!(load.run(100, 3_000, 0), None);
+        load.wanted = true;
+        assert!(load.run(9, 3_000, 0).is_none() && !load.covered);
+        assert_eq!(load.run(2, 100, 3_000), None);
+        assert!(load.covered);
     }
 
     #[test]

@@ -120,8 +120,7 @@ impl Session {
             return Err(Reason::CatalogStale);
         }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
-        let unfollowed = self.shared.unfollowed.load();
-        if !unfollowed.is_empty() && footprint.tables.iter().any(|table| unfollowed.contains(table)) {
+        if self.shared.unfollowed.load().hold_any(&footprint.tables) {
             return Err(Reason::NotFollowed);
         }
         // The clock is read only where there is a fill.

@@ -1,0 +1,40 @@
+//! Tables that are not followed for a while: [`freshet_model::Reason::NotFollowed`].
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use freshet_model::TableId;
+
+/// These tables, and whether a fill has wanted them since this was made.
+#[derive(Debug, Default)]
+pub(crate) struct Unfollowed(HashMap<TableId, AtomicBool>);
+
+impl FromIterator<TableId> for Unfollowed {
+    fn from_iter<I: IntoIterator<Item = TableId>>(tables: I) -> Self {
+        Self(tables.into_iter().map(|table| (table, AtomicBool::new(false))).collect())
+    }
+}
+
+impl Unfollowed {
+    /// Any of these tables, which a fill wants, is among them.
+    pub(crate) fn hold_any(&self, wanted: &[TableId]) -> bool {
+        let mut any = false;
+        for table in wanted.iter().filter_map(|table| self.0.get(table)) {
+            table.store(true, Relaxed);
+            any = true;
+        }
+        any
+    }
+
+    pub(crate) fn is_wanted(&self, table: TableId) -> bool {
+        self.0.get(&table).is_some_and(|wanted| wanted.load(Relaxed))
+    }
+
+    pub(crate) fn contains(&self, table: TableId) -> bool {
+        self.0.contains_key(&table)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
