@@ -47,9 +47,11 @@ const MISSES_MAX: u32 = 8192;
 /// Up to this level the bar is the number of earlier misses of the key; above it, one in two, four … of such keys are filled.
 const MISSES_LEVEL_MAX: u8 = 8;
 const LEVEL_MAX: u8 = MISSES_LEVEL_MAX + 6;
-/// What a fill costs more than passing, in time of the database: about what it takes for the cheapest statement and its
-/// round trip (docs/decisions/2026-11-22-worth-filling.md).
-const FILL_COSTS: i64 = 120_000;
+/// What a fill costs more than passing, in time of the database: a bit less than the cheapest statement and its
+/// round trip take (docs/decisions/2026-11-26-what-a-fill-costs.md).
+const FILL_COSTS: i64 = 40_000;
+/// The same in the place of another result, which is worth something, too.
+const FILL_IN_PLACE_COSTS: i64 = 120_000;
 
 /// What a late hit costs more than another, in time of the database (docs/decisions/2026-11-25-late-hits.md).
 const LATE_HIT_COSTS: i64 = 80_000;
@@ -57,7 +59,7 @@ const LATE_HIT_COSTS: i64 = 80_000;
 const BEHIND_PASSED_COSTS: i64 = 35_000;
 
 /// The balance that a statement has to begin with, and the most that it can have or owe: some hundreds of fills.
-const BALANCE_MAX: i64 = 512 * FILL_COSTS;
+const BALANCE_MAX: i64 = 512 * FILL_IN_PLACE_COSTS;
 /// What fills may take of the statement's own time although nothing is hit: one part of so many, while there is room and in a full cache.
 const MISS_EARNS: (i64, i64) = (25, 100);
 /// Misses after which it is reckoned up.
@@ -71,7 +73,7 @@ const TRIAL_PART: i64 = 200;
 
 /// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
-const NANOS_FOR_A_TRY: u64 = 50 * 120_000;
+const NANOS_FOR_A_TRY: u64 = 50 * FILL_IN_PLACE_COSTS.cast_unsigned();
 const MISSES_FOR_A_TRY: u64 = 64;
 
 /// Which answers are kept.
@@ -182,6 +184,8 @@ pub struct Worth {
     last_rest: AtomicU64,
     /// Results that were found meanwhile.
     found: AtomicU32,
+    /// There was no room when it was last reckoned up.
+    full: AtomicBool,
     /// The last fill took a query for keys besides, which costs the database about what the statement does.
     costs_twice: AtomicBool,
     /// Seven of eight answers take the database longer.
@@ -210,6 +214,7 @@ impl Default for Worth {
             rest_until: AtomicU64::default(),
             last_rest: AtomicU64::default(),
             found: AtomicU32::default(),
+            full: AtomicBool::default(),
             costs_twice: AtomicBool::default(),
             quick: AtomicU64::default(),
             nanos: AtomicU64::default(),
@@ -233,6 +238,7 @@ impl Worth {
 
     /// By the hits ever, and whether the cache is full.
     fn reckon(&self, hits: Hits, now: Nanos, full: bool) {
+        self.full.store(full, Relaxed);
         let [all, late, behind_passed] = &self.hits_earned;
         let before = Hits {
             all: all.swap(hits.all, Relaxed),
@@ -364,7 +370,8 @@ impl Worth {
     /// A fill begins.
     pub fn fill(&self) {
         let keys = if self.costs_twice.load(Relaxed) { self.shortest() } else { 0 };
-        self.earn(-FILL_COSTS.saturating_add_unsigned(keys));
+        let costs = if self.full.load(Relaxed) { FILL_IN_PLACE_COSTS } else { FILL_COSTS };
+        self.earn(-costs.saturating_add_unsigned(keys));
         let fills = self.fills.fetch_add(1, Relaxed) + 1;
         if !fills.is_multiple_of(FILLS_BETWEEN) {
             return;
@@ -587,7 +594,7 @@ mod tests {
     fn what_is_quick_is_filled_at_once_as_long_as_hits_earn_it() {
         let mut load = Load::new();
         let fills: u64 = (0..10_000).map(|key| u64::from(load.read(key, 50_000).1)).sum();
-        assert!((512..800).contains(&fills), "{fills}");
+        assert!((1_536..2_300).contains(&fills), "{fills}");
         // Who asks again has it kept.
         let again: Vec<u64> = (0..10_000).filter(|key| !load.live.contains_key(key)).collect();
         assert!(again.iter().all(|key| load.read(*key, 50_000).1));

@@ -45,11 +45,15 @@ impl Ring {
         }
     }
 
-    /// The commits behind `since` that matter; None if some may have been dropped. Looks at no more than the latest, as far as these may be behind it.
+    /// The commits behind `since` that matter; None if some may have been dropped.
     pub(crate) fn since(&self, since: Lsn, matters: impl Fn(&ChangeSet) -> bool) -> Option<Vec<CommitId>> {
-        let latest = self.commits.iter().rev().take_while(|kept| kept.furthest > since).map(|kept| &kept.commit);
-        let behind = latest.filter(|commit| commit.end > since && matters(&commit.changes));
+        let behind = self.latest(since).filter(|commit| commit.end > since && matters(&commit.changes));
         (self.dropped <= since).then(|| behind.map(|commit| commit.id).collect())
+    }
+
+    /// All commits behind `since`, the last one first, and few others: a fill under writes is not to look at all that is kept.
+    fn latest(&self, since: Lsn) -> impl Iterator<Item = &Commit> {
+        self.commits.iter().rev().take_while(move |kept| kept.furthest > since).map(|kept| &kept.commit)
     }
 }
 
@@ -99,6 +103,7 @@ mod tests {
         for end in 21..=ROWS_MAX as u64 + 30 {
             ring.push(commit(end, 2));
         }
+        assert_eq!(ring.latest(Lsn(ROWS_MAX as u64)).count(), 30);
         assert!(ring.rows <= ROWS_MAX);
         assert_eq!(quiet(&ring, 20), None, "the oldest are gone");
         assert_eq!(quiet(&ring, ROWS_MAX as u64), Some(true));

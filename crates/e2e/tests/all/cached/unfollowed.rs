@@ -51,14 +51,14 @@ fn a_table_that_does_not_pay_leaves_and_comes_back(version: Version) -> Result<(
     ensure!(before.count("freshet_tables_not_followed") == 1, "it is not counted");
     let explained = reader.query(&format!("explain cache {READ}"))?;
     ensure!(format!("{explained:?}").contains("not followed"), "{explained:?}");
-    for votes in 1000..1020 {
+    // Some may pass for what is so at the moment, such as a catalogue that is being read again.
+    let (start, mut votes) = (Instant::now(), 1000);
+    while votes < 1020 || pair.freshet.metrics()?.passed("not_followed") == before.passed("not_followed") {
         writer.run(&format!("update film set votes = {votes} where id = 70"))?;
         ensure!(reader.value(READ)? == votes.to_string(), "{votes} was acknowledged");
+        ensure!(start.elapsed() < PATIENCE, "the reason is not counted");
+        votes += 1;
     }
-    ensure!(
-        pair.freshet.metrics()?.passed("not_followed") > before.passed("not_followed"),
-        "the reason is not counted"
-    );
     // Others are as they were.
     until_hit(&pair, &mut reader, "select count(*) from role where film_id = 7")?;
     // After a pause it comes back, and what was written meanwhile, and is written now, is seen.
