@@ -58,7 +58,8 @@ const LATE_HIT_COSTS: i64 = 80_000;
 /// The same of a hit right behind a read that passed, in a full cache (docs/decisions/2026-11-26-few-hits.md).
 const BEHIND_PASSED_COSTS: i64 = 35_000;
 
-/// The balance that a statement has to begin with, and the most that it can have or owe: some hundreds of fills.
+/// The balance that a statement has to begin with, and the most that it can have or owe: some hundreds of fills in
+/// the place of others, three times as many while there is room.
 const BALANCE_MAX: i64 = 512 * FILL_IN_PLACE_COSTS;
 /// What fills may take of the statement's own time although nothing is hit: one part of so many, while there is room and in a full cache.
 const MISS_EARNS: (i64, i64) = (25, 100);
