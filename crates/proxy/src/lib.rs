@@ -12,6 +12,7 @@ mod attempts;
 mod body;
 mod context;
 mod half_open;
+mod lateness;
 mod lineages;
 mod listener;
 mod memory;
@@ -31,6 +32,7 @@ mod waits;
 
 pub use body::Body;
 pub use freshet_cache::admission::Keep;
+pub use lateness::watch_lateness;
 pub use lineages::Lineages;
 pub use listener::{Family, ListenAddress, ListenError, Listener};
 pub use memory::keep_memory;

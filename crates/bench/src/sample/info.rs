@@ -19,6 +19,9 @@ pub fn machine() -> Machine {
     };
     let kibibytes = field(&memory, "MemTotal").and_then(|size| size.trim_end_matches(" kB").parse::<u64>().ok());
     let kernel = format!("{} {}", read("/proc/sys/kernel/ostype").trim(), read("/proc/sys/kernel/osrelease").trim());
+    // It decides how processors are shared between a server with a process for each connection and one with threads.
+    let grouped = read("/proc/sys/kernel/sched_autogroup_enabled").trim() == "1";
+    let kernel = if grouped { format!("{kernel} with autogroups") } else { kernel };
     let system = field(&release, "PRETTY_NAME").map_or(kernel.clone(), |name| format!("{name}, {kernel}"));
     let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok());
     Machine {

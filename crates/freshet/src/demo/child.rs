@@ -190,6 +190,14 @@ impl Metrics {
         }
     }
 
+    /// The reasons for which most statements passed, with their numbers.
+    pub(super) fn main_reasons(&self) -> String {
+        let mut reasons: Vec<_> = self.reasons.iter().collect();
+        reasons.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let told = reasons.iter().take(5).map(|(reason, count)| format!("{reason} {count:.0}"));
+        told.collect::<Vec<_>>().join(", ")
+    }
+
     /// Share of the statements that the cache answered.
     pub(super) fn hit_ratio(&self) -> f64 {
         self.hits / (self.hits + self.fills + self.passed).max(1.0)
@@ -212,5 +220,7 @@ mod tests {
         let later = Metrics { hits: 10.0, ..metrics.clone() };
         let delta = later.since(&metrics);
         assert_eq!((delta.hits, delta.passed, delta.reasons.len()), (3.0, 0.0, 0));
+        let passed = [("floor".to_owned(), 2.0), ("lease_expired".to_owned(), 30.0)];
+        assert_eq!(Metrics { reasons: passed.into(), ..later }.main_reasons(), "lease_expired 30, floor 2");
     }
 }

@@ -135,9 +135,7 @@ impl Report {
             );
         }
         if sum.passed > (sum.hits + sum.fills) * 0.01 {
-            sum.reasons.sort_by(|a, b| b.1.total_cmp(&a.1));
-            let reasons = sum.reasons.iter().take(5).map(|(reason, count)| format!("{reason} {count:.0}"));
-            let _ = writeln!(text, "Passed on uncached: {}", reasons.collect::<Vec<_>>().join(", "));
+            let _ = writeln!(text, "Passed on uncached: {}", sum.main_reasons());
         }
     }
 
@@ -181,8 +179,10 @@ fn render_stall(text: &mut String, stalled: &Stalled) {
     let Checked { answers, wrong, oldest, .. } = &stalled.checked;
     let last = stalled.last_hit_after.as_millis();
     let oldest = oldest.as_millis();
-    let recovery =
-        stalled.recovery.map_or_else(|| "never".to_owned(), |after| format!("after {} ms", after.as_millis()));
+    let recovery = stalled
+        .recovery
+        .as_ref()
+        .map_or_else(|_| "never".to_owned(), |after| format!("after {} ms", after.as_millis()));
     let _ = writeln!(
         text,
         "Change stream stopped for 3 s: {before:.0} hits/s before, the last hit {last} ms after the stop, {late_hits} hits \

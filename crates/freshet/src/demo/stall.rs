@@ -35,8 +35,8 @@ pub(super) struct Stalled {
     /// Transactions answered once the hits had to be over, which the database then served.
     pub(super) bypassed_transactions: u64,
     pub(super) writes: u64,
-    /// From the continuation until the first hit; `None` if there was none.
-    pub(super) recovery: Option<Duration>,
+    /// From the continuation until the first hit; why statements passed if there was none.
+    pub(super) recovery: Result<Duration, String>,
     pub(super) checked: Checked,
 }
 
@@ -53,8 +53,8 @@ impl Stalled {
         if self.bypassed_transactions == 0 {
             failures.push("nothing was answered during the stall".to_owned());
         }
-        if self.recovery.is_none() {
-            failures.push(format!("no hits within {RECOVERY_TIMEOUT:?} after the stall"));
+        if let Err(why) = &self.recovery {
+            failures.push(format!("no hits within {RECOVERY_TIMEOUT:?} after the stall: {why}"));
         }
         failures
     }
@@ -126,17 +126,18 @@ impl Stall<'_> {
         Ok((last, hits))
     }
 
-    async fn recovery(&self, hits: f64) -> Result<Option<Duration>> {
-        let continued = Instant::now();
+    async fn recovery(&self, hits: f64) -> Result<Result<Duration, String>> {
+        let (continued, before) = (Instant::now(), self.freshet.metrics().await?);
         while continued.elapsed() < RECOVERY_TIMEOUT {
             if self.hits().await? > hits {
                 let recovery = continued.elapsed();
                 // The checks go on for a moment: what was missed must not come back as stale hits.
                 tokio::time::sleep(BEFORE).await;
-                return Ok(Some(recovery));
+                return Ok(Ok(recovery));
             }
             tokio::time::sleep(POLL).await;
         }
-        Ok(None)
+        let passed = self.freshet.metrics().await?.since(&before).main_reasons();
+        Ok(Err(format!("passed: {passed}; {}", self.freshet.log_tail())))
     }
 }

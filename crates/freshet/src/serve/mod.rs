@@ -17,7 +17,9 @@ use freshet_bench::units::{MemorySize, Span};
 use freshet_cache::{Cache, Limits};
 use freshet_model::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
 use freshet_net::mysql::Upstream;
-use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory};
+use freshet_proxy::{
+    Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory, watch_lateness,
+};
 use freshet_stream::{Control, Identity, SlotName};
 
 use crate::access::AccessArgs;
@@ -171,7 +173,9 @@ impl ServeArgs {
         let cache = Arc::new(Cache::new(limits, cache_faults));
         let shared = Shared::new(settings, cache, Clock::default(), self.workers());
         shared.switches.set_bypass(self.bypass);
-        Arc::new(shared)
+        let shared = Arc::new(shared);
+        tokio::spawn(watch_lateness(shared.clone()));
+        shared
     }
 }
 

@@ -3,15 +3,18 @@
 //! The logins themselves are in `login::secrets`; here are all the ways that a value takes through Freshet.
 
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use freshet_testbed::process;
 
 use super::{SCHEMA, tags};
 use crate::cached::until_hit;
 use crate::support::frames::{self, bind_text, execute, parse, sync, unnamed};
-use crate::support::{Database, Pair, RawClient, Version, eventually, on_both, program};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both, program};
 
-on_both!(no_value_is_logged);
+on_both!(no_value_is_logged, a_process_without_a_processor_says_so);
 
 /// Part of every value that is nobody's business, however it is written.
 const SECRET: &str = "Zk7uQ";
@@ -48,7 +51,7 @@ fn no_value_is_logged(version: Version) -> Result<()> {
     // What is logged last, and by others, may take a moment: the change of a row is the last to arrive.
     let before = pair.freshet.metrics()?.count("freshet_commits_total");
     pair.database.run("update diary set entry = 'Zk7uQ-last' where id = 1")?;
-    eventually(crate::support::PATIENCE, || {
+    eventually(PATIENCE, || {
         ensure!(pair.freshet.metrics()?.count("freshet_commits_total") > before, "the change does not arrive");
         Ok(())
     })?;
@@ -57,6 +60,22 @@ fn no_value_is_logged(version: Version) -> Result<()> {
     let told = log.lines().find(|line| line.to_lowercase().contains(&SECRET.to_lowercase()));
     ensure!(told.is_none(), "{told:?}");
     Ok(())
+}
+
+/// Nothing else tells an operator why nothing hits then.
+fn a_process_without_a_processor_says_so(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &[])?;
+    let Some(pid) = pair.freshet.pid() else { return Ok(()) };
+    let late = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.value("freshet_main_thread_late_seconds"));
+    let before = late()?;
+    process::pause(pid)?;
+    thread::sleep(Duration::from_secs(1));
+    process::resume(pid)?;
+    eventually(PATIENCE, || {
+        ensure!(late()? - before > 0.5, "late by {} s", late()? - before);
+        ensure!(pair.freshet.log().contains("the main thread was late by"), "nothing is said");
+        Ok(())
+    })
 }
 
 fn by_simple_query(pair: &Pair) -> Result<()> {
