@@ -1,4 +1,4 @@
-//! Whatever is logged, at the most talkative level: no password and no value of the application's.
+//! Whatever is logged, at the most talkative level: no password and no value of the application's. And what has to be logged.
 //!
 //! The logins themselves are in `login::secrets`; here are all the ways that a value takes through Freshet.
 
