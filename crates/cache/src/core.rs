@@ -21,7 +21,7 @@ use crate::core::kept_keys::{Derived, KeptKeys};
 use crate::flight::{Begun, Ending, Filling, Flight, Joiners, Late};
 use crate::freshness::Readings;
 use crate::index::{Index, trim};
-use crate::ring::{Ring, changes_match, row_count, touches};
+use crate::ring::{Ring, changes_match, commit_bytes, touches};
 
 /// Identifies a fill and, once installed, its entry.
 pub(crate) type Id = u64;
@@ -62,6 +62,7 @@ struct Flying {
 #[derive(Debug)]
 struct Pending {
     commit: Commit,
+    bytes: usize,
     /// The position that the stream had passed before it.
     before: Lsn,
 }
@@ -83,8 +84,10 @@ pub(crate) struct Core {
     suspended: bool,
     index: Index,
     pending: Vec<Pending>,
-    pending_rows: usize,
+    pending_bytes: usize,
     ring: Ring,
+    /// What changes may take that are remembered: those that are pending, and as much again in the ring.
+    remembered_bytes_max: usize,
     readings: Readings,
     /// The tables of which the stream has delivered a change, in any epoch.
     changed: HashMap<TableId, Changed, RandomState>,
@@ -93,14 +96,20 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Row changes kept in PENDING; beyond it commits are remembered as matching everything.
-    const PENDING_ROWS_MAX: usize = 100_000;
+    /// What changes in PENDING may take, as a share of the limit, and those in the ring; beyond it pending commits are remembered as
+    /// matching everything.
+    const REMEMBERED_SHARE: u64 = 16;
     /// Commits in PENDING beyond which no fill begins: nothing proves them, so nothing could be kept.
     const PENDING_COMMITS_MAX: usize = 10_000;
     /// Candidates of one flight, beyond which it fails.
     const CANDIDATES_MAX: usize = 10_000;
     /// Readings of the end of the log that wait for the stream; beyond it the newest is left out.
     const READINGS_MAX: usize = 64;
+
+    /// Remembers as many changes as go with this memory limit.
+    pub(crate) fn set_memory(&mut self, bytes: u64) {
+        self.remembered_bytes_max = usize::try_from(bytes / Self::REMEMBERED_SHARE).unwrap_or(usize::MAX);
+    }
 
     // --- epochs --------------------------------------------------------------------------------------------
 
@@ -124,7 +133,7 @@ impl Core {
         self.covered.clear();
         self.coverings += 1;
         self.pending.clear();
-        self.pending_rows = 0;
+        self.pending_bytes = 0;
         self.ring = Ring::default();
         self.readings.clear();
     }
@@ -408,25 +417,26 @@ impl Core {
         if commit.redefines {
             self.redefinitions.push(commit.id);
         }
-        let rows = row_count(&commit.changes);
-        if rows == 0 {
+        if commit.changes.is_empty() {
             return;
         }
         if let ChangeSet::Rows(changes) = &commit.changes {
             self.note_changed(changes);
         }
-        if self.pending_rows + rows > Self::PENDING_ROWS_MAX {
+        let mut bytes = commit_bytes(&commit.changes);
+        if self.pending_bytes + bytes > self.remembered_bytes_max {
             commit.changes = ChangeSet::Everything;
+            bytes = commit_bytes(&commit.changes);
         }
-        self.pending_rows += row_count(&commit.changes);
-        self.pending.push(Pending { commit, before });
+        self.pending_bytes += bytes;
+        self.pending.push(Pending { commit, bytes, before });
     }
 
     pub(crate) fn prove(&mut self, visible: &Visible) {
         for proven in self.pending.extract_if(.., |pending| visible.proves(pending.commit.id)) {
-            self.ring.push(proven.commit);
+            self.pending_bytes -= proven.bytes;
+            self.ring.push(proven.commit, proven.bytes, self.remembered_bytes_max);
         }
-        self.pending_rows = self.pending.iter().map(|pending| row_count(&pending.commit.changes)).sum();
     }
 
     /// Nothing has proven commits for so long that remembering them has become a burden.
@@ -471,7 +481,7 @@ impl Core {
             assert!(matches!(node.state, State::Flight(_)) && node.key == *key);
         }
         self.kept_keys.validate(|id| self.nodes.get(&id).map(|node| &node.key));
-        assert_eq!(self.pending_rows, self.pending.iter().map(|p| row_count(&p.commit.changes)).sum::<usize>());
+        assert_eq!(self.pending_bytes, self.pending.iter().map(|pending| pending.bytes).sum::<usize>());
     }
 
     pub(crate) fn validate_entry(&self, id: Id, key: &Arc<[u8]>) {

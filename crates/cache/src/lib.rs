@@ -105,10 +105,12 @@ pub struct Cache<P: Payload> {
 impl<P: Payload> Cache<P> {
     /// An empty cache without a stream: everything bypasses until [`Self::connected`].
     pub fn new(limits: Limits, faults: Faults) -> Self {
+        let mut core = Core::default();
+        core.set_memory(limits.memory_bytes);
         Self {
             store: Store::new(limits.memory_bytes, limits.keep),
             freshness: Freshness::default(),
-            core: Mutex::new(Core::default()),
+            core: Mutex::new(core),
             counters: Counters::default(),
             room: Room::new(&limits),
             limits,

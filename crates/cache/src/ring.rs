@@ -13,14 +13,11 @@ use std::collections::VecDeque;
 
 use freshet_model::{ChangeSet, Commit, CommitId, Lsn, TableId, Tag};
 
-/// Row changes kept; commits count as one at least.
-const ROWS_MAX: usize = 20_000;
-
 /// Commits of this epoch that were proven visible, in the order of their proofs.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     commits: VecDeque<Kept>,
-    rows: usize,
+    bytes: usize,
     /// Commits up to here may have been dropped.
     dropped: Lsn,
 }
@@ -28,20 +25,22 @@ pub(crate) struct Ring {
 #[derive(Debug)]
 struct Kept {
     commit: Commit,
+    bytes: usize,
     /// The furthest end up to here, since proofs come in another order.
     furthest: Lsn,
 }
 
 impl Ring {
-    pub(crate) fn push(&mut self, commit: Commit) {
-        self.rows += row_count(&commit.changes);
+    /// Keeps one more, which takes so many bytes; the oldest go for it, so that all take no more than `bytes_max`.
+    pub(crate) fn push(&mut self, commit: Commit, bytes: usize, bytes_max: usize) {
+        self.bytes += bytes;
         let furthest = self.commits.back().map_or(commit.end, |last| last.furthest.max(commit.end));
-        self.commits.push_back(Kept { commit, furthest });
-        while self.rows > ROWS_MAX
-            && let Some(Kept { commit: oldest, .. }) = self.commits.pop_front()
+        self.commits.push_back(Kept { commit, bytes, furthest });
+        while self.bytes > bytes_max
+            && let Some(oldest) = self.commits.pop_front()
         {
-            self.rows -= row_count(&oldest.changes);
-            self.dropped = self.dropped.max(oldest.end);
+            self.bytes -= oldest.bytes;
+            self.dropped = self.dropped.max(oldest.commit.end);
         }
     }
 
@@ -57,12 +56,9 @@ impl Ring {
     }
 }
 
-/// Rows for a bound: at least one for a commit that changed anything.
-pub(crate) fn row_count(changes: &ChangeSet) -> usize {
-    match changes {
-        ChangeSet::Everything => 1,
-        ChangeSet::Rows(rows) => rows.len(),
-    }
+/// The memory that a remembered commit takes, its places in tables included.
+pub(crate) fn commit_bytes(changes: &ChangeSet) -> usize {
+    2 * size_of::<Kept>() + changes.bytes()
 }
 
 /// Whether any change may touch rows that a tag names.
@@ -94,18 +90,20 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_not_quiet() {
+        const COUNT_MAX: u64 = 1000;
         let matters = |changes: &ChangeSet| *changes == commit(0, 1).changes;
         let quiet = |ring: &Ring, since| ring.since(Lsn(since), matters).map(|some| some.is_empty());
         let mut ring = Ring::default();
-        ring.push(commit(20, 1));
-        ring.push(commit(15, 2));
+        let push = |ring: &mut Ring, commit| ring.push(commit, 100, COUNT_MAX as usize * 100);
+        push(&mut ring, commit(20, 1));
+        push(&mut ring, commit(15, 2));
         assert_eq!((quiet(&ring, 10), quiet(&ring, 17), quiet(&ring, 20)), (Some(false), Some(false), Some(true)));
-        for end in 21..=ROWS_MAX as u64 + 30 {
-            ring.push(commit(end, 2));
+        for end in 21..=COUNT_MAX + 30 {
+            push(&mut ring, commit(end, 2));
         }
-        assert_eq!(ring.latest(Lsn(ROWS_MAX as u64)).count(), 30);
-        assert!(ring.rows <= ROWS_MAX);
+        assert_eq!(ring.latest(Lsn(COUNT_MAX)).count(), 30);
+        assert_eq!(ring.commits.len() as u64, COUNT_MAX);
         assert_eq!(quiet(&ring, 20), None, "the oldest are gone");
-        assert_eq!(quiet(&ring, ROWS_MAX as u64), Some(true));
+        assert_eq!(quiet(&ring, COUNT_MAX), Some(true));
     }
 }

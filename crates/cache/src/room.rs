@@ -20,7 +20,7 @@ const ASIDE_SHARE: u64 = 64;
 /// How many of these it is less before it is set so.
 const LESS_UNITS: u64 = 4;
 /// The least that is left for entries, as a share of the limit.
-const ROOM_SHARE: u64 = 2;
+const ROOM_SHARE: u64 = 8;
 /// The most that results may take while they are read, as a share of the limit.
 const READ_SHARE: u64 = 4;
 
@@ -106,6 +106,7 @@ impl<P: Payload> Cache<P> {
     /// Another limit from now on, and for one entry that which goes with it; returns what it was before. It is reached by
     /// [`Self::make_room`].
     pub fn set_memory(&self, bytes: u64) -> u64 {
+        self.core().set_memory(bytes);
         self.room.entry_bytes_max.store(Limits::with_memory(bytes).entry_bytes_max, Relaxed);
         self.room.memory_bytes.swap(bytes, Relaxed)
     }
@@ -120,7 +121,7 @@ impl<P: Payload> Cache<P> {
         self.room.memory_bytes() - self.room.wanted()
     }
 
-    /// So much of the limit is taken by others: entries have what is left of it, or half of it at least. One caller.
+    /// So much of the limit is taken by others: entries have what is left of it, or an eighth at least. One caller.
     pub fn set_aside(&self, bytes: u64) {
         let unit = (self.room.memory_bytes() / ASIDE_SHARE).max(1);
         let (bytes, before) = (bytes.next_multiple_of(unit), self.room.aside.load(Relaxed));

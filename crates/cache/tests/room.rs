@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use freshet_cache::admission::{self, Hits, Keep, Worth};
 use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
-use freshet_model::{CatalogVersion, Columns, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible};
+use freshet_model::{
+    CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Relation, RowSet, Snapshot,
+    TableId, Tag, Visible,
+};
 
 #[derive(Debug)]
 struct Block(usize);
@@ -115,6 +118,29 @@ fn results_that_are_being_read_have_their_share() {
     permits.remove(0);
     assert!(permits[40].grow(200 << 10), "who ends gives back");
     assert!(!permits[41].grow(200 << 10));
+}
+
+#[test]
+fn changes_that_are_remembered_have_their_share_however_wide_the_rows() {
+    const ROW_BYTES: u64 = 100 << 10;
+    let cache = cache(16 * MIB);
+    let relation = Arc::new(Relation { table: TABLE, columns: vec!["document".into()] });
+    let remembered = || (Arc::strong_count(&relation) as u64 - 1) * ROW_BYTES;
+    let apply = |number: u64| {
+        let new = Box::new([Cell::Text(vec![b'x'; ROW_BYTES as usize].into())]);
+        let changes = ChangeSet::Rows(vec![Change::Insert { relation: relation.clone(), new }]);
+        let id = CommitId::Xid(100 + number as u32);
+        cache.apply(Commit { id, end: Lsn(10 + number), changes, redefines: false });
+        cache.validate();
+    };
+    let is_their_share = || (MIB / 2..=MIB).contains(&remembered());
+    (1..=100).for_each(apply);
+    assert!(is_their_share(), "{} bytes of commits that nothing has proven", remembered());
+    for number in 101..=200 {
+        apply(number);
+        cache.prove(Epoch(1), &Visible::Snapshot(Snapshot::new(1_000, vec![])));
+    }
+    assert!(!cache.has_pending() && is_their_share(), "{} bytes of commits that are proven", remembered());
 }
 
 /// One statement that asks for results of which some 1,500 have room.

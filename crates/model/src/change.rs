@@ -87,6 +87,19 @@ impl Change {
         }
     }
 
+    /// The memory that its rows take, about.
+    pub fn bytes(&self) -> usize {
+        const QUANTUM: usize = 16;
+        let text = |cell: &Cell| if let Cell::Text(text) = cell { text.len().next_multiple_of(QUANTUM) } else { 0 };
+        let row = |row: &Row| row.iter().map(|cell| size_of::<Cell>() + text(cell)).sum::<usize>();
+        match self {
+            Self::Insert { new, .. } => row(new),
+            Self::Update { old, new, .. } => row(old) + row(new),
+            Self::Delete { old, .. } => row(old),
+            Self::AnyRow(_) | Self::Redefined { .. } => 0,
+        }
+    }
+
     /// Whether it is of the relation as such.
     pub fn is_whole(&self) -> bool {
         matches!(self, Self::AnyRow(_) | Self::Redefined { .. })
@@ -121,7 +134,18 @@ impl ChangeSet {
         let known = matches!(rows.first(), Some(Change::AnyRow(_)))
             && rows.iter().any(|held| *held == Change::AnyRow(change.table()));
         if !known {
+            if rows.is_empty() {
+                rows.reserve_exact(1); // as most transactions have
+            }
             rows.push(change);
+        }
+    }
+
+    /// The memory that it takes, about.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Rows(rows) => rows.iter().map(Change::bytes).sum::<usize>() + rows.capacity() * size_of::<Change>(),
+            Self::Everything => 0,
         }
     }
 

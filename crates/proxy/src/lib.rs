@@ -35,7 +35,7 @@ pub use freshet_cache::admission::Keep;
 pub use lateness::watch_lateness;
 pub use lineages::Lineages;
 pub use listener::{Family, ListenAddress, ListenError, Listener};
-pub use memory::keep_memory;
+pub use memory::{Taken, keep_memory};
 pub use metrics::{Metrics, PassedCount};
 pub use pg::login::{AccessError, AccessSettings, Method, UsersError};
 pub use shared::{Clock, Faults, ServerIdentity, Settings, Shared};

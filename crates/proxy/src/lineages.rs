@@ -379,6 +379,7 @@ impl Shared {
             count_vain(&shape.figures.members_coarse, true);
         }
         let Installed::Stored { entry, replaced } = installed else { return };
+        self.note_filled(entry.weight());
         if refreshed {
             self.refreshes.count_installed();
         }

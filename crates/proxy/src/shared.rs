@@ -140,6 +140,8 @@ pub struct Shared {
     pub(crate) defining: Arc<AtomicUsize>,
     /// Rung when the memory limit is another.
     pub(crate) memory_changed: Notify,
+    /// Bytes of entries since the memory was last looked at for their sake.
+    pub(crate) filled: AtomicU64,
     /// Rung when commits wait for proof.
     pub(crate) proof_wanted: Notify,
     /// Rung when the catalogue is to be read before its time.
@@ -176,6 +178,7 @@ impl Shared {
             readings: Readings::default(),
             defining: Arc::default(),
             memory_changed: Notify::new(),
+            filled: AtomicU64::new(0),
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),
             unfollowed: ArcSwap::default(),

@@ -3,12 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{Cell, Change, ChangeSet, Row, TableId};
+use freshet_model::{Change, ChangeSet, TableId};
 
 /// Bytes of one transaction's values beyond which its tables are taken as changed in any row.
 pub(crate) const TRANSACTION_BYTES_MAX: usize = 32 << 20;
-/// Memory of one cell beside its text.
-const CELL_OVERHEAD_BYTES: usize = size_of::<Cell>();
 
 /// What a transaction has changed so far.
 #[derive(Debug)]
@@ -37,7 +35,7 @@ impl Held {
             }
             return;
         }
-        self.bytes = self.bytes.saturating_add(bytes_of(&change));
+        self.bytes = self.bytes.saturating_add(change.bytes());
         self.changes.push(change);
         if self.bytes > TRANSACTION_BYTES_MAX
             && let ChangeSet::Rows(rows) = &mut self.changes
@@ -90,19 +88,5 @@ impl Held {
     /// Memory of the rows that are held.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
-    }
-}
-
-/// The memory that a change takes.
-fn bytes_of(change: &Change) -> usize {
-    let row = |row: &Row| -> usize {
-        let text = |cell: &Cell| if let Cell::Text(text) = cell { text.len() } else { 0 };
-        row.iter().map(|cell| CELL_OVERHEAD_BYTES + text(cell)).sum()
-    };
-    match change {
-        Change::Insert { new, .. } => row(new),
-        Change::Update { old, new, .. } => row(old) + row(new),
-        Change::Delete { old, .. } => row(old),
-        Change::AnyRow(_) | Change::Redefined { .. } => 0,
     }
 }

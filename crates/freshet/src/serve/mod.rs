@@ -137,16 +137,14 @@ pub(crate) async fn run(args: ServeArgs) -> Result<()> {
         let following = mysql::start_services(&mysql);
         let files = mysql.clone();
         tokio::spawn(args.access.clone().watch(move || files.reload_access()));
-        tokio::spawn(keep_memory((**mysql).clone(), move || start.bytes_since()));
-        return serve(&args, listener, &mysql, following).await;
+        return serve(&args, start, listener, &mysql, following).await;
     }
     let pg = postgres::open(&args)?;
     let listener = listen(&args, &Family::Postgres(pg.clone())).await?;
     let following = postgres::start_services(&pg, &args);
     let files = pg.clone();
     tokio::spawn(args.access.clone().watch(move || files.reload_access()));
-    tokio::spawn(keep_memory((**pg).clone(), move || start.bytes_since()));
-    serve(&args, listener, &pg, following).await
+    serve(&args, start, listener, &pg, following).await
 }
 
 impl ServeArgs {
@@ -173,9 +171,7 @@ impl ServeArgs {
         let cache = Arc::new(Cache::new(limits, cache_faults));
         let shared = Shared::new(settings, cache, Clock::default(), self.workers());
         shared.switches.set_bypass(self.bypass);
-        let shared = Arc::new(shared);
-        tokio::spawn(watch_lateness(shared.clone()));
-        shared
+        Arc::new(shared)
     }
 }
 
@@ -206,7 +202,15 @@ async fn listen(args: &ServeArgs, family: &Family) -> Result<Listener> {
     Ok(listener)
 }
 
-async fn serve(args: &ServeArgs, listener: Listener, shared: &Shared, following: Following) -> Result<()> {
+async fn serve(
+    args: &ServeArgs,
+    start: Start,
+    listener: Listener,
+    shared: &Arc<Shared>,
+    following: Following,
+) -> Result<()> {
+    tokio::spawn(keep_memory(shared.clone(), move || start.taken_since()));
+    tokio::spawn(watch_lateness(shared.clone()));
     listener.run();
     stop::until_stopped(shared, args.drain_timeout.0).await?;
     following.control.shutdown();
