@@ -19,8 +19,9 @@ const STEP_BYTES: u64 = 4 << 20;
 const ASIDE_SHARE: u64 = 64;
 /// How many of these it is less before it is set so.
 const LESS_UNITS: u64 = 4;
-/// The least that is left for entries, as a share of the limit.
+/// The least that is left for entries, as a share of the limit; half of a limit so small that this would be next to nothing.
 const ROOM_SHARE: u64 = 8;
+const ROOM_BYTES: u64 = 2 << 20;
 /// The most that results may take while they are read, as a share of the limit.
 const READ_SHARE: u64 = 4;
 
@@ -98,7 +99,8 @@ impl Room {
 
     fn wanted(&self) -> u64 {
         let limit = self.memory_bytes();
-        limit - self.aside.load(Relaxed).min(limit - limit / ROOM_SHARE)
+        let least = (limit / ROOM_SHARE).max(ROOM_BYTES.min(limit / 2));
+        limit - self.aside.load(Relaxed).min(limit - least)
     }
 }
 
@@ -121,7 +123,8 @@ impl<P: Payload> Cache<P> {
         self.room.memory_bytes() - self.room.wanted()
     }
 
-    /// So much of the limit is taken by others: entries have what is left of it, or an eighth at least. One caller.
+    /// So much of the limit is taken by others: entries have what is left of it, or an eighth of it
+    /// at least. One caller.
     pub fn set_aside(&self, bytes: u64) {
         let unit = (self.room.memory_bytes() / ASIDE_SHARE).max(1);
         let (bytes, before) = (bytes.next_multiple_of(unit), self.room.aside.load(Relaxed));

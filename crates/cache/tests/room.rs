@@ -97,12 +97,16 @@ fn what_others_take_is_not_there_for_entries() {
     make_room(&cache);
     let bytes = cache.levels(2).bytes;
     assert!(bytes > 10 * MIB && bytes <= 12 * MIB, "{bytes}");
-    // Half of it is for entries, whatever there is besides.
+    // An eighth of it is for entries, whatever there is besides; of a small limit half.
     cache.set_aside(100 * MIB);
     make_room(&cache);
     let bytes = cache.levels(2).bytes;
-    assert!(bytes > 6 * MIB && bytes <= 8 * MIB, "{bytes}");
-    assert_eq!(cache.limits().memory_bytes, 16 * MIB);
+    assert!(bytes > 3 * MIB / 2 && bytes <= 2 * MIB, "{bytes}");
+    assert_eq!(cache.aside(), 14 * MIB);
+    cache.set_memory(MIB);
+    assert_eq!(cache.aside(), MIB / 2);
+    cache.set_memory(64 * MIB);
+    assert_eq!(cache.aside(), 56 * MIB);
 }
 
 #[test]
