@@ -19,7 +19,8 @@ on_both!(
     views_elsewhere,
     after_hits,
     pages,
-    figures
+    figures,
+    wide_rows
 );
 
 const SCHEMA: &str = "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20), price DECIMAL(10,2), made TIMESTAMP NULL); \
@@ -352,5 +353,28 @@ fn figures(kind: Kind) -> Result<()> {
     );
     let wrong = c.query("EXPLAIN CACHE")?.error().map(|(code, state, _)| (code, state));
     assert_eq!(wrong, Some((1064, "42000".to_owned())));
+    c.expect_silence()
+}
+
+/// Changes are remembered for a time: not more of them than the limit allows, however wide their rows are.
+fn wide_rows(kind: Kind) -> Result<()> {
+    const ROW_BYTES: u64 = 60_000; // longer TEXT is not remembered at all
+    const CHANGES: u64 = 1500;
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    let schema = "CREATE TABLE document (id INT PRIMARY KEY, body VARCHAR(60000) CHARACTER SET latin1 NOT NULL); INSERT INTO document VALUES (1, 'short')";
+    let pair = Pair::over(database, schema, &["--memory", "32MiB", "--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    let read = "SELECT LENGTH(body) FROM document WHERE id = 1";
+    until_hit(&pair, &mut c, read, "5")?;
+    let before = pair.freshet.peak_memory()?;
+    for change in 1..=CHANGES {
+        c.run(&format!("UPDATE document SET body = REPEAT(CHAR(97 + {change} % 26), {ROW_BYTES}) WHERE id = 1"))?;
+    }
+    until_hit(&pair, &mut c, read, &ROW_BYTES.to_string())?;
+    let taken = pair.freshet.peak_memory()?.saturating_sub(before);
+    ensure!(taken < 40 << 20, "{CHANGES} changes of rows of {ROW_BYTES} bytes took {taken} bytes more");
     c.expect_silence()
 }

@@ -1,4 +1,4 @@
-//! The memory limit becomes another while Freshet runs.
+//! The memory limit becomes another while Freshet runs, and holds for what is not in the cache as well.
 
 use std::process::{Command, Output};
 
@@ -9,7 +9,7 @@ use super::{connect_as, reader, rows, sqlstate};
 use crate::cached::until_hit;
 use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both, program};
 
-on_both!(less_and_more, not_for_everybody);
+on_both!(less_and_more, not_for_everybody, wide_rows);
 
 const SCHEMA: &str = "
     create table film (id int primary key, title text not null);
@@ -83,4 +83,26 @@ fn not_for_everybody(version: Version) -> Result<()> {
     let after = pair.freshet.metrics()?.value("freshet_bytes_max");
     ensure!(after.to_bits() == before.to_bits(), "the limit is {after} all the same");
     other.expect_silence()
+}
+
+/// Changes are remembered for a time: not more of them than the limit allows, however wide their rows are.
+fn wide_rows(version: Version) -> Result<()> {
+    const ROW_BYTES: u64 = 1 << 20;
+    const CHANGES: u64 = 200;
+    let database = Database::create(version.start(&Settings::default())?)?;
+    let schema = "create table document (id int primary key, body text not null);
+        alter table document replica identity full;
+        insert into document values (1, 'short');";
+    let pair = Pair::over(database, schema, &["--memory", "32MiB", "--keep", "always"])?;
+    let mut c = pair.connect()?;
+    let read = "select length(body) from document where id = 1";
+    until_hit(&pair, &mut c, read)?;
+    let before = pair.freshet.peak_memory()?;
+    for change in 1..=CHANGES {
+        c.query(&format!("update document set body = repeat(chr(97 + {change} % 26), {ROW_BYTES}) where id = 1"))?;
+    }
+    until_hit(&pair, &mut c, read)?;
+    let taken = pair.freshet.peak_memory()?.saturating_sub(before);
+    ensure!(taken < 40 << 20, "{CHANGES} changes of rows of {ROW_BYTES} bytes took {taken} bytes more");
+    c.expect_silence()
 }
