@@ -39,14 +39,14 @@ pub async fn watch_lateness(shared: Arc<Shared>) {
             warn!(
                 "the main thread was late by {late:.1?}: there was no processor for it, or the process was stopped. \
                  What is kept may have been too old to be served meanwhile (lease_expired){}",
-                hint()
+                processor_hint()
             );
         }
     }
 }
 
-/// What may be the cause on this machine.
-fn hint() -> &'static str {
+/// What may be the cause on this machine, to be put behind a sentence.
+pub fn processor_hint() -> &'static str {
     match std::fs::read_to_string(AUTOGROUP) {
         Ok(enabled) if enabled.trim() == "1" => {
             "; with kernel.sched_autogroup_enabled = 1 each connection of a PostgreSQL here is a group for the scheduler, \

@@ -129,6 +129,8 @@ pub(super) struct Metrics {
     pub(super) entries: f64,
     pub(super) bytes: f64,
     pub(super) stream_age_seconds: f64,
+    /// By how much the main thread came late.
+    pub(super) late_seconds: f64,
     /// Statements passed, by reason.
     pub(super) reasons: Vec<(String, f64)>,
 }
@@ -148,6 +150,7 @@ impl Metrics {
                 "freshet_entries" => metrics.entries += value,
                 "freshet_bytes" => metrics.bytes += value,
                 "freshet_stream_age_seconds" => metrics.stream_age_seconds = value,
+                "freshet_main_thread_late_seconds" => metrics.late_seconds = value,
                 "freshet_passed_total" => {
                     metrics.passed += value;
                     let reason = series.split("reason=\"").nth(1).and_then(|rest| rest.split('"').next());
@@ -170,6 +173,7 @@ impl Metrics {
             fills: self.fills - earlier.fills,
             passed: self.passed - earlier.passed,
             evictions: self.evictions - earlier.evictions,
+            late_seconds: self.late_seconds - earlier.late_seconds,
             reasons,
             ..self.clone()
         }
@@ -181,6 +185,7 @@ impl Metrics {
         self.fills += other.fills;
         self.passed += other.passed;
         self.evictions += other.evictions;
+        self.late_seconds += other.late_seconds;
         (self.entries, self.bytes) = (other.entries, other.bytes);
         for (reason, count) in &other.reasons {
             match self.reasons.iter_mut().find(|(name, _)| name == reason) {

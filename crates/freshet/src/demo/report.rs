@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 use freshet_bench::driver::Protocol;
+use freshet_proxy::processor_hint;
 
 use super::check::Checked;
 use super::load::name;
@@ -174,6 +175,9 @@ impl Report {
     }
 }
 
+/// Lateness of the main thread that is worth a word.
+const LATE_SECONDS: f64 = 0.5;
+
 fn render_stall(text: &mut String, stalled: &Stalled) {
     let Stalled { hits_per_second_before: before, writes, late_hits, bypassed_transactions, .. } = stalled;
     let Checked { answers, wrong, oldest, .. } = &stalled.checked;
@@ -190,6 +194,11 @@ fn render_stall(text: &mut String, stalled: &Stalled) {
          database, hits came back {recovery};\n  {answers} answers judged, {wrong} wrong, the oldest {oldest} ms behind \
          (1000 allowed)"
     );
+    if stalled.late_seconds >= LATE_SECONDS {
+        let (late, hint) = (stalled.late_seconds, processor_hint());
+        let _ =
+            writeln!(text, "  Freshet's main thread was late by {late:.1} s meanwhile, for want of a processor{hint}");
+    }
 }
 
 fn geometric_mean(ratios: &[f64]) -> f64 {

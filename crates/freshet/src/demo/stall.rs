@@ -37,6 +37,8 @@ pub(super) struct Stalled {
     pub(super) writes: u64,
     /// From the continuation until the first hit; why statements passed if there was none.
     pub(super) recovery: Result<Duration, String>,
+    /// By how much Freshet's main thread was late meanwhile.
+    pub(super) late_seconds: f64,
     pub(super) checked: Checked,
 }
 
@@ -93,7 +95,7 @@ impl Stall<'_> {
         let late_hits = later - hits;
         drop(pause);
 
-        let recovery = self.recovery(later).await?;
+        let (recovery, late_seconds) = self.recovery(later).await?;
         let checked = checkers.finish().await?;
         writer.finish().await?;
         load.finish().await?;
@@ -104,6 +106,7 @@ impl Stall<'_> {
             bypassed_transactions,
             writes,
             recovery,
+            late_seconds,
             checked,
         })
     }
@@ -126,18 +129,20 @@ impl Stall<'_> {
         Ok((last, hits))
     }
 
-    async fn recovery(&self, hits: f64) -> Result<Result<Duration, String>> {
+    async fn recovery(&self, hits: f64) -> Result<(Result<Duration, String>, f64)> {
         let (continued, before) = (Instant::now(), self.freshet.metrics().await?);
         while continued.elapsed() < RECOVERY_TIMEOUT {
             if self.hits().await? > hits {
                 let recovery = continued.elapsed();
                 // The checks go on for a moment: what was missed must not come back as stale hits.
                 tokio::time::sleep(BEFORE).await;
-                return Ok(Ok(recovery));
+                let late_seconds = self.freshet.metrics().await?.since(&before).late_seconds;
+                return Ok((Ok(recovery), late_seconds));
             }
             tokio::time::sleep(POLL).await;
         }
-        let passed = self.freshet.metrics().await?.since(&before).main_reasons();
-        Ok(Err(format!("passed: {passed}; {}", self.freshet.log_tail())))
+        let meanwhile = self.freshet.metrics().await?.since(&before);
+        let why = format!("passed: {}; {}", meanwhile.main_reasons(), self.freshet.log_tail());
+        Ok((Err(why), meanwhile.late_seconds))
     }
 }
