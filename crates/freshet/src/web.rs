@@ -75,8 +75,11 @@ impl Collector for Figures {
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
-        let late = metrics.late_nanos.load(Relaxed) as f64 / 1e9;
-        out.gauge("freshet_main_thread_late_seconds", "By how much the main thread came late, in all", late)?;
+        let late = &self.shared.lateness;
+        let (main_thread, readings) = (late.main_thread_seconds(), late.reading_seconds());
+        out.gauge("freshet_main_thread_late_seconds", "By how much the main thread came late, in all", main_thread)?;
+        let help = "By how much the database was late to tell the end of its log, in all";
+        out.gauge("freshet_readings_late_seconds", help, readings)?;
         let bypass = if self.shared.switches.bypass() { 1.0 } else { 0.0 };
         out.gauge("freshet_bypass", "1 while an operator has switched the cache off", bypass)?;
         let refreshes = &self.shared.refreshes;

@@ -61,8 +61,6 @@ pub struct Metrics {
     pub connections: AtomicU64,
     /// Clients that could not prove who they are.
     pub login_failures: AtomicU64,
-    /// By how much the main thread came late, in all.
-    pub late_nanos: AtomicU64,
 }
 
 /// Statements passed for one reason.
@@ -80,7 +78,6 @@ impl Metrics {
             workers: (0..workers.max(1)).map(|_| WorkerCounters::default()).collect(),
             connections: AtomicU64::new(0),
             login_failures: AtomicU64::new(0),
-            late_nanos: AtomicU64::new(0),
         }
     }
 

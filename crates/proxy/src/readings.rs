@@ -70,6 +70,13 @@ impl Shared {
         now
     }
 
+    /// The reading that was asked for at that time is there.
+    pub(crate) fn reading_ends(&self, asked_at: Nanos) {
+        let took = self.clock.now().saturating_sub(asked_at);
+        self.waits.read_in(took);
+        self.lateness.read_in(took);
+    }
+
     /// A reading is wanted that nobody waits for.
     pub(crate) fn want_reading_soon(&self) {
         if !self.readings.soon.swap(true, SeqCst) {

@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::body::Body;
 use crate::context::Contexts;
+use crate::lateness::Lateness;
 use crate::lineages::Lineages;
 use crate::metrics::Metrics;
 use crate::readings::Readings;
@@ -107,6 +108,8 @@ pub struct Shared {
     pub clock: Clock,
     /// Counters.
     pub metrics: Metrics,
+    /// What came late for want of a processor.
+    pub lateness: Lateness,
     /// Hits that are compared with the database.
     pub verifier: Verifier,
     /// Sessions that wait for the stream.
@@ -162,6 +165,7 @@ impl Shared {
             settings,
             clock,
             metrics: Metrics::new(workers),
+            lateness: Lateness::default(),
             waits: Arc::default(),
             switches: Switches::default(),
             lineages: Lineages::default(),

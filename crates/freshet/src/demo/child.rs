@@ -129,7 +129,7 @@ pub(super) struct Metrics {
     pub(super) entries: f64,
     pub(super) bytes: f64,
     pub(super) stream_age_seconds: f64,
-    /// By how much the main thread came late.
+    /// By how much the main thread came late, or the database with the end of its log.
     pub(super) late_seconds: f64,
     /// Statements passed, by reason.
     pub(super) reasons: Vec<(String, f64)>,
@@ -150,7 +150,7 @@ impl Metrics {
                 "freshet_entries" => metrics.entries += value,
                 "freshet_bytes" => metrics.bytes += value,
                 "freshet_stream_age_seconds" => metrics.stream_age_seconds = value,
-                "freshet_main_thread_late_seconds" => metrics.late_seconds = value,
+                "freshet_main_thread_late_seconds" | "freshet_readings_late_seconds" => metrics.late_seconds += value,
                 "freshet_passed_total" => {
                     metrics.passed += value;
                     let reason = series.split("reason=\"").nth(1).and_then(|rest| rest.split('"').next());

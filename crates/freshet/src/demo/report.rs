@@ -196,8 +196,8 @@ fn render_stall(text: &mut String, stalled: &Stalled) {
     );
     if stalled.late_seconds >= LATE_SECONDS {
         let (late, hint) = (stalled.late_seconds, processor_hint());
-        let _ =
-            writeln!(text, "  Freshet's main thread was late by {late:.1} s meanwhile, for want of a processor{hint}");
+        let who = "Freshet's main thread, or the database with its answers to it, was late";
+        let _ = writeln!(text, "  {who} by {late:.1} s meanwhile: they had no processor{hint}");
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Stalled {
     pub(super) writes: u64,
     /// From the continuation until the first hit; why statements passed if there was none.
     pub(super) recovery: Result<Duration, String>,
-    /// By how much Freshet's main thread was late meanwhile.
+    /// By how much Freshet's main thread was late meanwhile, or the database with what it needs.
     pub(super) late_seconds: f64,
     pub(super) checked: Checked,
 }

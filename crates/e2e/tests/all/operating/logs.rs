@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use freshet_testbed::process;
+use freshet_testbed::{Settings, process};
 
-use super::{SCHEMA, tags};
+use super::{SCHEMA, rows, tags};
 use crate::cached::until_hit;
 use crate::support::frames::{self, bind_text, execute, parse, sync, unnamed};
 use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both, program};
 
-on_both!(no_value_is_logged, a_process_without_a_processor_says_so);
+on_both!(no_value_is_logged, a_process_without_a_processor_says_so, so_does_one_whose_database_has_none);
 
 /// Part of every value that is nobody's business, however it is written.
 const SECRET: &str = "Zk7uQ";
@@ -73,7 +73,28 @@ fn a_process_without_a_processor_says_so(version: Version) -> Result<()> {
     process::resume(pid)?;
     eventually(PATIENCE, || {
         ensure!(late()? - before > 0.5, "late by {} s", late()? - before);
-        ensure!(pair.freshet.log().contains("the main thread was late by"), "nothing is said");
+        ensure!(pair.freshet.log().contains("it was late by"), "nothing is said");
+        Ok(())
+    })
+}
+
+fn so_does_one_whose_database_has_none(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::create(version.start(&Settings::default())?)?, SCHEMA, &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let late = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.value("freshet_readings_late_seconds"));
+    let before = late()?;
+    let asking = "select pid from pg_stat_activity where query like 'SELECT%pg_current_wal_insert_lsn()%'";
+    let pids = rows(&pair.database.connect()?.query(asking)?);
+    let pids = pids.iter().flatten().map(|pid| Ok(pid.parse()?)).collect::<Result<Vec<u32>>>()?;
+    ensure!(!pids.is_empty(), "nobody asks for the end of the log");
+    pids.iter().try_for_each(|pid| process::pause(*pid))?;
+    thread::sleep(Duration::from_secs(1));
+    pids.iter().try_for_each(|pid| process::resume(*pid))?;
+    eventually(PATIENCE, || {
+        ensure!(late()? - before > 0.5, "late by {} s", late()? - before);
+        ensure!(pair.freshet.log().contains("was late to tell the end of the log by"), "nothing is said");
         Ok(())
     })
 }

@@ -75,7 +75,7 @@ impl Lease {
         let Some(epoch) = mysql.cache.epoch() else { return Ok(()) };
         let asked_at = mysql.clock.now();
         let end = End { epoch, lsn: read_end(&self.connection.query_for(end_question).await?)? };
-        mysql.waits.read_in(mysql.clock.now().saturating_sub(asked_at));
+        mysql.reading_ends(asked_at);
         if self.last.is_some_and(|last| last.epoch == epoch && end.lsn < last.lsn) {
             // What was delivered before is no lower bound of anything now.
             mysql.restart_stream.notify_one();

@@ -99,7 +99,7 @@ impl Lease {
             shared.decide_sharing(elapsed);
         }
         let rows = self.connection.query_again(QUESTION).await?;
-        shared.waits.read_in(shared.clock.now().saturating_sub(asked_at));
+        shared.reading_ends(asked_at);
         let shape = || ServiceError::Shape("a position");
         let [[Some(snapshot), Some(lsn)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
             return Err(shape());
