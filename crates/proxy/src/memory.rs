@@ -10,8 +10,9 @@
 //! (`.cargo/config.toml`). To evict entries for their sake would make more of them. But where results come and go all the time, so
 //! do these pages, and there are as many at any time: the least that there were of them of late is set aside, too.
 //!
-//! It is a control loop that cannot run away: entries make room for the excess, as much as there is. If half of that is holes, half of
-//! the excess is left, for the next time.
+//! Entries that go leave holes first, and pages only once most of those around them are gone as well: to win back a little that is taken
+//! too much, half of the entries would have to go. New ones go into the holes. So about the limit nothing is done: growth
+//! ends a little below it, and only what is taken beyond a little above it is taken away.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use crate::shared::Shared;
 const EVERY: Duration = Duration::from_millis(100);
 /// And whenever this share of the limit has come in: large results in place of small ones leave holes faster than that.
 const FILLED_SHARE: u64 = 32;
+/// How far below the limit growth ends, and how far above it entries go for others, as a share of the limit.
+const BAND_SHARE: u64 = 32;
 /// How many times ago pages may have come to be empty that are still resident.
 const LINGER: usize = 5;
 
@@ -45,14 +48,21 @@ struct Aside {
 }
 
 impl Aside {
-    /// Bytes to be set aside, now that entries weigh so much. `in_time`: since the last such time, [`EVERY`] has passed.
-    fn look(&mut self, taken: Taken, entries: u64, in_time: bool) -> u64 {
+    /// Bytes to be set aside of this limit, now that entries weigh so much; None: as many as before. `in_time`: since the last such
+    /// time, [`EVERY`] has passed.
+    fn look(&mut self, taken: Taken, entries: u64, limit: u64, in_time: bool) -> Option<u64> {
         if in_time {
             self.others.truncate(LINGER - 1);
             self.others.push_front(taken.resident.saturating_sub(entries));
         }
         let lasting = if self.others.len() < LINGER { None } else { self.others.iter().min().copied() };
-        lasting.unwrap_or_default().max(taken.used.saturating_sub(entries))
+        let others = lasting.unwrap_or_default().max(taken.used.saturating_sub(entries));
+        let band = limit / BAND_SHARE;
+        match others + entries {
+            all if all <= limit - band => Some(others + band),
+            all if all > limit + band => Some(others - band.min(others)),
+            _ => None,
+        }
     }
 }
 
@@ -90,8 +100,14 @@ pub async fn keep_memory(shared: Arc<Shared>, taken: impl Fn() -> Option<Taken>)
             _ = times.tick() => true,
             () = shared.memory_changed.notified() => false,
         };
-        let aside = taken().map(|taken| aside.look(taken, shared.cache.bytes(), in_time));
-        shared.cache.set_aside(aside.unwrap_or_else(|| shared.statement_bytes()));
+        let limit = shared.cache.limits().memory_bytes;
+        let bytes = match taken() {
+            Some(taken) => aside.look(taken, shared.cache.bytes(), limit, in_time),
+            None => Some(shared.statement_bytes()),
+        };
+        if let Some(bytes) = bytes {
+            shared.cache.set_aside(bytes);
+        }
         while !shared.cache.make_room() {
             // The change stream comes between.
             tokio::task::yield_now().await;
@@ -103,21 +119,37 @@ pub async fn keep_memory(shared: Arc<Shared>, taken: impl Fn() -> Option<Taken>)
 mod tests {
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+    const LIMIT: u64 = 320;
+
+    fn look(aside: &mut Aside, used: u64, resident: u64, entries: u64) -> Option<u64> {
+        let taken = Taken { used: used * MIB, resident: resident * MIB };
+        Some(aside.look(taken, entries * MIB, LIMIT * MIB, true)? / MIB)
+    }
+
     #[test]
     fn empty_pages_count_once_they_have_lasted() {
-        const MIB: u64 = 1 << 20;
         let mut aside = Aside::default();
-        let mut look = |used, resident, entries| {
-            aside.look(Taken { used: used * MIB, resident: resident * MIB }, entries * MIB, true) / MIB
-        };
+        let mut look = |used, resident, entries| look(&mut aside, used, resident, entries);
         // All goes, and its pages a little later.
-        assert_eq!(look(110, 110, 100), 10);
-        assert!((0..LINGER - 2).all(|_| look(10, 110, 0) == 10));
-        assert!((0..LINGER).all(|_| look(10, 10, 0) == 10));
+        assert_eq!(look(110, 110, 100), Some(20));
+        assert!((0..LINGER - 2).all(|_| look(10, 110, 0) == Some(20)));
+        assert!((0..LINGER).all(|_| look(10, 10, 0) == Some(20)));
         // Others take their place all the time.
-        let asides: Vec<u64> = (0..2 * LINGER).map(|_| look(110, 130, 100)).collect();
-        assert_eq!((asides[0], asides[LINGER - 2], asides[LINGER - 1], asides[2 * LINGER - 1]), (10, 10, 30, 30));
+        let asides: Vec<u64> = (0..2 * LINGER).filter_map(|_| look(110, 130, 100)).collect();
+        assert_eq!((asides[0], asides[LINGER - 2], asides[LINGER - 1], asides[2 * LINGER - 1]), (20, 20, 40, 40));
         // What is used counts at once.
-        assert_eq!(look(150, 150, 100), 50);
+        assert_eq!(look(150, 150, 100), Some(60));
+    }
+
+    #[test]
+    fn about_the_limit_entries_stay_as_they_are() {
+        let mut aside = Aside::default();
+        let mut look = |used, entries| look(&mut aside, used, used, entries);
+        let room = |aside: Option<u64>| aside.map(|aside| LIMIT - aside);
+        assert_eq!(room(look(300, 200)), Some(210), "as far as the lower edge");
+        assert_eq!(room(look(310, 210)), Some(210));
+        assert_eq!((look(311, 210), look(330, 210)), (None, None));
+        assert_eq!(room(look(335, 210)), Some(205), "what is beyond the upper edge");
     }
 }
