@@ -60,7 +60,7 @@ impl Aside {
         let band = limit / BAND_SHARE;
         match others + entries {
             all if all <= limit - band => Some(others + band),
-            all if all > limit + band => Some(others - band.min(others)),
+            all if all > limit + band => Some(others.saturating_sub(band)),
             _ => None,
         }
     }

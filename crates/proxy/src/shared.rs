@@ -141,7 +141,7 @@ pub struct Shared {
     pub(crate) readings: Readings,
     /// Sessions that have sent what may define anything, which is not acknowledged yet.
     pub(crate) defining: Arc<AtomicUsize>,
-    /// Rung when the memory limit is another.
+    /// Rung when the memory limit is another, or much has come in.
     pub(crate) memory_changed: Notify,
     /// Bytes of entries since the memory was last looked at for their sake.
     pub(crate) filled: AtomicU64,

@@ -46,8 +46,8 @@ pub(crate) struct ServeArgs {
     /// Address of /metrics and /health
     #[arg(long)]
     http: Option<SocketAddr>,
-    /// Memory that Freshet may take, beyond that of its start, for cached results and all that goes with them; `freshet memory`
-    /// makes it another while Freshet runs
+    /// Memory that Freshet may take, beyond that of its start and without pages of its own program, for cached results and all
+    /// that goes with them; `freshet memory` makes it another while Freshet runs
     #[arg(long, default_value = "512MiB")]
     memory: MemorySize,
     /// No answer from the cache is older than this; when the change stream is later, queries go to the database
