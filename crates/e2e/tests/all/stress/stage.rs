@@ -155,6 +155,25 @@ impl<P: Place> Stage<P> {
         if through { *lock(&self.address) } else { self.database.address() }
     }
 
+    /// Connects again after a loss, as soon as that is possible.
+    pub(crate) fn insist<L>(&self, through: bool, connect: impl Fn() -> Result<L, Trouble>) -> Result<L, Trouble> {
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let address = self.address(through);
+            match connect() {
+                // A port that Freshet has left may be another server's, who waits for the client to speak first: that is not
+                // an answer of this Freshet, however long it took.
+                Err(_) if address != self.address(through) => {}
+                Err(Trouble::Lost(how)) if Instant::now() >= end => {
+                    return Err(Trouble::Lost(format!("no new one at {address}: {how}")));
+                }
+                Err(error) if Instant::now() >= end => return Err(error),
+                Err(_) => std::thread::sleep(Duration::from_millis(30)),
+                line => return line,
+            }
+        }
+    }
+
     /// An answer to trouble: `Ok` if the session is to connect again.
     pub(crate) fn survive(&self, trouble: anyhow::Error) -> Result<()> {
         match trouble.downcast_ref() {
@@ -292,19 +311,7 @@ impl Stage {
 
     /// Connects again after a loss, as soon as that is possible.
     pub(crate) fn reconnect(&self, through: bool) -> Result<Line, Trouble> {
-        insist(|| self.connect(through, None))
-    }
-}
-
-/// Connects again after a loss, as soon as that is possible.
-pub(crate) fn insist<L>(connect: impl Fn() -> Result<L, Trouble>) -> Result<L, Trouble> {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        match connect() {
-            Err(error) if Instant::now() >= end => return Err(error),
-            Err(_) => std::thread::sleep(Duration::from_millis(30)),
-            line => return line,
-        }
+        self.insist(through, || self.connect(through, None))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::mysql::support::{Database, Kind, Login};
 use crate::stress::ledger::{Row, Table};
 use crate::stress::line::Trouble;
 use crate::stress::questions::{Source, all};
-use crate::stress::stage::{self, PARTS_PER_ITEM, Random, insist};
+use crate::stress::stage::{self, PARTS_PER_ITEM, Random};
 use crate::stress::{GROUPS, KINDS};
 use crate::support::{PATIENCE, eventually};
 
@@ -165,7 +165,7 @@ impl Stage {
     /// Connects again after a loss, as soon as that is possible.
     pub(crate) fn reconnect(&self, through: bool, random: &mut Random) -> Result<Line, Trouble> {
         let seed = random.fork().0;
-        insist(move || self.connect(through, None, &mut Random(seed)))
+        self.insist(through, || self.connect(through, None, &mut Random(seed)))
     }
 
     pub(crate) fn starts(&self) -> u64 {
