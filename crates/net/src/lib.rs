@@ -12,6 +12,7 @@ mod socket;
 mod stream;
 mod tcp;
 pub mod tls;
+mod turns;
 mod upstream;
 mod worker;
 

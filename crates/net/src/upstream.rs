@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::conninfo::{Conninfo, ConninfoError, Environment, Host, TargetSessionAttrs};
 use crate::tls::{TlsError, UpstreamTls};
+use crate::turns::Turns;
 
 /// An upstream of one or several hosts.
 pub struct Upstream {
@@ -18,6 +19,7 @@ pub struct Upstream {
     tls: UpstreamTls,
     /// None until a service connection has found a host that is fit.
     chosen: watch::Sender<Option<usize>>,
+    turns: Turns,
 }
 
 /// Why an upstream cannot be used.
@@ -40,7 +42,7 @@ impl Upstream {
     /// Reads the certificates that the connection string names.
     pub fn new(conninfo: Conninfo) -> Result<Self, TlsError> {
         let tls = UpstreamTls::new(&conninfo.tls)?;
-        Ok(Self { conninfo, tls, chosen: watch::Sender::new(None) })
+        Ok(Self { conninfo, tls, chosen: watch::Sender::new(None), turns: Turns::default() })
     }
 
     /// The connection string's parts.
@@ -50,6 +52,11 @@ impl Upstream {
 
     pub(crate) fn tls(&self) -> &UpstreamTls {
         &self.tls
+    }
+
+    /// When a client's session may be opened.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     pub(crate) fn host(&self, at: usize) -> Option<&Host> {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use thiserror::Error;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpSocket, UnixListener, UnixSocket};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
@@ -21,8 +21,12 @@ use crate::pg::Pg;
 use crate::pg::login::Incoming;
 use crate::shared::Shared;
 
+/// Connections that the kernel keeps for the acceptor; fewer if `net.core.somaxconn` says so. Beyond that a client tries again
+/// after a second, waits in vain for a MySQL's first word, or has an error from a Unix socket: so all of an application's must
+/// have room.
+const BACKLOG: u32 = 65_535;
 /// Connections dealt out and not yet taken up, per worker.
-const QUEUE_MAX: usize = 1024;
+const QUEUE_MAX: usize = BACKLOG as usize;
 
 /// Why there is no listener.
 #[derive(Debug, Error)]
@@ -102,7 +106,7 @@ impl Listener {
         for address in addresses {
             sockets.push(match address {
                 ListenAddress::Tcp(tcp) => {
-                    let socket = TcpListener::bind(tcp).await;
+                    let socket = bind_tcp(*tcp);
                     Socket::Tcp(socket.map_err(|error| ListenError::Bind(tcp.to_string(), error))?)
                 }
                 ListenAddress::Unix(path) => {
@@ -186,9 +190,22 @@ impl Drop for SocketFile {
     }
 }
 
+/// Binds an address as [`TcpListener::bind`] does, with a longer queue.
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
+
 /// Binds a Unix socket that everybody may connect to, as PostgreSQL's. One whose server is gone is replaced.
 async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    let socket = match UnixListener::bind(path) {
+    let bind = || {
+        let socket = UnixSocket::new_stream()?;
+        socket.bind(path)?;
+        socket.listen(BACKLOG)
+    };
+    let socket = match bind() {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
             let dead = tokio::net::UnixStream::connect(path).await;
             let is_dead = dead.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
@@ -196,7 +213,7 @@ async fn bind_unix(path: &Path) -> io::Result<UnixListener> {
                 return Err(error);
             }
             std::fs::remove_file(path)?;
-            UnixListener::bind(path)?
+            bind()?
         }
         other => other?,
     };

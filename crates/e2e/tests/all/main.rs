@@ -21,6 +21,7 @@
 //! * `support`: starting servers and Freshet, reading its metrics, and a client that speaks the protocol frame by frame.
 
 mod benching;
+mod bursts;
 mod cached;
 mod calls;
 mod checking;

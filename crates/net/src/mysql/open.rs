@@ -30,9 +30,14 @@ pub struct Opened {
     pub rest: Vec<u8>,
 }
 
-/// Connects, within the upstream's connect time-out. An ERR packet in place of the handshake is
-/// [`ConnectError::Refused`].
+/// Connects for a client, when it is its turn and then within the upstream's connect time-out. An ERR packet in place of the
+/// handshake is [`ConnectError::Refused`].
 pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
+    upstream.turns().take(open_at_once(upstream)).await
+}
+
+/// Likewise for Freshet's own sessions, which do not wait.
+pub(super) async fn open_at_once(upstream: &Upstream) -> Result<Opened, ConnectError> {
     let limit = upstream.connect_timeout();
     timeout(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }

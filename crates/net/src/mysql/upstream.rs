@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::pg::secret::Secret;
 use crate::tls::{RootCert, SslMode, TlsError, TlsOptions, UpstreamTls};
+use crate::turns::Turns;
 
 /// The servers' registered port.
 const PORT_DEFAULT: u16 = 3306;
@@ -32,6 +33,7 @@ pub struct Upstream {
     tls_incompatible: Arc<AtomicBool>,
     /// Whether it has one is known.
     tls_settled: Arc<AtomicBool>,
+    turns: Arc<Turns>,
 }
 
 /// Where a server listens.
@@ -149,8 +151,8 @@ impl Upstream {
         let password = Secret::new(decode(password, "password")?);
         let connect_timeout = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
         let tls = UpstreamTls::new(&tls)?;
-        let (tls_incompatible, tls_settled) = (Arc::default(), Arc::default());
-        Ok(Self { address, user, password, database, mode, tls, connect_timeout, tls_incompatible, tls_settled })
+        let (tls_incompatible, tls_settled, turns) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Self { address, user, password, database, mode, tls, connect_timeout, tls_incompatible, tls_settled, turns })
     }
 
     /// Who we are there.
@@ -192,6 +194,11 @@ impl Upstream {
     /// Whether a connection by TCP has to be encrypted.
     pub fn requires_tls(&self) -> bool {
         self.mode >= SslMode::Require
+    }
+
+    /// When a client's session may be opened.
+    pub(super) fn turns(&self) -> &Turns {
+        &self.turns
     }
 
     pub(super) fn set_tls_settled(&self) {

@@ -99,7 +99,7 @@ pub async fn login_session(
 pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<Opened, ConnectError> {
     let mut last = ConnectError::NotWanted(upstream.to_string());
     for host in upstream.session_hosts().await {
-        match open(upstream, host, packet).await {
+        match upstream.turns().take(open(upstream, host, packet)).await {
             Err(error @ (ConnectError::Tcp(_) | ConnectError::Timeout(_))) => last = error,
             other => return other,
         }

@@ -42,8 +42,6 @@ pub(crate) use users::Users;
 
 /// As the servers' `connect_timeout`.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// Connections that have not logged in; fewer if the process may not open many files.
-const HALF_OPEN_MAX: usize = 1000;
 /// What Freshet does not take part in.
 const NOT_OFFERED: Capabilities = Capabilities(Capabilities::COMPRESS.0 | Capabilities::ZSTD_COMPRESSION.0);
 
@@ -73,7 +71,7 @@ impl Access {
             tls_required: settings.tls_required,
             users: settings.users.as_deref().map(Users::load).transpose()?,
             attempts: Attempts::new(settings.failures_max),
-            half_open: HalfOpen::new(HALF_OPEN_MAX.min(settings.files_max / 4)),
+            half_open: HalfOpen::new(settings.files_max),
             key: OwnKey::default(),
         })
     }
@@ -196,14 +194,7 @@ impl Refusal {
 
 /// Takes a connection up to the server's OK; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
-    let ticket = shared.access.half_open.enter();
-    tokio::select! {
-        admitted = admit_alone(socket, shared) => admitted,
-        () = ticket.evicted() => {
-            tracing::debug!("too many connections have not logged in: the oldest is closed");
-            None
-        }
-    }
+    shared.access.half_open.login(admit_alone(socket, shared)).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
@@ -261,7 +252,8 @@ async fn log_in(slot: &mut Option<Peer>, sequence: &mut u8, shared: &Arc<MySql>)
     if !opened.rest.is_empty() || !theirs.capabilities.has(Capabilities::PROTOCOL_41) {
         return Err(Refusal::Say(1043, "08S01", "Freshet does not understand the database's handshake".to_owned()));
     }
-    let response = greet(slot, sequence, &theirs, access).await?;
+    let hello = access.half_open.hello(greet(slot, sequence, &theirs, access));
+    let response = hello.await.ok_or(Refusal::Gone)??;
     let client = slot.as_mut().ok_or(Refusal::Gone)?;
     let ClientHello::Response(hello) = parse(&response)? else {
         return Err(Refusal::internal("a second SSLRequest"));

@@ -48,8 +48,6 @@ pub(crate) use users::load_pairs;
 
 /// As PostgreSQL's `authentication_timeout`.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that have not logged in; fewer if the process may not open many files.
-const HALF_OPEN_MAX: usize = 1000;
 /// Bytes of a role's name (`NAMEDATALEN - 1`).
 const NAME_BYTES_MAX: usize = 63;
 
@@ -121,7 +119,7 @@ impl Access {
             tls_required: settings.tls_required,
             sources: Sources::new(settings, upstream)?,
             attempts: Attempts::new(settings.failures_max),
-            half_open: HalfOpen::new(HALF_OPEN_MAX.min(settings.files_max / 4)),
+            half_open: HalfOpen::new(settings.files_max),
         })
     }
 
@@ -222,19 +220,12 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
 
 /// Takes a connection up to AuthenticationOk; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
-    let ticket = shared.access.half_open.enter();
-    tokio::select! {
-        admitted = admit_alone(socket, shared) => admitted,
-        () = ticket.evicted() => {
-            tracing::debug!("too many connections have not logged in: the oldest is closed");
-            None
-        }
-    }
+    shared.access.half_open.login(admit_alone(socket, shared)).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
     // PostgreSQL says nothing either to a client that did not even say who it is.
-    let hello = timeout(LOGIN_TIMEOUT, greet::greet(socket, shared)).await.ok()??;
+    let hello = shared.access.half_open.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
     let Greeted { mut client, packet, tls } = match hello {
         Hello::Cancel(mut client, packet) => {
             if let Err(error) = freshet_net::pg::cancel(&shared.own.upstream, &packet).await {

@@ -1,0 +1,87 @@
+//! All connections of an application at once, as when it comes back after an outage: more than the database takes, and each is
+//! answered.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use freshet_testbed::{Settings, process};
+
+use crate::mysql::support::{self as peers, Kind};
+use crate::support::frames::startup;
+use crate::support::{Database, Freshet, PATIENCE, Pair, Version, on_both};
+
+on_both!(of_postgres);
+peers::on_both!(of_mysql);
+
+/// More than wait for the client's first word at a time, and more than sockets mostly keep for the acceptor.
+const CONNECTIONS: usize = 2_500;
+/// How long a connection may take that the kernel has room for.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+
+/// Freshet is stopped meanwhile, so that all come at the same moment. Returns what each heard first.
+fn burst(freshet: &Freshet, word: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let room: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn")?.trim().parse()?;
+    if room < CONNECTIONS {
+        println!("fewer connections: net.core.somaxconn is {room}");
+    }
+    let pid = freshet.pid().context("no process")?;
+    process::pause(pid)?;
+    let opened: Result<Vec<TcpStream>> = (0..CONNECTIONS.min(room)).map(|_| open(freshet.address, word)).collect();
+    process::resume(pid)?;
+    let heard = |mut socket: TcpStream| {
+        let mut bytes = vec![0; 512];
+        let count = socket.read(&mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    };
+    opened?.into_iter().map(heard).collect()
+}
+
+fn open(address: SocketAddr, word: &[u8]) -> Result<TcpStream> {
+    let mut socket = TcpStream::connect_timeout(&address, CONNECT_MAX).context("no room for a connection")?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.write_all(word)?;
+    Ok(socket)
+}
+
+/// Some are let in and the others get the server's own words.
+fn answered(heard: &[Vec<u8>], let_in: impl Fn(&[u8]) -> bool, refused: impl Fn(&[u8]) -> bool) -> Result<()> {
+    let count = |is: &dyn Fn(&[u8]) -> bool| heard.iter().filter(|bytes| is(bytes)).count();
+    let (inside, outside) = (count(&let_in), count(&refused));
+    let other =
+        heard.iter().find(|bytes| !let_in(bytes) && !refused(bytes)).map(|bytes| bytes.escape_ascii().to_string());
+    ensure!(inside + outside == heard.len(), "{inside} let in, {outside} refused, and {other:?} of {}", heard.len());
+    ensure!(inside >= 20, "only {inside} of {} were let in", heard.len());
+    Ok(())
+}
+
+fn of_postgres(version: Version) -> Result<()> {
+    let database = Database::create(version.start(&Settings::default().with("max_connections = 50"))?)?;
+    let pair = Pair::over(database, "", &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let login = pair.login();
+    let heard = burst(&pair.freshet, &startup(&[("user", login.user), ("database", login.database)]))?;
+    answered(&heard, |bytes| bytes.starts_with(b"R"), |bytes| has(bytes, b"C53300\0"))?;
+    pair.connect()?.run("select 1")
+}
+
+fn has(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|window| window == wanted)
+}
+
+fn of_mysql(kind: Kind) -> Result<()> {
+    let settings = Kind::settings().with("max-connections = 50");
+    let pair = peers::Pair::over(peers::Database::create(kind.start(&settings)?)?, "", &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    // The server speaks first.
+    let heard = burst(&pair.freshet, b"")?;
+    let refused = |bytes: &[u8]| bytes.get(4..7) == Some(&[0xff, 0x10, 0x04]);
+    answered(&heard, |bytes| bytes.get(4) == Some(&10), refused)?;
+    pair.connect()?.run("select 1")
+}
