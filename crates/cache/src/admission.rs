@@ -254,8 +254,7 @@ impl Worth {
         let quick = self.quick.load(Relaxed);
         let each_counts = (full || self.rests()) && signed(quick) < BEHIND_PASSED_COSTS;
         let earned = if each_counts { new.earn_in_full(self.shortest()) } else { new.earn(self.shortest()) };
-        let part = if full { MISS_EARNS.1 } else { MISS_EARNS.0 };
-        let misses_earn = signed(self.nanos.load(Relaxed)) / part * i64::from(MISSES_BETWEEN);
+        let misses_earn = self.miss_earns(full) * i64::from(MISSES_BETWEEN);
         let in_vain = if self.rests() {
             // Had what was found been served, so many of these hits would have come right behind a miss.
             let found = i64::from(self.found.swap(0, Relaxed).min(MISSES_BETWEEN));
@@ -267,6 +266,20 @@ impl Worth {
         let in_vain = mostly_late || (each_counts && in_vain);
         self.earn(earned.saturating_add(if in_vain { 0 } else { misses_earn }));
         self.rest(in_vain, now);
+    }
+
+    /// A small share of the time that the database takes for an answer on average. A query for keys takes as long on average, and its part
+    /// of a fill's cost is counted by the shortest answer: by so much less is earned.
+    fn miss_earns(&self, full: bool) -> i64 {
+        let (part, fill) = if full { (MISS_EARNS.1, FILL_IN_PLACE_COSTS) } else { (MISS_EARNS.0, FILL_COSTS) };
+        let average = signed(self.nanos.load(Relaxed));
+        let share = average / part;
+        if self.costs_twice.load(Relaxed) {
+            let counted = fill.saturating_add_unsigned(self.shortest());
+            (share as f64 * counted as f64 / fill.saturating_add(average) as f64) as i64
+        } else {
+            share
+        }
     }
 
     /// Begins a rest, or ends it. `in_vain`: hits cost more than they give.
@@ -606,6 +619,20 @@ mod tests {
         }
         let fills = (30_000..30_500).filter(|key| load.read(*key, 50_000).1).count();
         assert!(fills > 400, "{fills}");
+    }
+
+    /// A machine that is busy takes longer for the statement as well as for the query for keys.
+    #[test]
+    fn keys_cost_no_more_than_their_share_under_load() {
+        let of_a_hundred = |twice| {
+            let mut load = Load::new();
+            load.worth.costs_twice(twice);
+            let fills =
+                (0..100_000).filter(|key| load.read(*key, if key % 16 == 0 { 60_000 } else { 250_000 }).1).count();
+            fills / 1_000
+        };
+        // 10 µs are earned for each miss: for 40 µs, or for 40 + 60 that stand for 40 + 250.
+        assert_eq!((of_a_hundred(false), of_a_hundred(true)), (25, 3));
     }
 
     #[test]
