@@ -20,6 +20,16 @@ const CODE_ELSEWHERE: &str = "
     create rule other as on delete to elsewhere do also notify elsewhere;
     create policy those on elsewhere using (id > one())";
 
+/// Types, operators, casts and operator classes of extensions, most of them with columns and indexes in `plain`.
+const EXTENSIONS: &str = "
+    create extension citext; create extension hstore; create extension pg_trgm; create extension btree_gist;
+    create extension isn; create extension unaccent; create extension ltree; create extension earthdistance cascade;
+    alter table plain add name citext default 'x', add tags hstore, add path ltree, add isbn isbn13,
+        add check (tags -> 'a' is null), add check (name ~ 'x');
+    create unique index on plain (name, id); create index on plain using gin (tags);
+    create index on plain using gin ((name::text) gin_trgm_ops); create index on plain using gist (n, path);
+    create index on plain (hstore(name::text, 'x'))";
+
 /// Where nothing but the server's own code can run behind a write, nobody asks for the context again.
 fn plain_writes_leave_the_context(version: Version) -> Result<()> {
     let writes = [
@@ -28,6 +38,7 @@ fn plain_writes_leave_the_context(version: Version) -> Result<()> {
         "delete from plain using sample where plain.id = sample.id and sample.id > 1",
     ];
     leave_the_context(version, "", &writes)?;
+    leave_the_context(version, EXTENSIONS, &writes)?;
     // What is joined may be a view.
     leave_the_context(version, CODE_ELSEWHERE, &writes[..2])
 }
@@ -110,6 +121,23 @@ const OTHER_CODE: &[(&str, &str)] = &[
             perform set_config('extra_float_digits', '-12', false); return new; end $$;
          create trigger on_child before update on child for each row execute function on_child()",
         "update plain set k = -k where abs(k) = 1",
+    ),
+    (
+        "create function plus(int, text) returns int language sql immutable as
+            $$ select 0 * length(set_config('extra_float_digits', '-14', false)) $$;
+         create operator + (leftarg = int, rightarg = text, function = plus)",
+        "update plain set n = n + w",
+    ),
+    (
+        "create function number_of(text) returns int language sql immutable as
+            $$ select 0 * length(set_config('extra_float_digits', '-15', false)) $$;
+         create cast (text as int) with function number_of(text) as assignment",
+        "update plain set n = coalesce(w, 'x')",
+    ),
+    (
+        "create function another_name(text, text, boolean) returns text language internal immutable as 'set_config_by_name';
+         create index by_another_name on plain (another_name('extra_float_digits', (0 * k - 1)::text, false))",
+        "insert into plain (n, w) values (4, '')",
     ),
     (
         "create view called as select set_config('extra_float_digits', '-13', false) as n",

@@ -125,8 +125,21 @@ AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
 /// query: relations, by what they have of their own, and 0 for all else. What an expression calls is in its text as `:funcid` and a number;
 /// `row.f` may call a function of one argument. A check by a foreign key plans a query of the other table, with the expressions of its
 /// indexes. Copies of a trigger on partitions are internal before PostgreSQL 15. Policies may read views.
+///
+/// What extensions bring in C (language 13), by another name (12) or as immutable is taken for the server's own where operators, casts,
+/// types and operator classes call it; where expressions do, if it is immutable, or makes keys like `uuid_generate_v4()`
+/// (docs/decisions/2026-11-26-code-of-extensions.md).
 const OTHER_CODE: &str = "
-WITH expressions(relation, planned, text) AS (
+WITH at_will(oid, prosrc) AS (
+  SELECT oid, prosrc FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
+   AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml')),
+stored(oid, native, harmless) AS (
+  SELECT oid, native, native AND (provolatile = 'i' OR probin IN ('$libdir/uuid-ossp', '$libdir/pgcrypto')) FROM pg_proc,
+   LATERAL (SELECT prolang = 13 OR prolang = 12 AND prosrc NOT IN (SELECT prosrc FROM at_will) OR provolatile = 'i'
+     AND oid IN (SELECT objid FROM pg_depend WHERE classid = 'pg_proc'::regclass AND deptype = 'e')) AS n(native)
+  WHERE oid >= 16384),
+other(oid) AS (SELECT oid FROM stored WHERE NOT native UNION ALL SELECT oid FROM at_will),
+expressions(relation, planned, text) AS (
   SELECT adrelid, false, adbin::text FROM pg_attrdef UNION ALL SELECT conrelid, false, conbin::text FROM pg_constraint
   UNION ALL SELECT indrelid, true, indexprs::text FROM pg_index WHERE indexrelid >= 16384
   UNION ALL SELECT indrelid, true, indpred::text FROM pg_index WHERE indexrelid >= 16384
@@ -134,20 +147,20 @@ WITH expressions(relation, planned, text) AS (
   UNION ALL SELECT polrelid, false, polqual::text FROM pg_policy
   UNION ALL SELECT polrelid, false, polwithcheck::text FROM pg_policy
   UNION ALL SELECT ev_class, false, ev_action::text FROM pg_rewrite WHERE oid >= 16384),
-dependent(class, object) AS (
-  SELECT classid, objid FROM pg_depend WHERE refclassid = 'pg_proc'::regclass AND refobjid >= 16384),
+dependent(class, object, native) AS (
+  SELECT classid, objid, native FROM pg_depend JOIN stored ON oid = refobjid
+   WHERE refclassid = 'pg_proc'::regclass AND NOT harmless),
 code(relation, planned) AS (
   SELECT tgrelid, false FROM pg_trigger WHERE NOT tgisinternal OR tgfoid >= 16384
   UNION ALL SELECT ev_class, false FROM pg_rewrite WHERE oid >= 16384 AND ev_type <> '1'
   UNION ALL SELECT oid, false FROM pg_class WHERE relkind = 'f'
-  UNION ALL SELECT indrelid, true FROM pg_index, unnest(indclass::oid[]) AS c(class) WHERE class >= 16384
-  UNION ALL SELECT 0, false FROM pg_operator WHERE oid >= 16384
-  UNION ALL SELECT 0, false FROM pg_amproc WHERE oid >= 16384
-  UNION ALL SELECT 0, false FROM pg_cast WHERE oid >= 16384 AND castfunc >= 16384
-  UNION ALL SELECT 0, false FROM pg_type WHERE oid >= 16384 AND typinput::oid >= 16384
-  UNION ALL SELECT 0, false FROM pg_proc p JOIN pg_type t ON t.oid = p.proargtypes[0]
+  UNION ALL SELECT 0, false FROM pg_operator o JOIN other ON other.oid IN (oprcode, oprrest, oprjoin) WHERE o.oid >= 16384
+  UNION ALL SELECT 0, false FROM pg_amproc a JOIN other ON other.oid = amproc WHERE a.oid >= 16384
+  UNION ALL SELECT 0, false FROM pg_cast c JOIN other ON other.oid = castfunc WHERE c.oid >= 16384
+  UNION ALL SELECT 0, false FROM pg_proc p JOIN other ON other.oid = p.oid JOIN pg_type t ON t.oid = p.proargtypes[0]
    WHERE p.oid >= 16384 AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p')
-  UNION ALL SELECT 0, false FROM dependent WHERE class = 'pg_type'::regclass
+  UNION ALL SELECT 0, false FROM dependent JOIN pg_type ON oid = object
+   WHERE class = 'pg_type'::regclass AND (NOT native OR typtype = 'd')
   UNION ALL SELECT adrelid, false FROM pg_attrdef JOIN dependent ON class = 'pg_attrdef'::regclass AND object = oid
   UNION ALL SELECT conrelid, false FROM pg_constraint JOIN dependent ON class = 'pg_constraint'::regclass AND object = oid
   UNION ALL SELECT polrelid, false FROM pg_policy JOIN dependent ON class = 'pg_policy'::regclass AND object = oid
@@ -155,9 +168,8 @@ code(relation, planned) AS (
   UNION ALL SELECT stxrelid, true FROM pg_statistic_ext JOIN dependent ON class = 'pg_statistic_ext'::regclass AND object = oid
   UNION ALL SELECT coalesce(indrelid, CASE relkind WHEN 'p' THEN 0 ELSE c.oid END), true
    FROM pg_class c JOIN dependent ON class = 'pg_class'::regclass AND object = c.oid LEFT JOIN pg_index ON indexrelid = c.oid
-  UNION ALL SELECT relation, planned FROM expressions WHERE text ~ (SELECT ':funcid (' || string_agg(oid::text, '|') || ') '
-   FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
-   AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml'))
+  UNION ALL SELECT relation, planned FROM expressions
+   WHERE text ~ (SELECT ':funcid (' || string_agg(oid::text, '|') || ') ' FROM at_will)
   UNION ALL SELECT relation, planned FROM expressions WHERE text ~ (':relid ' || 'pg_settings'::regclass::oid || ' ')),
 policies AS (SELECT polrelid FROM pg_policy WHERE polqual::text ~ 'SUBLINK' OR polwithcheck::text ~ 'SUBLINK')
 SELECT relation::text FROM code
