@@ -108,6 +108,20 @@ fn settings_of_the_binlog(kind: Kind) -> Result<()> {
     mends(&database, &database.url(), &texts)
 }
 
+/// A hint, which the server follows.
+#[test]
+fn commits_that_are_not_named() -> Result<()> {
+    let database = Database::create(Kind::Mysql.start(&Kind::settings())?)?;
+    let Some(said) = check(&database.url(), &[])? else { return Ok(()) };
+    let mend = "SET PERSIST session_track_gtids = OWN_GTID";
+    ensure!(said.stdout.contains("hint     session_track_gtids is OFF, as by default"), "{said:#?}");
+    ensure!(said.stdout.contains(mend), "{said:#?}");
+    database.run(mend)?;
+    let Some(said) = check(&database.url(), &[])? else { return Ok(()) };
+    ensure!(said.code == Some(0) && !said.stdout.contains("session_track_gtids"), "{said:#?}");
+    Ok(())
+}
+
 fn a_filtered_log(kind: Kind) -> Result<()> {
     let database = Database::create(kind.start(&Kind::settings().with("binlog-ignore-db = hidden"))?)?;
     let Some(said) = check(&database.url(), &[])? else { return Ok(()) };

@@ -103,6 +103,11 @@ async fn gtids(database: &mut Database, report: &mut Report) -> Result<()> {
         let text = "gtid_executed holds identifiers with tags (MySQL 8.3), which are not understood: nothing is cached";
         report.problem(text, vec!["-- do not set gtid_next = 'AUTOMATIC:tag'".into()]);
     }
+    if database.variable("session_track_gtids").await? == "OFF" {
+        let text = "session_track_gtids is OFF, as by default: the server's OK does not name the commit, so each write of a session \
+                    waits until the server has been asked for the end of its log besides";
+        report.hint(text, database.set("session_track_gtids", "OWN_GTID"));
+    }
     Ok(())
 }
 
