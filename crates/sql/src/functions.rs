@@ -45,6 +45,10 @@ const CACHEABLE: &[&str] = &[
     // date and time: see DATE_TIME
     // sets
     "generate_series",
+    // text search: `default_text_search_config` is in the key, and configurations and dictionaries are watched
+    "to_tsvector", "to_tsquery", "plainto_tsquery", "phraseto_tsquery", "websearch_to_tsquery", "tsquery_phrase", "ts_rank",
+    "ts_rank_cd", "ts_headline", "ts_delete", "ts_filter", "setweight", "strip", "numnode", "querytree",
+    "array_to_tsvector", "tsvector_to_array",
     // network addresses
     "host", "hostmask", "masklen", "netmask", "network", "set_masklen", "inet_same_family", "inet_merge", "family",
     "abbrev", "broadcast",
@@ -95,8 +99,7 @@ const PURE: &[&str] = &[
     "currval", "lastval", "pg_blocking_pids", "pg_encoding_to_char", "pg_client_encoding", "pg_relation_is_updatable",
     "pg_column_is_updatable", "pg_tablespace_location", "pg_char_to_encoding", "pg_get_keywords",
     "pg_options_to_table", "pg_stat_get_activity", "pg_show_all_settings", "pg_lock_status", "aclexplode",
-    "_pg_expandarray", "information_schema._pg_expandarray", "to_tsvector", "to_tsquery", "plainto_tsquery",
-    "phraseto_tsquery", "websearch_to_tsquery", "ts_rank", "ts_rank_cd", "ts_headline",
+    "_pg_expandarray", "information_schema._pg_expandarray",
 ];
 
 /// Functions that make one value of a row, or of a group. Of others it is not said: some make any number of rows of one.
@@ -195,6 +198,7 @@ pub(crate) fn binary_operator(op: &BinaryOperator) -> Result<Option<String>, Str
         | B::PGBitwiseShiftRight
         | B::PGExp
         | B::PGOverlap
+        | B::AtAt
         | B::PGRegexMatch
         | B::PGRegexIMatch
         | B::PGRegexNotMatch
@@ -286,7 +290,8 @@ pub(crate) enum TypeClass {
     DateTime,
 }
 
-/// None: not known to be built in, or its input reads the catalogue (`regclass`) or the clock (`timetz`).
+/// None: not known to be built in, or its input reads the catalogue (`regclass`) or the clock (`timetz`). Of the catalogue
+/// `regconfig` reads what is watched.
 pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
     use DataType as D;
     use TypeClass::{DateTime, Plain, Tagged};
@@ -320,7 +325,9 @@ pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
         | D::Bytea
         | D::Bit(_)
         | D::BitVarying(_)
-        | D::VarBit(_) => Plain,
+        | D::VarBit(_)
+        | D::TsVector
+        | D::TsQuery => Plain,
         D::Date | D::Time(_, Zone::None | Zone::WithoutTimeZone) | D::Timestamp(..) | D::Interval { .. } => DateTime,
         D::Array(ArrayElemTypeDef::SquareBracket(element, _)) => match type_class(element)? {
             DateTime => DateTime,
@@ -348,7 +355,8 @@ fn custom_type(parts: &[ObjectNamePart]) -> Option<TypeClass> {
         "bool" => TypeClass::Tagged(oid::BOOL),
         "uuid" => TypeClass::Tagged(oid::UUID),
         "float4" | "float8" | "bpchar" | "name" | "oid" | "bytea" | "inet" | "cidr" | "macaddr" | "macaddr8"
-        | "json" | "jsonb" | "jsonpath" | "int4range" | "int8range" | "numrange" | "point" | "box" => TypeClass::Plain,
+        | "json" | "jsonb" | "jsonpath" | "int4range" | "int8range" | "numrange" | "point" | "box" | "tsvector"
+        | "tsquery" | "regconfig" => TypeClass::Plain,
         "date" | "time" | "timestamp" | "timestamptz" | "interval" | "daterange" | "tsrange" | "tstzrange" => {
             TypeClass::DateTime
         }

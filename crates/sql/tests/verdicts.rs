@@ -641,6 +641,12 @@ fn passes() {
         ("SELECT * FROM mine() m, plain", "function"),
         ("SELECT * FROM dblink('x') AS d(a int), plain", "function"),
         ("SELECT 'plain'::regclass, id FROM plain", "construct"),
+        (
+            "SELECT id FROM plain WHERE to_tsvector('english'::regconfig, b) @@ websearch_to_tsquery('english', 'x')",
+            "plain(*)",
+        ),
+        ("SELECT ts_rank(to_tsvector(b), 'x & y'::tsquery) FROM plain WHERE id = 3", "plain(id=3)"),
+        ("SELECT ts_rewrite('a', 'SELECT 1'), b FROM plain", "function"),
         ("SELECT b::mood FROM plain", "construct"),
         ("SELECT age(updated) FROM title", "function"),
         ("SELECT age(updated, updated) FROM title", "title(*)"),

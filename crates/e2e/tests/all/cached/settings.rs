@@ -24,7 +24,8 @@ const SCHEMA: &str = "
     insert into other.sample select * from sample;
     update other.sample set name = 'other';";
 
-const READ: &str = "select at, day, span, exact, bytes, name from sample where id = 1";
+const READ: &str =
+    "select at, day, span, exact, bytes, name, to_tsvector(id || ' running'), 'runs' @@ 'run' from sample where id = 1";
 
 const SETTINGS: &[&str] = &[
     "set timezone = 'Asia/Tokyo'",
@@ -42,6 +43,7 @@ const SETTINGS: &[&str] = &[
     "set search_path = other",
     "set standard_conforming_strings = off",
     "set enable_seqscan = off",
+    "set default_text_search_config = 'french'",
 ];
 
 /// Twice in a row, so that the second may come from memory, under each setting and after it is taken back.

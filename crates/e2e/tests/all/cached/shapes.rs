@@ -114,6 +114,10 @@ const STATEMENTS: &[&str] = &[
     "select count(*) from film, part",
     "select count(*) from film where false",
     "select title from only film where id = 5",
+    "select id, ts_rank(to_tsvector(title), q) from film, to_tsquery('english', 'film & (5 | 6)') q where to_tsvector(title) @@ q order by 1",
+    "select id from film where to_tsvector('english', title) @@ websearch_to_tsquery('english', 'films 5') order by 1",
+    "select ts_headline(title, plainto_tsquery('drama')), strip(title::tsvector)::text from film where genre @@ 'drama' order by id",
+    "select id from film where id = 5 and setweight(to_tsvector('simple'::regconfig, title), 'A') @@ '5:A'::tsquery",
     "table film",
 ];
 

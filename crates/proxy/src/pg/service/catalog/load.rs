@@ -99,6 +99,7 @@ const NOT_LOCKED: &str = "NOT EXISTS (SELECT FROM pg_rewrite r \
     JOIN pg_locks l ON l.relation = d.refobjid AND l.mode = 'AccessExclusiveLock' \
     JOIN pg_database b ON b.oid = l.database AND b.datname = current_database() WHERE r.ev_class = c.oid)";
 
+/// Text search is part of them: of what its configurations map, the number of rows and the sum of who wrote them last stand for all.
 const SURROUNDINGS: &str = "
 WITH versions(v) AS (
   SELECT 't' || oid || ' ' || xmin FROM pg_type
@@ -108,7 +109,10 @@ WITH versions(v) AS (
   UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
   UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast WHERE oid >= 16384
   UNION ALL SELECT 'l' || oid || ' ' || xmin FROM pg_collation WHERE oid >= 16384
-  UNION ALL SELECT 'n' || oid || ' ' || xmin FROM pg_namespace WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_')
+  UNION ALL SELECT 'n' || oid || ' ' || xmin FROM pg_namespace WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_'
+  UNION ALL SELECT 's' || oid || ' ' || xmin FROM pg_ts_config
+  UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_ts_dict
+  UNION ALL SELECT 'm' || count(*) || ' ' || coalesce(sum(xmin::text::int8), 0) FROM pg_ts_config_map)
 SELECT coalesce(md5(string_agg(v, ',' ORDER BY v)), '') FROM versions";
 
 const USER_FUNCTIONS: &str = "

@@ -71,7 +71,10 @@ schema(v) AS (
   UNION ALL SELECT 'q' || oid || ' ' || relnamespace || ' ' || relname FROM pg_class
    WHERE oid >= 16384 AND relpersistence <> 't' AND relkind IN ('S', 'c', 'i', 'I')
   UNION ALL SELECT 'n' || oid || ' ' || xmin FROM pg_namespace
-   WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_'),
+   WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_'
+  UNION ALL SELECT 'b' || oid || ' ' || xmin FROM pg_ts_config
+  UNION ALL SELECT 'u' || oid || ' ' || xmin FROM pg_ts_dict
+  UNION ALL SELECT 'v' || count(*) || ' ' || coalesce(sum(xmin::text::int8), 0) FROM pg_ts_config_map),
 rest(v) AS (
   SELECT 'r' || oid || ' ' || rolname || ' ' || rolsuper || rolinherit || rolbypassrls FROM pg_roles
   UNION ALL SELECT 'm' || roleid || ' ' || member || ' ' || xmin FROM pg_auth_members
@@ -85,7 +88,7 @@ SELECT pg_catalog.pg_current_snapshot()::text,
   'pg_inherits'::regclass, 'pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_type'::regclass, 'pg_enum'::regclass,
   'pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass, 'pg_collation'::regclass,
   'pg_namespace'::regclass, 'pg_trigger'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass,
-  'pg_amproc'::regclass))";
+  'pg_amproc'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass, 'pg_ts_config_map'::regclass))";
 
 /// Watches the catalogue and the publication, for ever.
 pub async fn watch_catalog(shared: Arc<Pg>) {
