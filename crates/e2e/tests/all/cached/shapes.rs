@@ -12,7 +12,7 @@ use anyhow::{Result, ensure};
 use crate::support::frames::{query, sync, unnamed};
 use crate::support::{Message, Pair, RawClient, Version, on_both, rest};
 
-on_both!(shapes_of_statements, ways_to_write_a_value, ways_to_pass_a_value);
+on_both!(shapes_of_statements, types_of_extensions, ways_to_write_a_value, ways_to_pass_a_value);
 
 /// Freshet's default D, and a little for the way.
 const D: Duration = Duration::from_millis(1100);
@@ -146,6 +146,63 @@ fn shapes_of_statements(version: Version) -> Result<()> {
         "update film set id = 5 where id = 6",
         "update \"Odd Name\" set \"select\" = 'changed'",
         "truncate part",
+    ];
+    stays_true(&pair, &reads, &writes)
+}
+
+/// Values that are equal need not look alike, and no tag compares them.
+const OF_EXTENSIONS: &[&str] = &[
+    "select * from member where id = 3",
+    "select id, email from member where email = 'MEMBER3@x'",
+    "select n from login where email = 'Member4@X'",
+    "select m.id, l.n from member m join login l on l.email = m.email where m.id = 3",
+    "select m.id, l.n from login l join member m using (email) where l.email = 'member5@x'",
+    "select id from member where email in ('nobody', 'MEMBER5@x') order by 1",
+    "select id from member where email = any (array['MEMBER5@x', 'new@X']) order by 1",
+    "select count(*) from member where email like 'MEMBER%'",
+    "select email from member where email between 'M' and 'member4' order by email limit 2",
+    "select email, count(*) from member group by email order by email limit 3",
+    "select max(email), min(email) from member",
+    "select distinct email from login order by 1",
+    "select replace(email, 'MEMBER', 'x'), lower(email) from member where id = 3",
+    "select id from member where tags -> 'a' = '3' order by id",
+    "select id from member where tags @> 'a=>3' order by 1",
+    "select id from member where path <@ 'top.x' order by id",
+    "select id from member where 'member7@x' = any (also) order by 1",
+    "select id from member m where exists (select from login l where l.email = m.email and l.n = 3) order by 1",
+    "select l.email from login l left join member m on m.email = l.email where m.id is null order by 1",
+    "select id from member where email not in (select email from login) order by 1",
+    "select title from film f join member m on m.id = f.id where f.id = 3 and m.email is not null",
+    // These are not the extension's.
+    "select upper(email) from member where id = 3",
+    "select id from member where id = 3 and (email || tags) = '12'",
+];
+
+fn types_of_extensions(version: Version) -> Result<()> {
+    let schema = "create extension citext; create extension hstore; create extension ltree;
+        create table member (id int primary key, email citext unique, tags hstore, path ltree, also citext[]);
+        insert into member select i, 'Member' || i || '@x', hstore('a', i::text), ('top.' || chr(96 + i))::ltree, array['m' || i]::citext[]
+            from generate_series(1, 12) i;
+        create table login (email citext primary key, n int); insert into login select email, id from member where id < 9;
+        create table film (id int primary key, title text); insert into film select i, 'film ' || i from generate_series(1, 9) i;
+        create function upper(citext) returns text language sql stable as $$ select count(*)::text from login $$;
+        create function logins(citext, hstore) returns text language sql stable as
+            $$ select (3 + count(*))::text from login $$;
+        create operator || (leftarg = citext, rightarg = hstore, function = logins);";
+    let pair = Pair::new(version, schema)?;
+    let reads: Vec<Read<'_>> = OF_EXTENSIONS.iter().map(|sql| (*sql, &[][..])).collect();
+    let writes = [
+        "update member set email = 'MeMbEr3@X' where id = 3",
+        "update member set email = 'other@x' where id = 3",
+        "insert into login values ('OTHER@x', 30)",
+        "update login set email = 'mEMBER4@x' where email = 'member4@x'",
+        "update login set n = 3 where email = 'MEMBER5@x'",
+        "update member set email = 'MEMBER5@X' where id = 5",
+        "delete from login where email = 'MEMBER5@X'",
+        "insert into member values (20, 'member5@x.y', 'a=>3', 'top.x', null), (21, 'NEW@x', null, 'top.x.y', '{MEMBER7@x}')",
+        "update member set tags = tags || 'a=>3', path = 'top.x.z' where id = 7",
+        "update member set tags = 'a=>4', path = 'top', also = null where id in (20, 21)",
+        "delete from member where id = 7",
     ];
     stays_true(&pair, &reads, &writes)
 }

@@ -37,10 +37,21 @@ JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE c.oid >= 16384 AND c.relkind = 'r'";
 
+/// Types of extensions whose input, output, operators and functions of built-in names depend on their arguments alone, and arrays of them:
+/// results that show them can be cached, though no tag compares them. Casts of other people's are not known.
+const KNOWN: &str = "
+WITH members AS (
+  SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+  WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
+   AND e.extname IN ('citext', 'cube', 'hstore', 'ltree', 'postgis', 'seg', 'vector')),
+known(oid) AS (
+  SELECT unnest(ARRAY[t.oid, t.typarray]) FROM pg_type t JOIN members ON classid = 'pg_type'::regclass AND objid = t.oid
+  WHERE t.typtype = 'b' AND NOT EXISTS (SELECT FROM pg_cast c WHERE t.oid IN (c.castsource, c.casttarget)
+   AND c.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_cast'::regclass AND deptype = 'e'))), ";
+
 /// Value types are those of [`ValueType`]; the OIDs are from PostgreSQL's `pg_type.dat` and never change. The built-in provider
 /// (`b`) orders by bytes whatever its locale; `datlocprovider` is of PostgreSQL 15 and later.
-const COLUMNS: &str = "
-WITH own AS (SELECT CASE to_jsonb(d) ->> 'datlocprovider' WHEN 'b' THEN true WHEN 'i' THEN false
+const COLUMNS: &str = "own AS (SELECT CASE to_jsonb(d) ->> 'datlocprovider' WHEN 'b' THEN true WHEN 'i' THEN false
    ELSE d.datcollate IN ('C', 'POSIX', 'C.UTF-8', 'C.utf8') END AS by_bytes
   FROM pg_database d WHERE d.datname = current_database())
 SELECT a.attrelid::text, a.attname::text,
@@ -59,7 +70,7 @@ SELECT a.attrelid::text, a.attname::text,
        WHEN t.typtype = 'e' THEN 'enum' WHEN t.oid = 16 THEN 'bool' WHEN t.oid = 2950 THEN 'uuid'
        ELSE 'other' END,
   (a.attgenerated <> '')::text,
-  (b.typnamespace <> 'pg_catalog'::regnamespace AND b.typtype <> 'e')::text
+  (b.typnamespace <> 'pg_catalog'::regnamespace AND b.typtype <> 'e' AND b.oid NOT IN (SELECT oid FROM known))::text
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
@@ -116,14 +127,22 @@ WITH versions(v) AS (
 SELECT coalesce(md5(string_agg(v, ',' ORDER BY v)), '') FROM versions";
 
 const USER_FUNCTIONS: &str = "
-SELECT DISTINCT p.proname::text FROM pg_proc p WHERE p.pronamespace <> 'pg_catalog'::regnamespace
-AND NOT EXISTS (SELECT FROM unnest(p.proargtypes::oid[]) AS g(oid) JOIN pg_type t ON t.oid = g.oid
-  WHERE t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e')";
+made(name, arguments, of_known) AS (
+  SELECT p.proname, p.proargtypes::oid[], p.oid IN (SELECT objid FROM members WHERE classid = 'pg_proc'::regclass)
+  FROM pg_proc p WHERE p.pronamespace <> 'pg_catalog'::regnamespace)";
 
 const USER_OPERATORS: &str = "
-SELECT DISTINCT o.oprname::text FROM pg_operator o WHERE o.oprnamespace <> 'pg_catalog'::regnamespace
-AND NOT EXISTS (SELECT FROM pg_type t WHERE t.oid IN (o.oprleft, o.oprright)
-  AND t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e')";
+made(name, arguments, of_known) AS (
+  SELECT o.oprname, ARRAY[o.oprleft, o.oprright], o.oid IN (SELECT objid FROM members WHERE classid = 'pg_operator'::regclass)
+  FROM pg_operator o WHERE o.oprnamespace <> 'pg_catalog'::regnamespace)";
+
+/// The names of those that may be meant where all operands are of built-in, enumerated or [`KNOWN`] types, but for what the extension of a
+/// known type brings for it.
+const MAY_BE_MEANT: &str = "
+SELECT DISTINCT name::text FROM made
+WHERE NOT EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN pg_type t ON t.oid = g.oid
+  WHERE t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e' AND t.oid NOT IN (SELECT oid FROM known))
+ AND NOT (of_known AND EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN known USING (oid)))";
 
 /// What may make a write run other code than the server's own, or built-in functions that change settings or run the text of a
 /// query: relations, by what they have of their own, and 0 for all else. What an expression calls is in its text as `:funcid` and a number;
@@ -206,8 +225,8 @@ pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -
     for row in connection.query(TABLES).await? {
         tables.push(table(texts(row, "tables")?, &mut parts)?);
     }
-    let functions = names(connection.query(USER_FUNCTIONS).await?);
-    let operators = names(connection.query(USER_OPERATORS).await?);
+    let functions = names(connection.query(&[KNOWN, USER_FUNCTIONS, MAY_BE_MEANT].concat()).await?);
+    let operators = names(connection.query(&[KNOWN, USER_OPERATORS, MAY_BE_MEANT].concat()).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
     let acted_on = connection.query(ACTED_ON).await?;
     let mut catalog = Catalog::new(version, tables, functions, operators);
@@ -227,7 +246,7 @@ async fn read_parts(connection: &mut Connection) -> Result<Parts, ServiceError> 
         let [table, column] = texts(row, "replica identities")?;
         parts.identities.entry(table).or_default().push(column.into());
     }
-    for row in connection.query(COLUMNS).await? {
+    for row in connection.query(&[KNOWN, COLUMNS].concat()).await? {
         let [table, name, value_type, generated, user_type] = texts(row, "columns")?;
         let value_type = value_type_named(&value_type);
         let column = Column { name: name.into(), value_type, generated: generated == "true" };
