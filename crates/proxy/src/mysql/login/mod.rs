@@ -194,7 +194,7 @@ impl Refusal {
 
 /// Takes a connection up to the server's OK; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
-    shared.access.half_open.login(admit_alone(socket, shared)).await?
+    shared.access.half_open.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {

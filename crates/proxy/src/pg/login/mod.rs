@@ -220,7 +220,7 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
 
 /// Takes a connection up to AuthenticationOk; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
-    shared.access.half_open.login(admit_alone(socket, shared)).await?
+    shared.access.half_open.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
