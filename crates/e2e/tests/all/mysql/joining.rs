@@ -50,19 +50,21 @@ fn one_runs_for_all(kind: Kind) -> Result<()> {
     let mut direct = pair.database.connect()?;
     let mut hits = Vec::new();
     for number in 1..=10 {
-        let (sql, before) = (slow(number), pair.freshet.metrics()?.hits());
+        let (sql, before) = (slow(number), pair.freshet.metrics()?);
         let answers: Result<Vec<String>> = thread::scope(|scope| {
             let threads: Vec<_> = clients.iter_mut().map(|client| scope.spawn(|| client.value(&sql))).collect();
             threads.into_iter().map(|thread| thread.join().map_err(|_| anyhow::anyhow!("panicked"))?).collect()
         });
         let expected = direct.value(&sql)?;
         ensure!(answers?.iter().all(|answer| *answer == expected), "{sql}");
-        hits.push(pair.freshet.metrics()?.hits() - before);
-        if hits.last() == Some(&(SESSIONS as u64 - 1)) {
+        let now = pair.freshet.metrics()?;
+        let count = now.hits() - before.hits();
+        if count == SESSIONS as u64 - 1 {
             return Ok(());
         }
+        hits.push((count, now.passed_since(&before)));
     }
-    anyhow::bail!("from memory, of {SESSIONS} at once: {hits:?}")
+    anyhow::bail!("from memory, of {SESSIONS} at once, and why others were not: {hits:?}")
 }
 
 /// The flight that it joins was begun before the write.
