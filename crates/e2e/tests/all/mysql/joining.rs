@@ -40,7 +40,8 @@ fn pair(kind: Kind) -> Result<Pair> {
     Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--keep", "always"])
 }
 
-/// Some of them may come too late or too early, on a busy machine, but not in all of the rounds.
+/// Some of them may come too late, on a busy machine, but not in many of the rounds. Two that miss at the same moment are not
+/// two that fill.
 fn one_runs_for_all(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     if !pair.freshet.is_there() {
@@ -58,13 +59,11 @@ fn one_runs_for_all(kind: Kind) -> Result<()> {
         let expected = direct.value(&sql)?;
         ensure!(answers?.iter().all(|answer| *answer == expected), "{sql}");
         let now = pair.freshet.metrics()?;
-        let count = now.hits() - before.hits();
-        if count == SESSIONS as u64 - 1 {
-            return Ok(());
-        }
-        hits.push((count, now.passed_since(&before)));
+        hits.push((now.hits() - before.hits(), now.passed_since(&before)));
     }
-    anyhow::bail!("from memory, of {SESSIONS} at once, and why others were not: {hits:?}")
+    let rounds = hits.iter().filter(|(count, _)| *count == SESSIONS as u64 - 1).count();
+    ensure!(rounds >= 8, "from memory, of {SESSIONS} at once, and why others were not: {hits:?}");
+    Ok(())
 }
 
 /// The flight that it joins was begun before the write.

@@ -293,7 +293,7 @@ impl Session {
         let found = loop {
             // What is never kept need not be looked for.
             if statement.shape.template.refusal().is_some() {
-                break Found::Miss;
+                break Found::Miss { joined: false };
             }
             match self.allowed() {
                 Allowed::Pass(reason) => break Found::Pass(reason),
@@ -311,22 +311,33 @@ impl Session {
             }
         };
         if matches!(found, Found::Answered) {
-            if let Some(prepared) = self.prepareds.get_mut(number)
-                && message.types == Types::Earlier
-                && !prepared.server_knows_types
-                && let Some(packet) = with_types_of(packet, prepared.parameters, types)
-            {
-                self.replay.remember(&packet, Kind::Execute);
-            }
+            self.remember_bound(number, message, sent);
             return Ok(Decision::Answered);
         }
+        let missed = matches!(found, Found::Miss { joined: false });
         // Their values matter to what is kept alone.
-        let may_be_kept = matches!(found, Found::Miss) && statement.shape.template.refusal().is_none();
+        let may_be_kept = matches!(found, Found::Miss { .. }) && statement.shape.template.refusal().is_none();
         let parameters = self.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
         let bind = || message.execute.bind(parameters, self.about.capabilities, Some(types)).ok();
         let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };
         let bound = may_be_kept.then(bind).flatten().unwrap_or_else(nothing);
-        self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await
+        let decision = self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await?;
+        if missed && self.is_found_after_all(&decision, execution, packet, Kind::Execute).await {
+            self.remember_bound(number, message, sent);
+            return Ok(Decision::Answered);
+        }
+        Ok(decision)
+    }
+
+    /// A hit took the place of this execution: what it would have been to a server that knows the types of no earlier one.
+    fn remember_bound(&mut self, number: u32, message: &Message<'_>, (packet, types): (&[u8], &[u8])) {
+        if let Some(prepared) = self.prepareds.get_mut(number)
+            && message.types == Types::Earlier
+            && !prepared.server_knows_types
+            && let Some(packet) = with_types_of(packet, prepared.parameters, types)
+        {
+            self.replay.remember(&packet, Kind::Execute);
+        }
     }
 
     /// Whether the statement means under this context what it meant at its prepare, to the client too.

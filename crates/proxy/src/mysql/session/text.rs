@@ -34,8 +34,10 @@ pub(crate) enum Decision {
 /// What a look-up came to.
 pub(crate) enum Found {
     Answered,
-    /// A fill may be begun.
-    Miss,
+    /// A fill may be begun. `joined`: behind another session's, which was waited for.
+    Miss {
+        joined: bool,
+    },
     Pass(Reason),
 }
 
@@ -156,7 +158,11 @@ impl Session {
                 Allowed::Ask => Found::Pass(Reason::CatalogStale),
             };
         }
+        let missed = matches!(found, Found::Miss { joined: false });
         let decision = self.settle(statement, found, (execution, None), text).await?;
+        if missed && self.is_found_after_all(&decision, execution, packet, Kind::Query).await {
+            return Ok(Decision::Answered);
+        }
         if matches!(decision, Decision::Pass(Some(_), _)) {
             self.count_found_rows(text);
         }
@@ -186,9 +192,10 @@ impl Session {
                 }
                 Lookup::Miss => {
                     // One fill is waited for, not one after the other.
-                    if std::mem::replace(&mut joined, true) || !self.join().await {
-                        return Found::Miss;
+                    if joined || !self.join().await {
+                        return Found::Miss { joined };
                     }
+                    joined = true;
                 }
                 Lookup::Bypass(reason) => {
                     due = self.worth_waiting_until(&reason, due);
@@ -198,6 +205,22 @@ impl Session {
                     }
                 }
             }
+        }
+    }
+
+    /// Another session has begun a fill of the same key since the look-up: it is waited for as if it had been there before.
+    pub(crate) async fn is_found_after_all(
+        &mut self,
+        decision: &Decision,
+        execution: Execution<'_>,
+        packet: &[u8],
+        kind: Kind,
+    ) -> bool {
+        match (decision, self.allowed()) {
+            (Decision::Pass(_, Reason::FillInFlight), Allowed::Cache(context)) => {
+                matches!(self.find(context, execution, packet, kind).await, Found::Answered)
+            }
+            _ => false,
         }
     }
 
