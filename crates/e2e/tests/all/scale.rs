@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
 
-use crate::support::{Database, Freshet, RawClient, Version, frames};
+use crate::support::{Database, Freshet, RawClient, Version, files_max, frames};
 
 /// Connections aimed at.
 const IDLE: usize = 10_000;
@@ -36,12 +36,6 @@ fn named_kb(path: &str, name: &str) -> Result<u64> {
     let text = fs::read_to_string(path)?;
     let line = text.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("{path}: no {name}"))?;
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().context("a number")
-}
-
-fn files_max() -> Result<usize> {
-    let limits = fs::read_to_string("/proc/self/limits")?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).context("no limit")?;
-    line.split_whitespace().nth(1).context("no hard limit")?.parse().context("a number")
 }
 
 /// Processor time of a process so far.
@@ -146,7 +140,7 @@ lower; memory stays.
 #[test]
 #[ignore = "run by `make bench-scale`, with the release binary"]
 fn many_connections() -> Result<()> {
-    let count = IDLE.min((files_max()? - FILES_BESIDES) / 2);
+    let count = IDLE.min((files_max()?.1 - FILES_BESIDES) / 2);
     let settings = Settings::default().with(format!("max_connections = {}", IDLE + 50)).with("shared_buffers = 64MB");
     let database = Database::create(Version::V18.start(&settings)?)?;
     database.run("CREATE TABLE scaled (id int PRIMARY KEY, name text); INSERT INTO scaled SELECT i, 'name ' || i FROM generate_series(1, 100) i")?;

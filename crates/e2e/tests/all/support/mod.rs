@@ -17,10 +17,18 @@ pub(crate) use server::{Database, Version, connect, on_both, on_both_at_length};
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 /// The default patience for what takes a moment.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Files that this process may open, and so many as it may let itself open.
+pub(crate) fn files_max() -> Result<(usize, usize)> {
+    let limits = std::fs::read_to_string("/proc/self/limits")?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).context("no limit")?;
+    let mut limits = line.split_whitespace().map(|limit| limit.parse().unwrap_or(usize::MAX));
+    limits.next().zip(limits.next()).context("no limits")
+}
 
 /// Tries again until it holds; fails with the last reason once the time is over.
 pub(crate) fn eventually<T>(patience: Duration, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {

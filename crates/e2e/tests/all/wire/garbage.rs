@@ -15,7 +15,7 @@ use crate::support::frames::{
     bind, bind_text, cancel, copy_data, copy_done, describe_portal, execute, frame, parse, query, ssl_request, startup,
     startup_of, sync, terminate, unnamed,
 };
-use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, eventually, files_max, on_both};
 
 on_both!(
     before_a_session,
@@ -388,12 +388,6 @@ fn announced_and_never_sent(version: Version) -> Result<()> {
 }
 
 /// How many descriptors a process may have, and how many it has.
-fn descriptors_max() -> Result<usize> {
-    let limits = fs::read_to_string("/proc/self/limits")?;
-    let line = limits.lines().find_map(|l| l.strip_prefix("Max open files")).context("no limit")?;
-    Ok(line.split_whitespace().next().context("no soft limit")?.parse().unwrap_or(usize::MAX))
-}
-
 fn descriptors(pair: &Pair) -> Result<usize> {
     let Some(pid) = pair.freshet.pid() else { return Ok(0) };
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
@@ -409,7 +403,7 @@ fn a_flood_of_half_open_connections(version: Version) -> Result<()> {
     }
     pair.same_with_hits(1, |c| c.query(READ).map(drop))?;
     let mut bystanders = Bystanders::new(&pair)?;
-    let connections = CONNECTIONS_MAX.min(descriptors_max()? / 2);
+    let connections = CONNECTIONS_MAX.min(files_max()?.0 / 2);
     let (fds, memory) = (descriptors(&pair)?, pair.freshet.peak_memory()?);
     // Nothing, one byte, all but the last byte of the longest packet, and a TLS handshake that does not go on.
     let longest = [&10_000_u32.to_be_bytes()[..], &196_608_u32.to_be_bytes(), &[b'x'; 9_991]].concat();
