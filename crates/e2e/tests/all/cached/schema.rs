@@ -169,7 +169,13 @@ fn replica_identities(version: Version) -> Result<()> {
 }
 
 fn what_is_never_cached(version: Version) -> Result<()> {
-    let pair = Pair::new(version, SCHEMA)?;
+    let schema = format!(
+        "{SCHEMA}; create extension isn; create table book (id int primary key, number isbn13); insert into book values (1, null);
+        create extension hstore; create table tagged (id int primary key, tags hstore); insert into tagged values (1, 'a=>1');
+        create function number_of(hstore) returns int language sql as 'select 1';
+        create cast (hstore as int) with function number_of(hstore)"
+    );
+    let pair = Pair::new(version, &schema)?;
     let mut c = pair.connect()?;
     let mut wrong = Vec::new();
     for (sql, reason) in [
@@ -196,6 +202,8 @@ fn what_is_never_cached(version: Version) -> Result<()> {
             "with w as (insert into film values (900, 'w') on conflict do nothing returning 1) select title from film",
             "",
         ),
+        ("select number from book where id = 1", "user_type"),
+        ("select tags from tagged where id = 1", "user_type"), // a cast that is not the extension's
         ("explain select title from film where id = 1", "not_select"),
         ("select 1; select title from film where id = 1", "several_statements"),
         ("update film set votes = votes where id = 1", "not_select"),
