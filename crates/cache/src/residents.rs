@@ -17,7 +17,9 @@
 //! guess, what a request for it saves is known; so the margin is for those that differ in nothing but the guess.
 //!
 //! An entry that was hot would outlast its time: its estimate would have to halve many times. So one that was not asked for
-//! since some time is not taken to be asked for even once in that time.
+//! since some time is not taken to be asked for even once in that time. That forgets each for itself, and what was asked for every now and then
+//! only after a long silence. Where many at once are silent that were asked for often, others are asked for now: all that is known of them
+//! is forgotten faster then, until they have gone or are asked for again. A scan or a loop silences nobody.
 //!
 //! All this happens under one lock, that of whoever inserts. Hits do not take it: they count in the entry.
 //!
@@ -49,6 +51,17 @@ const CREDIT: f32 = 0.5;
 /// An entry that was not asked for in a time is taken to be asked for so often in that time. Nearer to one, a hot
 /// set that has passed goes later; much below, loops change all.
 const ONCE_SINCE_USED: f32 = 0.8;
+
+/// What is known of it: so many requests at least, as in [`Resident`]'s rate.
+const OFTEN: f32 = 4.0;
+/// It is silent when so many requests should have come by now and none did. If they come by chance, one in twenty is.
+const SILENT: f32 = 3.0;
+/// Of those that are drawn, the share of silent ones is that of so many.
+const SILENT_OF: f32 = 1024.0;
+/// Up to this share of them times have not changed.
+const SILENT_USUALLY: f32 = 0.1;
+/// All is forgotten so many times faster at most.
+const PACE_MAX: f32 = 32.0;
 
 /// What would come in, or comes in.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +105,12 @@ impl<P: Payload> Resident<P> {
         (self.rate * (-time.since(self.counted_at)).exp2()).min(once_since_used)
     }
 
+    /// Requests for it should have come by now. None: it was not asked for often.
+    fn is_silent(&self, time: Time) -> Option<bool> {
+        let expected = self.rate * LN_2 * time.since(self.counted_at);
+        (self.rate >= OFTEN).then(|| expected > SILENT && self.entry.uses.load(Relaxed) == 0)
+    }
+
     fn fetch_uses(&mut self, time: Time) {
         let uses = self.entry.uses.load(Relaxed);
         if uses == 0 {
@@ -107,6 +126,32 @@ impl<P: Payload> Resident<P> {
     }
 }
 
+/// The time of the residents: that of requests, or faster.
+#[derive(Debug, Default)]
+struct Clock {
+    /// The share of silent ones.
+    silent: f32,
+    /// Requests when it was last looked at, and how far it is ahead of them.
+    requests: u64,
+    ahead: u64,
+}
+
+impl Clock {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as of Rust 1.45 it saturates")]
+    fn at(&mut self, requests: Time) -> Time {
+        let pace = (self.silent / SILENT_USUALLY).powi(4).clamp(1.0, PACE_MAX);
+        let passed = requests.now.saturating_sub(self.requests);
+        self.ahead += (passed as f32 * (pace - 1.0)) as u64;
+        self.requests += passed;
+        Time { now: requests.now + self.ahead, ..requests }
+    }
+
+    /// One was drawn.
+    fn note(&mut self, silent: bool) {
+        self.silent += (f32::from(u8::from(silent)) - self.silent) / SILENT_OF;
+    }
+}
+
 /// All entries, in no order.
 #[derive(Debug)]
 pub(crate) struct Residents<P> {
@@ -115,12 +160,13 @@ pub(crate) struct Residents<P> {
     bytes_max: u64,
     /// What comes is kept whatever has to go.
     keeps_all: bool,
+    clock: Clock,
     random: u64,
 }
 
 impl<P: Payload> Residents<P> {
     pub(crate) fn new(bytes_max: u64, keeps_all: bool) -> Self {
-        Self { all: Vec::new(), bytes: 0, bytes_max, keeps_all, random: 1 }
+        Self { all: Vec::new(), bytes: 0, bytes_max, keeps_all, clock: Clock::default(), random: 1 }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -137,6 +183,7 @@ impl<P: Payload> Residents<P> {
 
     /// Whether [`Self::insert`] would take it in, as far as a few draws tell.
     pub(crate) fn would_keep(&mut self, newcomer: Newcomer, time: Time) -> bool {
+        let time = self.clock.at(time);
         self.choose(newcomer, time).is_some()
     }
 
@@ -157,7 +204,7 @@ impl<P: Payload> Residents<P> {
         earlier: f32,
         time: Time,
     ) -> Option<Vec<Resident<P>>> {
-        let bytes = entry.weight();
+        let (bytes, time) = (entry.weight(), self.clock.at(time));
         let stay = self.choose(Newcomer { bytes, nanos: entry.nanos(), earlier }, time)?;
         let gone = self.all.split_off(stay);
         self.bytes += bytes;
@@ -172,7 +219,7 @@ impl<P: Payload> Residents<P> {
     /// Room for so many bytes from now on; gives back those that have to go.
     pub(crate) fn set_capacity(&mut self, bytes_max: u64, time: Time) -> Vec<Resident<P>> {
         self.bytes_max = bytes_max;
-        let mut stay = self.all.len();
+        let (mut stay, time) = (self.all.len(), self.clock.at(time));
         while self.bytes > bytes_max
             && let Some((place, _)) = self.least(stay, time)
         {
@@ -215,6 +262,9 @@ impl<P: Payload> Residents<P> {
             let place = self.draw(count)?;
             let resident = self.all.get_mut(place)?;
             if at < FETCHED {
+                if let Some(silent) = resident.is_silent(time) {
+                    self.clock.note(silent);
+                }
                 resident.fetch_uses(time);
             }
             *drawn = (place, resident.density_without_uses(time));
@@ -241,6 +291,7 @@ impl<P: Payload> Residents<P> {
         let last = self.all.len().checked_sub(1)?;
         self.swap(entry.place.load(Relaxed), last);
         self.bytes -= entry.weight();
+        let time = self.clock.at(time);
         self.all.pop().map(|mut resident| {
             resident.fetch_uses(time);
             resident.rate(time)
