@@ -164,8 +164,8 @@ def markdown(run):
         f"- {CLIENTS} connections, prepared statements, {MOVIES:,} movies; `freshet bench run custom`, targets in turns; medians "
         "over the rounds. µs are processor time for each query, connecting included: PostgreSQL's, and where there are two "
         "Freshet's behind it",
-        "- Each execution asks for another key, so that nothing hits; `--keep always`. Queries for keys: one may read those of "
-        "up to 32 results",
+        "- Each execution asks for another key, so that nothing hits; `--keep always`. Queries for keys: prepared, up to 32 "
+        "in one batch",
         "- By default: a Freshet that keeps what is worth it. Nothing is ever asked for again, so that is little once the first "
         "results have been kept on trust",
     ]

@@ -80,6 +80,43 @@ fn statements() -> Result<()> {
 }
 
 #[test]
+fn prepared_statements() -> Result<()> {
+    const LIMIT: Duration = Duration::from_secs(10);
+    const PREPARED: &str = "SELECT count(*) FROM pg_prepared_statements";
+    let (_server, url, runtime) = start()?;
+    let cell = |text: &str| vec![vec![Some(text.to_owned())]];
+    runtime.block_on(async {
+        let mut client = Client::connect(&upstream(&url), Purpose::Sql).await?;
+        let add = "SELECT $1::int + $2::int";
+        let none = "SELECT 1 WHERE $1::text IS NULL";
+        for _ in 0..2 {
+            let asked = [(add, vec!["1", "2"]), (none, vec!["x"]), (add, vec!["3", "4"])];
+            assert_eq!(client.query_prepared(&asked, LIMIT).await?, [cell("3"), Vec::new(), cell("7")]);
+            assert_eq!(client.query(PREPARED).await?, cell("2"), "once each");
+        }
+
+        let divided = "SELECT 1 / $1::int";
+        let asked = [("SELECT 'new'", vec![]), (divided, vec!["0"]), ("SELECT 'not reached'", vec![])];
+        let error = client.query_prepared(&asked, LIMIT).await.err().context("no error")?;
+        assert_eq!(error.sqlstate(), Some("22012"));
+        for (by, quotient) in [("1", "1"), ("-1", "-1")] {
+            let asked = [("SELECT 'new'", vec![]), (divided, vec![by]), ("SELECT 'not reached'", vec![])];
+            let answers = [cell("new"), cell(quotient), cell("not reached")];
+            assert_eq!(client.query_prepared(&asked, LIMIT).await?, answers, "usable after an error");
+        }
+
+        for number in 0..250 {
+            let sql = format!("SELECT {number}");
+            assert_eq!(client.query_prepared(&[(&sql, vec![])], LIMIT).await?, [cell(&number.to_string())]);
+        }
+        let count = client.query(PREPARED).await?;
+        let count: usize = count[0][0].as_deref().context("a count")?.parse()?;
+        assert!((1..=101).contains(&count), "{count} are kept");
+        anyhow::Ok(())
+    })
+}
+
+#[test]
 fn late_answers_are_never_read_as_the_next() -> Result<()> {
     let (server, url, runtime) = start()?;
     runtime.block_on(async {

@@ -33,7 +33,7 @@ use crate::shared::Shared;
 
 /// Results that may wait; of further ones any row counts.
 const WAITING_MAX: usize = 1024;
-/// Results whose keys one query reads, and bytes of it that more than one may have.
+/// Results whose keys are read at once, and bytes of SQL that more than one may have.
 const TOGETHER_MAX: usize = 32;
 const TOGETHER_BYTES: usize = 64 << 10;
 /// The part of the cache's memory that they may take: one in so many.

@@ -18,6 +18,7 @@ mod bounds;
 mod branches;
 mod columns;
 mod conditions;
+mod constants;
 mod ctes;
 mod derived;
 mod ends;
@@ -61,6 +62,7 @@ mod ways;
 mod within;
 
 pub use admin::{Admin, admin};
+pub use constants::Parameterised;
 pub use footprint::{Bound, Footprint, Parameter, ParameterValue};
 pub use identity::Keys;
 pub use lexer::{Lexed, Literal, LiteralKind, lex};

@@ -34,6 +34,7 @@ use std::fmt::Write as _;
 
 use freshet_model::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test, ValueType};
 
+use crate::constants::{MARK, Parameterised, as_parameters, in_place};
 use crate::ends::End;
 use crate::footprint::{Footprint, TableReference};
 use crate::members::{Matching, Members};
@@ -278,8 +279,10 @@ pub(crate) fn as_text(dialect: Dialect, key: &str) -> String {
     if dialect.is_mysql_family() { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") }
 }
 
+/// A name, or what is none for one with a mark in it: no query that would need it is answered.
 pub(crate) fn quoted(dialect: Dialect, name: &str) -> String {
     let quote = if dialect.is_mysql_family() { "`" } else { "\"" };
+    let name = if name.contains(MARK) { "" } else { name };
     format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
@@ -287,6 +290,15 @@ impl Lineage {
     /// One SELECT for the keys of all of these, to be run on a connection to the same server after their fills began. Two
     /// columns: the lineage's and the part's number as `1.0`, and a key, which may be NULL, both as text.
     pub fn sql<'l>(lineages: impl IntoIterator<Item = &'l Self>) -> String {
+        in_place(Self::marked_sql(lineages))
+    }
+
+    /// The same for this one alone, on PostgreSQL, as a statement to be prepared.
+    pub fn parameterised(&self) -> Parameterised {
+        as_parameters(&Self::marked_sql([self]))
+    }
+
+    fn marked_sql<'l>(lineages: impl IntoIterator<Item = &'l Self>) -> String {
         let mut sql = String::new();
         for (number, lineage) in lineages.into_iter().enumerate() {
             let parts = lineage.parts.iter().enumerate();

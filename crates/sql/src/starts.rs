@@ -18,6 +18,7 @@
 
 use freshet_model::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
 
+use crate::constants::{MARK, in_place, marked};
 use crate::footprint::Footprint;
 use crate::mysql;
 use crate::params::Params;
@@ -237,7 +238,7 @@ impl Footprint {
             Some(text) => {
                 let text =
                     text.filter(|text| matches!(**text, [byte] if byte.is_ascii_punctuation() && byte != b'\\'))?;
-                format!(" ESCAPE {}", quoted_text(self.dialect, &text)?)
+                format!(" ESCAPE {}", in_place(quoted_text(self.dialect, &text)?))
             }
         };
         let like = if letters == Letters::Folded { "ILIKE" } else { "LIKE" };
@@ -324,15 +325,15 @@ fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
         // The shortest text of which it is the nearest double; all comparisons with it are of doubles.
         ValueType::Float4 | ValueType::Float8 => {
             let double = Value::Float(key).double().filter(|double| double.is_finite())?;
-            Some(format!("{double:e}"))
+            Some(marked(&format!("{double:e}")))
         }
-        ValueType::Int | ValueType::Unsigned => Some(number.to_string()),
+        ValueType::Int | ValueType::Unsigned => Some(marked(&number.to_string())),
         // Their keys are cut towards zero.
-        ValueType::Numeric => Some(number.checked_add(outwards)?.to_string()),
+        ValueType::Numeric => Some(marked(&number.checked_add(outwards)?.to_string())),
         own => {
             let text = own.moment_text(number)?;
             let same = own.normalise_text(text.as_bytes()) == Some(Value::Moment(number));
-            same.then(|| format!("'{text}'"))
+            same.then(|| marked(&format!("'{text}'")))
         }
     }
 }
@@ -353,16 +354,16 @@ fn text_limit(key: u64, outwards: i64) -> Option<String> {
 /// A constant as the server reads it; None: it cannot be written for sure.
 fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<String> {
     Some(match value {
-        Value::Int(number) => number.to_string(),
+        Value::Int(number) => marked(&number.to_string()),
         Value::Decimal(text) => {
             let (sign, digits) = text.strip_prefix('-').map_or(("", &**text), |digits| ("-", digits));
             let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
             let whole = if whole.is_empty() { "0" } else { whole };
             let point = if fraction.is_empty() { "" } else { "." };
-            format!("{sign}{whole}{point}{fraction}")
+            marked(&format!("{sign}{whole}{point}{fraction}"))
         }
         Value::Bool(value) => value.to_string(),
-        Value::Uuid(bits) => format!("'{bits:032x}'"),
+        Value::Uuid(bits) => marked(&format!("'{bits:032x}'")),
         Value::Text(bytes) => quoted_text(dialect, bytes)?,
         // No text is the double for sure.
         Value::Float(_) => return None,
@@ -372,7 +373,11 @@ fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<S
 
 /// A string constant, under `standard_conforming_strings`, or without `NO_BACKSLASH_ESCAPES`.
 fn quoted_text(dialect: Dialect, bytes: &[u8]) -> Option<String> {
-    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))?;
+    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(['\0', MARK]))?;
     let text = text.replace('\'', "''");
-    Some(if dialect.is_mysql_family() { format!("'{}'", text.replace('\\', "\\\\")) } else { format!("'{text}'") })
+    Some(marked(&if dialect.is_mysql_family() {
+        format!("'{}'", text.replace('\\', "\\\\"))
+    } else {
+        format!("'{text}'")
+    }))
 }

@@ -1,6 +1,7 @@
 //! The client of service connections.
 
 use std::collections::HashMap;
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +22,8 @@ const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
 const VALUE_OVERHEAD_BYTES: usize = 24;
 /// Time for a cancel request, which is a courtesy.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Name of the statement that is asked again and again.
-const AGAIN: &[u8] = b"again";
+/// Statements that a connection keeps prepared; beyond that it begins anew.
+const PREPARED_MAX: usize = 100;
 /// CancelRequest's code ("Message Formats" in the manual).
 const CANCEL_CODE: u32 = 80_877_102;
 
@@ -38,6 +39,9 @@ pub enum Purpose {
 
 /// Rows in text form; None is NULL.
 pub type Rows = Vec<Vec<Option<String>>>;
+
+/// What one statement answers: whether it is a result set (without a description, whether it has rows), and its rows.
+type Answer = (bool, Rows);
 
 /// What the server expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +63,39 @@ pub struct Client {
     login: LoggedIn,
     state: State,
     answer_bytes_max: usize,
-    /// The statement that is prepared.
-    prepared: Option<&'static str>,
+    prepared: Prepared,
+}
+
+/// Statements that are prepared.
+#[derive(Default)]
+struct Prepared {
+    /// By their text, the numbers that are their names.
+    names: HashMap<Box<str>, usize>,
+    /// Numbers given so far.
+    given: usize,
+    /// Which of them there are is not certain.
+    uncertain: bool,
+}
+
+impl Prepared {
+    /// The name of a statement, which is prepared by these messages first if need be.
+    fn name(&mut self, sql: &str, messages: &mut Vec<u8>) -> String {
+        let number = self.names.get(sql).copied().unwrap_or_else(|| {
+            self.given += 1;
+            frontend::put_parse(messages, self.given.to_string().as_bytes(), sql.as_bytes());
+            self.names.insert(sql.into(), self.given);
+            self.given
+        });
+        number.to_string()
+    }
+
+    /// Closes all of them, by these messages.
+    fn close(&mut self, messages: &mut Vec<u8>) {
+        self.names
+            .drain()
+            .for_each(|(_, number)| frontend::put_close_statement(messages, number.to_string().as_bytes()));
+        self.uncertain = false;
+    }
 }
 
 impl Client {
@@ -73,7 +108,7 @@ impl Client {
             login,
             state: State::Ready,
             answer_bytes_max: ANSWER_BYTES_MAX,
-            prepared: None,
+            prepared: Prepared::default(),
         };
         // A start-up parameter that the server does not know refuses the login, and this one came with version 14.
         if client.server_version() >= 14 {
@@ -111,7 +146,7 @@ impl Client {
     /// was dropped before it ended, it is dead.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, Error> {
         self.start(sql).await?;
-        self.end().await
+        self.end_last().await
     }
 
     /// Runs one statement with text parameters, by the extended protocol; otherwise as [`Self::query`].
@@ -121,7 +156,7 @@ impl Client {
         frontend::put_bind_execute(&mut messages, b"", parameters);
         frontend::put_sync(&mut messages);
         self.begin(&messages).await?;
-        self.end().await
+        self.end_last().await
     }
 
     /// As [`Self::query`] with a time limit, after which the statement is cancelled and the connection is dead.
@@ -130,28 +165,38 @@ impl Client {
         self.in_time(answer, limit).await
     }
 
-    /// As [`Self::query_timeout`], for the one statement of the connection that is asked again and again: it is prepared the first time.
-    pub async fn query_again(&mut self, sql: &'static str, limit: Duration) -> Result<Rows, Error> {
-        let answer = timeout(limit, self.ask_again(sql)).await;
+    /// Runs statements with text parameters, each of which is prepared the first time and has a snapshot of its own, and returns the rows of each.
+    /// An error of one is that of all. Otherwise as [`Self::query_timeout`].
+    pub async fn query_prepared(
+        &mut self,
+        statements: &[(&str, Vec<&str>)],
+        limit: Duration,
+    ) -> Result<Vec<Rows>, Error> {
+        let answer = timeout(limit, self.ask_prepared(statements)).await;
         self.in_time(answer, limit).await
     }
 
-    async fn ask_again(&mut self, sql: &'static str) -> Result<Rows, Error> {
+    async fn ask_prepared(&mut self, statements: &[(&str, Vec<&str>)]) -> Result<Vec<Rows>, Error> {
         let mut messages = Vec::new();
-        if self.prepared != Some(sql) {
-            frontend::put_close_statement(&mut messages, AGAIN);
-            frontend::put_parse(&mut messages, AGAIN, sql.as_bytes());
+        if self.prepared.uncertain || self.prepared.names.len() > PREPARED_MAX {
+            self.prepared.close(&mut messages);
         }
-        frontend::put_bind_execute(&mut messages, AGAIN, &[]);
+        for (sql, parameters) in statements {
+            let name = self.prepared.name(sql, &mut messages);
+            frontend::put_bind_execute(&mut messages, name.as_bytes(), parameters);
+        }
         frontend::put_sync(&mut messages);
-        self.prepared = None; // until it is certain
+        self.prepared.uncertain = true; // until all is answered
         self.begin(&messages).await?;
-        let rows = self.end().await?;
-        self.prepared = Some(sql);
-        Ok(rows)
+        let answers = self.end().await?;
+        self.prepared.uncertain = false;
+        if answers.len() != statements.len() {
+            return Err(Malformed::Invalid("number of answers").into());
+        }
+        Ok(answers.into_iter().map(|(_, rows)| rows).collect())
     }
 
-    async fn in_time(&mut self, answer: Result<Result<Rows, Error>, Elapsed>, limit: Duration) -> Result<Rows, Error> {
+    async fn in_time<T>(&mut self, answer: Result<Result<T, Error>, Elapsed>, limit: Duration) -> Result<T, Error> {
         if let Ok(answer) = answer {
             return answer;
         }
@@ -294,7 +339,13 @@ impl Client {
         Ok(())
     }
 
-    async fn end(&mut self) -> Result<Rows, Error> {
+    /// The rows of the last result set.
+    async fn end_last(&mut self) -> Result<Rows, Error> {
+        let last = self.end().await?.into_iter().rfind(|(is_result_set, _)| *is_result_set);
+        Ok(last.map(|(_, rows)| rows).unwrap_or_default())
+    }
+
+    async fn end(&mut self) -> Result<Vec<Answer>, Error> {
         let answer = self.answer().await;
         self.state = match &answer {
             Ok(_) => State::Ready,
@@ -327,9 +378,10 @@ impl Client {
         }
     }
 
-    /// Reads the answer to a simple query up to its ReadyForQuery.
-    async fn answer(&mut self) -> Result<Rows, Error> {
-        let mut rows = Rows::new();
+    /// Reads what is answered up to a ReadyForQuery.
+    async fn answer(&mut self) -> Result<Vec<Answer>, Error> {
+        let mut answers = Vec::new();
+        let (mut is_result_set, mut rows) = (false, Rows::new());
         let mut failure = None;
         let mut bytes = 0_usize;
         loop {
@@ -339,8 +391,9 @@ impl Client {
                 Err(error) => return Err(failure.map_or(error, Error::Server)),
             };
             match tag {
-                b'T' => rows.clear(),
+                b'T' => is_result_set = true,
                 b'D' => {
+                    is_result_set = true;
                     let row = data_row(body)?;
                     bytes = bytes.saturating_add(body.len() + (row.len() + 1) * VALUE_OVERHEAD_BYTES);
                     if bytes > self.answer_bytes_max {
@@ -348,9 +401,10 @@ impl Client {
                     }
                     rows.push(row);
                 }
-                b'C' | b'I' | b'1' | b'2' | b'3' => {}
+                b'C' | b'I' => answers.push((mem::take(&mut is_result_set), mem::take(&mut rows))),
+                b'1' | b'2' | b'3' => {}
                 b'E' if failure.is_none() => failure = Some(Box::new(ServerError::decode(body)?)),
-                b'Z' => return failure.map_or(Ok(rows), |error| Err(Error::Server(error))),
+                b'Z' => return failure.map_or(Ok(answers), |error| Err(Error::Server(error))),
                 other => return Err(Error::Unexpected(other)),
             }
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use freshet_model::{Catalog, Cell, Columns, Dialect, Relation, Row, RowSet, TableId, Tag, ValueType};
-use freshet_sql::{Bound, Key, Lineage};
+use freshet_sql::{Bound, Key, Lineage, Parameterised};
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Postgres, Settings};
 
 use crate::queries::{COLUMNS, Queries, TABLES};
@@ -217,14 +217,22 @@ pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]
     for (_, Bound { lineage, .. }) in analysed.iter_mut().skip(1).step_by(3) {
         let _ = lineage.as_mut().is_some_and(Lineage::ask_for_ranges);
     }
-    // Several in one query, as the proxy asks.
     let lineages: Vec<&Lineage> = analysed.iter().filter_map(|(_, bound)| bound.lineage.as_ref()).collect();
+    // As the proxies ask: each as a prepared statement, or several in one query.
+    let (at_once, between, first) = if let Upstream::Postgres(_) = upstream {
+        (1, '|', "\\pset null NULL\n")
+    } else {
+        (LINEAGES_AT_ONCE, '\t', "")
+    };
+    let asked = |some: &[&Lineage]| match some {
+        [lineage] if at_once == 1 => executed(&lineage.parameterised()),
+        _ => Lineage::sql(some.iter().copied()),
+    };
     let script: Vec<String> = lineages
-        .chunks(LINEAGES_AT_ONCE)
-        .map(|some| Lineage::sql(some.iter().copied()))
+        .chunks(at_once)
+        .map(asked)
         .map(|sql| format!("SELECT 'of', '-';{}\n", if sql.is_empty() { sql } else { format!("{sql};") }))
         .collect();
-    let (between, first) = if let Upstream::Postgres(_) = upstream { ('|', "\\pset null NULL\n") } else { ('\t', "") };
     let mut keys: HashMap<usize, Vec<Key>> = HashMap::new();
     let mut chunks = 0;
     for line in upstream.sql(&format!("{first}{}", script.concat()))?.lines() {
@@ -235,7 +243,7 @@ pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]
             continue;
         }
         let (number, part) = place.split_once('.').with_context(|| line.to_owned())?;
-        let of = (chunks - 1) * LINEAGES_AT_ONCE + number.parse::<usize>()?;
+        let of = (chunks - 1) * at_once + number.parse::<usize>()?;
         let key = (key != "NULL").then(|| key.as_bytes().to_vec());
         keys.entry(of).or_default().push((part.parse()?, key));
     }
@@ -249,6 +257,16 @@ pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]
         }
     }
     Ok(led)
+}
+
+/// Prepared and executed.
+fn executed(Parameterised { sql, parameters }: &Parameterised) -> String {
+    if sql.is_empty() {
+        return String::new();
+    }
+    let values: Vec<String> = parameters.iter().map(|value| format!("'{}'", value.replace('\'', "''"))).collect();
+    let values = if values.is_empty() { String::new() } else { format!("({})", values.join(", ")) };
+    format!("PREPARE asked AS {sql};\nEXECUTE asked{values};\nDEALLOCATE asked")
 }
 
 fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) -> Result<()> {

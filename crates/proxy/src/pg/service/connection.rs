@@ -53,9 +53,10 @@ impl Connection {
         Ok(self.client().await?.query_timeout(sql, ANSWER_TIMEOUT).await?)
     }
 
-    /// The same for the one statement that is run again and again: see [`Client::query_again`].
+    /// The same for a statement that is run again and again: it is prepared.
     pub(crate) async fn query_again(&mut self, sql: &'static str) -> Result<Rows, ServiceError> {
-        Ok(self.client().await?.query_again(sql, ANSWER_TIMEOUT).await?)
+        let mut answers = self.client().await?.query_prepared(&[(sql, Vec::new())], ANSWER_TIMEOUT).await?;
+        Ok(answers.pop().unwrap_or_default())
     }
 
     async fn client(&mut self) -> Result<&mut Client, ServiceError> {

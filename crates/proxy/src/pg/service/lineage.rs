@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use freshet_model::{CatalogVersion, Lsn, TableId};
 use freshet_net::pg::{Client, Error};
-use freshet_sql::Lineage;
+use freshet_sql::{Lineage, Parameterised};
 
-use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, keys_question, read_keys};
+use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, read_keys};
 use crate::pg::Pg;
 use crate::pg::service::connection::{Once, ServiceError, connect};
 use crate::shared::ServerIdentity;
@@ -25,11 +25,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MANNERS: &str = "SET statement_timeout = '3s'; SET default_transaction_read_only = on; \
     SET default_transaction_isolation = 'read committed'; SET row_security = off; SET search_path = ''; \
     SET standard_conforming_strings = on";
-/// The end of the log, as one more row behind the keys. It is read while they are, and so behind the snapshot that they are of:
-/// whatever that shows was in the log by then.
-const END: &str = " UNION ALL (SELECT 'end', pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text)";
-/// The first column of that row.
-const END_PLACE: &str = "end";
+/// The end of the log, read behind the keys, and so behind the snapshots that they are of: whatever those show was in the log by then.
+const END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
 /// SQLSTATE for a missing right, and for rows that row security would hide.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 /// Tables that may not be read, remembered at once.
@@ -92,8 +89,10 @@ impl Reader {
             Some(link) if !link.0.is_dead() && Some(&link.1) == self.shared.identity().as_deref() => link,
             _ => open(&self.shared).await?,
         };
-        let question = keys_question(jobs) + END;
-        let answer = link.0.query_timeout(&question, ANSWER_TIMEOUT).await;
+        let questions: Vec<Parameterised> = jobs.iter().map(|job| job.lineage.parameterised()).collect();
+        let mut statements: Vec<(&str, Vec<&str>)> = questions.iter().map(Parameterised::parts).collect();
+        statements.push((END, Vec::new()));
+        let answer = link.0.query_prepared(&statements, ANSWER_TIMEOUT).await;
         if let ([job], Err(error)) = (jobs, &answer)
             && error.sqlstate() == Some(INSUFFICIENT_PRIVILEGE)
         {
@@ -101,12 +100,12 @@ impl Reader {
             self.closed.1.extend(tables);
         }
         self.link = Some(link);
-        let mut answer = answer?;
-        let is_end = |row: &Vec<Option<String>>| row.first().and_then(Option::as_deref) == Some(END_PLACE);
-        let end = answer.iter().position(is_end).map(|at| answer.swap_remove(at));
-        let behind = end.and_then(|row| Lsn::parse(row.get(1)?.as_deref()?));
+        let mut answers = answer?;
+        let end = answers.pop().unwrap_or_default();
+        let behind = end.first().and_then(|row| Lsn::parse(row.first()?.as_deref()?));
         let behind = behind.ok_or(ServiceError::Shape("a position"))?;
-        let keys = read_keys(answer, jobs.len()).ok_or(ServiceError::Shape("a query for keys"))?;
+        let keys = answers.into_iter().map(|rows| read_keys(rows, 1)?.pop()).collect::<Option<_>>();
+        let keys = keys.ok_or(ServiceError::Shape("a query for keys"))?;
         Ok((keys, behind.without_page_header(self.shared.wal_segment_bytes())))
     }
 }

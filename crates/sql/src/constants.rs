@@ -1,0 +1,73 @@
+//! Constants in the statements that Freshet writes itself.
+//!
+//! They stand between marks, so that the same statement can be sent with the constants in their places, or prepared once and
+//! executed with others: to plan a query for a few keys costs the database more than to run it.
+
+use std::fmt::Write as _;
+
+/// Stands on both sides of a constant. Nothing else holds it: see [`marked`] and [`crate::lineage::quoted`].
+pub(crate) const MARK: char = '\u{1}';
+
+/// A statement with parameters, and their values as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameterised {
+    /// `$1` stands for the first of them.
+    pub sql: String,
+    /// As text, without quotes.
+    pub parameters: Vec<String>,
+}
+
+impl Parameterised {
+    /// The statement and its parameters.
+    pub fn parts(&self) -> (&str, Vec<&str>) {
+        (&self.sql, self.parameters.iter().map(String::as_str).collect())
+    }
+}
+
+/// A constant that may become a parameter: a number, or a string without a type of its own, in quotes.
+pub(crate) fn marked(constant: &str) -> String {
+    format!("{MARK}{constant}{MARK}")
+}
+
+/// With all constants in their places.
+pub(crate) fn in_place(mut sql: String) -> String {
+    sql.retain(|letter| letter != MARK);
+    sql
+}
+
+/// With parameters of PostgreSQL instead, which become what the constants would: a string what it is compared with, a number one of its own type or a wider one.
+pub(crate) fn as_parameters(sql: &str) -> Parameterised {
+    let mut all = Parameterised { sql: String::new(), parameters: Vec::new() };
+    for (at, piece) in sql.split(MARK).enumerate() {
+        if at % 2 == 0 {
+            all.sql.push_str(piece);
+            continue;
+        }
+        let quoted = piece.strip_prefix('\'').and_then(|piece| piece.strip_suffix('\''));
+        let cast = match quoted {
+            Some(_) => "",
+            None if piece.parse::<i64>().is_ok() => "::pg_catalog.int8",
+            None => "::pg_catalog.numeric",
+        };
+        all.parameters.push(quoted.unwrap_or(piece).replace("''", "'"));
+        let _ = write!(all.sql, "${}{cast}", all.parameters.len());
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_become_parameters() {
+        let [text, number, wide] = ["'O''Hara'", "-7", "1.50"].map(marked);
+        let sql = format!("SELECT '0.0', a FROM t WHERE a IN ({text}, {number}) AND b >= {wide} LIMIT 1001");
+        let expected =
+            "SELECT '0.0', a FROM t WHERE a IN ($1, $2::pg_catalog.int8) AND b >= $3::pg_catalog.numeric LIMIT 1001";
+        let parameters = ["O'Hara", "-7", "1.50"].map(str::to_owned).to_vec();
+        assert_eq!(as_parameters(&sql), Parameterised { sql: expected.into(), parameters });
+        assert_eq!(in_place(sql), "SELECT '0.0', a FROM t WHERE a IN ('O''Hara', -7) AND b >= 1.50 LIMIT 1001");
+        assert_eq!(as_parameters(&marked("''")).parameters, [""]);
+    }
+}
