@@ -165,6 +165,16 @@ impl Refusal {
         Self::Say(1053, "08S01", text)
     }
 
+    /// The time for a login is over. Servers say nothing either to a client that did not say who it is; one that was not greeted waited for the
+    /// database.
+    fn late(greeted: bool) -> Self {
+        if greeted {
+            return Self::Gone;
+        }
+        let text = format!("Freshet cannot reach the database: it has not answered for {} s", LOGIN_TIMEOUT.as_secs());
+        Self::Say(1053, "08S01", text)
+    }
+
     fn is_failed_proof(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Relay(_, true))
     }
@@ -203,8 +213,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
     let (mut slot, mut sequence) = (Some(client), 0);
     let login = timeout(LOGIN_TIMEOUT, log_in(&mut slot, &mut sequence, shared)).await;
     let mut client = slot?;
-    // Servers say nothing either to a client that did not say who it is in time.
-    match login.unwrap_or(Err(Refusal::Gone)) {
+    match login.unwrap_or_else(|_| Err(Refusal::late(sequence > 0))) {
         Ok((upstream, about)) => {
             let ok = login_ok(&about.ok, about.tracks, about.capabilities);
             packet::put(client.output.buffer(), &mut sequence, &ok);

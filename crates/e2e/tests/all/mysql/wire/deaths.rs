@@ -8,15 +8,22 @@ use super::SCHEMA;
 use crate::mysql::support::{Database, Kind, Pair, on_both, packets};
 use crate::support::{PATIENCE, eventually};
 
-on_both!(stopped_and_started_again, killed_in_use, idle_for_too_long, a_client_that_goes_away, frozen_and_thawed);
+on_both!(
+    stopped_and_started_again,
+    killed_in_use,
+    idle_for_too_long,
+    a_client_that_goes_away,
+    frozen_and_thawed,
+    frozen_for_too_long,
+);
 
 /// A pair over a server of its own.
 fn pair(kind: Kind) -> Result<Pair> {
     Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &[])
 }
 
-/// What a client hears who comes while the server is down: an error instead of a handshake, at once.
-fn refusal(pair: &Pair) -> Result<()> {
+/// What a client hears who comes while the server is down: an error instead of a handshake.
+fn refusal(pair: &Pair) -> Result<String> {
     let begun = Instant::now();
     let mut socket = std::net::TcpStream::connect(pair.address())?;
     let mut heard = Vec::new();
@@ -24,7 +31,7 @@ fn refusal(pair: &Pair) -> Result<()> {
     std::io::Read::read_to_end(&mut socket, &mut heard)?;
     ensure!(begun.elapsed() < PATIENCE, "an answer after {:?}", begun.elapsed());
     ensure!(heard.get(4) == Some(&0xff), "no error: {}", heard.escape_ascii());
-    Ok(())
+    Ok(String::from_utf8_lossy(&heard).into_owned())
 }
 
 fn stopped_and_started_again(kind: Kind) -> Result<()> {
@@ -125,4 +132,18 @@ fn frozen_and_thawed(kind: Kind) -> Result<()> {
     pair.freshet.wait_ready()?;
     ensure!(pair.connect()?.value("SELECT COUNT(*) FROM log")? == "1", "the row is lost");
     Ok(())
+}
+
+/// Who is not greeted in time is told why.
+fn frozen_for_too_long(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    pair.database.server.pause()?;
+    let heard = refusal(&pair);
+    pair.database.server.resume()?;
+    let heard = heard?;
+    ensure!(heard.contains("cannot reach the database"), "{}", heard.escape_debug());
+    eventually(PATIENCE, || pair.connect()?.run("SELECT name FROM item WHERE id = 1"))
 }
