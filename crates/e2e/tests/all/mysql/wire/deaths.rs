@@ -134,16 +134,20 @@ fn frozen_and_thawed(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// Who is not greeted in time is told why.
+/// Who is not greeted in time is told why, also behind a time in which others were first.
 fn frozen_for_too_long(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
     pair.database.server.pause()?;
-    let heard = refusal(&pair);
+    let heard = std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..100).map(|_| scope.spawn(|| refusal(&pair))).collect();
+        clients.into_iter().map(|client| client.join().ok().context("a panic")?).collect::<Result<Vec<_>>>()
+    });
     pair.database.server.resume()?;
-    let heard = heard?;
-    ensure!(heard.contains("cannot reach the database"), "{}", heard.escape_debug());
+    for heard in heard? {
+        ensure!(heard.contains("cannot reach the database"), "{}", heard.escape_debug());
+    }
     eventually(PATIENCE, || pair.connect()?.run("SELECT name FROM item WHERE id = 1"))
 }
