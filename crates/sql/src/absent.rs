@@ -27,7 +27,7 @@ use crate::block::Source;
 use crate::conditions::{Named, atom};
 use crate::derived::{Origin, Reached};
 use crate::footprint::{Footprint, TableReference};
-use crate::lineage::quoted;
+
 use crate::params::Params;
 use crate::parts::Part;
 use crate::predicate::{Atom, Question, conjuncts, parameter, unwrapped};
@@ -36,6 +36,7 @@ use crate::terms::Rows;
 use crate::top::{self, Limit};
 use crate::walk::Walk;
 use crate::ways::{Held, Ways};
+use crate::written::quoted;
 
 /// All that a sub-select asks of its rows.
 #[derive(Clone, Debug)]

@@ -32,7 +32,7 @@ use sqlparser::ast::{BinaryOperator, Expr, Function, GroupByExpr, LimitClause, Q
 use crate::block::Block;
 use crate::footprint::{Footprint, ParameterValue};
 use crate::functions::keeps_rows;
-use crate::lineage::{as_text, quoted};
+
 use crate::order::{self, Order};
 use crate::outer::Kind;
 use crate::params::Params;
@@ -41,6 +41,7 @@ use crate::survey::built_in_name;
 use crate::terms::Rows;
 use crate::top::{self, Field, Limit};
 use crate::walk::Walk;
+use crate::written::{as_text, quoted};
 use crate::{Literal, LiteralKind};
 
 /// Ends that are asked for, for one statement.

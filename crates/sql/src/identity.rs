@@ -63,12 +63,13 @@ use sqlparser::ast::{LimitClause, Query, SetExpr};
 
 use crate::block::Source;
 use crate::footprint::{Footprint, TableReference};
-use crate::lineage::{KEYS_MAX, Lineage, quoted};
+use crate::lineage::{KEYS_MAX, Lineage};
 use crate::pages::{End, is_ungrouped};
 use crate::params::Params;
 use crate::terms::{self, Rows};
 use crate::top::{self, Field, Limit, Top};
 use crate::walk::Walk;
+use crate::written::quoted;
 
 /// For people: what tells the rows of an answer.
 pub(crate) const BY_KEYS: &str = "the keys of the answer's rows";

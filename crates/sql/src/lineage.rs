@@ -34,7 +34,6 @@ use std::fmt::Write as _;
 
 use freshet_model::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test, ValueType};
 
-use crate::constants::{MARK, Parameterised, as_parameters, in_place};
 use crate::ends::End;
 use crate::footprint::{Footprint, TableReference};
 use crate::members::{Matching, Members};
@@ -44,6 +43,7 @@ use crate::starts::{Constants, Start, written_bound};
 use crate::terms::Rows;
 use crate::top::{Field, Top};
 use crate::ways::{Edge, Held, Way, Ways};
+use crate::written::{Parameterised, as_parameters, as_text, in_place, quoted};
 
 /// Keys of one part beyond which any row of the table matters.
 pub(crate) const KEYS_MAX: usize = 1_000;
@@ -272,18 +272,6 @@ struct Known<'k> {
     ends: Vec<End>,
     /// Those that the answer bounds.
     cut: Vec<usize>,
-}
-
-/// A key as a text. Not as one of the connection: under its collation two keys may be one.
-pub(crate) fn as_text(dialect: Dialect, key: &str) -> String {
-    if dialect.is_mysql_family() { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") }
-}
-
-/// A name, or what is none for one with a mark in it: no query that would need it is answered.
-pub(crate) fn quoted(dialect: Dialect, name: &str) -> String {
-    let quote = if dialect.is_mysql_family() { "`" } else { "\"" };
-    let name = if name.contains(MARK) { "" } else { name };
-    format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
 impl Lineage {

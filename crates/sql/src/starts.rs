@@ -18,13 +18,13 @@
 
 use freshet_model::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
 
-use crate::constants::{MARK, in_place, marked};
 use crate::footprint::Footprint;
 use crate::mysql;
 use crate::params::Params;
 use crate::patterns::{Case, Folding, Letters, Matching};
 use crate::predicate::{Atom, Operand, Question};
 use crate::terms::{self, Rows};
+use crate::written::{MARK, in_place, marked};
 
 /// What a row must have in some columns, as a condition: one of these conjunctions, each with a test. None: it cannot be told.
 pub(crate) type Constants<'f> = Vec<Vec<(&'f ComparedColumn, Written)>>;

@@ -134,10 +134,11 @@ fn a_demotion_and_a_promotion(version: Version) -> Result<()> {
             return Ok(());
         }
         watch.pause_writes()?;
+        let before = times(freshet, "the upstream is a standby");
         database.server.stop(StopMode::Fast)?;
         fs::write(database.server.data_dir().join("standby.signal"), "")?;
         database.server.start()?;
-        logged(freshet, "the upstream is a standby", times(freshet, "the upstream is a standby"))?;
+        logged(freshet, "the upstream is a standby", before)?;
         let hits = freshet.metrics()?.hits();
         let mut client = RawClient::login(freshet.address, database.login())?;
         for _ in 0..20 {

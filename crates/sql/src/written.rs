@@ -1,11 +1,13 @@
-//! Constants in the statements that Freshet writes itself.
+//! Statements that Freshet writes itself: names, keys, and constants.
 //!
-//! They stand between marks, so that the same statement can be sent with the constants in their places, or prepared once and
+//! Constants stand between marks, so that the same statement can be sent with the constants in their places, or prepared once and
 //! executed with others: to plan a query for a few keys costs the database more than to run it.
 
 use std::fmt::Write as _;
 
-/// Stands on both sides of a constant. Nothing else holds it: see [`marked`] and [`crate::lineage::quoted`].
+use freshet_model::Dialect;
+
+/// Stands on both sides of a constant. Nothing else holds it: see [`marked`] and [`quoted`].
 pub(crate) const MARK: char = '\u{1}';
 
 /// A statement with parameters, and their values as text.
@@ -22,6 +24,18 @@ impl Parameterised {
     pub fn parts(&self) -> (&str, Vec<&str>) {
         (&self.sql, self.parameters.iter().map(String::as_str).collect())
     }
+}
+
+/// A key as a text. Not as one of the connection: under its collation two keys may be one.
+pub(crate) fn as_text(dialect: Dialect, key: &str) -> String {
+    if dialect.is_mysql_family() { format!("CAST({key} AS BINARY)") } else { format!("{key}::pg_catalog.text") }
+}
+
+/// A name, or what is none for one with a mark in it: no query that would need it is answered.
+pub(crate) fn quoted(dialect: Dialect, name: &str) -> String {
+    let quote = if dialect.is_mysql_family() { "`" } else { "\"" };
+    let name = if name.contains(MARK) { "" } else { name };
+    format!("{quote}{}{quote}", name.replace(quote, &quote.repeat(2)))
 }
 
 /// A constant that may become a parameter: a number, or a string without a type of its own, in quotes.
