@@ -8,6 +8,7 @@ speed wanders by more in a minute than they differ. Both stay as they are throug
 
 import json
 import statistics
+import time
 from pathlib import Path
 
 import figures
@@ -55,8 +56,8 @@ def pair(options, directory, databases, workload, size, running):
     load(options, workload, {"on": freshets["on"]}, 1, SETTLE_SECONDS, directory)
     before = figures.counters(freshets["on"].metrics_url)
     rates = {mode: [] for mode in MODES}
-    for round in range(options.rounds):  # who comes second may have less, so each is first in half of them
-        targets = dict(sorted(freshets.items(), reverse=round % 2))
+    for number in range(options.rounds):  # who comes second may have less, so each is first in half of them
+        targets = dict(sorted(freshets.items(), reverse=number % 2))
         for mode, rate in load(options, workload, targets, 1, options.seconds, directory).items():
             rates[mode] += rate
     after = figures.counters(freshets["on"].metrics_url)
@@ -100,7 +101,8 @@ def measure(options, directory, running):
             database.stop()
     return {
         "machine": machine, "versions": versions, "rounds": options.rounds, "seconds": options.seconds,
-        "postgres_settings": servers.POSTGRES_SETTINGS, "others_cores": None, "cells": cells,
+        "postgres_settings": servers.POSTGRES_SETTINGS, "others_cores": None, "date": time.strftime("%Y-%m-%d"),
+        "cells": cells,
     }
 
 
@@ -113,10 +115,11 @@ def markdown(run):
         rows.append([cell["workload"], cell["size"], *medians, f"{mean:.3f} ± {error:.3f}", f"{cell['hits']:.0%}"])
     words = [f"`freshet bench run {name} {' '.join(words)}`" for name, (words, _) in WORKLOADS.items()]
     lines = report.preamble(run) + [
+        f"- Date: {run['date']}",
         f"- {CLIENTS} connections, prepared statements; {', '.join(words)}",
-        "- Each of the two Freshets has a PostgreSQL of its own with the same data, and the load and all servers the same cores. They take "
-        f"turns, and turns at being first, behind {SETTLE_SECONDS} s in which the cache filled. Ratio: the mean of all pairs of rounds and its standard error. Hits: their "
-        "share of all statements",
+        "- Each of the two Freshets has a PostgreSQL of its own with the same data, and the load and all servers the same cores. "
+        f"They take turns, and turns at being first, behind {SETTLE_SECONDS} s in which the cache filled. Ratio: the mean of all "
+        "pairs of rounds and its standard error. Hits: their share of all statements",
     ]
     header = ["workload", "cache", "transactions/s, on", "off", "on ÷ off", "hits"]
     head = f"# Caches that are too small, beside caching off\n\nCommand: `{run['command']}`."
