@@ -50,7 +50,11 @@ pub(crate) fn in_place(mut sql: String) -> String {
 }
 
 /// With parameters of PostgreSQL instead, which become what the constants would: a string what it is compared with, a number one of its own type or a wider one.
+/// More than the protocol can count stay in their places.
 pub(crate) fn as_parameters(sql: &str) -> Parameterised {
+    if sql.matches(MARK).count() / 2 > usize::from(u16::MAX) {
+        return Parameterised { sql: in_place(sql.to_owned()), parameters: Vec::new() };
+    }
     let mut all = Parameterised { sql: String::new(), parameters: Vec::new() };
     for (at, piece) in sql.split(MARK).enumerate() {
         if at % 2 == 0 {
@@ -83,5 +87,8 @@ mod tests {
         assert_eq!(as_parameters(&sql), Parameterised { sql: expected.into(), parameters });
         assert_eq!(in_place(sql), "SELECT '0.0', a FROM t WHERE a IN ('O''Hara', -7) AND b >= 1.50 LIMIT 1001");
         assert_eq!(as_parameters(&marked("''")).parameters, [""]);
+        let many = as_parameters(&marked("7").repeat(65_536));
+        assert_eq!((many.sql, many.parameters.len()), ("7".repeat(65_536), 0));
+        assert_eq!(as_parameters(&marked("7").repeat(65_535)).parameters.len(), 65_535);
     }
 }
