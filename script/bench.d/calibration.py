@@ -86,11 +86,7 @@ def measure(options, directory, running):
             cells.append({"protocol": protocol, "clients": clients, "rounds": rounds})
             say(f"  {protocol:<8} {clients:>3} connections  queries/s "
                 f"{ {name: [round(rate) for rate, _ in each] for name, each in rounds.items()} }")
-    versions = {
-        "postgresql": postgres.sql("SHOW server_version"),
-        "sysbench": run([tool, "--version"])[0].split()[1],
-        "freshet": run([options.freshet, "--version"])[0].split()[1],
-    }
+    versions = report.versions(postgres, options.freshet) | {"sysbench": run([tool, "--version"])[0].split()[1]}
     return {
         "machine": machine, "versions": versions, "rounds": options.rounds, "seconds": options.seconds,
         "postgres_settings": servers.POSTGRES_SETTINGS, "others_cores": None, "date": time.strftime("%Y-%m-%d"),

@@ -151,7 +151,7 @@ def rounds(postgres, directory, options, running):
                 if wanted(options, "eviction") and holds:
                     evictions(postgres, freshet, pgbench, 50 if options.quick else 150, run["eviction"])
                 if holds and number == options.rounds - 1:
-                    run["versions"] = report.versions(postgres, freshet, (pgbench,))
+                    run["versions"] = report.versions(postgres, freshet.binary, (pgbench,))
                     bench = Bench(postgres, freshet, [], options)
                     run["cells"] = miss.measure(bench, pgbench, options.once) if wanted(options, "miss") else []
     return run

@@ -96,7 +96,7 @@ def through(postgres, pgbench, directory, options, running, skipped):
     ]
     with servers.started(running, makers, skipped) as (freshet, *peers):
         bench = Bench(postgres, freshet, peers, options)
-        found = {"versions": report.versions(postgres, freshet, (pgbench,)) | peer_versions(peers)}
+        found = {"versions": report.versions(postgres, freshet.binary, (pgbench,)) | peer_versions(peers)}
         if wanted(options, "pass"):
             say(f"bench: passing: {options.rounds} rounds of {options.seconds} s for each target")
             found["cells"] = passing(bench, pgbench, options)

@@ -123,10 +123,7 @@ def measure(options, directory, running):
                 rounds[target.target].append(bench.round(sql, target, options.seconds))
         cells.append({"shape": shape, "sql": sql, "rounds": rounds})
         say(f"  {shape:<26} µs {({name: round(total(median(each))) for name, each in rounds.items()})}")
-    versions = {
-        "postgresql": postgres.sql("SHOW server_version"),
-        "freshet": run([options.freshet, "--version"])[0].split()[1],
-    }
+    versions = report.versions(postgres, options.freshet)
     return {
         "machine": machine, "versions": versions, "rounds": options.rounds, "seconds": options.seconds,
         "postgres_settings": servers.POSTGRES_SETTINGS, "others_cores": None, "date": time.strftime("%Y-%m-%d"),

@@ -126,10 +126,7 @@ def measure(options, directory, running):
         time.sleep(2)  # its services have begun
         cells.append({"limit": limit} | churn(options, there, freshet))
         freshet.stop()
-    versions = {
-        "postgresql": postgres.sql("SHOW server_version"),
-        "freshet": run([options.freshet, "--version"])[0].split()[1],
-    }
+    versions = report.versions(postgres, options.freshet)
     return {
         "machine": machine, "versions": versions, "rounds": 1, "seconds": options.seconds,
         "postgres_settings": servers.POSTGRES_SETTINGS, "others_cores": None, "date": time.strftime("%Y-%m-%d"),

@@ -24,13 +24,13 @@ def machine():
     }
 
 
-def versions(postgres, freshet, tools):
+def versions(postgres, freshet, tools=()):
     def first_line(*command):
         done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
         lines = done.stdout.strip().splitlines()
         return lines[0].removeprefix(f"{Path(command[0]).name} ") if lines else "unknown"
 
-    found = {"postgresql": postgres.sql("SHOW server_version"), "freshet": first_line(freshet.binary, "--version")}
+    found = {"postgresql": postgres.sql("SHOW server_version"), "freshet": first_line(freshet, "--version")}
     return found | {tool.name: first_line(tool.binary, "--version") for tool in tools}
 
 

@@ -12,7 +12,7 @@ pub(super) struct Item {
     pub(super) command: &'static str,
 }
 
-pub(super) const ITEMS: [Item; 28] = [
+pub(super) const ITEMS: [Item; 29] = [
     Item {
         name: "title-5",
         title: "A movie page: five SELECTs, four of them joins",
@@ -187,10 +187,16 @@ pub(super) const ITEMS: [Item; 28] = [
         command: "point-select --rows 5000 --connections 512 --time 3s --warm-up 3s --rounds 1",
     },
     Item {
+        name: "hits-in-turns",
+        title: "The same, prepared, in many short rounds beside the server that does nothing",
+        targets: &["direct", "freshet", "mariadb", "freshet-mariadb", "memcached", "redis", "echo"],
+        command: "point-select --rows 5000 --connections 1,4,16,64,128 --time 1s --warm-up 300ms --cool-down 100ms --rounds 8",
+    },
+    Item {
         name: "passing",
         title: "Reads that pass, the cache switched off, beside proxies",
         targets: &["direct", "freshet-off", "pgbouncer", "haproxy"],
-        command: "point-select --rows 5000 --connections 16,64 --time 2s --warm-up 1s",
+        command: "point-select --rows 5000 --connections 16,64 --time 1s --warm-up 300ms --cool-down 100ms --rounds 8",
     },
     Item {
         name: "game-rows-sizes",
