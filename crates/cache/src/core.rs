@@ -86,8 +86,9 @@ pub(crate) struct Core {
     pending: Vec<Pending>,
     pending_bytes: usize,
     ring: Ring,
-    /// What changes may take that are remembered: those that are pending, and as much again in the ring.
-    remembered_bytes_max: usize,
+    /// What pending changes may take, and those in the ring.
+    pending_bytes_max: usize,
+    ring_bytes_max: usize,
     readings: Readings,
     /// The tables of which the stream has delivered a change, in any epoch.
     changed: HashMap<TableId, Changed, RandomState>,
@@ -96,9 +97,10 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// What changes in PENDING may take, as a share of the limit, and those in the ring; beyond it pending commits are remembered as
-    /// matching everything.
-    const REMEMBERED_SHARE: u64 = 16;
+    /// What changes in PENDING may take, as a share of the limit; beyond it commits are remembered as matching everything.
+    const PENDING_SHARE: u64 = 16;
+    /// Those in the ring. They lie between results that come and go, and where those were, pages stay for their sake: several times what they take themselves.
+    const RING_SHARE: u64 = 64;
     /// Commits in PENDING beyond which no fill begins: nothing proves them, so nothing could be kept.
     const PENDING_COMMITS_MAX: usize = 10_000;
     /// Candidates of one flight, beyond which it fails.
@@ -108,7 +110,8 @@ impl Core {
 
     /// Remembers as many changes as go with this memory limit.
     pub(crate) fn set_memory(&mut self, bytes: u64) {
-        self.remembered_bytes_max = usize::try_from(bytes / Self::REMEMBERED_SHARE).unwrap_or(usize::MAX);
+        let share = |share| usize::try_from(bytes / share).unwrap_or(usize::MAX);
+        (self.pending_bytes_max, self.ring_bytes_max) = (share(Self::PENDING_SHARE), share(Self::RING_SHARE));
     }
 
     // --- epochs --------------------------------------------------------------------------------------------
@@ -424,7 +427,7 @@ impl Core {
             self.note_changed(changes);
         }
         let mut bytes = commit_bytes(&commit.changes);
-        if self.pending_bytes + bytes > self.remembered_bytes_max {
+        if self.pending_bytes + bytes > self.pending_bytes_max {
             commit.changes = ChangeSet::Everything;
             bytes = commit_bytes(&commit.changes);
         }
@@ -435,7 +438,7 @@ impl Core {
     pub(crate) fn prove(&mut self, visible: &Visible) {
         for proven in self.pending.extract_if(.., |pending| visible.proves(pending.commit.id)) {
             self.pending_bytes -= proven.bytes;
-            self.ring.push(proven.commit, proven.bytes, self.remembered_bytes_max);
+            self.ring.push(proven.commit, proven.bytes, self.ring_bytes_max);
         }
     }
 

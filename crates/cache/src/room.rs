@@ -24,6 +24,8 @@ const ROOM_SHARE: u64 = 8;
 const ROOM_BYTES: u64 = 2 << 20;
 /// The most that results may take while they are read, as a share of the limit.
 const READ_SHARE: u64 = 4;
+/// The same where entries have no more than their least, so that nothing else can make room for what is read.
+const READ_SHARE_AT_LEAST: u64 = 32;
 
 /// How large and how old things may become.
 #[derive(Clone, Debug)]
@@ -78,7 +80,9 @@ impl Room {
 
     /// For a result that is being read; false if there is not as much room.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
-        let fits = self.reserved.fetch_add(bytes, Relaxed) + bytes <= self.memory_bytes() / READ_SHARE;
+        let limit = self.memory_bytes();
+        let share = if self.wanted() > least(limit) { READ_SHARE } else { READ_SHARE_AT_LEAST };
+        let fits = self.reserved.fetch_add(bytes, Relaxed) + bytes <= limit / share;
         if !fits {
             self.give_back(bytes);
         }
@@ -99,9 +103,13 @@ impl Room {
 
     fn wanted(&self) -> u64 {
         let limit = self.memory_bytes();
-        let least = (limit / ROOM_SHARE).max(ROOM_BYTES.min(limit / 2));
-        limit - self.aside.load(Relaxed).min(limit - least)
+        limit - self.aside.load(Relaxed).min(limit - least(limit))
     }
+}
+
+/// What entries have at any rate.
+fn least(limit: u64) -> u64 {
+    (limit / ROOM_SHARE).max(ROOM_BYTES.min(limit / 2))
 }
 
 impl<P: Payload> Cache<P> {

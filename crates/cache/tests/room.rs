@@ -122,12 +122,17 @@ fn results_that_are_being_read_have_their_share() {
     permits.remove(0);
     assert!(permits[40].grow(200 << 10), "who ends gives back");
     assert!(!permits[41].grow(200 << 10));
+    permits.clear();
+    cache.set_aside(20 << 20);
+    let mut permits: Vec<FillPermit<Block>> = (1..40).map(|key| begin(&cache, key)).collect();
+    let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).then_some(())).count();
+    assert_eq!(grown, 2, "a thirty-second of the limit, in blocks of 256 kB, where entries have no more than their least");
 }
 
 #[test]
 fn changes_that_are_remembered_have_their_share_however_wide_the_rows() {
     const ROW_BYTES: u64 = 100 << 10;
-    let cache = cache(16 * MIB);
+    let cache = cache(64 * MIB);
     let relation = Arc::new(Relation { table: TABLE, columns: vec!["document".into()] });
     let remembered = || (Arc::strong_count(&relation) as u64 - 1) * ROW_BYTES;
     let apply = |number: u64| {
@@ -137,14 +142,14 @@ fn changes_that_are_remembered_have_their_share_however_wide_the_rows() {
         cache.apply(Commit { id, end: Lsn(10 + number), changes, redefines: false });
         cache.validate();
     };
-    let is_their_share = || (MIB / 2..=MIB).contains(&remembered());
+    let is_share = |bytes: u64| (bytes / 2..=bytes).contains(&remembered());
     (1..=100).for_each(apply);
-    assert!(is_their_share(), "{} bytes of commits that nothing has proven", remembered());
+    assert!(is_share(4 * MIB), "{} bytes of commits that nothing has proven", remembered());
     for number in 101..=200 {
         apply(number);
         cache.prove(Epoch(1), &Visible::Snapshot(Snapshot::new(1_000, vec![])));
     }
-    assert!(!cache.has_pending() && is_their_share(), "{} bytes of commits that are proven", remembered());
+    assert!(!cache.has_pending() && is_share(MIB), "{} bytes of commits that are proven", remembered());
 }
 
 /// One statement that asks for results of which some 1,500 have room.
