@@ -126,7 +126,10 @@ fn results_that_are_being_read_have_their_share() {
     cache.set_aside(20 << 20);
     let mut permits: Vec<FillPermit<Block>> = (1..40).map(|key| begin(&cache, key)).collect();
     let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).then_some(())).count();
-    assert_eq!(grown, 2, "a thirty-second of the limit, in blocks of 256 kB, where entries have no more than their least");
+    assert_eq!(
+        grown, 2,
+        "a thirty-second of the limit, in blocks of 256 kB, where entries have no more than their least"
+    );
 }
 
 #[test]
