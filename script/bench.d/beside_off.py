@@ -49,10 +49,9 @@ def url(server):
 
 def pair(options, directory, databases, workload, size, running):
     """One size of the cache, or none in both."""
-    modes = MODES if size != CONTROL else dict.fromkeys(MODES, MODES["off"])
-    memory = size if size != CONTROL else "16MiB"
+    memory, on = ("16MiB", MODES["off"]) if size == CONTROL else (size, MODES["on"])
     freshets = {}
-    for mode, more in modes.items():
+    for mode, more in (MODES | {"on": on}).items():
         there = directory / f"{mode} {size}"
         there.mkdir()
         freshets[mode] = servers.Freshet(there, options.freshet, databases[mode], memory=memory, options=more)
