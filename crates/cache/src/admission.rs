@@ -69,6 +69,8 @@ const MISSES_BETWEEN: u32 = 64;
 const REST_MIN: Nanos = 1_000_000_000;
 const REST_MAX: Nanos = 16 * REST_MIN;
 const RESTING_BETWEEN: u32 = 512;
+/// Of what is asked for meanwhile one execution of so many is looked up, where the statement is known before its key.
+const RESTING_SEEN: u32 = 4;
 /// What it is tried with behind that: one part of so many, and no more than [`BALANCE_MAX`].
 const TRIAL_PART: i64 = 200;
 
@@ -87,31 +89,46 @@ pub enum Keep {
     Always,
 }
 
-/// Whether a miss of this key, of the statement with this worth, passes since the statement rests. Counts the miss then. `standing` says how
-/// many hits it had ever, and what time it is; `late`: the miss came right behind a write of its session.
+/// Something that was looked up and not found.
+#[derive(Clone, Copy, Debug)]
+pub struct Miss<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// It came right behind a write of its session.
+    pub late: bool,
+    /// It would not have been looked up if [`Worth::passes_unseen`] had said so.
+    pub known: bool,
+}
+
+/// Whether a miss of the statement with this worth passes since the statement rests. Counts the miss then. `standing` says how many hits
+/// the statement had ever, and what time it is.
 pub fn rests<P: Payload>(
     cache: &Cache<P>,
     worth: &Worth,
-    key: &[u8],
-    late: bool,
+    miss: Miss<'_>,
     standing: impl FnOnce() -> (Hits, Nanos),
 ) -> bool {
     if !worth.rests() {
         return false;
     }
-    cache.missed(key);
-    worth.count(cache, late, standing);
-    worth.rests() && !worth.is_turn(RESTING_BETWEEN)
+    cache.missed(miss.key);
+    worth.count(cache, miss.late, standing);
+    worth.rests() && !worth.is_turn(resting_between(miss.known))
 }
 
-/// Whether the answer to a miss of this key is to be kept, where it does not pass for [`rests`]. Counts the miss.
+/// Of those that are seen meanwhile one in so many is filled.
+fn resting_between(known: bool) -> u32 {
+    if known { RESTING_BETWEEN / RESTING_SEEN } else { RESTING_BETWEEN }
+}
+
+/// Whether the answer to a miss is to be kept, where it does not pass for [`rests`]. Counts the miss.
 pub fn admits<P: Payload>(
     cache: &Cache<P>,
     worth: &Worth,
-    key: &[u8],
-    late: bool,
+    miss: Miss<'_>,
     standing: impl FnOnce() -> (Hits, Nanos),
 ) -> bool {
+    let Miss { key, late, .. } = miss;
     if worth.rests() {
         return worth.would_be_kept(cache, key); // it is its turn, and was counted
     }
@@ -308,6 +325,13 @@ impl Worth {
         self.rest_until.load(Relaxed) > 0
     }
 
+    /// It rests, and this execution passes without a look-up, so that it costs what it costs with the cache off. Found or not, it is not
+    /// counted: what is told of those that are seen goes for all. `passed`: how many have passed.
+    pub fn passes_unseen(&self, passed: u64) -> bool {
+        // Multiplied, lest a period of the application's own meet this one.
+        self.rests() && !(passed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).is_multiple_of(RESTING_SEEN.into())
+    }
+
     /// A result was found: whether it is to be served. If not, that is a miss.
     pub fn serves(&self) -> bool {
         let rests = self.rests();
@@ -487,6 +511,10 @@ mod tests {
         hits: u64,
         late_hits: u64,
         late: bool,
+        /// The statement is known before the key.
+        known: bool,
+        passed: u64,
+        seen: u64,
         now: Nanos,
     }
 
@@ -501,6 +529,9 @@ mod tests {
                 hits: 0,
                 late_hits: 0,
                 late: false,
+                known: false,
+                passed: 0,
+                seen: 0,
                 now: 0,
             }
         }
@@ -513,6 +544,11 @@ mod tests {
         /// Reads a key; whether it hit, and whether it was filled.
         fn read(&mut self, key: u64, took: Nanos) -> (bool, bool) {
             self.now += SECOND / 20_000;
+            if self.known && self.worth.passes_unseen(self.passed) {
+                self.passed += 1;
+                return (false, false);
+            }
+            self.seen += 1;
             if let Some(hits) = self.live.get_mut(&key).filter(|_| self.worth.serves()) {
                 *hits += 1;
                 self.hits += 1;
@@ -525,9 +561,13 @@ mod tests {
                 let hits = Hits { all: self.hits, late: self.late_hits, behind_passed: 0 };
                 self.worth.reckon(hits, self.now, false);
             }
-            let passes =
-                if self.worth.rests() { !self.worth.is_turn(RESTING_BETWEEN) } else { !self.worth.admits(earlier) };
-            if passes {
+            let fills = if self.worth.rests() {
+                self.worth.is_turn(resting_between(self.known))
+            } else {
+                self.worth.admits(earlier)
+            };
+            if !fills {
+                self.passed += 1;
                 return (false, false);
             }
             self.worth.fill();
@@ -637,21 +677,27 @@ mod tests {
 
     #[test]
     fn late_hits_pay_for_slow_statements_only() {
-        let late = |took| {
-            let mut load = Load { late: true, ..Load::new() };
+        let late = |known, took| {
+            let mut load = Load { late: true, known, ..Load::new() };
             let (hits, fills) = load.run(200_000, 50_000, 100_000, took);
             (load, hits, fills)
         };
-        let (mut load, hits, fills) = late(60_000);
-        assert!(fills < 3_000 && hits < 10_000, "{hits} hits, {fills} fills");
-        assert!(load.worth.rests());
-        // Then they come behind each other, which misses tell.
-        load.late = false;
-        let (hits, _) = load.run(200_000, 50_000, 100_000, 60_000);
-        assert!(hits > 60_000, "{hits}");
-        assert!(!load.worth.rests());
-        let (_, hits, _) = late(1_000_000);
-        assert!(hits > 60_000, "{hits}");
+        for known in [false, true] {
+            let (mut load, hits, fills) = late(known, 60_000);
+            assert!(fills < 3_000 && hits < 10_000, "{hits} hits, {fills} fills");
+            assert!(load.worth.rests());
+            // What is known before its key is hardly looked up.
+            load.seen = 0;
+            load.run(20_000, 50_000, 100_000, 60_000);
+            assert!(load.worth.rests() && (load.seen < 8_000) == known, "{} of 20,000", load.seen);
+            // Then they come behind each other, which misses tell.
+            load.late = false;
+            let (hits, _) = load.run(200_000, 50_000, 100_000, 60_000);
+            assert!(hits > 60_000, "{hits}");
+            assert!(!load.worth.rests());
+            let (_, hits, _) = late(known, 1_000_000);
+            assert!(hits > 60_000, "{hits}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::admission::{self, Hits, Keep, Worth};
+use freshet_cache::admission::{self, Hits, Keep, Miss, Worth};
 use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_model::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Relation, RowSet, Snapshot,
@@ -167,6 +167,9 @@ struct Load {
     nanos: u64,
     now: u64,
     missed: bool,
+    /// The statement is known before the key.
+    known: bool,
+    passed: u64,
     random: u64,
 }
 
@@ -181,6 +184,8 @@ impl Load {
             nanos: 60_000,
             now: 0,
             missed: true,
+            known: false,
+            passed: 0,
             random: 1,
         }
     }
@@ -217,20 +222,26 @@ impl Load {
 
     fn ask(&mut self, key: u32) {
         self.now += self.nanos;
-        let Self { cache, worth, late, .. } = &*self;
+        if self.known && self.worth.passes_unseen(self.passed) {
+            (self.missed, self.passed) = (true, self.passed + 1);
+            return;
+        }
+        let Self { cache, worth, late, known, .. } = &*self;
         let standing = || (self.hits, self.now);
         let bytes = key.to_be_bytes();
+        let miss = Miss { key: &bytes, late: *late, known: *known };
         // As a payload does that belongs to a statement.
         let found = matches!(cache.lookup(&bytes, &Floor::default(), 2), Lookup::Hit(_)) && worth.serves();
         let admits = !found
-            && !admission::rests(cache, worth, &bytes, *late, standing)
-            && admission::admits(cache, worth, &bytes, *late, standing);
+            && !admission::rests(cache, worth, miss, standing)
+            && admission::admits(cache, worth, miss, standing);
         if found {
             self.hits.all += 1;
             self.hits.late += u64::from(self.late);
             self.hits.behind_passed += u64::from(self.missed && !self.late);
         }
         self.missed = !found;
+        self.passed += u64::from(!found && !admits);
         if admits {
             self.fills += 1;
             self.worth.fill();
@@ -263,11 +274,17 @@ fn others_are_asked_for_now_and_those_that_were_go_soon() {
 
 #[test]
 fn where_few_hit_of_what_is_cheap_and_no_more_can_be_kept_nothing_is_served() {
-    let mut load = Load { nanos: 25_000, ..Load::new(Keep::Worthwhile) };
+    where_few_hit_nothing_is_served(false);
+    where_few_hit_nothing_is_served(true);
+}
+
+/// `known`: the statement is known before its key, so that few are even looked up.
+fn where_few_hit_nothing_is_served(known: bool) {
+    let mut load = Load { nanos: 25_000, known, ..Load::new(Keep::Worthwhile) };
     let (hits, fills) = load.run(20_000, 200_000);
     assert!(load.worth.rests() && hits < 500 && fills < 500, "{hits} hits, {fills} fills");
     // What share would hit is told by what is found.
-    let (hits, _) = load.run(2_000, 200_000);
+    let (hits, _) = load.run(2_000, 300_000);
     assert!(!load.worth.rests() && hits > 50_000, "{hits} hits");
     // That it was so is no reason to go on.
     let (hits, _) = load.run(20_000, 400_000);

@@ -171,6 +171,11 @@ impl Shape {
         self.disabled.load(Relaxed)
     }
 
+    /// It rests, and this time it is not even looked up.
+    pub(crate) fn passes_unseen(&self) -> bool {
+        self.figures.worth.passes_unseen(self.figures.passed.load(Relaxed))
+    }
+
     /// Bytes it takes, about.
     fn bytes(&self) -> usize {
         OVERHEAD_BYTES + size_of::<ShapeFigures>() + self.text.len() + self.template.bytes()

@@ -1,7 +1,7 @@
 //! What all sessions and services of one upstream share.
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use freshet_cache::admission;
+use freshet_cache::admission::{self, Miss};
 use freshet_cache::{Cache, Entry};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
@@ -209,18 +209,18 @@ impl Shared {
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
     }
 
-    /// Err: the statement rests. `late`: the miss came right behind a write of its session.
-    pub(crate) fn rests(&self, shape: &Shape, key: &[u8], late: bool) -> Result<(), Reason> {
+    /// Err: the statement rests.
+    pub(crate) fn rests(&self, shape: &Shape, miss: Miss<'_>) -> Result<(), Reason> {
         let figures = &shape.figures;
-        let rests = admission::rests(&self.cache, &figures.worth, key, late, || (figures.hits(), self.clock.now()));
+        let rests = admission::rests(&self.cache, &figures.worth, miss, || (figures.hits(), self.clock.now()));
         if rests { Err(Reason::NotWorthwhile) } else { Ok(()) }
     }
 
-    /// Whether the answer to a miss of this key is to be kept.
-    pub(crate) fn admits(&self, shape: &Shape, key: &[u8], late: bool) -> Result<(), Reason> {
+    /// Whether the answer to a miss is to be kept.
+    pub(crate) fn admits(&self, shape: &Shape, miss: Miss<'_>) -> Result<(), Reason> {
         let figures = &shape.figures;
         let standing = || (figures.hits(), self.clock.now());
-        let admits = admission::admits(&self.cache, &figures.worth, key, late, standing);
+        let admits = admission::admits(&self.cache, &figures.worth, miss, standing);
         if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
     }
 

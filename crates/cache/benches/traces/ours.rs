@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use freshet_cache::admission::{self, Hits, Worth};
+use freshet_cache::admission::{self, Hits, Miss, Worth};
 use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_model::{
     CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
@@ -132,9 +132,8 @@ impl Policy for Ours<'_> {
             Lookup::Miss => {
                 let standing = || (Hits { all: self.hits, late: 0, behind_passed: 0 }, self.now);
                 let (cache, worth, key_bytes) = (&self.cache, &self.worth, key.to_le_bytes());
-                if !admission::rests(cache, worth, &key_bytes, false, standing)
-                    && admission::admits(cache, worth, &key_bytes, false, standing)
-                {
+                let miss = Miss { key: &key_bytes, late: false, known: false };
+                if !admission::rests(cache, worth, miss, standing) && admission::admits(cache, worth, miss, standing) {
                     self.fills += 1;
                     self.worth.fill();
                     self.fill(key);

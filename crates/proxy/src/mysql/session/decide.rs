@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
+use freshet_cache::admission::Miss;
 use freshet_cache::{Entry, FillPermit, Filling, Lookup};
 use freshet_model::{Nanos, Reason, Visible};
 use freshet_sql::{Lineage, Parameter, ParameterValue};
@@ -221,7 +222,8 @@ impl Session {
             return Err(Reason::Disabled);
         }
         write_key(&mut self.key, context.id, self.shape, execution);
-        self.shared.rests(&statement.shape, &self.key, false)?;
+        let miss = Miss { key: &self.key, late: false, known: bound.is_some() };
+        self.shared.rests(&statement.shape, miss)?;
         let catalog = self.shared.catalog.load_full();
         if catalog.version != *known_under {
             return Err(Reason::CatalogStale);
@@ -229,7 +231,7 @@ impl Session {
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
         let expected = self.shared.expected(&self.key);
         if expected.is_none() {
-            self.shared.admits(&statement.shape, &self.key, false)?;
+            self.shared.admits(&statement.shape, miss)?;
         }
         let mut depends = footprint.bind(&parameters(statement, bound)?, context.client)?;
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };

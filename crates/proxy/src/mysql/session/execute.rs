@@ -302,6 +302,9 @@ impl Session {
                     self.ask_context().await?;
                     asked = true;
                 }
+                Allowed::Cache(_) if statement.shape.passes_unseen() => {
+                    break Found::Pass(Reason::NotWorthwhile);
+                }
                 Allowed::Cache(context) => {
                     break match self.means_the_same(number, context) {
                         Ok(()) => self.find(context, execution, packet, Kind::Execute).await,
@@ -322,7 +325,7 @@ impl Session {
         let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };
         let bound = may_be_kept.then(bind).flatten().unwrap_or_else(nothing);
         let decision = self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await?;
-        if missed && self.is_found_after_all(&decision, execution, packet, Kind::Execute).await {
+        if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Execute)).await {
             self.remember_bound(number, message, sent);
             return Ok(Decision::Answered);
         }

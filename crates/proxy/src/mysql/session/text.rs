@@ -31,6 +31,13 @@ pub(crate) enum Decision {
     Pass(Option<Arc<Statement>>, Reason),
 }
 
+impl Decision {
+    /// Another session has begun to fill the same result since it was looked up.
+    pub(crate) fn joins(&self) -> bool {
+        matches!(self, Self::Pass(_, Reason::FillInFlight))
+    }
+}
+
 /// What a look-up came to.
 pub(crate) enum Found {
     Answered,
@@ -160,7 +167,7 @@ impl Session {
         }
         let missed = matches!(found, Found::Miss { joined: false });
         let decision = self.settle(statement, found, (execution, None), text).await?;
-        if missed && self.is_found_after_all(&decision, execution, packet, Kind::Query).await {
+        if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Query)).await {
             return Ok(Decision::Answered);
         }
         if matches!(decision, Decision::Pass(Some(_), _)) {
@@ -208,20 +215,11 @@ impl Session {
         }
     }
 
-    /// Another session has begun a fill of the same key since the look-up: it is waited for as if it had been there before.
-    pub(crate) async fn is_found_after_all(
-        &mut self,
-        decision: &Decision,
-        execution: Execution<'_>,
-        packet: &[u8],
-        kind: Kind,
-    ) -> bool {
-        match (decision, self.allowed()) {
-            (Decision::Pass(_, Reason::FillInFlight), Allowed::Cache(context)) => {
-                matches!(self.find(context, execution, packet, kind).await, Found::Answered)
-            }
-            _ => false,
-        }
+    /// What another session has begun to fill since the look-up is waited for as if it had been there before. Rare, so that its future
+    /// has a place of its own.
+    pub(crate) async fn is_found_after_all(&mut self, execution: Execution<'_>, packet: &[u8], kind: Kind) -> bool {
+        let Allowed::Cache(context) = self.allowed() else { return false };
+        matches!(self.find(context, execution, packet, kind).await, Found::Answered)
     }
 
     /// The statement goes upstream: whether its answer is kept.

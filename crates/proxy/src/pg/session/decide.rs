@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
+use freshet_cache::admission::Miss;
 use freshet_cache::{Filling, Lookup};
 use freshet_model::Reason;
 use freshet_sql::{Admin, Bound, Effect, Parameter, ParameterValue};
@@ -114,7 +115,9 @@ impl Session {
             return Err(Reason::Disabled);
         }
         write_key(&mut self.key, context.id, execution);
-        self.shared.rests(&statement.shape, &self.key, self.habits.is_late())?;
+        let known = matches!(execution, Execution::Bound { .. });
+        let miss = Miss { key: &self.key, late: self.habits.is_late(), known };
+        self.shared.rests(&statement.shape, miss)?;
         let catalog = self.shared.catalog.load_full();
         if catalog.version != *known_under {
             return Err(Reason::CatalogStale);
@@ -130,7 +133,7 @@ impl Session {
         }
         let expected = self.shared.expected(&self.key);
         if expected.is_none() {
-            self.shared.admits(&statement.shape, &self.key, self.habits.is_late())?;
+            self.shared.admits(&statement.shape, miss)?;
         }
         let mut bound = footprint.bind(&parameters(statement, execution)?, context.client)?;
         let shown = Shown::of(&mut bound, execution);

@@ -103,6 +103,10 @@ impl Session {
         {
             return Err(refusal.clone());
         }
+        if statements.iter().all(|statement| statement.shape.passes_unseen()) {
+            self.note_read(statements.first());
+            return Err(Reason::NotWorthwhile);
+        }
         let executions = || {
             groups.iter().zip(&statements).map(|(group, statement)| Execution::Bound {
                 statement,
