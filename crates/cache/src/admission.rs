@@ -327,9 +327,9 @@ impl Worth {
 
     /// It rests, and this execution passes without a look-up, so that it costs what it costs with the cache off. Found or not, it is not
     /// counted: what is told of those that are seen goes for all. `passed`: how many have passed.
-    pub fn passes_unseen(&self, passed: u64) -> bool {
+    pub fn passes_unseen(&self, passed: impl FnOnce() -> u64) -> bool {
         // Multiplied, lest a period of the application's own meet this one.
-        self.rests() && !(passed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).is_multiple_of(RESTING_SEEN.into())
+        self.rests() && !(passed().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).is_multiple_of(RESTING_SEEN.into())
     }
 
     /// A result was found: whether it is to be served. If not, that is a miss.
@@ -544,7 +544,7 @@ mod tests {
         /// Reads a key; whether it hit, and whether it was filled.
         fn read(&mut self, key: u64, took: Nanos) -> (bool, bool) {
             self.now += SECOND / 20_000;
-            if self.known && self.worth.passes_unseen(self.passed) {
+            if self.known && self.worth.passes_unseen(|| self.passed) {
                 self.passed += 1;
                 return (false, false);
             }

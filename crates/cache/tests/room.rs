@@ -222,7 +222,7 @@ impl Load {
 
     fn ask(&mut self, key: u32) {
         self.now += self.nanos;
-        if self.known && self.worth.passes_unseen(self.passed) {
+        if self.known && self.worth.passes_unseen(|| self.passed) {
             (self.missed, self.passed) = (true, self.passed + 1);
             return;
         }

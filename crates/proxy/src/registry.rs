@@ -173,7 +173,7 @@ impl Shape {
 
     /// It rests, and this time it is not even looked up.
     pub(crate) fn passes_unseen(&self) -> bool {
-        self.figures.worth.passes_unseen(self.figures.passed.load(Relaxed))
+        self.figures.worth.passes_unseen(|| self.figures.passed.load(Relaxed))
     }
 
     /// Bytes it takes, about.

@@ -103,8 +103,11 @@ impl Session {
         {
             return Err(refusal.clone());
         }
-        if statements.iter().all(|statement| statement.shape.passes_unseen()) {
-            self.note_read(statements.first());
+        if let [statement, others @ ..] = statements.as_slice()
+            && statement.shape.passes_unseen()
+            && others.iter().all(|other| other.shape.passes_unseen())
+        {
+            self.note_read(Some(statement));
             return Err(Reason::NotWorthwhile);
         }
         let executions = || {
