@@ -50,7 +50,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use freshet_model::Lsn;
-use freshet_net::pg::{Client, Purpose, Rows};
+use freshet_net::pg::{Client, Error, Purpose, Rows};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
@@ -180,11 +181,14 @@ pub(crate) struct Keeper<'a> {
     /// The process that sends it.
     walsender: &'a str,
     client: Option<Client>,
+    /// A statement has the connection. It goes on when nobody waits for it any more: a new connection may lead to another server, and
+    /// the slot would stay behind.
+    under_way: Option<JoinHandle<(Client, Result<Rows, Error>)>>,
 }
 
 impl<'a> Keeper<'a> {
     pub(crate) fn new(config: &'a FollowerConfig, slot: &'a Slot, identity: &'a Identity, walsender: &'a str) -> Self {
-        Self { config, slot, identity, walsender, client: None }
+        Self { config, slot, identity, walsender, client: None, under_way: None }
     }
 
     pub(crate) fn slot(&self) -> &'a Slot {
@@ -197,6 +201,7 @@ impl<'a> Keeper<'a> {
 
     /// Runs a statement on the server that sends the stream; connects first if need be.
     async fn query(&mut self, sql: &str) -> Result<Rows, Fault> {
+        let _ = self.answer().await;
         let mut client = if let Some(client) = self.client.take().filter(|client| !client.is_dead()) {
             client
         } else {
@@ -206,7 +211,21 @@ impl<'a> Keeper<'a> {
             }
             client
         };
-        let rows = client.query_timeout(sql, QUERY_TIMEOUT).await;
+        let sql = sql.to_owned();
+        self.under_way = Some(tokio::spawn(async move {
+            let rows = client.query_timeout(&sql, QUERY_TIMEOUT).await;
+            (client, rows)
+        }));
+        self.answer().await
+    }
+
+    /// What the statement comes to that is under way, if one is. May be dropped, and asked for again.
+    async fn answer(&mut self) -> Result<Rows, Fault> {
+        let Some(task) = &mut self.under_way else { return Ok(Rows::new()) };
+        let done = task.await;
+        self.under_way = None;
+        // Tasks are ended with the program.
+        let (client, rows) = done.map_err(|_| Fault::Shutdown)?;
         self.client = Some(client);
         Ok(rows?)
     }

@@ -1,7 +1,8 @@
 //! Lasting slots: what goes on after a connection broke, and what does not.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use freshet_model::{Change, ChangeSet, Commit};
@@ -130,6 +131,36 @@ fn an_epoch_goes_on_15() -> Result<()> {
 #[test]
 fn an_epoch_goes_on_18() -> Result<()> {
     an_epoch_goes_on(18)
+}
+
+/// The epoch ends while the slot is being looked at: it is dropped over the connection that looks, since a new one may lead elsewhere. Here
+/// none is let in.
+#[test]
+fn a_look_does_not_lose_the_connection() -> Result<()> {
+    let fixture = lasting(server(15, &Settings::default())?, |_| {})?;
+    let mut client = fixture.runtime.block_on(Client::connect(&fixture.url, Purpose::Sql))?;
+    let mut ask = |sql: &str| fixture.runtime.block_on(client.query_timeout(sql, PATIENCE));
+    let looks = "SELECT pid::text FROM pg_stat_activity WHERE query LIKE '%(e.lsn, s.restart_lsn)%' AND pid <> pg_backend_pid()";
+    let start = Instant::now();
+    let looking: u32 = loop {
+        match ask(looks)?.as_slice() {
+            [row] => break row.iter().flatten().next().map_or("", String::as_str).parse()?,
+            found => ensure!(start.elapsed() < PATIENCE, "{found:?} look at the slot"),
+        }
+    };
+    fixture.server.psql("\\c template1\nALTER DATABASE postgres ALLOW_CONNECTIONS false")?;
+    process::pause(looking)?;
+    sleep(Duration::from_secs(3)); // each two seconds there is a look
+    fixture.control.restart();
+    sleep(Duration::from_millis(100));
+    process::resume(looking)?;
+    let slots = format!("SELECT slot_name::text FROM pg_replication_slots WHERE slot_name = '{SLOT}'");
+    let start = Instant::now();
+    while !ask(&slots)?.is_empty() {
+        ensure!(start.elapsed() < PATIENCE, "the slot has been left behind");
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// A transaction that was being sent when the connection broke comes again as a whole.
