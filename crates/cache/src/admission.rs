@@ -31,7 +31,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use freshet_model::Nanos;
+use freshet_model::{Nanos, is_drawn};
 
 use crate::{Cache, Payload};
 
@@ -328,8 +328,7 @@ impl Worth {
     /// It rests, and this execution passes without a look-up, so that it costs what it costs with the cache off. Found or not, it is not
     /// counted: what is told of those that are seen goes for all. `passed`: how many have passed.
     pub fn passes_unseen(&self, passed: impl FnOnce() -> u64) -> bool {
-        // Multiplied, lest a period of the application's own meet this one.
-        self.rests() && !(passed().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).is_multiple_of(RESTING_SEEN.into())
+        self.rests() && !is_drawn(passed(), RESTING_SEEN.into())
     }
 
     /// A result was found: whether it is to be served. If not, that is a miss.

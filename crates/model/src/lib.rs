@@ -6,6 +6,7 @@
 
 mod catalog;
 mod change;
+mod draw;
 mod formula;
 mod pattern;
 mod position;
@@ -17,6 +18,7 @@ pub use catalog::{
     Cascade, Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, TableNames,
 };
 pub use change::{Cell, Change, ChangeSet, Commit, Relation, Row};
+pub use draw::is_drawn;
 pub use formula::{Comparison, Formula, Operation, Part, TextFunction};
 pub use pattern::{Pattern, Piece};
 pub use position::{CommitId, End, Epoch, GtidSet, Lsn, Nanos, Snapshot, Visible, Xid};

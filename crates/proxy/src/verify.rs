@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_cache::{Cache, Entry};
-use freshet_model::{Dialect, End};
+use freshet_model::{Dialect, End, is_drawn};
 use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
 use freshet_wire::pg::frame;
 
@@ -61,9 +61,7 @@ impl Verifier {
 
     /// Whether the next hit is to be asked of the database.
     pub(crate) fn samples(&self) -> bool {
-        // Multiplied, lest a period of the application's own meet the sample's.
-        let next = || self.hits.fetch_add(1, Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        self.every > 0 && next().is_multiple_of(self.every)
+        self.every > 0 && is_drawn(self.hits.fetch_add(1, Relaxed), self.every)
     }
 
     /// The second reading has taken the first one's place.

@@ -224,8 +224,7 @@ impl<'a> Keeper<'a> {
         let Some(task) = &mut self.under_way else { return Ok(Rows::new()) };
         let done = task.await;
         self.under_way = None;
-        // Tasks are ended with the program.
-        let (client, rows) = done.map_err(|_| Fault::Shutdown)?;
+        let (client, rows) = done.map_err(|_| Fault::Answer("a look at the slot"))?;
         self.client = Some(client);
         Ok(rows?)
     }
