@@ -6,35 +6,76 @@
 //! wait here lose nothing: the server takes them up one after the other in any case.
 
 use std::pin::pin;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::time::error::Elapsed;
+use tokio::time::{Instant, timeout, timeout_at};
 
 const AT_A_TIME: usize = 40;
 /// A server that has not spoken by then may be far away, or busy with what follows: the next one's turn has come.
 const TURN_MAX: Duration = Duration::from_millis(100);
+/// On which the server has not spoken. A server that is merely slow is not handed all that wait, or none of them is opened in
+/// time.
+const PENDING_MAX: usize = 160;
 
 /// Whose turn it is, for one upstream.
 #[derive(Debug)]
-pub(crate) struct Turns(Semaphore);
+pub(crate) struct Turns {
+    in_turn: Semaphore,
+    pending: Semaphore,
+    /// When a connection was opened, or refused.
+    last_end: Mutex<Option<Instant>>,
+}
 
 impl Default for Turns {
     fn default() -> Self {
-        Self(Semaphore::new(AT_A_TIME))
+        let (in_turn, pending) = (Semaphore::new(AT_A_TIME), Semaphore::new(PENDING_MAX));
+        Self { in_turn, pending, last_end: Mutex::default() }
     }
 }
 
 impl Turns {
-    /// Opens a connection when it is its turn; `open` lasts until the server's first word.
-    pub(crate) async fn take<T>(&self, open: impl Future<Output = T>) -> T {
-        let turn = self.0.acquire().await;
-        let mut open = pin!(open);
-        if let Ok(opened) = timeout(TURN_MAX, &mut open).await {
-            return opened;
+    /// Opens a connection when it is its turn, and then within `limit`; `open` lasts until the server's first word. Who waits for
+    /// its turn does so while connections are opened, however long that takes, and gives up behind `limit` in which none was.
+    pub(crate) async fn take<T>(&self, limit: Duration, open: impl Future<Output = T>) -> Result<T, Elapsed> {
+        let since = Instant::now();
+        let (_pending, turn) = self.while_others_are_opened(since, limit, self.wait()).await?;
+        let mut open = pin!(timeout(limit, self.while_others_are_opened(since, limit, open)));
+        let opened = if let Ok(opened) = timeout(TURN_MAX, &mut open).await {
+            opened
+        } else {
+            drop(turn);
+            open.await
+        }??;
+        *self.last_end.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        Ok(opened)
+    }
+
+    async fn wait(&self) -> (impl Sized, impl Sized) {
+        (self.pending.acquire().await, self.in_turn.acquire().await)
+    }
+
+    /// Ends early where nothing was opened for `limit`, of the time behind `since`.
+    async fn while_others_are_opened<T>(
+        &self,
+        since: Instant,
+        limit: Duration,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Elapsed> {
+        let mut work = pin!(work);
+        loop {
+            let last = self.last_end().map_or(since, |end| end.max(since));
+            match timeout_at(last + limit, &mut work).await {
+                Err(_) if self.last_end() > Some(last) => {}
+                done => return done,
+            }
         }
-        drop(turn);
-        open.await
+    }
+
+    fn last_end(&self) -> Option<Instant> {
+        *self.last_end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -43,51 +84,84 @@ mod tests {
     use std::cell::Cell;
     use std::rc::Rc;
 
+    use tokio::sync::Barrier;
     use tokio::task::{LocalSet, yield_now};
+    use tokio::time::sleep;
 
     use super::*;
 
-    /// A hundred connections at once; `open` is called when one is to be opened.
-    async fn a_hundred<O: Future<Output = ()> + 'static>(open: impl Fn() -> O) {
-        let turns = Rc::new(Turns::default());
-        let all: Vec<_> = (0..100)
-            .map(|_| {
-                let (turns, open) = (Rc::clone(&turns), open());
-                tokio::task::spawn_local(async move { turns.take(open).await })
+    const LIMIT: Duration = Duration::from_secs(2);
+
+    #[derive(Default)]
+    struct Count {
+        now: Cell<usize>,
+        most: Cell<usize>,
+        opened: Cell<usize>,
+        late: Cell<usize>,
+    }
+
+    /// So many connections at once; `open` is called for each.
+    async fn at_once<O: Future<Output = ()> + 'static>(count: usize, open: impl Fn() -> O) -> Rc<Count> {
+        let (turns, seen) = (Rc::new(Turns::default()), Rc::new(Count::default()));
+        let one = |_| {
+            let (turns, seen, open) = (Rc::clone(&turns), Rc::clone(&seen), open());
+            tokio::task::spawn_local(async move {
+                let counted = async {
+                    seen.now.update(|now| now + 1);
+                    seen.most.update(|most| most.max(seen.now.get()));
+                    open.await;
+                    seen.now.update(|now| now - 1);
+                };
+                let end = if turns.take(LIMIT, counted).await.is_ok() { &seen.opened } else { &seen.late };
+                end.update(|count| count + 1);
             })
-            .collect();
+        };
+        let all: Vec<_> = (0..count).map(one).collect();
         for one in all {
             one.await.unwrap();
         }
+        seen
     }
 
-    #[tokio::test]
-    async fn so_many_at_a_time() {
-        let (now, most, ended) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
-        let open = || {
-            let (now, most, ended) = (now.clone(), most.clone(), ended.clone());
-            async move {
-                now.set(now.get() + 1);
-                most.set(most.get().max(now.get()));
-                yield_now().await;
-                now.set(now.get() - 1);
-                ended.set(ended.get() + 1);
-            }
-        };
-        LocalSet::new().run_until(a_hundred(open)).await;
-        assert_eq!((most.get(), ended.get()), (AT_A_TIME, 100));
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        LocalSet::new().block_on(&runtime, work)
+    }
+
+    #[test]
+    fn so_many_at_a_time() {
+        let seen = run(at_once(100, yield_now));
+        assert_eq!((seen.most.get(), seen.opened.get()), (AT_A_TIME, 100));
     }
 
     /// A slow server does not hold the others up for ever: each of these waits for all of them.
-    #[tokio::test]
-    async fn a_turn_ends() {
-        let all = Rc::new(tokio::sync::Barrier::new(100));
+    #[test]
+    fn a_turn_ends() {
+        let all = Rc::new(Barrier::new(PENDING_MAX));
         let open = || {
             let all = Rc::clone(&all);
             async move {
                 all.wait().await;
             }
         };
-        LocalSet::new().run_until(a_hundred(open)).await;
+        let seen = run(at_once(PENDING_MAX, open));
+        assert_eq!((seen.most.get(), seen.opened.get()), (PENDING_MAX, PENDING_MAX));
+    }
+
+    /// The last of them wait for longer than the limit.
+    #[test]
+    fn a_slow_server_opens_all() {
+        let each = LIMIT / 4;
+        let count = 6 * PENDING_MAX;
+        let seen = run(at_once(count, move || async move { sleep(each).await }));
+        assert_eq!((seen.most.get(), seen.opened.get()), (PENDING_MAX, count));
+    }
+
+    /// Nobody gets a second wait behind the first.
+    #[test]
+    fn a_frozen_server_opens_none() {
+        let count = 3 * PENDING_MAX;
+        let seen = run(async { timeout(LIMIT * 7 / 4, at_once(count, std::future::pending)).await });
+        assert_eq!(seen.map(|seen| (seen.opened.get(), seen.late.get())), Ok((0, count)));
     }
 }

@@ -300,8 +300,9 @@ struct Readiness {
 
 impl Default for Readiness {
     fn default() -> Self {
-        // That it cannot be written to is told once that is so.
-        Self { bits: AtomicU8::new(Self::WRITABLE), task: AtomicU64::new(RUNNING.get().0) }
+        // That it cannot be written to is told once that is so, and a client has mostly spoken before it is watched: of many that
+        // come at once none counts as silent because the event that tells so is yet to come.
+        Self { bits: AtomicU8::new(Self::WRITABLE | Self::READABLE), task: AtomicU64::new(RUNNING.get().0) }
     }
 }
 
@@ -369,7 +370,7 @@ impl Watched {
             connected => connected?,
         }
         let watched = Self::new(socket)?;
-        watched.readiness.take(Readiness::WRITABLE);
+        watched.readiness.take(Readiness::WRITABLE | Readiness::READABLE);
         watched.watch_for(INPUT | EventFlags::OUT)?;
         std::future::poll_fn(|_| {
             if watched.readiness.has(Readiness::WRITABLE) { Poll::Ready(()) } else { watched.readiness.wait() }

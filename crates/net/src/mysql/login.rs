@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::auth;
 use super::error::{ConnectError, Error};
-use super::open::{open_at_once, start_tls, wants_tls};
+use super::open::{open_unbounded, start_tls, wants_tls};
 use super::packets::Packets;
 use super::upstream::Upstream;
 
@@ -59,7 +59,7 @@ pub(super) async fn login(upstream: &Upstream) -> Result<LoggedIn, ConnectError>
 }
 
 async fn login_unbounded(upstream: &Upstream) -> Result<LoggedIn, ConnectError> {
-    let opened = open_at_once(upstream).await?;
+    let opened = open_unbounded(upstream).await?;
     let handshake = opened.parse()?;
     if !handshake.capabilities.has(Capabilities::PROTOCOL_41.with(Capabilities::SECURE_CONNECTION)) {
         return Err(ConnectError::Method("mysql_old_password".to_owned()));

@@ -33,16 +33,12 @@ pub struct Opened {
 /// Connects for a client, when it is its turn and then within the upstream's connect time-out. An ERR packet in place of the
 /// handshake is [`ConnectError::Refused`].
 pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
-    upstream.turns().take(open_at_once(upstream)).await
-}
-
-/// Likewise for Freshet's own sessions, which do not wait.
-pub(super) async fn open_at_once(upstream: &Upstream) -> Result<Opened, ConnectError> {
     let limit = upstream.connect_timeout();
-    timeout(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+    upstream.turns().take(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
-async fn open_unbounded(upstream: &Upstream) -> Result<Opened, ConnectError> {
+/// Likewise for Freshet's own sessions, which do not wait; their caller bounds the time.
+pub(super) async fn open_unbounded(upstream: &Upstream) -> Result<Opened, ConnectError> {
     let mut packets = Packets::new(connect(upstream).await?, BytesMut::new());
     let handshake = packets.receive().await.map_err(ConnectError::Protocol)?;
     if handshake.first() == Some(&error::MARK) {

@@ -95,11 +95,13 @@ pub async fn login_session(
     hand_on(upstream, opened, user, credentials).await
 }
 
-/// Opens a session without answering what the server asks.
+/// Opens a session without answering what the server asks, when it is its turn and then within the upstream's connect time-out.
 pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<Opened, ConnectError> {
+    let limit = upstream.conninfo().connect_timeout;
     let mut last = ConnectError::NotWanted(upstream.to_string());
     for host in upstream.session_hosts().await {
-        match upstream.turns().take(open(upstream, host, packet)).await {
+        let opened = upstream.turns().take(limit, open(upstream, host, packet)).await;
+        match opened.unwrap_or(Err(ConnectError::Timeout(limit))) {
             Err(error @ (ConnectError::Tcp(_) | ConnectError::Timeout(_))) => last = error,
             other => return other,
         }

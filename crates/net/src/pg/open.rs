@@ -36,13 +36,8 @@ enum Leg {
     Tls,
 }
 
-/// Opens a session with one of the upstream's hosts, within its connect time-out.
+/// Opens a session with one of the upstream's hosts. The caller bounds the time.
 pub(super) async fn open(upstream: &Upstream, host: usize, packet: &[u8]) -> Result<Opened, ConnectError> {
-    let limit = upstream.conninfo().connect_timeout;
-    timeout(limit, open_unbounded(upstream, host, packet)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
-}
-
-async fn open_unbounded(upstream: &Upstream, host: usize, packet: &[u8]) -> Result<Opened, ConnectError> {
     let legs = legs(upstream, host);
     let mut last = None;
     for leg in legs {

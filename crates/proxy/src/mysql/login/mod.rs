@@ -165,16 +165,6 @@ impl Refusal {
         Self::Say(1053, "08S01", text)
     }
 
-    /// The time for a login is over. Servers say nothing either to a client that did not say who it is; one that was not greeted waited for the
-    /// database.
-    fn late(greeted: bool) -> Self {
-        if greeted {
-            return Self::Gone;
-        }
-        let text = format!("Freshet cannot reach the database: it has not answered for {} s", LOGIN_TIMEOUT.as_secs());
-        Self::Say(1053, "08S01", text)
-    }
-
     fn is_failed_proof(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::Relay(_, true))
     }
@@ -211,9 +201,15 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
     let client = accept(socket).inspect_err(|error| tracing::debug!(%error, "accept")).ok()?;
     let address = client.socket().peer_ip();
     let (mut slot, mut sequence) = (Some(client), 0);
-    let login = timeout(LOGIN_TIMEOUT, log_in(&mut slot, &mut sequence, shared)).await;
+    let login = async {
+        let (opened, theirs) = open_upstream(slot.as_mut().ok_or(Refusal::Gone)?, shared).await?;
+        // Servers say nothing either to a client that does not say who it is.
+        let login = timeout(LOGIN_TIMEOUT, log_in(&mut slot, &mut sequence, opened, theirs, shared)).await;
+        login.unwrap_or(Err(Refusal::Gone))
+    };
+    let login = login.await;
     let mut client = slot?;
-    match login.unwrap_or_else(|_| Err(Refusal::late(sequence > 0))) {
+    match login {
         Ok((upstream, about)) => {
             let ok = login_ok(&about.ok, about.tracks, about.capabilities);
             packet::put(client.output.buffer(), &mut sequence, &ok);
@@ -243,11 +239,9 @@ fn accept(incoming: Incoming) -> std::io::Result<Peer> {
     }))
 }
 
-/// Lets the client prove who it is and opens its session upstream. The slot is empty if TLS with the client failed.
-async fn log_in(slot: &mut Option<Peer>, sequence: &mut u8, shared: &Arc<MySql>) -> Result<(Peer, About), Refusal> {
-    let access = &shared.access;
-    let client = slot.as_ref().ok_or(Refusal::Gone)?;
-    if let Err(seconds) = access.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
+/// Opens a client's session upstream, up to the server's handshake.
+async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened, Handshake), Refusal> {
+    if let Err(seconds) = shared.access.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
         // ER_HOST_IS_BLOCKED
         let text = format!("too many failed logins from this address; try again in {seconds} s");
         return Err(Refusal::Say(1129, "HY000", text));
@@ -256,11 +250,26 @@ async fn log_in(slot: &mut Option<Peer>, sequence: &mut u8, shared: &Arc<MySql>)
         // The first connection of all finds it out; whatever else goes wrong with it shows below.
         let _ = Client::connect(&shared.own.upstream).await;
     }
-    let opened = open(&shared.own.upstream).await.map_err(|error| Refusal::of_upstream(&error, shared))?;
+    let opened = tokio::select! {
+        opened = open(&shared.own.upstream) => opened.map_err(|error| Refusal::of_upstream(&error, shared))?,
+        () = client.gone() => return Err(Refusal::Gone),
+    };
     let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;
     if !opened.rest.is_empty() || !theirs.capabilities.has(Capabilities::PROTOCOL_41) {
         return Err(Refusal::Say(1043, "08S01", "Freshet does not understand the database's handshake".to_owned()));
     }
+    Ok((opened, theirs))
+}
+
+/// Lets the client prove who it is to the server. The slot is empty if TLS with the client failed.
+async fn log_in(
+    slot: &mut Option<Peer>,
+    sequence: &mut u8,
+    opened: Opened,
+    theirs: Handshake,
+    shared: &Arc<MySql>,
+) -> Result<(Peer, About), Refusal> {
+    let access = &shared.access;
     let hello = access.half_open.hello(greet(slot, sequence, &theirs, access));
     let response = hello.await.ok_or(Refusal::Gone)??;
     let client = slot.as_mut().ok_or(Refusal::Gone)?;

@@ -325,7 +325,10 @@ async fn log_in(
         }
         Method::Auto => exchange::prove(client, &user, tls, shared).await?,
     };
-    let login = log_in_upstream(shared, &packet, &user, &proven.credentials).await?;
+    let login = tokio::select! {
+        login = log_in_upstream(shared, &packet, &user, &proven.credentials) => login?,
+        () = client.gone() => return Err(Refusal::Gone),
+    };
     client.output.put(&proven.last_words);
     Ok((login, replication, user))
 }

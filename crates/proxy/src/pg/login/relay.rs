@@ -34,7 +34,10 @@ pub(super) async fn relay(
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.own.upstream;
     let failed = |error: ConnectError| upstream_refusal(shared, error, false);
-    let mut relay = Relay::open(upstream, packet).await.map_err(failed)?;
+    let mut relay = tokio::select! {
+        opened = Relay::open(upstream, packet) => opened.map_err(failed)?,
+        () = client.gone() => return Err(Refusal::Gone),
+    };
     // Whether the client has answered a question: only then is an end of the exchange the client's merit or failure.
     let mut asked = false;
     for _ in 0..MESSAGES_MAX {
