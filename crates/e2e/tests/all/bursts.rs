@@ -13,7 +13,7 @@ use crate::support::frames::startup;
 use crate::support::{Database, Freshet, PATIENCE, Pair, Version, files_max, on_both};
 
 on_both!(of_postgres);
-peers::on_both!(of_mysql);
+peers::on_both!(of_mysql, gone_meanwhile);
 
 /// More than wait for the client's first word at a time, and more than sockets mostly keep for the acceptor.
 const CONNECTIONS: usize = 2_500;
@@ -22,6 +22,20 @@ const CONNECT_MAX: Duration = Duration::from_secs(10);
 
 /// Freshet is stopped meanwhile, so that all come at the same moment. Returns what each heard first.
 fn burst(freshet: &Freshet, word: &[u8]) -> Result<Vec<Vec<u8>>> {
+    let heard = |mut socket: TcpStream| {
+        let mut bytes = vec![0; 512];
+        let count = socket.read(&mut bytes)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    };
+    while_stopped(freshet, |count| (0..count).map(|_| open(freshet.address, word)).collect::<Result<Vec<TcpStream>>>())?
+        .into_iter()
+        .map(heard)
+        .collect()
+}
+
+/// Opens as many as there is room for.
+fn while_stopped<T>(freshet: &Freshet, open: impl FnOnce(usize) -> Result<T>) -> Result<T> {
     let queue: usize = std::fs::read_to_string("/proc/sys/net/core/somaxconn")?.trim().parse()?;
     let files = files_max()?.0;
     // Others of these tests run at the same time.
@@ -31,15 +45,9 @@ fn burst(freshet: &Freshet, word: &[u8]) -> Result<Vec<Vec<u8>>> {
     }
     let pid = freshet.pid().context("no process")?;
     process::pause(pid)?;
-    let opened: Result<Vec<TcpStream>> = (0..CONNECTIONS.min(room)).map(|_| open(freshet.address, word)).collect();
+    let opened = open(CONNECTIONS.min(room));
     process::resume(pid)?;
-    let heard = |mut socket: TcpStream| {
-        let mut bytes = vec![0; 512];
-        let count = socket.read(&mut bytes)?;
-        bytes.truncate(count);
-        Ok(bytes)
-    };
-    opened?.into_iter().map(heard).collect()
+    opened
 }
 
 fn open(address: SocketAddr, word: &[u8]) -> Result<TcpStream> {
@@ -87,4 +95,30 @@ fn of_mysql(kind: Kind) -> Result<()> {
     let refused = |bytes: &[u8]| bytes.get(4..7) == Some(&[0xff, 0x10, 0x04]);
     answered(&heard, |bytes| bytes.get(4) == Some(&10), refused)?;
     pair.connect()?.run("select 1")
+}
+
+/// Who has given up is not opened a session for.
+fn gone_meanwhile(kind: Kind) -> Result<()> {
+    let pair = peers::Pair::over(peers::Database::create(kind.start(&Kind::settings())?)?, "", &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut direct = pair.database.connect()?;
+    let mut opened = || -> Result<usize> {
+        let rows = direct.query("SHOW GLOBAL STATUS LIKE 'Connections'")?.rows();
+        let value = rows.first().and_then(|row| row.last()?.as_deref()).context("no number")?;
+        Ok(value.parse()?)
+    };
+    let before = opened()?;
+    let count = while_stopped(&pair.freshet, |count| {
+        for _ in 0..count {
+            drop(open(pair.freshet.address, b"")?);
+        }
+        Ok(count)
+    })?;
+    // It waits for those before it.
+    pair.connect()?.run("select 1")?;
+    let after = opened()? - before;
+    ensure!(after < count / 10, "{after} sessions for {count} clients that were gone");
+    Ok(())
 }

@@ -251,8 +251,9 @@ async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened
         let _ = Client::connect(&shared.own.upstream).await;
     }
     let opened = tokio::select! {
-        opened = open(&shared.own.upstream) => opened.map_err(|error| Refusal::of_upstream(&error, shared))?,
+        biased;
         () = client.gone() => return Err(Refusal::Gone),
+        opened = open(&shared.own.upstream) => opened.map_err(|error| Refusal::of_upstream(&error, shared))?,
     };
     let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;
     if !opened.rest.is_empty() || !theirs.capabilities.has(Capabilities::PROTOCOL_41) {

@@ -326,8 +326,9 @@ async fn log_in(
         Method::Auto => exchange::prove(client, &user, tls, shared).await?,
     };
     let login = tokio::select! {
-        login = log_in_upstream(shared, &packet, &user, &proven.credentials) => login?,
+        biased;
         () = client.gone() => return Err(Refusal::Gone),
+        login = log_in_upstream(shared, &packet, &user, &proven.credentials) => login?,
     };
     client.output.put(&proven.last_words);
     Ok((login, replication, user))

@@ -35,8 +35,9 @@ pub(super) async fn relay(
     let upstream = &shared.own.upstream;
     let failed = |error: ConnectError| upstream_refusal(shared, error, false);
     let mut relay = tokio::select! {
-        opened = Relay::open(upstream, packet) => opened.map_err(failed)?,
+        biased;
         () = client.gone() => return Err(Refusal::Gone),
+        opened = Relay::open(upstream, packet) => opened.map_err(failed)?,
     };
     // Whether the client has answered a question: only then is an end of the exchange the client's merit or failure.
     let mut asked = false;
