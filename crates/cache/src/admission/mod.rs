@@ -29,11 +29,14 @@
 //! Reading list: Karlin et al., "Competitive Snoopy Caching" (1988), for paying until one has paid what it costs to own; Einziger, Friedman & Manes, "TinyLFU: A Highly Efficient Cache Admission Policy" (2017), for admission by
 //! the frequency of what is *not* in the cache.
 
+mod rest;
+
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use freshet_model::{Nanos, is_drawn};
+use freshet_model::Nanos;
 
 use crate::{Cache, Payload};
+use rest::Rest;
 
 /// Fills of a statement between two looks at what has become of its results.
 const FILLS_BETWEEN: u64 = 64;
@@ -65,15 +68,6 @@ const BALANCE_MAX: i64 = 512 * FILL_IN_PLACE_COSTS;
 const MISS_EARNS: (i64, i64) = (25, 100);
 /// Misses after which it is reckoned up.
 const MISSES_BETWEEN: u32 = 64;
-/// A rest is so long at first, twice as long each time that a trial was in vain, and so long at most. One miss of so many is filled meanwhile.
-const REST_MIN: Nanos = 1_000_000_000;
-const REST_MAX: Nanos = 16 * REST_MIN;
-const RESTING_BETWEEN: u32 = 512;
-/// Of what is asked for meanwhile one execution of so many is looked up, where the statement is known before its key.
-const RESTING_SEEN: u32 = 4;
-/// What it is tried with behind that: one part of so many, and no more than [`BALANCE_MAX`].
-const TRIAL_PART: i64 = 200;
-
 /// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
 const NANOS_FOR_A_TRY: u64 = 50 * FILL_IN_PLACE_COSTS.cast_unsigned();
@@ -113,12 +107,7 @@ pub fn rests<P: Payload>(
     }
     cache.missed(miss.key);
     worth.count(cache, miss.late, standing);
-    worth.rests() && !worth.is_turn(resting_between(miss.known))
-}
-
-/// Of those that are seen meanwhile one in so many is filled.
-fn resting_between(known: bool) -> u32 {
-    if known { RESTING_BETWEEN / RESTING_SEEN } else { RESTING_BETWEEN }
+    worth.rests() && !worth.is_turn(Rest::fills_one_in(miss.known))
 }
 
 /// Whether the answer to a miss is to be kept, where it does not pass for [`rests`]. Counts the miss.
@@ -197,11 +186,7 @@ pub struct Worth {
     hits_earned: [AtomicU64; 3],
     /// Late misses since then.
     late_misses: AtomicU32,
-    /// When a rest ends (0: there is none), and how long the last one was.
-    rest_until: AtomicU64,
-    last_rest: AtomicU64,
-    /// Results that were found meanwhile.
-    found: AtomicU32,
+    rest: Rest,
     /// There was no room when it was last reckoned up.
     full: AtomicBool,
     /// The last fill took a query for keys besides, which costs the database about what the statement does.
@@ -229,9 +214,7 @@ impl Default for Worth {
             missed: AtomicU32::default(),
             hits_earned: Default::default(),
             late_misses: AtomicU32::default(),
-            rest_until: AtomicU64::default(),
-            last_rest: AtomicU64::default(),
-            found: AtomicU32::default(),
+            rest: Rest::default(),
             full: AtomicBool::default(),
             costs_twice: AtomicBool::default(),
             quick: AtomicU64::default(),
@@ -274,7 +257,7 @@ impl Worth {
         let misses_earn = self.miss_earns(full) * i64::from(MISSES_BETWEEN);
         let in_vain = if self.rests() {
             // Had what was found been served, so many of these hits would have come right behind a miss.
-            let found = i64::from(self.found.swap(0, Relaxed).min(MISSES_BETWEEN));
+            let found = i64::from(self.rest.take_found().min(MISSES_BETWEEN));
             let missed = i64::from(MISSES_BETWEEN) - found;
             found * signed(quick) <= BEHIND_PASSED_COSTS * found * missed / i64::from(MISSES_BETWEEN)
         } else {
@@ -282,7 +265,11 @@ impl Worth {
         };
         let in_vain = mostly_late || (each_counts && in_vain);
         self.earn(earned.saturating_add(if in_vain { 0 } else { misses_earn }));
-        self.rest(in_vain, now);
+        if in_vain && self.balance.load(Relaxed) <= 0 {
+            self.earn(self.rest.go_on(now, self.is_used_up()).min(BALANCE_MAX));
+        } else {
+            self.rest.end();
+        }
     }
 
     /// A small share of the time that the database takes for an answer on average. A query for keys takes as long on average, and its part
@@ -299,45 +286,20 @@ impl Worth {
         }
     }
 
-    /// Begins a rest, or ends it. `in_vain`: hits cost more than they give.
-    fn rest(&self, in_vain: bool, now: Nanos) {
-        let (until, last) = (self.rest_until.load(Relaxed), self.last_rest.load(Relaxed));
-        let until = if !in_vain || self.balance.load(Relaxed) > 0 {
-            self.last_rest.store(0, Relaxed);
-            0
-        } else if now < until {
-            until
-        } else if until > 0 {
-            self.earn((signed(last) / TRIAL_PART).min(BALANCE_MAX));
-            0
-        } else if self.is_used_up() {
-            let next = (last * 2).clamp(REST_MIN, REST_MAX);
-            self.last_rest.store(next, Relaxed);
-            now + next
-        } else {
-            0
-        };
-        self.rest_until.store(until, Relaxed);
-    }
-
     /// It is not worth looking up for a while.
     pub fn rests(&self) -> bool {
-        self.rest_until.load(Relaxed) > 0
+        self.rest.is_on()
     }
 
     /// It rests, and this execution passes without a look-up, so that it costs what it costs with the cache off. Found or not, it is not
     /// counted: what is told of those that are seen goes for all. `passed`: how many have passed.
     pub fn passes_unseen(&self, passed: impl FnOnce() -> u64) -> bool {
-        self.rests() && !is_drawn(passed(), RESTING_SEEN.into())
+        self.rest.passes_unseen(passed)
     }
 
     /// A result was found: whether it is to be served. If not, that is a miss.
     pub fn serves(&self) -> bool {
-        let rests = self.rests();
-        if rests {
-            self.found.fetch_add(1, Relaxed);
-        }
-        !rests
+        !self.rest.holds_back()
     }
 
     fn is_turn(&self, one_in: u32) -> bool {
@@ -561,7 +523,7 @@ mod tests {
                 self.worth.reckon(hits, self.now, false);
             }
             let fills = if self.worth.rests() {
-                self.worth.is_turn(resting_between(self.known))
+                self.worth.is_turn(Rest::fills_one_in(self.known))
             } else {
                 self.worth.admits(earlier)
             };
