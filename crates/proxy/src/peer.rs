@@ -235,7 +235,7 @@ impl Peer {
     }
 
     /// Ends when the peer has.
-    pub(crate) async fn gone(&mut self) {
+    async fn gone(&mut self) {
         while !self.ended && !self.input.is_full() {
             if std::future::poll_fn(|cx| self.poll_receive(cx)).await.is_err() {
                 return;
@@ -243,6 +243,15 @@ impl Peer {
         }
         if !self.ended {
             std::future::pending::<()>().await;
+        }
+    }
+
+    /// What the work comes to; None if the peer has ended before.
+    pub(crate) async fn unless_gone<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            () = self.gone() => None,
+            done = work => Some(done),
         }
     }
 

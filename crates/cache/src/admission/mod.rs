@@ -68,6 +68,7 @@ const BALANCE_MAX: i64 = 512 * FILL_IN_PLACE_COSTS;
 const MISS_EARNS: (i64, i64) = (25, 100);
 /// Misses after which it is reckoned up.
 const MISSES_BETWEEN: u32 = 64;
+
 /// Of misses that do not look as if they would be kept one is filled for so much time of the database, so that these fills take
 /// 2% of it; one in 64 at least.
 const NANOS_FOR_A_TRY: u64 = 50 * FILL_IN_PLACE_COSTS.cast_unsigned();

@@ -206,8 +206,8 @@ async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> 
         // Servers say nothing either to a client that does not say who it is.
         let login = timeout(LOGIN_TIMEOUT, log_in(&mut slot, &mut sequence, opened, theirs, shared)).await;
         login.unwrap_or(Err(Refusal::Gone))
-    };
-    let login = login.await;
+    }
+    .await;
     let mut client = slot?;
     match login {
         Ok((upstream, about)) => {
@@ -250,11 +250,8 @@ async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened
         // The first connection of all finds it out; whatever else goes wrong with it shows below.
         let _ = Client::connect(&shared.own.upstream).await;
     }
-    let opened = tokio::select! {
-        biased;
-        () = client.gone() => return Err(Refusal::Gone),
-        opened = open(&shared.own.upstream) => opened.map_err(|error| Refusal::of_upstream(&error, shared))?,
-    };
+    let opened = client.unless_gone(open(&shared.own.upstream)).await.ok_or(Refusal::Gone)?;
+    let opened = opened.map_err(|error| Refusal::of_upstream(&error, shared))?;
     let theirs = opened.parse().map_err(|error| Refusal::of_upstream(&error, shared))?;
     if !opened.rest.is_empty() || !theirs.capabilities.has(Capabilities::PROTOCOL_41) {
         return Err(Refusal::Say(1043, "08S01", "Freshet does not understand the database's handshake".to_owned()));

@@ -42,10 +42,7 @@ impl Default for Proven {
 
 /// Lets the client prove that it knows its password.
 pub(super) async fn prove(client: &mut Peer, user: &str, tls: &TlsFacts, shared: &Pg) -> Result<Proven, Refusal> {
-    let found = tokio::select! {
-        found = shared.access.sources.verifier(user) => found,
-        () = client.gone() => return Err(Refusal::Gone),
-    };
+    let found = client.unless_gone(shared.access.sources.verifier(user)).await.ok_or(Refusal::Gone)?;
     let found = found.ok_or_else(|| Refusal::Say("08006", "Freshet cannot look the user up in the database".into()))?;
     let (known, verifier) = match found {
         Found::Known(verifier) => (true, verifier),

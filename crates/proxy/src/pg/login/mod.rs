@@ -325,11 +325,8 @@ async fn log_in(
         }
         Method::Auto => exchange::prove(client, &user, tls, shared).await?,
     };
-    let login = tokio::select! {
-        biased;
-        () = client.gone() => return Err(Refusal::Gone),
-        login = log_in_upstream(shared, &packet, &user, &proven.credentials) => login?,
-    };
+    let login = client.unless_gone(log_in_upstream(shared, &packet, &user, &proven.credentials));
+    let login = login.await.ok_or(Refusal::Gone)??;
     client.output.put(&proven.last_words);
     Ok((login, replication, user))
 }

@@ -34,11 +34,8 @@ pub(super) async fn relay(
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.own.upstream;
     let failed = |error: ConnectError| upstream_refusal(shared, error, false);
-    let mut relay = tokio::select! {
-        biased;
-        () = client.gone() => return Err(Refusal::Gone),
-        opened = Relay::open(upstream, packet) => opened.map_err(failed)?,
-    };
+    let opened = client.unless_gone(Relay::open(upstream, packet)).await.ok_or(Refusal::Gone)?;
+    let mut relay = opened.map_err(failed)?;
     // Whether the client has answered a question: only then is an end of the exchange the client's merit or failure.
     let mut asked = false;
     for _ in 0..MESSAGES_MAX {
