@@ -284,7 +284,7 @@ impl Core {
             return Err(Reason::NotCovered);
         }
         if self.pending.len() > Self::PENDING_COMMITS_MAX {
-            return Err(Reason::TooBusy);
+            return Err(Reason::Unproven);
         }
         if self.flights.contains_key(key) {
             return Err(Reason::FillInFlight);

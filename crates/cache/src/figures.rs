@@ -14,6 +14,8 @@ pub struct Counters {
     pub installed: AtomicU64,
     /// Results not kept because a commit raced with them.
     pub stale_fills: AtomicU64,
+    /// Results not kept because they are larger than one entry may be.
+    pub too_large: AtomicU64,
     /// Entries removed because a commit touched them.
     pub evicted_by_change: AtomicU64,
     /// Entries removed to make room.

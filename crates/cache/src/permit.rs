@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::{Lsn, NamedRows, Nanos, TableId, Tag, Visible};
+use freshet_model::{Lsn, NamedRows, Nanos, Reason, TableId, Tag, Visible};
 
 use crate::Cache;
 use crate::flight::{Begun, Ending, Late};
@@ -112,18 +112,23 @@ impl<P: Payload> FillPermit<P> {
         self.late.is_some()
     }
 
-    /// Whether the result, as it is read, may grow to so many bytes: neither is that more than one entry may have, nor do all
-    /// results that are being read take more of the memory limit than is for them.
-    pub fn grow(&mut self, bytes: usize) -> bool {
+    /// The result, as it is read, grows to so many bytes. Err: it may not, since that is more than one entry may have, or all results
+    /// that are being read take more of the memory limit than is for them. The permit is of no use then.
+    pub fn grow(&mut self, bytes: usize) -> Result<(), Reason> {
         let bytes = bytes as u64;
         if bytes <= Self::FREE_BYTES.max(self.reserved) {
-            return true;
+            return Ok(());
+        }
+        if bytes > self.cache.room.entry_bytes_max() {
+            self.cache.counters.too_large.fetch_add(1, Relaxed);
+            return Err(Reason::TooLarge);
         }
         let more = bytes.next_power_of_two() - self.reserved; // as a vector grows
-        bytes <= self.cache.room.entry_bytes_max() && self.cache.room.reserve(more) && {
-            self.reserved += more;
-            true
+        if !self.cache.room.reserve(more) {
+            return Err(Reason::TooBusy);
         }
+        self.reserved += more;
+        Ok(())
     }
 
     /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate; without
@@ -149,6 +154,7 @@ impl<P: Payload> FillPermit<P> {
         let entry = Entry::new(payload, &flight, origin);
         if entry.weight() > cache.room.entry_bytes_max() {
             core.forget(id);
+            cache.counters.too_large.fetch_add(1, Relaxed);
             return Installed::TooLarge;
         }
         let replaced = cache.store.remove(&flight.key).map(|(_, entry)| entry);

@@ -1,12 +1,13 @@
 //! The memory limit becomes another: who has to go goes with its tags.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::admission::{self, Hits, Keep, Miss, Worth};
 use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_model::{
-    CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Relation, RowSet, Snapshot,
-    TableId, Tag, Visible,
+    CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Reason, Relation, RowSet,
+    Snapshot, TableId, Tag, Visible,
 };
 
 #[derive(Debug)]
@@ -112,20 +113,21 @@ fn what_others_take_is_not_there_for_entries() {
 #[test]
 fn results_that_are_being_read_have_their_share() {
     let cache = cache(16 * MIB);
-    assert!(!begin(&cache, 0).grow(300 << 10), "an entry may not be so large");
+    assert_eq!(begin(&cache, 0).grow(300 << 10), Err(Reason::TooLarge), "an entry may not be so large");
+    assert_eq!(cache.counters().too_large.load(Relaxed), 1);
     let mut permits: Vec<_> = (0..100).map(|key| begin(&cache, key)).collect();
-    let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).then_some(())).count();
+    let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).ok()).count();
     assert_eq!(grown, 16, "a quarter of the limit, in blocks as vectors take them");
-    assert!(permits[0].grow(250 << 10), "there is room in the block");
-    assert!(permits.iter_mut().all(|permit| permit.grow(16 << 10)), "little is not counted");
+    assert!(permits[0].grow(250 << 10).is_ok(), "there is room in the block");
+    assert!(permits.iter_mut().all(|permit| permit.grow(16 << 10).is_ok()), "little is not counted");
     permits.truncate(50);
     permits.remove(0);
-    assert!(permits[40].grow(200 << 10), "who ends gives back");
-    assert!(!permits[41].grow(200 << 10));
+    assert!(permits[40].grow(200 << 10).is_ok(), "who ends gives back");
+    assert_eq!(permits[41].grow(200 << 10), Err(Reason::TooBusy));
     permits.clear();
     cache.set_aside(20 << 20);
     let mut permits: Vec<FillPermit<Block>> = (1..40).map(|key| begin(&cache, key)).collect();
-    let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).then_some(())).count();
+    let grown = permits.iter_mut().filter_map(|permit| permit.grow(200 << 10).ok()).count();
     assert_eq!(
         grown, 2,
         "a thirty-second of the limit, in blocks of 256 kB, where entries have no more than their least"

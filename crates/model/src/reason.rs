@@ -88,8 +88,12 @@ pub enum Reason {
     Disabled,
     /// An operator has switched the cache off.
     SwitchedOff,
-    /// Too many fills are in flight or too many commits are not yet proven visible.
+    /// Too many fills are in flight, or the results being read take too much memory.
     TooBusy,
+    /// A delivered commit that may matter is not yet proven visible, and nothing proves it here.
+    Unproven,
+    /// The result is larger than one entry may be.
+    TooLarge,
 }
 
 impl Reason {
@@ -136,6 +140,8 @@ impl Reason {
             Self::Disabled => "disabled",
             Self::SwitchedOff => "switched_off",
             Self::TooBusy => "too_busy",
+            Self::Unproven => "unproven",
+            Self::TooLarge => "too_large",
         }
     }
 }
@@ -194,6 +200,8 @@ impl fmt::Display for Reason {
             Self::Disabled => f.write_str("an answer from the cache differed from the database's"),
             Self::SwitchedOff => f.write_str("an operator has switched the cache off (FRESHET BYPASS OFF ends it)"),
             Self::TooBusy => f.write_str("too many results are being read"),
+            Self::Unproven => f.write_str("a commit that may matter is not yet proven to be visible"),
+            Self::TooLarge => f.write_str("the result is larger than one cache entry may be (a share of --memory)"),
         }
     }
 }

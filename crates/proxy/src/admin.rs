@@ -121,7 +121,7 @@ fn proxied(shared: &Shared) -> Table {
         ]
     };
     let shapes = shared.registry.shapes();
-    let passed = shapes.iter().filter(|s| s.figures.passed.load(Relaxed) > 0);
+    let passed = shapes.iter().filter(|s| s.figures.passed.load(Relaxed) > 0 || s.not_kept().is_some());
     Table { columns: columns(&Admin::ShowProxiedQueries), rows: passed.take(ROWS_MAX).map(|s| row(s)).collect() }
 }
 
@@ -154,6 +154,7 @@ fn status(shared: &Shared) -> Table {
         ("commits", counters.commits.load(Relaxed).to_string()),
         ("installed", counters.installed.load(Relaxed).to_string()),
         ("stale_fills", counters.stale_fills.load(Relaxed).to_string()),
+        ("too_large", counters.too_large.load(Relaxed).to_string()),
         ("evicted_by_change", counters.evicted_by_change.load(Relaxed).to_string()),
         ("evicted_by_size", counters.evicted_by_size.load(Relaxed).to_string()),
         ("flushed", counters.flushed.load(Relaxed).to_string()),
@@ -194,7 +195,14 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
         Ok((footprint, lines)) => {
             let session = context.obstacle.as_ref().or(asker.obstacle.as_ref());
-            pairs.push(("cached", session.map_or("yes".to_owned(), |why| format!("not in this session now: {why}"))));
+            pairs.push((
+                "cached",
+                match (session, shape.not_kept()) {
+                    (Some(why), _) => format!("not in this session now: {why}"),
+                    (None, Some(why)) => format!("not the last result: {why}"),
+                    (None, None) => "yes".to_owned(),
+                },
+            ));
             if shape.figures.worth.is_low() {
                 pairs.push(("kept", format!("few results now: {}", Reason::NotWorthwhile)));
             }

@@ -24,7 +24,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_cache::{Entry, FillPermit, Installed};
-use freshet_model::{End, Lsn, Nanos, RowSet, TableId, Tag, Visible};
+use freshet_model::{End, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible};
 use freshet_sql::{Key, Lineage};
 use tokio::sync::Notify;
 
@@ -378,7 +378,11 @@ impl Shared {
             // Rows go so often that one did meanwhile: then it may be so the next time, too.
             count_vain(&shape.figures.members_coarse, true);
         }
+        if matches!(installed, Installed::TooLarge) {
+            shape.note_not_kept(Reason::TooLarge);
+        }
         let Installed::Stored { entry, replaced } = installed else { return };
+        shape.note_kept();
         self.note_filled(entry.weight());
         if refreshed {
             self.refreshes.count_installed();

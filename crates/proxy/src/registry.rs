@@ -56,8 +56,10 @@ pub(crate) struct ShapeFigures {
     pub(crate) members_coarse: AtomicU32,
     /// Whether its results are worth keeping.
     pub(crate) worth: Worth,
-    /// The last reason for passing.
+    /// The last reason for passing, or for not keeping an answer.
     pub(crate) reason: Mutex<Option<Reason>>,
+    /// See [`Shape::not_kept`].
+    not_kept: Mutex<Option<Reason>>,
 }
 
 impl ShapeFigures {
@@ -213,10 +215,30 @@ impl Shape {
 
     pub(crate) fn note_passed(&self, reason: &Reason) {
         self.figures.passed.fetch_add(1, Relaxed);
+        self.note_reason(reason);
+    }
+
+    fn note_reason(&self, reason: &Reason) {
         let mut last = self.figures.reason.lock().unwrap_or_else(PoisonError::into_inner);
         if last.as_ref() != Some(reason) {
             *last = Some(reason.clone());
         }
+    }
+
+    /// An answer that was to be kept cannot be, for what it is and not for what happened meanwhile.
+    pub(crate) fn note_not_kept(&self, reason: Reason) {
+        self.note_reason(&reason);
+        *self.figures.not_kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+    }
+
+    /// An answer is kept.
+    pub(crate) fn note_kept(&self) {
+        *self.figures.not_kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Why the last answer that was to be kept was not; None if it was, or only the moment was wrong.
+    pub(crate) fn not_kept(&self) -> Option<Reason> {
+        self.figures.not_kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -8,6 +8,7 @@
 //! * `cached`: what applications see when their reads come from memory: freshness, settings, privileges, admin replies;
 //! * `lineage`: results that join tables, on all servers: which changes touch them;
 //! * `checking`: what a database lacks, and that the printed statements mend it; preparing one, and leaving one;
+//! * `documents`: the lists of reasons, metrics and options in the documents are the program's;
 //! * `operating`: switching the cache off, stopping, who may ask, what is logged;
 //! * `benching`: the benchmark program, and that it says what is wrong;
 //! * `instructions`: how many each statement and each change costs (`make bench-instructions`);
@@ -26,6 +27,7 @@ mod cached;
 mod calls;
 mod checking;
 mod clients;
+mod documents;
 mod encryption;
 mod instructions;
 mod lineage;

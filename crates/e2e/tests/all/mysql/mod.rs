@@ -5,6 +5,7 @@
 //! * `limits`: what is behind the last row of an answer that LIMIT cuts;
 //! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
+//! * `outcomes`: what is said of answers that cannot be kept;
 //! * `races`: single interleavings, made by holding or delaying what Freshet asks and is told;
 //! * `stress`: the promises under concurrent writers, while things go wrong;
 //! * `unheld`: writes that are acknowledged at once;
@@ -15,6 +16,7 @@ mod checking;
 mod clients;
 mod joining;
 mod limits;
+mod outcomes;
 mod races;
 mod schema;
 mod stress;

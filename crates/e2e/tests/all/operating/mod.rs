@@ -6,6 +6,7 @@ mod bypass;
 mod drain;
 mod logs;
 mod memory;
+mod outcomes;
 mod verify;
 
 use anyhow::{Result, ensure};

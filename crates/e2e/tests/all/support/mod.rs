@@ -10,7 +10,7 @@ pub(crate) mod relaying;
 mod server;
 
 pub(crate) use freshet::{Freshet, LISTEN, program};
-pub(crate) use http::Metrics;
+pub(crate) use http::{Metrics, get};
 pub(crate) use pair::{Pair, ensure_same};
 pub(crate) use raw::{Login, Message, RawClient};
 pub(crate) use server::{Database, Version, connect, on_both, on_both_at_length};

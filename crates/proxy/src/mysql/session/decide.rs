@@ -124,10 +124,12 @@ pub(crate) struct Fill {
 impl Fill {
     pub(crate) fn keep(&mut self, bytes: &[u8]) {
         let Some(permit) = &mut self.permit else { return };
-        if permit.grow(self.frames.len() + bytes.len()) {
-            self.frames.extend_from_slice(bytes);
-        } else {
-            self.give_up();
+        match permit.grow(self.frames.len() + bytes.len()) {
+            Ok(()) => self.frames.extend_from_slice(bytes),
+            Err(reason) => {
+                self.source.shape.note_not_kept(reason);
+                self.give_up();
+            }
         }
     }
 
@@ -246,7 +248,7 @@ impl Session {
         let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot, join_until };
         let permit = self.shared.cache.begin_fill(filling)?;
         if permit.needs_proof() {
-            return Err(Reason::TooBusy); // what waits for proof is proven to nobody yet
+            return Err(Reason::Unproven); // what waits for proof is proven to nobody yet
         }
         // The stream may have moved to another server since this session was compared with it; the epoch that the
         // permit belongs to began after its identity was published.
@@ -272,6 +274,9 @@ impl Session {
     /// The answer is complete: it waits for an end of the binlog, if it is one to be kept.
     pub(crate) fn finish_fill(&mut self, mut fill: Fill, done: &Done) {
         if !self.is_plain(done, &mut fill.frames) {
+            if done.warnings > 0 && done.error.is_none() {
+                fill.source.shape.note_not_kept(Reason::Construct("an answer with warnings"));
+            }
             return;
         }
         let Fill { permit, mut lineage, shown, expected, source, proof, mut frames, started, .. } = fill;

@@ -149,7 +149,7 @@ impl Session {
         }
         let permit = begun?;
         if permit.needs_proof() && self.block.is_some() {
-            return Err(Reason::TooBusy); // nothing is asked within a block
+            return Err(Reason::Unproven); // nothing is asked within a block
         }
         // The stream may have moved to another server since this session was compared with it; the epoch that the
         // permit belongs to began after its identity was published.

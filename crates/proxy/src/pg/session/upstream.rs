@@ -121,10 +121,12 @@ impl Session {
             && let Some(slot) = unit.current_fill()
             && let Some(fill) = slot
         {
-            if fill.permit.grow(fill.frames.len() + count) {
-                fill.frames.extend_from_slice(bytes);
-            } else {
-                *slot = None; // too large to keep: the permit ends here
+            match fill.permit.grow(fill.frames.len() + count) {
+                Ok(()) => fill.frames.extend_from_slice(bytes),
+                Err(reason) => {
+                    fill.source.shape.note_not_kept(reason);
+                    *slot = None; // the permit ends here
+                }
             }
         }
         self.upstream.input.consume(count);

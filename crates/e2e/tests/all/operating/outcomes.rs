@@ -1,0 +1,50 @@
+//! An answer that cannot be kept: the statement's next EXPLAIN CACHE, the list of what passes and the metrics say why.
+
+use anyhow::{Result, ensure};
+
+use super::rows;
+use crate::cached::until_hit;
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+
+on_both!(too_large);
+
+/// One result of 40 kB: more than an entry may be where the limit is 1 MiB.
+const SCHEMA: &str = "
+    create table page (id int primary key, body text not null);
+    insert into page select i, repeat('x', 100) from generate_series(1, 400) i;";
+const READ: &str = "select * from page where id > 0";
+const OPTIONS: [&str; 4] = ["--memory", "1MiB", "--keep", "always"];
+
+/// What EXPLAIN CACHE says of whether it is cached.
+fn cached(c: &mut RawClient, sql: &str) -> Result<String> {
+    let rows = rows(&c.query(&format!("EXPLAIN CACHE {sql}"))?);
+    Ok(rows.into_iter().find(|row| row[0] == "cached").map(|mut row| row.remove(1)).unwrap_or_default())
+}
+
+/// The last reason, in the list of what passes.
+fn last_reason(c: &mut RawClient, part: &str) -> Result<String> {
+    let rows = rows(&c.query("SHOW PROXIED QUERIES")?);
+    let found = rows.into_iter().find(|row| row[1].contains(part) && !row[1].contains("EXPLAIN"));
+    Ok(found.map(|mut row| row.remove(3)).unwrap_or_default())
+}
+
+fn too_large(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &OPTIONS)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    eventually(PATIENCE, || {
+        c.query(READ)?;
+        ensure!(pair.freshet.metrics()?.count("freshet_too_large_total") > 0, "not counted");
+        Ok(())
+    })?;
+    let said = cached(&mut c, READ)?;
+    ensure!(said.starts_with("not the last result: the result is larger than one cache entry"), "{said}");
+    ensure!(last_reason(&mut c, "page")? == "too_large", "{:?}", c.query("SHOW PROXIED QUERIES")?);
+    // As soon as it fits again, it is cached, and nothing is said any more.
+    pair.database.run("delete from page where id > 10")?;
+    until_hit(&pair, &mut c, READ)?;
+    ensure!(cached(&mut c, READ)? == "yes", "{}", cached(&mut c, READ)?);
+    c.expect_silence()
+}
