@@ -114,7 +114,7 @@ pub(crate) async fn ensure(client: &mut Client, publication: &str) -> Result<(),
             TOLD.call_once(|| {
                 warn!(
                     "no event triggers ({error}), so changes of definitions and rights are found by polling, and \
-                     materialised views are not cached; have a superuser run what freshet check --print-setup prints"
+                     materialised views are not cached; have a superuser run what freshet check --print-triggers prints"
                 );
             });
             return Ok(());

@@ -48,7 +48,10 @@ pub(crate) struct CheckArgs {
     /// Print an SQL script that prepares the database, to be run by a superuser
     #[arg(long)]
     print_setup: bool,
-    /// Freshet's account in that script
+    /// Print the event triggers alone, to be made by a superuser; nothing is asked of a database
+    #[arg(long, conflicts_with = "print_setup")]
+    print_triggers: bool,
+    /// Freshet's account in the script of --print-setup
     #[arg(long, default_value = "freshet")]
     role: String,
 }
@@ -65,6 +68,7 @@ enum Mode {
 /// Prints what it finds: success if every guarantee holds, failure if not, 2 if the database cannot be looked at.
 pub(crate) async fn run(args: CheckArgs) -> ExitCode {
     let outcome = match (freshet_net::mysql::Upstream::is_url(&args.upstream), args.print_setup) {
+        _ if args.print_triggers => print(&triggers::script()).map(|()| ExitCode::SUCCESS),
         (true, true) => mysql::print_setup(&args).await,
         (true, false) => mysql::check(&args).await,
         (false, true) => print_setup(&args).await,

@@ -2,7 +2,7 @@
 //!
 //! Every line below a finding is SQL or an SQL comment, so that the block can be taken as it is. What an administrator
 //! must do outside SQL is a comment that says so. The lines are indented, but for those of statements that have
-//! several: the text of a function must arrive as it is.
+//! several. What is long has an option that prints it alone.
 
 use std::fmt;
 

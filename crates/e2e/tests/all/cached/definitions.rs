@@ -236,7 +236,7 @@ fn without_the_right_to_create_triggers(version: Version) -> Result<()> {
     let outcome = pair.freshet.wait_ready().and_then(|()| {
         logged(&pair, "DDL is found by polling")?;
         if pair.freshet.is_there() {
-            ensure!(pair.freshet.log().contains("--print-setup"), "the log does not say what to do");
+            ensure!(pair.freshet.log().contains("--print-triggers"), "the log does not say what to do");
         }
         until_hit(&pair, &mut pair.connect()?, "select title from film where id = 1")?;
         seen_around(&pair, "select 1")

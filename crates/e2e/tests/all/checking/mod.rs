@@ -73,6 +73,9 @@ fn statements(report: &str) -> String {
     for line in findings.lines() {
         if ["ok       ", "hint     ", "warning  ", "problem  "].iter().any(|mark| line.starts_with(mark)) {
             below_problem = line.starts_with("problem");
+        } else if below_problem && line.contains("freshet check --print-triggers") {
+            // An administrator runs it, and feeds psql with what it prints.
+            statements.push_str(&run(&["check", "--print-triggers"]).expect("it needs no database").stdout);
         } else if below_problem {
             statements.push_str(line);
             statements.push('\n');

@@ -8,14 +8,16 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Mariadb, MysqlSettings};
 
-use super::support::{Database, Kind, on_both};
-use crate::support::program;
+use super::support::{Database, Kind, RawClient, on_both};
+use crate::support::{Freshet, PATIENCE, eventually, program};
 
 on_both!(
     what_is_fit,
     settings_of_the_binlog,
     a_filtered_log,
     an_account_without_rights,
+    rights_on_one_database,
+    every_database_is_cached,
     tables_that_are_unfit,
     the_script_prepares_everything,
     nothing_to_remove,
@@ -156,8 +158,70 @@ fn an_account_without_rights(kind: Kind) -> Result<()> {
     let account = Account { name: format!("{}_poor", database.name), database: &database };
     let plugin = if kind == Kind::Mysql { "WITH mysql_native_password BY" } else { "BY" };
     database.run(&format!("CREATE USER {}@'%' IDENTIFIED {plugin} 'secret'", account.name))?;
-    let texts = ["may not ask for the end of the binlog", "may not read the binlog", "that it may read", "SHOW VIEW"];
+    let texts = ["may not ask for the end of the binlog", "may not read the binlog", "may not read the tables of *.*"];
     mends(&database, &account.url(), &texts)
+}
+
+/// What an application of one database needs: nothing is missing for it, and it is cached.
+fn rights_on_one_database(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    database.run(SCHEMA)?;
+    database.run("INSERT INTO item VALUES (1, 'one'); CREATE VIEW shown AS SELECT id, name FROM item")?;
+    let account = Account { name: format!("{}_tenant", database.name), database: &database };
+    let plugin = if kind == Kind::Mysql { "WITH mysql_native_password BY" } else { "BY" };
+    database.run(&format!(
+        "CREATE USER {0}@'%' IDENTIFIED {plugin} 'secret'; GRANT REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {0}@'%'; \
+         GRANT ALTER, DROP ON `{1}`.* TO {0}@'%'",
+        account.name, database.name
+    ))?;
+    let url = account.url() + &database.name;
+    // A view whose text is hidden, and a database that may not be read.
+    mends(
+        &database,
+        &url,
+        &[&format!("problem  '{}'@'%' may not read the tables of `{}`.*", account.name, database.name)],
+    )?;
+    database.run(&format!(
+        "REVOKE SHOW VIEW ON `{}`.* FROM {}@'%'; CREATE VIEW later AS SELECT id FROM item",
+        database.name, account.name
+    ))?;
+    mends(
+        &database,
+        &url,
+        &[&format!("is not shown what these views are made of, so they are not cached: {}.later", database.name)],
+    )?;
+    let Some(said) = check(&url, &[])? else { return Ok(()) };
+    let hint = format!("hint     '{}'@'%' may read tables of {} alone", account.name, database.name);
+    ensure!(said.stdout.contains(&hint), "{said:#?}");
+    let freshet = Freshet::start_unready(database.address(), &url, &["--keep", "always"])?;
+    freshet.wait_ready()?;
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    hits(&freshet, &mut client, "SELECT name FROM item WHERE id = 1")?;
+    hits(&freshet, &mut client, "SELECT name FROM shown WHERE id = 1")
+}
+
+/// Reads until a read comes from memory.
+fn hits(freshet: &Freshet, client: &mut RawClient, read: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = freshet.metrics()?;
+        ensure!(client.value(read)? == "one", "another row");
+        let after = freshet.metrics()?;
+        ensure!(after.hits() > before.hits(), "{read}: {:?}", after.passed_since(&before));
+        Ok(())
+    })
+}
+
+/// As the documents say: not only the one that the URL names.
+fn every_database_is_cached(kind: Kind) -> Result<()> {
+    let (named, other) = (Database::shared(kind)?, Database::shared(kind)?);
+    other.run(&format!("{SCHEMA}; INSERT INTO item VALUES (1, 'one')"))?;
+    let freshet = Freshet::start_unready(named.address(), &named.url(), &["--keep", "always"])?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    freshet.wait_ready()?;
+    let mut client = RawClient::login(freshet.address, other.login())?;
+    hits(&freshet, &mut client, "SELECT name FROM item WHERE id = 1")
 }
 
 fn tables_that_are_unfit(kind: Kind) -> Result<()> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use freshet_net::mysql::{Client, Error, Upstream, identity};
 
-use super::database::{Database, quote_text};
+use super::database::{Database, SYSTEM, quote_name, quote_text};
+use super::tables::shown;
 use crate::check::report::Report;
 
 /// Time for the first packet of a binlog.
@@ -36,7 +37,7 @@ pub(super) async fn look(database: &mut Database, upstream: &Upstream, report: &
         }
     };
     replication(database, upstream, file.as_deref(), report).await?;
-    visibility(database, report).await
+    visibility(database, upstream.database(), report).await
 }
 
 /// Asks for the binlog, which proves the right to it.
@@ -63,24 +64,17 @@ async fn replication(database: &Database, upstream: &Upstream, file: Option<&str
     Ok(())
 }
 
-/// What the catalogue shows to the account.
-async fn visibility(database: &mut Database, report: &mut Report) -> Result<()> {
+/// What the catalogue shows to the account. Rights on some databases are enough for those.
+async fn visibility(database: &mut Database, wanted: Option<&str>, report: &mut Report) -> Result<()> {
     let account = database.account.clone();
     let held = privileges(database).await?;
     let has = |privilege: &str| held.contains(privilege) || held.contains("ALL PRIVILEGES");
     if has("SELECT") {
         report.ok(format!("{account} is shown every table"));
     } else {
-        let text = format!(
-            "{account} is shown the columns of those tables alone that it may read, so no others are cached (Freshet itself \
-             reads keys alone, by which results join tables)"
-        );
-        report.problem(text, vec![format!("GRANT SELECT ON *.* TO {account};")]);
+        readable(database, wanted, report).await?;
     }
-    if !has("SHOW VIEW") {
-        let text = format!("{account} is not shown what views are made of, so they are not cached");
-        report.problem(text, vec![format!("GRANT SHOW VIEW ON *.* TO {account};")]);
-    }
+    views(database, report).await?;
     if !has("TRIGGER") {
         let text = format!(
             "{account} is not shown triggers, so after each write the next cacheable read of a session asks the server for \
@@ -88,6 +82,63 @@ async fn visibility(database: &mut Database, report: &mut Report) -> Result<()> 
         );
         report.hint(text, vec![format!("GRANT TRIGGER ON *.* TO {account}; -- which allows to create some, too")]);
     }
+    Ok(())
+}
+
+/// For an account that may not read everything. `wanted`: the database that the URL names.
+async fn readable(database: &mut Database, wanted: Option<&str>, report: &mut Report) -> Result<()> {
+    let account = database.account.clone();
+    let sql = format!(
+        "SELECT table_schema FROM information_schema.columns WHERE FIND_IN_SET('select', privileges) > 0 AND \
+         table_schema NOT IN {SYSTEM} UNION SELECT REPLACE(table_schema, '\\\\_', '_') FROM \
+         information_schema.schema_privileges WHERE privilege_type = 'SELECT' AND grantee = {} ORDER BY 1",
+        quote_text(&account)
+    );
+    let names = database.column(&sql).await?;
+    let lacks = |name: &&str| !names.iter().any(|held| held == name || held.contains('%'));
+    let on = match wanted.filter(lacks) {
+        Some(name) => format!("{}.*", quote_name(name)),
+        None if names.is_empty() => "*.*".to_owned(),
+        None => {
+            let text = format!(
+                "{account} may read tables of {} alone: it is not shown those of other databases, so they are not cached",
+                names.join(", ")
+            );
+            report.hint(text, vec![format!("GRANT SELECT, SHOW VIEW ON *.* TO {account};")]);
+            return Ok(());
+        }
+    };
+    let text = format!(
+        "{account} may not read the tables of {on}, and is not shown them, so they are not cached (Freshet itself reads \
+         keys alone, by which results join tables)"
+    );
+    report.problem(text, vec![format!("GRANT SELECT, SHOW VIEW ON {on} TO {account};")]);
+    Ok(())
+}
+
+/// Views whose text is hidden. Which right shows it differs: MariaDB takes SHOW VIEW on anything, MySQL 8.0.15 takes SELECT and SHOW
+/// VIEW on that very view alone. So the answer is looked at, not the rights.
+async fn views(database: &mut Database, report: &mut Report) -> Result<()> {
+    let account = database.account.clone();
+    let sql = format!(
+        "SELECT table_schema, table_name FROM information_schema.views WHERE table_schema NOT IN {SYSTEM} \
+         AND COALESCE(view_definition, '') = '' ORDER BY 1, 2"
+    );
+    let views: Vec<[String; 2]> = database.rows(&sql).await?;
+    if views.is_empty() {
+        return Ok(());
+    }
+    let names = shown(views.iter().map(|[schema, name]| format!("{schema}.{name}")));
+    let what = |[schema, name]: &[String; 2]| match database.server.is_mariadb {
+        true => format!("{}.*", quote_name(schema)),
+        false => format!("{}.{}", quote_name(schema), quote_name(name)),
+    };
+    let on: BTreeSet<String> = views.iter().map(what).collect();
+    let mends = on.iter().map(|on| format!("GRANT SELECT, SHOW VIEW ON {on} TO {account};")).collect();
+    report.problem(
+        format!("{account} is not shown what these views are made of, so they are not cached: {names}"),
+        mends,
+    );
     Ok(())
 }
 

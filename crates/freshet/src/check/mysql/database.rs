@@ -7,6 +7,8 @@ use freshet_net::mysql::{Client, Error, ServerVersion, Upstream};
 
 /// Time for one statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// The servers' own schemas.
+pub(super) const SYSTEM: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
 /// Whatever the server's operator has set for sessions in general.
 const MANNERS: &str = "SET SESSION sql_mode = '', SESSION sql_select_limit = 18446744073709551615";
 

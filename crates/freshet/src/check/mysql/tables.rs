@@ -67,7 +67,7 @@ pub(super) async fn look(database: &mut Database, names: &[String], report: &mut
         (Kind::Ambiguous, "not cached, since its name and another's differ by case alone"),
     ] {
         if of(kind).next().is_some() {
-            report.hint(format!("{what}: {}", shown(of(kind))), Vec::new());
+            report.hint(format!("{what}: {}", shown(of(kind).map(Table::shown))), Vec::new());
         }
     }
     let folds = database.variable("lower_case_table_names").await?;
@@ -118,8 +118,8 @@ fn chosen(tables: Vec<Table>, names: &[String], report: &mut Report) -> Vec<Tabl
 }
 
 /// The names, or the first of many.
-fn shown<'a>(tables: impl Iterator<Item = &'a Table>) -> String {
-    let all: Vec<String> = tables.map(Table::shown).collect();
+pub(super) fn shown(names: impl Iterator<Item = String>) -> String {
+    let all: Vec<String> = names.collect();
     let first = all.get(..NAMES_MAX).unwrap_or(&all).join(", ");
     let more = all.len().saturating_sub(NAMES_MAX);
     if more == 0 { first } else { format!("{first} and {more} more") }

@@ -14,7 +14,7 @@ use crate::mysql::support::packets;
 use crate::mysql::support::{Kind, on_both};
 use crate::support::{PATIENCE, eventually};
 
-on_both!(transactions_have_no_proof, the_last_proof_would_not_do);
+on_both!(transactions_have_no_proof, the_last_proof_would_not_do, a_commit_without_a_proof_is_the_reason);
 
 const SCHEMA: &str = "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20)); CREATE TABLE other (id INT PRIMARY KEY); \
     INSERT INTO item VALUES (1, 'old'), (2, 'old'), (3, 'old'); INSERT INTO other VALUES (0)";
@@ -104,5 +104,24 @@ fn the_last_proof_would_not_do(kind: Kind) -> Result<()> {
             Ok(())
         })?;
     }
+    Ok(())
+}
+
+/// Reads of what a commit touched pass until its proof is there, and the reason says so.
+fn a_commit_without_a_proof_is_the_reason(kind: Kind) -> Result<()> {
+    let Some(stage) = Stage::new(kind, SCHEMA, &["--keep", "always"])? else { return Ok(()) };
+    let mut session = stage.connect()?;
+    stage.until("nothing is pending", |metrics| metrics.value("freshet_commits_pending") == 0.0)?;
+    stage.relay.hold(proof(kind));
+    stage.database.run("UPDATE item SET name = 'new' WHERE id = 1")?;
+    stage.until("the commit is pending", |metrics| metrics.value("freshet_commits_pending") > 0.0)?;
+    eventually(PATIENCE, || {
+        ensure!(session.value(OPENINGS[0].1)? == "new", "an old name");
+        let metrics = stage.freshet.metrics()?;
+        ensure!(metrics.passed("unproven") > 0, "another reason: {metrics:?}");
+        Ok(())
+    })?;
+    ensure!(stage.freshet.metrics()?.passed("too_busy") == 0, "nothing is busy");
+    stage.relay.release(proof(kind));
     Ok(())
 }
