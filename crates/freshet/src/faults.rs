@@ -53,6 +53,8 @@ enum TestFault {
     ProvesInBlocks,
     /// Breaks nothing: one reading of the end of the log serves all who want one, however few
     ShareReadings,
+    /// Breaks nothing: the log is flushed only where it is known to be needed, not because time has passed
+    NoTimedFlushes,
 }
 
 impl FaultArgs {
@@ -90,6 +92,7 @@ impl FaultArgs {
             flushed_end: is_on(TestFault::FlushedEnd),
             proves_in_blocks: is_on(TestFault::ProvesInBlocks),
             shares_readings: is_on(TestFault::ShareReadings),
+            no_timed_flushes: is_on(TestFault::NoTimedFlushes),
         };
         (cache, proxy)
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
-use freshet_model::Nanos;
+use freshet_model::{Lsn, Nanos};
 use tokio::sync::Notify;
 
 use crate::lineages::Complete;
@@ -38,6 +38,9 @@ pub(crate) struct Readings {
     are_shared: AtomicBool,
     /// A session has bypassed for want of a later position since the last reading.
     sessions_wait: AtomicBool,
+    /// The furthest position that somebody waits for and that is not flushed, and the bell for that; 0: none was.
+    flush: AtomicU64,
+    flush_wanted: Notify,
     /// Results whose query was answered.
     results: Mutex<Vec<Complete>>,
 }
@@ -129,6 +132,31 @@ impl Shared {
     /// have to be flushed.
     pub(crate) fn note_waiting(&self) {
         self.readings.sessions_wait.store(true, Relaxed);
+    }
+
+    /// The stream is waited for up to here, and the log is not flushed so far: a commit that wrote nothing is not, nor is what
+    /// others have not committed. The stream does not come there by itself.
+    pub(crate) fn want_flush(&self, end: Lsn) {
+        self.readings.flush.fetch_max(end.0, SeqCst);
+        // Else that commit flushes it, probably.
+        if self.writing.load(SeqCst) == 0 {
+            self.readings.flush_wanted.notify_one();
+        }
+    }
+
+    /// Up to where the log is to be flushed.
+    pub(crate) fn flush_wanted_to(&self) -> Lsn {
+        Lsn(self.readings.flush.load(SeqCst))
+    }
+
+    /// Ends when a flush is wanted.
+    pub(crate) async fn flush_wanted(&self) {
+        self.readings.flush_wanted.notified().await;
+    }
+
+    /// What was to be flushed was in the log of another stream.
+    pub(crate) fn forget_flush(&self) {
+        self.readings.flush.store(0, SeqCst);
     }
 
     /// Whether a session has asked so since the last call.

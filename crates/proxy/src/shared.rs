@@ -95,6 +95,8 @@ pub struct Faults {
     pub proves_in_blocks: bool,
     /// Not a rule: one reading of the end of the log serves all who want one, however few.
     pub shares_readings: bool,
+    /// Not a rule: the log is not flushed because time has passed.
+    pub no_timed_flushes: bool,
 }
 
 /// Everything shared.
@@ -141,6 +143,8 @@ pub struct Shared {
     pub(crate) readings: Readings,
     /// Sessions that have sent what may define anything, which is not acknowledged yet.
     pub(crate) defining: Arc<AtomicUsize>,
+    /// PostgreSQL: statements under way that may write, or end a transaction that did. Their commits flush the log.
+    pub(crate) writing: Arc<AtomicUsize>,
     /// Rung when the memory limit is another, or much has come in.
     pub(crate) memory_changed: Notify,
     /// Bytes of entries since the memory was last looked at for their sake.
@@ -181,6 +185,7 @@ impl Shared {
             restart_stream: Notify::new(),
             readings: Readings::default(),
             defining: Arc::default(),
+            writing: Arc::default(),
             memory_changed: Notify::new(),
             filled: AtomicU64::new(0),
             proof_wanted: Notify::new(),
@@ -197,6 +202,7 @@ impl Shared {
         self.identity.store(Some(Arc::new(identity)));
         self.identities.fetch_add(1, SeqCst);
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.forget_flush();
         self.waits.interrupt();
         self.want_reading();
     }

@@ -67,18 +67,18 @@ impl Touched {
     }
 }
 
-/// Somebody has sent what may define anything, and it is not acknowledged yet.
+/// One of those who are counted: who has sent what may define anything, which is not acknowledged yet; who writes.
 #[derive(Debug)]
-pub(crate) struct Defining(Arc<AtomicUsize>);
+pub(crate) struct Counted(Arc<AtomicUsize>);
 
-impl Defining {
+impl Counted {
     pub(crate) fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, SeqCst);
         Self(count.clone())
     }
 }
 
-impl Drop for Defining {
+impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, SeqCst);
     }

@@ -32,6 +32,8 @@ pub struct Waits {
     pub fences: AtomicU64,
     /// Acknowledgements of writes that were not held, since nothing rested on the tables that they touched.
     pub unheld: AtomicU64,
+    /// Messages that were committed to flush the log (PostgreSQL).
+    pub flushes: AtomicU64,
     /// How long acknowledgements have lately been held: a moving average, in nanoseconds.
     hold_nanos: AtomicU64,
     /// Behind where the stream was when an acknowledgement was last held in vain; 0: none was.

@@ -102,6 +102,19 @@ const PURE: &[&str] = &[
     "_pg_expandarray", "information_schema._pg_expandarray",
 ];
 
+/// Functions that change no row, definition or setting, and of which others may learn all the same. These tell the session nothing of
+/// what others have committed.
+const SIGNALS: &[&str] = &["pg_notify", "txid_current", "pg_current_xact_id", "nextval", "setval"];
+
+/// Likewise, but they wait for others, or tell of them.
+#[rustfmt::skip]
+const SIGNALS_THAT_TELL: &[&str] = &[
+    "pg_advisory_lock", "pg_advisory_lock_shared", "pg_advisory_unlock", "pg_advisory_unlock_all",
+    "pg_advisory_unlock_shared", "pg_advisory_xact_lock", "pg_advisory_xact_lock_shared", "pg_try_advisory_lock",
+    "pg_try_advisory_lock_shared", "pg_try_advisory_xact_lock", "pg_try_advisory_xact_lock_shared", "pg_cancel_backend",
+    "pg_terminate_backend",
+];
+
 /// Functions that make one value of a row, or of a group. Of others it is not said: some make any number of rows of one.
 #[rustfmt::skip]
 const OF_ONE_ROW: &[&str] = &[
@@ -125,6 +138,11 @@ pub(crate) enum FunctionClass {
     },
     /// It writes nothing, but a result that uses it cannot be cached.
     Pure,
+    /// See [`crate::Effect::Signal`].
+    Signal {
+        /// It tells of what others do.
+        tells: bool,
+    },
     /// It changes a setting.
     Settings,
     /// Not known: it may do anything.
@@ -138,6 +156,8 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
         FunctionClass::Cacheable { date_time: false }
     } else if PURE.contains(&name) {
         FunctionClass::Pure
+    } else if SIGNALS.contains(&name) || SIGNALS_THAT_TELL.contains(&name) {
+        FunctionClass::Signal { tells: !SIGNALS.contains(&name) }
     } else if name == "set_config" {
         FunctionClass::Settings
     } else {

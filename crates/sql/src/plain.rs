@@ -13,10 +13,11 @@ use std::sync::Arc;
 
 use freshet_model::{Catalog, Reason, RelationKind, Table, TableId};
 
+use crate::effect::Effect;
 use crate::functions::{FunctionClass, function_class};
 use crate::relations::family;
 use crate::scanner::{Kind, Token};
-use crate::template::{Effect, NAME_LEN_MAX, Template};
+use crate::template::{NAME_LEN_MAX, Template};
 use crate::transaction::Bracket;
 
 impl Template {
@@ -27,7 +28,7 @@ impl Template {
             return self.writes_plainly(catalog, schemas);
         }
         let by_itself = match self.effect {
-            Effect::Pure | Effect::Write => true,
+            Effect::Pure | Effect::Signal | Effect::Write => true,
             Effect::TransactionControl => self.bracket != Some(Bracket::Other),
             Effect::Settings | Effect::Definition | Effect::Forgets => false,
         };
@@ -173,8 +174,7 @@ pub(crate) fn calls(tokens: &[Token<'_>]) -> Option<Box<[Box<str>]>> {
                 }
                 let qualified =
                     at.checked_sub(1).and_then(|at| tokens.get(at)).is_some_and(|t| t.kind == Kind::Symbol(b'.'));
-                let known = matches!(function_class(name), FunctionClass::Cacheable { .. } | FunctionClass::Pure);
-                if qualified || !(known || name == "nextval") {
+                if qualified || matches!(function_class(name), FunctionClass::Settings | FunctionClass::Unknown) {
                     return None;
                 }
                 calls.push(name.into());

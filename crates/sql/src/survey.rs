@@ -59,6 +59,8 @@ pub(crate) struct Survey {
     pub(crate) relations: Vec<ObjectName>,
     pub(crate) functions: Vec<String>,
     pub(crate) operators: Vec<String>,
+    /// What it calls may tell of what others have committed.
+    pub(crate) tells: bool,
     /// MySQL: it calls a function that is not known.
     pub(crate) unknown_function: bool,
     ctes: Vec<String>,
@@ -74,6 +76,7 @@ impl Default for Survey {
             relations: Vec::new(),
             functions: Vec::new(),
             operators: Vec::new(),
+            tells: false,
             unknown_function: false,
             ctes: Vec::new(),
             dialect: Dialect::Postgres,
@@ -99,10 +102,11 @@ impl Survey {
     fn note(&mut self, effect: Effect, reason: Reason) {
         let rank = |effect: Effect| match effect {
             Effect::Pure => 0,
-            Effect::Settings => 1,
-            Effect::TransactionControl | Effect::Write => 2,
-            Effect::Definition => 3,
-            Effect::Forgets => 4,
+            Effect::Signal => 1,
+            Effect::Settings => 2,
+            Effect::TransactionControl | Effect::Write => 3,
+            Effect::Definition => 4,
+            Effect::Forgets => 5,
         };
         if rank(effect) > rank(self.effect) {
             self.effect = effect;
@@ -118,10 +122,12 @@ impl Survey {
         let class = plain.map_or(FunctionClass::Unknown, |plain| class_of(self.dialect, plain));
         let counts = plain.is_some_and(mysql::functions::counts_sequence);
         self.unknown_function |= class == FunctionClass::Unknown && !counts;
+        self.tells |= matches!(class, FunctionClass::Pure | FunctionClass::Signal { tells: true });
         let reason = || Reason::Function(name.to_string().into());
         match class {
             FunctionClass::Cacheable { .. } => {}
             FunctionClass::Pure => self.note(Effect::Pure, reason()),
+            FunctionClass::Signal { .. } => self.note(Effect::Signal, reason()),
             FunctionClass::Settings => self.note(Effect::Settings, reason()),
             FunctionClass::Unknown => self.note(Effect::Write, reason()),
         }

@@ -14,10 +14,10 @@ use sqlparser::parser::Parser;
 use crate::Footprint;
 use crate::bounds::{NESTING_MAX, is_too_long};
 use crate::branches::has_branches;
+use crate::effect::{Defines, Effect, together};
 use crate::mysql::{self, Facts, Snapshot};
 use crate::pages;
 use crate::plain;
-use crate::relations::family;
 use crate::scanner::{Kind, Token};
 use crate::survey::Survey;
 use crate::tokens::Tokens;
@@ -28,29 +28,12 @@ use crate::walk::Walk;
 /// PostgreSQL cuts longer identifiers (`NAMEDATALEN - 1`), so that two spellings may mean one name.
 pub(crate) const NAME_LEN_MAX: usize = 63;
 
-/// What a statement may do to the database or the session; roughly in the order of what it takes away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Effect {
-    /// It only reads: every function in it is a known built-in without side effects.
-    Pure,
-    /// `BEGIN`, `COMMIT`, `ROLLBACK`, `SAVEPOINT` …
-    TransactionControl,
-    /// It may write or fire triggers: INSERT, UPDATE, DELETE, MERGE, COPY, a locking SELECT, unknown functions (which
-    /// may also change settings or create temporary tables).
-    Write,
-    /// `SET`, `RESET`, `set_config`.
-    Settings,
-    /// It may change the catalogue and all that [`Self::Write`] and [`Self::Settings`] may, but ends no prepared
-    /// statement by itself: DDL, ANALYZE, DO, CALL …
-    Definition,
-    /// Everything else and everything not understood: also prepared statements may be gone.
-    Forgets,
-}
-
 /// A parsed shape. The caller keeps it per shape.
 #[derive(Debug)]
 pub struct Template {
     pub(crate) effect: Effect,
+    /// PostgreSQL.
+    pub(crate) defines: Defines,
     pub(crate) verdict: Result<Box<Parsed>, Reason>,
     pub(crate) survey: Survey,
     /// See [`Template::deallocates`].
@@ -115,7 +98,8 @@ impl Template {
                 let parts: Vec<Self> = several.iter().map(|tokens| Self::statement(tokens)).collect();
                 let bracket = parts.iter().any(|part| part.bracket.is_some()).then_some(Bracket::Other);
                 let effect = parts.iter().map(|part| part.effect).reduce(together).unwrap_or(Effect::Forgets);
-                Self { bracket, asks_for_data: true, ..Self::passing(effect, Reason::SeveralStatements) }
+                let defines = parts.iter().map(|part| part.defines).max().unwrap_or_default();
+                Self { defines, bracket, asks_for_data: true, ..Self::passing(effect, Reason::SeveralStatements) }
             }
         }
     }
@@ -203,61 +187,9 @@ impl Template {
         self.verdict.as_ref().err()
     }
 
-    /// What the statement may do, as far as its text says: views, policies and user-defined functions of built-in
-    /// names are not seen. See [`Self::effect_in`].
-    pub fn effect(&self) -> Effect {
-        self.effect
-    }
-
-    /// What the statement may do under this catalogue and search path: a pure statement over a foreign table, a table
-    /// with policies or user-defined types, a relation that is not known, or a view that may write, may write.
-    pub fn effect_in(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Effect {
-        match self.harmless_relations(catalog, schemas) {
-            Some(relations) => effect_of_views(self.dialect, &relations, catalog),
-            None if self.effect == Effect::Pure => Effect::Write,
-            None => self.effect,
-        }
-    }
-
-    /// The relations of a statement that only reads if the views among them do; None: it may do more.
-    pub(crate) fn harmless_relations(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
-        let survey = &self.survey;
-        let harmless = self.effect == Effect::Pure
-            && self.built_in_first(schemas)
-            && !survey.functions.iter().any(|name| catalog.user_functions.contains(name.as_str()))
-            && !survey.operators.iter().any(|symbol| catalog.user_operators.contains(symbol.as_str()));
-        let mut relations = Vec::new();
-        for name in harmless.then_some(&survey.relations)? {
-            match table(catalog, schemas, name) {
-                Some(table) => relations.extend(family(catalog, table)?),
-                None if survey.is_cte(name) || self.has_no_code(name) => {}
-                None => return None,
-            }
-        }
-        let plain = |table: &Arc<Table>| {
-            let kind = !matches!(table.kind, RelationKind::Foreign | RelationKind::Other);
-            kind && !table.row_security && !table.user_types
-        };
-        relations.iter().all(plain).then_some(relations)
-    }
-
     /// See [`built_in_first`]; MySQL's native functions always do.
     pub(crate) fn built_in_first(&self, schemas: &[Arc<str>]) -> bool {
         self.dialect.is_mysql_family() || built_in_first(schemas)
-    }
-
-    /// A relation of MySQL that is in no catalogue and runs no stored code: DUAL, the views of the server's own schemas.
-    fn has_no_code(&self, name: &ObjectName) -> bool {
-        let is = |word: &str| {
-            let first = name.0.first().and_then(|part| part.as_ident());
-            first.is_some_and(|ident| ident.value.eq_ignore_ascii_case(word))
-        };
-        let own = ["information_schema", "performance_schema", "mysql"];
-        self.dialect.is_mysql_family()
-            && match name.0.len() {
-                1 => is("dual"),
-                _ => own.into_iter().any(is),
-            }
     }
 
     /// The tables and predicates the statement depends on under this catalogue and search path
@@ -313,8 +245,9 @@ impl Template {
         let asks_for_data = effect == Effect::Forgets;
         let (survey, deallocates, bracket, facts) = (Survey::default(), None, None, Facts::default());
         let verdict = Err(reason);
-        let dialect = Dialect::Postgres;
-        Self { effect, verdict, survey, deallocates, bracket, asks_for_data, calls: None, target: None, facts, dialect }
+        let (defines, dialect) = (Defines::of(&[], effect), Dialect::Postgres);
+        let (calls, target) = (None, None);
+        Self { effect, defines, verdict, survey, deallocates, bracket, asks_for_data, calls, target, facts, dialect }
     }
 
     fn statement(tokens: &[Token<'_>]) -> Self {
@@ -334,9 +267,10 @@ impl Template {
             // PREPARE ends no other statement; reading its constants may run anything.
             (
                 _,
-                "insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "lock" | "notify" | "execute"
-                | "declare" | "fetch" | "move" | "close" | "explain" | "prepare" | "listen" | "unlisten",
+                "insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "lock" | "execute" | "declare"
+                | "fetch" | "move" | "explain" | "prepare",
             ) => Effect::Write,
+            (_, "notify" | "listen" | "unlisten" | "close") => Effect::Signal,
             (_, "set" | "reset") => Effect::Settings,
             (_, "show") => Effect::Pure,
             (
@@ -351,8 +285,12 @@ impl Template {
             // What was prepared by the protocol may be COMMIT, too.
             _ => (word(brackets) == "execute").then_some(Bracket::Other),
         };
-        let passing = Self::passing(effect, Reason::NotSelect);
+        let mut passing = Self::passing(effect, Reason::NotSelect);
+        // Behind LISTEN a program reads what it is not going to be notified of.
+        passing.survey.tells = word(brackets) == "listen";
         let calls = (effect == Effect::Write).then(|| plain::calls(tokens)).flatten();
+        let words: Vec<&str> = (0..tokens.len()).map(word).collect();
+        passing.defines = Defines::of(&words, effect);
         let target = calls.as_ref().and_then(|_| plain::target(tokens));
         Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
@@ -435,17 +373,6 @@ fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
 /// nor operators, and sessions with temporary tables are not cached).
 fn built_in_first(schemas: &[Arc<str>]) -> bool {
     schemas.iter().find(|schema| !schema.starts_with("pg_temp")).is_some_and(|schema| &**schema == "pg_catalog")
-}
-
-/// The effect of two statements in a row.
-pub(crate) fn together(a: Effect, b: Effect) -> Effect {
-    match (a, b) {
-        (Effect::Pure, other) | (other, Effect::Pure) => other,
-        (a, b) if a == b => a,
-        (Effect::Forgets, _) | (_, Effect::Forgets) => Effect::Forgets,
-        (Effect::Write | Effect::Settings, Effect::Write | Effect::Settings) => Effect::Settings,
-        _ => Effect::Definition,
-    }
 }
 
 /// `FOR UPDATE` and its kin, for texts the parser does not understand.

@@ -1237,7 +1237,7 @@ fn mentioned_columns() {
 
 #[test]
 fn effects() {
-    use Effect::{Definition, Forgets, Pure, Settings, TransactionControl, Write};
+    use Effect::{Definition, Forgets, Pure, Settings, Signal, TransactionControl, Write};
     for (sql, effect) in [
         ("", Pure),
         ("SELECT 1", Pure),
@@ -1245,7 +1245,15 @@ fn effects() {
         ("SELECT * FROM plain; SELECT 2", Pure),
         ("(SELECT 1) UNION (SELECT 2)", Pure),
         ("SHOW work_mem", Pure),
-        ("SELECT nextval('s')", Write),
+        ("SELECT nextval('s')", Signal),
+        ("SELECT pg_notify('c', 'x'), pg_catalog.pg_advisory_lock(1)", Signal),
+        ("SELECT pg_notify('c', mine())", Write),
+        ("SELECT pg_notify('c', set_config('x', 'y', false))", Settings),
+        ("SELECT txid_current() FROM plain FOR UPDATE", Write),
+        ("NOTIFY c, 'x'", Signal),
+        ("LISTEN c; SELECT 1", Signal),
+        ("UNLISTEN *; RESET ALL", Settings),
+        ("NOTIFY c; UPDATE plain SET a = 1", Write),
         ("SELECT mine()", Write),
         ("SELECT public.lower('x')", Write),
         ("SELECT * FROM mine()", Write),
@@ -1311,7 +1319,10 @@ fn effects() {
         ("SELECT * FROM parts, parent, many", Pure),
         ("SELECT * FROM foreign_parts", Write),
         ("SELECT * FROM secret_parts", Write),
-        ("SELECT nextval('s') FROM over_view", Write),
+        ("SELECT nextval('s') FROM over_view", Signal),
+        ("SELECT nextval('s') FROM next_one", Write),
+        ("SELECT pg_notify('c', initcap('x'))", Write),
+        ("NOTIFY c", Signal),
         ("SELECT * FROM secret", Write),
         ("SELECT * FROM nothing", Write),
         ("SELECT initcap('x')", Write),
@@ -1319,6 +1330,40 @@ fn effects() {
         ("SET x = 1", Settings),
     ] {
         assert_eq!(parse(&lex(sql).shape).effect_in(&catalog, &schemas()), effect, "{sql}");
+    }
+}
+
+#[test]
+fn what_a_text_may_define() {
+    use freshet_sql::Defines::{Nothing, Objects, Roles};
+    for (sql, defines) in [
+        ("SELECT mine()", Nothing),
+        ("INSERT INTO plain VALUES (1)", Nothing),
+        ("TRUNCATE plain", Nothing),
+        ("VACUUM FULL plain", Nothing),
+        ("DISCARD ALL", Nothing),
+        ("CLOSE ALL; UNLISTEN *; RESET ALL; DEALLOCATE ALL", Nothing),
+        ("EXPLAIN ANALYZE SELECT 1", Nothing),
+        ("EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1", Objects),
+        ("CREATE TABLE x (a int)", Objects),
+        ("ALTER TABLE p DETACH PARTITION q", Objects),
+        ("SELECT * INTO x FROM plain", Objects),
+        ("REVOKE SELECT ON plain FROM r", Objects),
+        ("REVOKE r FROM s", Roles),
+        ("GRANT r TO s", Roles),
+        ("ALTER ROLE r NOSUPERUSER", Roles),
+        ("alter database d set x = 1", Roles),
+        ("DROP OWNED BY r", Objects),
+        ("REASSIGN OWNED BY r TO s", Roles),
+        ("DROP EVENT TRIGGER x", Roles),
+        ("DO $$ BEGIN END $$", Objects),
+        ("CALL p()", Objects),
+        ("COMMIT PREPARED 'x'", Objects),
+        ("SELECT 1; DROP VIEW v; ANALYZE", Objects),
+        ("SELECT 1; DROP VIEW v; DROP ROLE r", Roles),
+        ("??", Objects),
+    ] {
+        assert_eq!(parse(&lex(sql).shape).defines(), defines, "{sql}");
     }
 }
 

@@ -56,10 +56,14 @@ const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() OPERATOR(pg_cat
      SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
      AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))::pg_catalog.text";
 
-/// The columns that tell the end of the log, and whether commits of the session wait for the log. `flushed`: a fault of tests.
+/// The columns that tell the end of the log, whether commits of the session wait for the log, and up to where it is flushed. `flushed`: a
+/// fault of tests.
 pub(crate) fn end(flushed: bool) -> String {
     let function = if flushed { "pg_current_wal_flush_lsn" } else { "pg_current_wal_insert_lsn" };
-    format!("pg_catalog.{function}()::pg_catalog.text, pg_catalog.current_setting('synchronous_commit')")
+    format!(
+        "pg_catalog.{function}()::pg_catalog.text, pg_catalog.current_setting('synchronous_commit'), \
+         pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text"
+    )
 }
 
 /// The statement that asks for everything. Which server it is costs most, and is asked once per connection. What is read

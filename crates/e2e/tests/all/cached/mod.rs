@@ -21,6 +21,7 @@ mod session_state;
 mod sessions_hazards;
 mod settings;
 mod shapes;
+mod signals;
 mod transaction_hazards;
 mod transactions;
 mod unfollowed;

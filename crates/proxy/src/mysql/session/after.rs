@@ -38,7 +38,7 @@ impl Session {
         let word = || first_word(&statement.shape.text);
         let calls = || statement.shape.text.contains('(');
         let writes = match effect {
-            Effect::Pure => false,
+            Effect::Pure | Effect::Signal => false,
             // XA COMMIT may end what another session began.
             Effect::TransactionControl => word().eq_ignore_ascii_case("xa"),
             Effect::Settings => calls(),
@@ -48,7 +48,7 @@ impl Session {
             Effect::Pure => !template.names_relations() && word().eq_ignore_ascii_case("select"),
             Effect::TransactionControl => matches!(bracket, Some(Bracket::Begin(_) | Bracket::Savepoint)),
             Effect::Settings => !calls(),
-            Effect::Write | Effect::Definition | Effect::Forgets => false,
+            Effect::Signal | Effect::Write | Effect::Definition | Effect::Forgets => false,
         };
         Mark {
             effect,

@@ -52,7 +52,7 @@ use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::Standing;
 use crate::peer::Peer;
 use crate::pg::login::Incoming;
-use crate::unheld::{Defining, Touched};
+use crate::unheld::{Counted, Touched};
 use crate::waits::Patience;
 
 /// Why a session ended other than by its client's wish.
@@ -100,7 +100,7 @@ struct Session {
     /// What the open transaction may have written to.
     touched: Touched,
     /// What may define anything was sent, and is not acknowledged yet.
-    defining: Option<Defining>,
+    defining: Option<Counted>,
     /// The commits that the last answer told, if it was not held for them and nothing was told since.
     committed: Vec<Gtid>,
     replay: Replay,

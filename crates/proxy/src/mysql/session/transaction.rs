@@ -24,7 +24,7 @@ use crate::mysql::question::Level;
 use crate::mysql::session::Session;
 use crate::mysql::session::settings::Settings;
 use crate::registry::Statement;
-use crate::unheld::Defining;
+use crate::unheld::Counted;
 
 /// A transaction, or the room for one if each statement is not one of its own.
 #[derive(Clone, Debug)]
@@ -186,7 +186,7 @@ impl Session {
             let written = statement.filter(|_| plain).and_then(|statement| self.written(statement));
             self.touched.add(written.as_ref().map(|(catalog, tables)| (*catalog, &**tables)));
             if !plain && self.defining.is_none() {
-                self.defining = Some(Defining::new(&self.shared.defining));
+                self.defining = Some(Counted::new(&self.shared.defining));
             }
         }
         let Some(block) = &mut self.standing.block else { return };

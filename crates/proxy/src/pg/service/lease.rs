@@ -10,10 +10,13 @@
 //! only if a reading has not been passed in a while.
 //!
 //! A position can stay out of the stream's reach although nothing is wrong: a transaction that has written a little
-//! and does nothing more leaves log that nobody flushes. Then a tiny transactional message is committed, which
-//! flushes it.
+//! and does nothing more leaves log that nobody flushes. Nor does the server flush the commit of a transaction that wrote no log of
+//! its own before it acknowledges it (NOTIFY, a transaction id, temporary and unlogged tables). Then a tiny transactional message is committed,
+//! which flushes it: at once where somebody waits for log that is known not to be flushed, unless another session is about to
+//! commit, which does the same; else once the stream has not moved for a while.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
 use freshet_model::{End, Lsn, Nanos, Visible};
@@ -26,9 +29,9 @@ use crate::pg::service::connection::{Connection, Once, ServiceError};
 const TICK: Duration = Duration::from_millis(50);
 /// Least time between readings, unless look-ups wait for the next one, all of which it serves.
 const TICK_MIN: Duration = Duration::from_millis(1);
-/// What is visible, and the end of the log.
-const QUESTION: &str =
-    "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
+/// What is visible, the end of the log, and up to where it is flushed.
+const QUESTION: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
+     pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text";
 /// Time between readings while commits wait for proof.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
 /// Time between readings while some are wanted that nobody waits for.
@@ -38,7 +41,9 @@ const COUNT_FOR: Nanos = 10_000_000;
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);
 /// Time between looks at whether the stream is late, while somebody waits for it.
-const LOOK: Duration = Duration::from_millis(3);
+const LOOK: Duration = Duration::from_millis(1);
+/// How long the stream stands still before the log is flushed although another session writes, whose commit may flush it.
+const OTHERS_FLUSH: Nanos = 1_000_000;
 /// Age of a reading that the stream has not passed, after which the log is flushed by a message: when sessions wait
 /// for it, and when none does.
 const NUDGE_AFTER: (Nanos, Nanos) = (3_000_000, 150_000_000);
@@ -52,6 +57,9 @@ pub async fn keep_lease(shared: Arc<Pg>) {
         connection,
         once: Once::default(),
         nudged_at: 0,
+        nudged_for: Lsn(0),
+        nudged_behind: Lsn(0),
+        unflushed: None,
         counted_at: 0,
         reloads: shared.reloads.noticed(),
         shared,
@@ -77,7 +85,12 @@ struct Lease {
     shared: Arc<Pg>,
     connection: Connection,
     once: Once,
+    /// When the log was last flushed by a message, up to where that was wanted, and where the stream was then.
     nudged_at: Nanos,
+    nudged_for: Lsn,
+    nudged_behind: Lsn,
+    /// Somebody waits for log that is not flushed, nor by the last message: where the stream is, and since when.
+    unflushed: Option<(Lsn, Nanos)>,
     /// When the ends were last counted that results want.
     counted_at: Nanos,
     /// The changes of the configuration that had been noticed before the last results were taken.
@@ -101,11 +114,15 @@ impl Lease {
         let rows = self.connection.query_again(QUESTION).await?;
         shared.reading_ends(asked_at);
         let shape = || ServiceError::Shape("a position");
-        let [[Some(snapshot), Some(lsn)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..] else {
+        let [[Some(snapshot), Some(lsn), Some(flushed)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]
+        else {
             return Err(shape());
         };
         let visible = Visible::of_snapshot(snapshot).ok_or_else(shape)?;
         let lsn = Lsn::parse(lsn).ok_or_else(shape)?.without_page_header(shared.wal_segment_bytes());
+        if (wanted || shared.waits.any_holds()) && Lsn::parse(flushed).ok_or_else(shape)? < lsn {
+            shared.want_flush(lsn);
+        }
         let end = End { epoch, lsn };
         shared.cache.prove(epoch, &visible);
         // They were added since, each under the configuration of then.
@@ -129,6 +146,7 @@ impl Lease {
         tokio::select! {
             () = tokio::time::sleep(TICK_MIN) => {}
             () = self.shared.look_waits(), if !failed => return,
+            () = self.shared.flush_wanted() => {}
         }
         if self.shared.cache.oldest_reading().is_some() {
             self.shared.keepalive.notify_one();
@@ -156,6 +174,7 @@ impl Lease {
             tokio::select! {
                 () = tokio::time::sleep_until(look) => {}
                 () = self.shared.look_waits() => return,
+                () = self.shared.flush_wanted() => {}
                 () = self.shared.reading_wanted() => return,
                 () = self.shared.reading_wanted_soon(), if !soon => {}
                 () = self.shared.proof_wanted.notified(), if !pending => {}
@@ -174,12 +193,32 @@ impl Lease {
         let choose = |(waiting, idle)| if wanted || stuck { waiting } else { idle };
         let age = shared.cache.oldest_reading().map(|asked_at| now.saturating_sub(asked_at));
         let late = stuck || age.is_some_and(|age| age > choose(NUDGE_AFTER));
-        if late && now.saturating_sub(self.nudged_at) > choose(NUDGE_PAUSE) {
-            self.nudged_at = now;
+        let rested =
+            now.saturating_sub(self.nudged_at) > choose(NUDGE_PAUSE) || (stuck && applied > self.nudged_behind);
+        let timed = late && rested && !shared.settings.faults.no_timed_flushes;
+        if self.lacks_flush(now, applied) || timed {
+            let shared = &self.shared;
+            (self.nudged_at, self.nudged_for, self.nudged_behind) = (now, shared.flush_wanted_to(), applied);
+            shared.waits.flushes.fetch_add(1, Relaxed);
             if let Err(error) = nudge(&mut self.connection).await {
                 self.once.warn("cannot write a message into the log", &error);
             }
         }
+    }
+
+    /// Somebody waits for log that is not flushed, and nobody is about to flush it.
+    fn lacks_flush(&mut self, now: Nanos, applied: Lsn) -> bool {
+        let wanted = self.shared.flush_wanted_to();
+        if wanted < self.nudged_for {
+            self.nudged_for = Lsn(0); // of another stream
+        }
+        if wanted <= applied.max(self.nudged_for) {
+            self.unflushed = None;
+            return false;
+        }
+        let (_, since) = self.unflushed.filter(|(at, _)| *at == applied).unwrap_or((applied, now));
+        self.unflushed = Some((applied, since));
+        self.shared.writing.load(SeqCst) == 0 || now.saturating_sub(since) >= OTHERS_FLUSH
     }
 }
 

@@ -15,6 +15,7 @@ use crate::pg::session::plan::{self, Allowed, Standing, View};
 use crate::pg::session::unit::{ClientUnit, Kind, Unit};
 use crate::pg::session::{Ending, Known, Session};
 use crate::registry::Statement;
+use crate::unheld::Counted;
 
 /// Units in flight beyond which the client is not read: a bound on the queue.
 const UNITS_MAX: usize = 1024;
@@ -215,12 +216,18 @@ impl Session {
     /// What the last unit does to the session; it may change settings, unless it keeps them for certain. `nature`: what is known of the
     /// statement, if anything is.
     pub(crate) fn effect(&mut self, effect: Effect, nature: Option<&Nature>) {
-        if effect == Effect::Pure {
+        if matches!(effect, Effect::Pure | Effect::Signal) {
             return;
         }
         let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
         self.note_defining(effect, keeps_settings);
+        let ends_write = self.block.as_ref().is_some_and(|block| block.wrote);
+        let writing =
+            Some(&self.shared.writing).filter(|_| effect != Effect::TransactionControl || ends_write).cloned();
         let unit = self.last_unit();
+        if unit.writing.is_none() {
+            unit.writing = writing.as_ref().map(Counted::new);
+        }
         unit.mark.note(effect, nature.and_then(|nature| nature.written.as_ref()));
         unit.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
         if std::mem::replace(&mut unit.pure, false) {
@@ -277,14 +284,16 @@ impl Session {
                 written = verdict.written.map(|tables| (catalog.version, tables));
                 (verdict.effect, verdict.marks.keeps_settings, verdict.footprint.err())
             }
-            // Views and policies of these relations may call anything.
-            _ if template.names_relations() => (template.effect().max(Effect::Write), false, None),
+            // Views and policies of these relations may call anything, and a function of a built-in name may be another.
+            _ if template.is_told_by_catalog() => (template.effect().max(Effect::Write), false, None),
             _ => (template.effect(), false, None),
         };
         let refusal = template.refusal().cloned().or(refusal);
         let opens = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint));
         let says_nothing = matches!(refusal, Some(Reason::NotSelect | Reason::NoTable));
-        let is_silent = opens || (effect == Effect::Pure && says_nothing);
+        let is_silent = opens
+            || (effect == Effect::Pure && says_nothing)
+            || (effect == Effect::Signal && template.is_silent_signal());
         Nature { effect, keeps_settings, written, refusal, is_silent }
     }
 

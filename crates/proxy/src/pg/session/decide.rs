@@ -73,6 +73,9 @@ impl Session {
             Lookup::Bypass(Reason::Floor | Reason::NotYetApplied) => {
                 if self.floor.end.is_some() {
                     self.shared.note_waiting(); // the position that lacks is known
+                    if let Some(end) = self.unflushed {
+                        self.shared.want_flush(end);
+                    }
                 } else {
                     self.shared.want_reading();
                 }

@@ -15,8 +15,10 @@ use crate::pg::session::unit::Fill;
 impl Session {
     /// The columns of [`crate::pg::question::end`].
     pub(crate) fn end_read(&mut self, columns: &[Option<&[u8]>], configuration: Option<&[u8]>, notified: bool) {
-        let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
-        let end = text.and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
+        let text = |at: usize| columns.get(at).copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+        let end = text(0).and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
+        let flushed = text(2).and_then(Lsn::parse);
+        self.unflushed = end.filter(|end| flushed.is_some_and(|flushed| flushed < *end));
         let asynchronous = columns.get(1) == Some(&Some(b"off".as_slice()));
         if self.waiting.is_holding() {
             self.held_end_known(end, asynchronous);

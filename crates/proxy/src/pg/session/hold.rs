@@ -159,6 +159,8 @@ impl Session {
             *until = end.map_or(Until::ReadAfter(now), Until::Passed);
             if end.is_none() {
                 self.shared.want_reading();
+            } else if let Some(end) = self.unflushed.filter(|_| !asynchronous) {
+                self.shared.want_flush(end);
             }
         }
     }

@@ -41,7 +41,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use freshet_cache::Floor;
-use freshet_model::{CatalogVersion, Nanos, Reason, Visible};
+use freshet_model::{CatalogVersion, Lsn, Nanos, Reason, Visible};
 use freshet_sql::Isolation;
 use thiserror::Error;
 use tokio::time::timeout;
@@ -58,7 +58,7 @@ use crate::pg::session::statements::Statements;
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::shared::ServerIdentity;
-use crate::unheld::Defining;
+use crate::unheld::Counted;
 
 pub(crate) use startup::serve;
 
@@ -132,6 +132,8 @@ struct Session {
     user: String,
     statements: Statements,
     floor: Floor,
+    /// The end of the log as last asked for, if it was not flushed: the stream does not come that far by itself.
+    unflushed: Option<Lsn>,
     habits: Habits,
     own: OwnStatements,
     /// A notification came since the last `ReadyForQuery`.
@@ -172,7 +174,7 @@ struct Session {
     default_isolation: Option<Isolation>,
     waiting: Waiting,
     /// Something that may define anything is not acknowledged yet.
-    defining: Option<Defining>,
+    defining: Option<Counted>,
     /// Scratch for keys.
     key: Vec<u8>,
     /// How far the client's side has ended.

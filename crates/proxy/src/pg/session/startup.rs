@@ -60,6 +60,7 @@ impl Session {
             user: String::new(),
             statements: crate::pg::session::statements::Statements::default(),
             floor: Floor::default(),
+            unflushed: None,
             habits: Habits::default(),
             own: crate::pg::session::own::OwnStatements::default(),
             passing: None,

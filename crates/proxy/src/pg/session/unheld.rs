@@ -3,7 +3,7 @@
 use freshet_sql::Effect;
 
 use crate::pg::session::Session;
-use crate::unheld::{Defining, Touched};
+use crate::unheld::{Counted, Touched};
 
 impl Session {
     /// Something is about to be sent with this effect.
@@ -11,7 +11,7 @@ impl Session {
         // What keeps the settings for certain runs no code that could define anything.
         let may_define = effect > Effect::TransactionControl && !(effect == Effect::Write && keeps_settings);
         if may_define && self.defining.is_none() {
-            self.defining = Some(Defining::new(&self.shared.defining));
+            self.defining = Some(Counted::new(&self.shared.defining));
         }
     }
 

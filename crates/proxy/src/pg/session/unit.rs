@@ -11,6 +11,7 @@ use crate::body::{Body, Source};
 use crate::pg::session::habits::Place;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::{Block, Mark};
+use crate::unheld::Counted;
 
 /// Statement names remembered per unit: a bound on a batch that never ends.
 pub(crate) const NAMES_MAX: usize = 1024;
@@ -153,6 +154,8 @@ pub(crate) struct ClientUnit {
     pub(crate) end: Option<EndWithin>,
     /// Its results wait for the next reading of the lease's.
     pub(crate) awaits_end: bool,
+    /// It may write, or end a transaction that did.
+    pub(crate) writing: Option<Counted>,
 }
 
 /// A question of Freshet's own within a client's batch.
