@@ -143,8 +143,7 @@ impl Template {
 /// The effect of two statements in a row.
 pub(crate) fn together(a: Effect, b: Effect) -> Effect {
     match (a, b) {
-        (Effect::Pure, other) | (other, Effect::Pure) => other,
-        (Effect::Signal, other) | (other, Effect::Signal) => other,
+        (a, b) if a.min(b) <= Effect::Signal => a.max(b),
         (a, b) if a == b => a,
         (Effect::Forgets, _) | (_, Effect::Forgets) => Effect::Forgets,
         (Effect::Write | Effect::Settings, Effect::Write | Effect::Settings) => Effect::Settings,

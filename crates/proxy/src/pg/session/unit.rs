@@ -18,6 +18,7 @@ pub(crate) const NAMES_MAX: usize = 1024;
 
 /// A stretch of the upstream's answers that ends with `ReadyForQuery`.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few at a time, and nearly all are the client's")]
 pub(crate) enum Unit {
     /// The client's: forwarded.
     Client(ClientUnit),
