@@ -104,6 +104,8 @@ pub(crate) struct Shape {
     disabled: AtomicBool,
     /// MySQL and MariaDB: a SELECT, in brackets or not.
     pub(crate) selects: bool,
+    /// PostgreSQL: a query or a change of rows, which takes a snapshot.
+    pub(crate) takes_snapshot: bool,
     /// MySQL and MariaDB: see [`crate::mysql::session::track`].
     pub(crate) tracking: OnceLock<Option<Tracking>>,
     resolutions: Mutex<Vec<Resolution>>,
@@ -152,11 +154,14 @@ impl Marks {
 
 impl Shape {
     fn new(dialect: Dialect, lexed: &Lexed) -> Self {
+        let word = first_word(lexed.shape.trim_start_matches('(')).to_ascii_lowercase();
+        let reads = matches!(word.as_str(), "select" | "with" | "values" | "table");
         Self {
             fingerprint: lexed.fingerprint,
             template: Template::parse(dialect, &lexed.shape),
             text: lexed.shape.as_str().into(),
-            selects: first_word(lexed.shape.trim_start_matches('(')).eq_ignore_ascii_case("select"),
+            selects: word == "select",
+            takes_snapshot: reads || matches!(word.as_str(), "insert" | "update" | "delete" | "merge"),
             figures: ShapeFigures::default(),
             disabled: AtomicBool::new(false),
             tracking: OnceLock::new(),
@@ -262,6 +267,8 @@ pub(crate) struct Statement {
     pub(crate) admin: Option<Result<Admin, String>>,
     /// It is that, or does more than read, or is never cached: its key is in no cache.
     pub(crate) is_never_kept: bool,
+    /// PostgreSQL: it asks which prepared statements there are.
+    pub(crate) lists_prepared: bool,
 }
 
 impl Statement {
@@ -297,6 +304,12 @@ impl Weighter<Box<str>, Arc<Shape>> for ByBytes {
 /// For texts, or for shapes.
 fn bytes_max(memory_bytes: u64) -> u64 {
     (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end())
+}
+
+/// Whether a text names `pg_prepared_statements`, or the function behind that view.
+fn lists_prepared(text: &str) -> bool {
+    const NAME: &[u8] = b"pg_prepared_statement";
+    text.as_bytes().windows(NAME.len()).any(|word| word.eq_ignore_ascii_case(NAME))
 }
 
 impl Registry {
@@ -364,6 +377,7 @@ impl Registry {
             literals: lexed.literals,
             types: types.into(),
             ascii: text.is_ascii(),
+            lists_prepared: self.dialect == Dialect::Postgres && lists_prepared(text),
         });
         self.texts.insert(key, statement.clone());
         Ok(statement)

@@ -56,6 +56,17 @@ const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() OPERATOR(pg_cat
      SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
      AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))::pg_catalog.text";
 
+/// `current_schemas(true)`. It makes the session's temporary schema where `pg_temp` comes first among the schemas that there are; NULL where
+/// that may be so. A schema in front of it is found by its name between the commas, with `"$user"` for the user's.
+const SCHEMAS: &str = "CASE WHEN pg_catalog.strpos(pg_catalog.lower(pg_catalog.current_setting('search_path')), 'pg_temp') \
+     OPERATOR(pg_catalog.=) 0 OR pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 OR EXISTS (\
+     SELECT FROM pg_catalog.pg_namespace WHERE nspname::pg_catalog.text OPERATOR(pg_catalog.=) ANY (\
+     pg_catalog.string_to_array(pg_catalog.replace(pg_catalog.translate(pg_catalog.left(\
+     pg_catalog.current_setting('search_path'), pg_catalog.strpos(pg_catalog.lower(\
+     pg_catalog.current_setting('search_path')), 'pg_temp') OPERATOR(pg_catalog.-) 1), '\" ', ''), '$user', \
+     current_user::pg_catalog.text), ',')) AND pg_catalog.has_schema_privilege(oid, 'USAGE')) \
+     THEN pg_catalog.current_schemas(true)::pg_catalog.text END";
+
 /// The columns that tell the end of the log, whether commits of the session wait for the log, and up to where it is flushed. `flushed`: a
 /// fault of tests.
 pub(crate) fn end(flushed: bool) -> String {
@@ -74,7 +85,7 @@ pub(crate) fn question(with_server: bool) -> String {
     let mut sql = format!(
         "SELECT {system_id}, {start}, \
          pg_catalog.current_database()::pg_catalog.text, session_user::pg_catalog.text, current_user::pg_catalog.text, \
-         pg_catalog.current_schemas(true)::pg_catalog.text, {TEMPORARY_OBJECTS}, \
+         {SCHEMAS}, {TEMPORARY_OBJECTS}, \
          pg_catalog.current_setting('transaction_isolation'), \
          pg_catalog.quote_ident(session_user)::pg_catalog.regrole::pg_catalog.oid \
          OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \

@@ -235,7 +235,6 @@ fn flush_instead_of_sync(version: Version) -> Result<()> {
     })
 }
 
-/// The server never saw the Parse of a statement that was answered from memory, but it must behave as if it had.
 fn the_unnamed_statement_after_hits(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let hit = || [unnamed(READ, &["7"]), sync()].concat();
@@ -386,19 +385,33 @@ fn changed_tables(version: Version) -> Result<()> {
     })
 }
 
-/// `pg_prepared_statements` shows the client's statements as ever (and those that Freshet prepares for itself).
+/// `pg_prepared_statements` shows the client's statements, and none of those that Freshet prepares on the same connection.
 fn statements_are_listed(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     pair.same_with_hits(1, |c| {
         c.exchange(&[parse("s", READ), sync()].concat(), 1)?;
-        for _ in 0..2 {
-            c.exchange(&[bind_text("", "s", &["7"]), execute("", 0), sync()].concat(), 1)?;
-            rest();
+        let list = "select name, statement, parameter_types, from_sql from pg_prepared_statements order by name";
+        c.exchange(&[parse("l", list), sync()].concat(), 1)?;
+        let lists = [
+            query(list),
+            query(&list.to_uppercase().replace("PG_PREPARED_STATEMENTS", "pg_catalog.pg_prepared_statement()")),
+            [unnamed(list, &[]), sync()].concat(),
+            [bind_text("", "l", &[]), execute("", 0), sync()].concat(),
+        ];
+        for list in lists {
+            for _ in 0..2 {
+                c.exchange(&[bind_text("", "s", &["7"]), execute("", 0), sync()].concat(), 1)?;
+                rest();
+            }
+            c.exchange(&list, 1)?;
+            // Within a block, and in one that has failed.
+            c.query("insert into log values (1, 'written')")?;
+            c.query("begin")?;
+            c.exchange(&list, 1)?;
+            c.query("select 1/0")?;
+            c.exchange(&list, 1)?;
+            c.query("rollback")?;
         }
-        c.query(
-            "select name, statement, parameter_types, from_sql from pg_prepared_statements
-            where name !~ '^_freshet_' order by name",
-        )?;
         c.expect_silence()
     })
 }

@@ -229,6 +229,7 @@ impl Session {
             bytes += entry.payload.frames().len();
         }
         backend::put_ready(self.client.output.buffer(), self.status);
+        self.query_unseen();
         self.count_hits(groups.len(), bytes);
         self.keep_awake();
         Ok(Step::Done)

@@ -1,15 +1,20 @@
-//! The statements that Freshet runs on a client's connection, never inside an open transaction block: each under its own
+//! The statements that Freshet runs on a client's connection, never inside an open transaction block (but for one that reads nothing,
+//! [`Session::precede`]): each under its own
 //! `Sync`, or, where that is as good, behind the client's messages and under theirs, which spares the database a transaction
 //! and a packet.
 //!
 //! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
-//! unnamed statement. Every name in them is qualified, so that no search path changes their meaning.
+//! unnamed statement. Every name in them is qualified, so that no search path changes their meaning. The client does not see them: they are
+//! closed ahead of a statement that asks which prepared statements there are ([`Session::precede`]).
+
+use std::sync::Arc;
 
 use freshet_wire::pg::frontend;
 
 use crate::pg::question as context;
 use crate::pg::session::unit::{Ask, EndWithin, Unit};
 use crate::pg::session::{Known, Session};
+use crate::registry::Statement;
 
 /// Look-ups of a session that all missed, after which the next ones are expected to miss, too.
 const MISSES_IN_ROW: u8 = 8;
@@ -22,7 +27,16 @@ pub(crate) struct OwnStatements {
     end: bool,
     context: bool,
     end_and_context: bool,
+    query: bool,
 }
+
+/// The names of all of them.
+const NAMES: [&[u8]; 5] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY];
+const PROOF: &[u8] = b"_freshet_proof";
+const END: &[u8] = b"_freshet_end";
+const CONTEXT: &[u8] = b"_freshet_context";
+const END_AND_CONTEXT: &[u8] = b"_freshet_end_context";
+const QUERY: &[u8] = b"_freshet_query";
 
 impl OwnStatements {
     /// It is not certain that the upstream knows the question for the end of the log.
@@ -76,15 +90,17 @@ impl Session {
     /// Without the `Sync`.
     fn put_question(&mut self, ask: Ask) {
         let (name, prepared): (&[u8], &mut bool) = match ask {
-            Ask::Proof => (b"_freshet_proof", &mut self.own.proof),
-            Ask::End => (b"_freshet_end", &mut self.own.end),
-            Ask::Context => (b"_freshet_context", &mut self.own.context),
-            Ask::EndAndContext { .. } => (b"_freshet_end_context", &mut self.own.end_and_context),
+            Ask::Proof => (PROOF, &mut self.own.proof),
+            Ask::End => (END, &mut self.own.end),
+            Ask::Context => (CONTEXT, &mut self.own.context),
+            Ask::EndAndContext { .. } => (END_AND_CONTEXT, &mut self.own.end_and_context),
+            Ask::Query => (QUERY, &mut self.own.query),
             Ask::UnnamedStatement => return,
         };
         let out = self.upstream.output.buffer();
         if !*prepared {
             let sql = match ask {
+                Ask::Query => "SELECT".to_owned(),
                 Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
                 Ask::End => {
                     let end = context::end(self.shared.settings.faults.flushed_end);
@@ -103,6 +119,38 @@ impl Session {
             *prepared = ask != Ask::Context || self.server.is_some();
         }
         frontend::put_bind_execute(out, name, &[]);
+    }
+
+    /// The last unit, of which nothing has been sent, begins with this statement: what the server must know before it.
+    pub(crate) fn precede(&mut self, statement: Option<&Arc<Statement>>) {
+        if !matches!(self.units.back(), Some(Unit::Client(unit)) if unit.owed == 0) {
+            return;
+        }
+        let lacks_query = self.lacks_query(statement);
+        let lists_prepared = statement.is_some_and(|statement| statement.lists_prepared);
+        if !lacks_query && !lists_prepared {
+            return;
+        }
+        let unit = self.units.pop_back();
+        if lacks_query {
+            // It reads nothing, so that it fails only where the client's statement would: the connection is lost, or cancelled.
+            self.ask(Ask::Query);
+        }
+        if lists_prepared {
+            self.close_own();
+        }
+        self.units.extend(unit);
+    }
+
+    /// Freshet's statements are closed, which cannot fail, not even in a transaction block that has failed.
+    fn close_own(&mut self) {
+        let out = self.upstream.output.buffer();
+        for name in NAMES {
+            frontend::put_close_statement(out, name);
+        }
+        frontend::put_sync(out);
+        self.own = OwnStatements::default();
+        self.units.push_back(Unit::own(Ask::UnnamedStatement));
     }
 
     /// Asks for the session's context; the client waits for the answer.

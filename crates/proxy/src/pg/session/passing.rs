@@ -145,6 +145,7 @@ impl Session {
             frontend::PARSE => {
                 if let Ok(parse) = Parse::read(bytes) {
                     let statement = self.shared.registry.statement(parse.query, parse.types).ok();
+                    self.precede(statement.as_ref());
                     self.last_unit().mark.note_other(statement.as_ref());
                     self.parse_sent(parse.name, statement.as_ref());
                 } else {
@@ -186,6 +187,7 @@ impl Session {
             None => Reason::UnknownStatement,
             Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
         };
+        self.precede(statement.as_ref());
         self.deallocate(statement.as_ref());
         self.note_passed(statement.as_ref(), &nature, &fallback);
         self.note_read(statement.as_ref());

@@ -110,6 +110,7 @@ impl Session {
         self.client.output.put(frames);
         backend::put_ready(self.client.output.buffer(), self.status);
         self.statements.query_answered();
+        self.query_unseen();
         entry.payload.note_hit(self.worker);
         self.count_hits(1, frames.len());
         self.keep_awake();
@@ -155,6 +156,7 @@ impl Session {
         self.note_read(statement);
         let (effect, tells) = (nature.effect, !nature.is_silent);
         self.open_unit(true, Kind::Query);
+        self.precede(statement);
         let place = self.habits.place(statement);
         let unit = self.last_unit();
         unit.tells = tells;

@@ -46,11 +46,20 @@ pub(crate) struct Block {
     pub(crate) used: bool,
     /// Everything up to here was proven visible before it began.
     lo: Option<Proven>,
+    /// A query of it was answered from the cache, and the server has seen none since it began.
+    has_unseen_query: bool,
 }
 
 impl Block {
-    const UNKNOWN: Self =
-        Self { isolation: None, unsettled: true, wrote: true, touched: Touched::Anything, used: true, lo: None };
+    const UNKNOWN: Self = Self {
+        isolation: None,
+        unsettled: true,
+        wrote: true,
+        touched: Touched::Anything,
+        used: true,
+        lo: None,
+        has_unseen_query: false,
+    };
 
     /// Why its reads pass, if they do.
     pub(crate) fn obstacle(&self, hits_after_write: bool) -> Option<Reason> {
@@ -247,6 +256,26 @@ impl Session {
         self.block_fills.is_empty() && matches!(self.known, Known::Context(..)) && self.is_free(&touched)
     }
 
+    /// A query was answered from the cache.
+    pub(crate) fn query_unseen(&mut self) {
+        if let Some(block) = &mut self.block {
+            block.has_unseen_query = true;
+        }
+    }
+
+    /// Whether the server must be given a query before this statement. Behind the first query of a block it refuses to change the level or the
+    /// access mode, and one that was answered from the cache is a query, too. What takes a snapshot is one itself; how the block ends does not
+    /// depend on it.
+    pub(crate) fn lacks_query(&mut self, statement: Option<&Arc<Statement>>) -> bool {
+        let Some(block) = self.block.as_mut().filter(|block| block.has_unseen_query) else { return false };
+        let template = statement.map(|statement| &statement.shape.template);
+        if matches!(template.and_then(|t| t.bracket()), Some(Bracket::End | Bracket::Savepoint)) {
+            return false;
+        }
+        block.has_unseen_query = false;
+        !statement.is_some_and(|statement| statement.shape.takes_snapshot)
+    }
+
     /// A unit has been answered: what is now known of the block.
     pub(crate) fn follow_block(&mut self, unit: &ClientUnit) {
         if self.status == backend::STATUS_IDLE {
@@ -258,8 +287,9 @@ impl Session {
             Leaves::Open(Begin { isolation, lo }) => {
                 let isolation = isolation.or(self.default_isolation);
                 let used = unit.mark.reads || unit.mark.others || !self.units.is_empty();
-                self.block =
-                    Some(Block { isolation, unsettled: false, wrote: false, touched: Touched::Nothing, used, lo });
+                let (unsettled, wrote, has_unseen_query) = (false, false, false);
+                let touched = Touched::Nothing;
+                self.block = Some(Block { isolation, unsettled, wrote, touched, used, lo, has_unseen_query });
             }
             Leaves::Closed | Leaves::Unknown => self.block = Some(Block::UNKNOWN),
             Leaves::Same => {}

@@ -76,7 +76,9 @@ pub(crate) enum Ask {
         /// The catalogue in use then.
         under: CatalogVersion,
     },
-    /// Brings the upstream's unnamed statement in step with the client's view; answers nothing.
+    /// A query that reads nothing: in a transaction block that the server takes for one without.
+    Query,
+    /// Brings the upstream's statements in step with the client's view; answers nothing.
     UnnamedStatement,
 }
 

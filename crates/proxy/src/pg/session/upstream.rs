@@ -335,7 +335,7 @@ impl Session {
             self.own = OwnStatements::default();
         }
         match ask {
-            Ask::UnnamedStatement => {}
+            Ask::UnnamedStatement | Ask::Query => {}
             Ask::Proof => {
                 let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
                 self.proof = text.and_then(Visible::of_snapshot);

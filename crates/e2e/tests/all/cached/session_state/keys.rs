@@ -310,10 +310,10 @@ fn the_end_of_the_log_is_asked_for_where_it_is_used(version: Version) -> Result<
 }
 
 /// How often a statement of Freshet's own was run on the session.
+///
+/// By a view: for a statement that names the system's Freshet closes its own.
 pub(super) fn asked(twins: &mut Twins<'_>, name: &str) -> Result<u64> {
-    let count = format!(
-        "select coalesce(sum(generic_plans + custom_plans), 0) from pg_prepared_statements where name = '{name}'"
-    );
+    let count = format!("select coalesce(sum(generic_plans + custom_plans), 0) from prepared where name = '{name}'");
     Ok(twins.through.value(&count)?.parse()?)
 }
 

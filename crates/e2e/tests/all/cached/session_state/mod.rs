@@ -34,7 +34,8 @@ const SCHEMA: &str = "
     insert into other.sample select * from sample;
     update other.sample set name = 'other ' || id;
     grant usage on schema other to public;
-    grant select on sample, other.sample to public;";
+    grant select on sample, other.sample to public;
+    create view prepared as select * from pg_prepared_statements;";
 
 const READ: &str = "select at, day, span, exact, bytes, name from sample where id = 1";
 

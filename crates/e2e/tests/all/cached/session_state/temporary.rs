@@ -4,7 +4,7 @@
 use anyhow::Result;
 
 use super::{READ, Twins, pair, pair_of};
-use crate::support::frames::{bind_text, execute, parse, sync};
+use crate::support::frames::{bind_text, execute, parse, query, sync};
 use crate::support::{Version, on_both};
 
 on_both!(
@@ -13,6 +13,7 @@ on_both!(
     reads_hit_again_once_it_is_gone,
     gone_with_its_transaction,
     temporary_objects_of_other_kinds,
+    the_temporary_schema_is_made_by_the_session_alone,
 );
 
 const NAME: &str = "select name from sample where id = 1";
@@ -124,6 +125,37 @@ fn temporary_objects_of_other_kinds(version: Version) -> Result<()> {
             crate::support::rest();
         }
         twins.run(&["discard all", cast])?;
+    }
+    Ok(())
+}
+
+/// Freshet's questions make no temporary schema, also where `pg_temp` is searched.
+fn the_temporary_schema_is_made_by_the_session_alone(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    let is_there = "select pg_my_temp_schema() <> 0";
+    for path in ["pg_temp", "missing, PG_TEMP, public", "'$user', pg_temp", "public, pg_temp", "'A,b', public, pg_temp"]
+    {
+        let mut twins = Twins::new(&pair)?;
+        twins.run(&[
+            &format!("set search_path = {path}"),
+            is_there,
+            READ,
+            is_there,
+            "select name from public.sample",
+        ])?;
+        twins.run(&["update public.sample set name = name where id = 2", READ, is_there])?;
+        if path.contains("public, pg_temp") {
+            twins.fills_until_hit(&query(READ))?;
+            twins.run(&[is_there])?;
+        }
+        twins.run(&[
+            "create temporary table another (n int)",
+            is_there,
+            READ,
+            "drop table another",
+            "reset search_path",
+        ])?;
+        twins.fills_until_hit(&query(READ))?;
     }
     Ok(())
 }

@@ -2,15 +2,17 @@
 
 use anyhow::{Result, ensure};
 
-use super::{READ, Twins, pair};
-use crate::support::{Version, on_both};
+use super::{READ, Twins, fills, pair};
+use crate::support::frames::{bind_text, execute, parse, query, sync, unnamed};
+use crate::support::{PATIENCE, Version, eventually, on_both};
 
 on_both!(
     settings_of_a_transaction,
     advisory_locks,
     channels,
     cursors_that_outlive_their_transaction,
-    prepared_transactions
+    prepared_transactions,
+    a_hit_is_a_query_of_its_transaction,
 );
 
 fn settings_of_a_transaction(version: Version) -> Result<()> {
@@ -110,4 +112,49 @@ fn prepared_transactions(version: Version) -> Result<()> {
     crate::cached::until_hit(&pair, &mut client, read)?;
     ensure!(client.value(read)? == "prepared", "what was rolled back was seen");
     Ok(())
+}
+
+/// Behind the first query of a block its level and access mode are fixed, also if it was answered from the cache.
+fn a_hit_is_a_query_of_its_transaction(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    let mut twins = Twins::new(&pair)?;
+    twins.new_key(READ)?;
+    let write = "update sample set name = 'plain' where id = 2";
+    let prepared = [parse("p", "set transaction read write"), sync()].concat();
+    twins.exchange(&prepared, 1)?;
+    let ends: &[&[Vec<u8>]] = &[
+        &[query("set transaction read write"), query(write)],
+        &[query("set transaction isolation level serializable"), query(READ)],
+        &[query("set transaction_isolation = 'repeatable read'")],
+        &[query("set local transaction_read_only = off"), query(write)],
+        &[query("begin isolation level serializable")],
+        &[query("start transaction read write"), query(write)],
+        &[query("set transaction snapshot '00000003-0000001B-1'")],
+        &[query("savepoint s"), query("set transaction read write"), query("rollback to s"), query(READ)],
+        &[[unnamed("set transaction read write", &[]), sync()].concat(), query(write)],
+        &[[bind_text("", "p", &[]), execute("", 0), sync()].concat(), query(write)],
+        &[query("set session characteristics as transaction read only"), query("show transaction_read_only")],
+        &[query("select name from sample where id = 2"), query("set transaction read write")],
+        &[query(write)],
+    ];
+    for end in ends {
+        let mut wrong = None;
+        eventually(PATIENCE, || {
+            let before = if pair.freshet.is_there() { Some(pair.freshet.metrics()?) } else { None };
+            let (block, last) = ([query("begin read only"), query(READ)], [query("rollback")]);
+            let all = block.iter().chain(*end).chain(&last);
+            if let Err(error) = all.clone().try_for_each(|message| twins.exchange(message, 1)) {
+                wrong.get_or_insert(error);
+                return Ok(());
+            }
+            twins.run(&["reset all"])?;
+            let Some(before) = before else { return Ok(()) };
+            let after = pair.freshet.metrics()?;
+            ensure!(after.hits() > before.hits(), "{} fills, no hit", fills(&after) - fills(&before));
+            Ok(())
+        })?;
+        wrong.map_or(Ok(()), Err)?;
+    }
+    twins.run(&["begin", READ, "update sample set name = name where id = 3", "commit"])?;
+    twins.known_key(READ)
 }
