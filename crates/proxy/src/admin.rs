@@ -80,7 +80,7 @@ fn switch(shared: &Shared, asker: &Asker<'_>, on: bool) -> Table {
 fn resize(shared: &Shared, asker: &Asker<'_>, bytes: u64) -> Table {
     let before = shared.set_memory(bytes);
     if before != bytes {
-        tracing::warn!("user \"{}\" has set the memory limit to {bytes} bytes; it was {before}", asker.user);
+        tracing::info!("user \"{}\" has set the memory limit to {bytes} bytes; it was {before}", asker.user);
     }
     table_of_pairs(vec![("memory", bytes.to_string())])
 }

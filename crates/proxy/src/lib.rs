@@ -18,6 +18,7 @@ mod listener;
 mod memory;
 mod metrics;
 pub mod mysql;
+mod once;
 mod peer;
 pub mod pg;
 mod readings;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use freshet_model::{Epoch, Lsn};
 use freshet_net::pg::Client;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::assemble::Assembler;
 use crate::error::Fault;
@@ -66,7 +66,7 @@ pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Co
         tokio::select! {
             () = follower.control.stopped() => {}
             () = follower.control.restart_requested() => if place.take().is_some() {
-                follower.tell(&Fault::Restart, false);
+                follower.tell(&Fault::Restart, false, true);
             },
             () = sleep(pause) => {}
         }
@@ -80,17 +80,25 @@ struct Follower {
 }
 
 impl Follower {
-    fn tell(&self, fault: &Fault, suspended: bool) {
+    /// `again`: it was told before that there is no stream, for another reason.
+    fn tell(&self, fault: &Fault, suspended: bool, again: bool) {
         let why = fault.to_string();
         if suspended {
             self.sink.suspended(&why);
         } else {
             self.sink.disconnected(&why);
         }
-        if matches!(fault, Fault::Shutdown | Fault::Restart) {
-            info!("{why}");
-        } else {
-            warn!("no change stream from {}: {why}", self.config.upstream);
+        let until = if suspended { " until it goes on" } else { "" };
+        let text = format!(
+            "no change stream from {}, so nothing is answered from the cache{until}: {why}",
+            self.config.upstream
+        );
+        match fault {
+            Fault::Shutdown => debug!("{why}"),
+            Fault::Restart => info!("{text}"),
+            // A server that restarts gives one reason after the other.
+            fault if again && fault.is_passing() => info!("{text}"),
+            _ => warn!("{text}"),
         }
     }
 
@@ -98,7 +106,7 @@ impl Follower {
     fn tell_end(&self, ended: &Ended, was_suspended: bool, told: &mut String) {
         let why = ended.fault.to_string();
         if ended.stood || why != *told || (was_suspended && ended.place.is_none()) {
-            self.tell(&ended.fault, ended.place.is_some());
+            self.tell(&ended.fault, ended.place.is_some(), !ended.stood && !told.is_empty());
             *told = why;
         }
     }

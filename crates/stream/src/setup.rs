@@ -20,7 +20,7 @@ use freshet_model::{Lsn, Snapshot};
 use freshet_net::Upstream;
 use freshet_net::pg::{Client, ConnectError, Purpose, Rows};
 use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
+use tracing::{info, warn};
 
 use crate::error::{Fault, SetupError, quote_identifier, quote_literal};
 use crate::slot::{Keeper, OBJECT_IN_USE, Slot};
@@ -290,7 +290,7 @@ async fn tell_when_slow<T>(work: impl Future<Output = T>, what: &str) -> T {
     }
     warn!("{what}");
     let done = work.await;
-    warn!("… waited {:.1} s", began.elapsed().as_secs_f64());
+    info!("… waited {:.1} s", began.elapsed().as_secs_f64());
     done
 }
 

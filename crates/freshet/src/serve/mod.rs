@@ -282,13 +282,11 @@ fn advance(shared: &Shared, lsn: Lsn) {
 fn suspended(shared: &Shared, why: &str) {
     shared.cache.suspended();
     shared.stream_lost(why);
-    tracing::warn!("no change stream, so nothing is answered from the cache until it goes on: {why}");
 }
 
 fn disconnected(shared: &Shared, why: &str) {
     shared.cache.disconnected();
     shared.stream_lost(why);
-    tracing::warn!("no change stream, so nothing is answered from the cache: {why}");
 }
 
 /// Rings the follower when the cache wants something of it, for ever.

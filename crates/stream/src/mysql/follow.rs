@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use freshet_model::Epoch;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::mysql::FollowerConfig;
 use crate::mysql::error::Fault;
@@ -59,7 +59,7 @@ pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Co
         tokio::select! {
             () = follower.control.stopped() => {}
             () = follower.control.restart_requested() => if broken.take().is_some() {
-                follower.tell(&Fault::Restart, false);
+                follower.tell(&Fault::Restart, false, true);
             },
             () = sleep(pause) => {}
         }
@@ -73,17 +73,25 @@ struct Follower {
 }
 
 impl Follower {
-    fn tell(&self, fault: &Fault, suspended: bool) {
+    /// `again`: it was told before that there is no stream, for another reason.
+    fn tell(&self, fault: &Fault, suspended: bool, again: bool) {
         let why = fault.to_string();
         if suspended {
             self.sink.suspended(&why);
         } else {
             self.sink.disconnected(&why);
         }
-        if matches!(fault, Fault::Shutdown | Fault::Restart) {
-            info!("{why}");
-        } else {
-            warn!("no change stream from {}: {why}", self.config.upstream);
+        let until = if suspended { " until it goes on" } else { "" };
+        let text = format!(
+            "no change stream from {}, so nothing is answered from the cache{until}: {why}",
+            self.config.upstream
+        );
+        match fault {
+            Fault::Shutdown => debug!("{why}"),
+            Fault::Restart => info!("{text}"),
+            // A server that restarts gives one reason after the other.
+            fault if again && fault.is_passing() => info!("{text}"),
+            _ => warn!("{text}"),
         }
     }
 
@@ -105,7 +113,7 @@ impl Follower {
         };
         let why = ended.fault.to_string();
         if ended.stood || why != *told || (was_suspended && ended.broken.is_none()) {
-            self.tell(&ended.fault, ended.broken.is_some());
+            self.tell(&ended.fault, ended.broken.is_some(), !ended.stood && !told.is_empty());
             *told = why;
         }
         ended
@@ -117,7 +125,11 @@ impl Follower {
             biased;
             fault = self.end_requested() => Err(fault),
             started = async {
-                let progress = setup::start(&mut opened, &self.config, &|why| self.sink.disconnected(why)).await?;
+                let waits = |why: &str| {
+                    warn!("no change stream from {} yet: {why}", self.config.upstream);
+                    self.sink.disconnected(why);
+                };
+                let progress = setup::start(&mut opened, &self.config, &waits).await?;
                 let first = setup::follow_from(&mut opened, &self.config, &progress).await?;
                 Ok((progress, first))
             } => started,

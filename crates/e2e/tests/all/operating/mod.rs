@@ -7,6 +7,7 @@ mod drain;
 mod logs;
 mod memory;
 mod outcomes;
+mod quiet;
 mod verify;
 
 use anyhow::{Result, ensure};

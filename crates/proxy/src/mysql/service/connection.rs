@@ -7,6 +7,7 @@ use freshet_net::mysql::{Client, ConnectError, Error, Rows, ServerVersion, ident
 use thiserror::Error as ThisError;
 
 use crate::mysql::MySql;
+use crate::once::{Failure, Hearing};
 use crate::shared::ServerIdentity;
 
 /// An answer later than this means that the connection is not alive.
@@ -14,6 +15,13 @@ pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// What the operator of the server may have set for sessions in general, and would bend answers or end the connection.
 const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSION wait_timeout = 31536000, \
                        SESSION sql_select_limit = 18446744073709551615";
+
+/// What the server says where DDL comes between: `ER_BAD_DB_ERROR`, `ER_BAD_TABLE_ERROR`, `ER_BAD_FIELD_ERROR`, `ER_NO_SUCH_TABLE`,
+/// `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_VIEW_INVALID`, `ER_TABLE_DEF_CHANGED`.
+const RACES: [u16; 8] = [1049, 1051, 1054, 1146, 1205, 1213, 1356, 1412];
+/// What it says when it ends the connection: `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's
+/// `ER_CLIENT_INTERACTION_TIMEOUT`.
+const ENDINGS: [u16; 4] = [1053, 1317, 1927, 4031];
 
 /// Why a service statement has no answer.
 #[derive(Debug, ThisError)]
@@ -24,6 +32,9 @@ pub(crate) enum ServiceError {
     /// The statement failed, or the connection did.
     #[error("{0}")]
     Query(#[from] Error),
+    /// There is no change stream, so that it is not known which server is meant.
+    #[error("there is no change stream")]
+    NoStream,
     /// The connection leads to another server than the change stream.
     #[error("the connection leads to another server than the change stream")]
     OtherServer,
@@ -39,6 +50,21 @@ impl ServiceError {
     /// Whether the server refused the statement, as opposed to being out of reach.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Query(Error::Server(_)))
+    }
+}
+
+impl Failure for ServiceError {
+    fn hearing(&self) -> Hearing {
+        match self {
+            Self::NoStream => Hearing::Never,
+            Self::Query(Error::Server(error)) if !RACES.contains(&error.code) && !ENDINGS.contains(&error.code) => {
+                Hearing::AtOnce
+            }
+            Self::Query(Error::Malformed(_) | Error::Sequence { .. } | Error::TooLarge(_))
+            | Self::Shape(_)
+            | Self::LogReset => Hearing::AtOnce,
+            Self::Connect(_) | Self::OtherServer | Self::Query(_) => Hearing::IfLasting,
+        }
     }
 }
 
@@ -62,11 +88,12 @@ impl Connection {
         &mut self,
         sql: impl FnOnce(&ServerVersion) -> &'a str,
     ) -> Result<Rows, ServiceError> {
+        let stream = self.mysql.identity().ok_or(ServiceError::NoStream)?;
         let mut link = match self.link.take() {
             Some(link) if !link.0.is_dead() => link,
             _ => open(&self.mysql).await?,
         };
-        if self.mysql.identity().as_deref() != Some(&link.1) {
+        if *stream != link.1 {
             return Err(ServiceError::OtherServer);
         }
         let client = &mut link.0;
@@ -79,9 +106,9 @@ impl Connection {
 
 /// A new connection to the server that sends the change stream.
 pub(super) async fn open(mysql: &MySql) -> Result<(Client, ServerIdentity), ServiceError> {
-    // Without a stream every server is another one: none is bothered.
+    // Without a stream none is bothered.
     if mysql.identity().is_none() {
-        return Err(ServiceError::OtherServer);
+        return Err(ServiceError::NoStream);
     }
     let (mut client, identity) = connect(mysql).await?;
     client.query_timeout(MANNERS, ANSWER_TIMEOUT).await?;
@@ -94,26 +121,4 @@ pub(crate) async fn connect(mysql: &MySql) -> Result<(Client, ServerIdentity), S
     let run = identity::ask(&mut client, ANSWER_TIMEOUT).await?.ok_or(ServiceError::Shape("the server's identity"))?;
     let identity = ServerIdentity { system_id: run.server, postmaster_start: run.start, database: String::new() };
     Ok((client, identity))
-}
-
-/// Says a thing once until something else is to be said.
-#[derive(Default)]
-pub(crate) struct Once {
-    last: Option<String>,
-}
-
-impl Once {
-    /// Logs a failure unless it was the last thing logged.
-    pub(crate) fn warn(&mut self, what: &str, error: &ServiceError) {
-        let text = error.to_string();
-        if self.last.as_ref() != Some(&text) {
-            tracing::warn!("{what}: {text}");
-            self.last = Some(text);
-        }
-    }
-
-    /// It works again.
-    pub(crate) fn clear(&mut self) {
-        self.last = None;
-    }
 }

@@ -14,7 +14,8 @@ use freshet_model::{End, Lsn};
 use freshet_net::mysql::{Rows, ServerVersion};
 
 use crate::mysql::MySql;
-use crate::mysql::service::connection::{Connection, Once, ServiceError};
+use crate::mysql::service::connection::{Connection, ServiceError};
+use crate::once::Once;
 
 /// Time between readings when nobody waits.
 const TICK: Duration = Duration::from_millis(50);
@@ -35,7 +36,7 @@ pub(super) async fn keep_lease(mysql: Arc<MySql>) {
                 }
             }
             Err(error) => {
-                once.warn("cannot read the position of the binlog", &error);
+                once.warn_of("cannot read the position of the binlog", &error);
                 tokio::time::sleep(RETRY).await;
             }
         }

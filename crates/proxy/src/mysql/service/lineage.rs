@@ -10,7 +10,8 @@ use freshet_net::mysql::Client;
 
 use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, keys_question, read_keys};
 use crate::mysql::MySql;
-use crate::mysql::service::connection::{Once, ServiceError, open};
+use crate::mysql::service::connection::{ServiceError, open};
+use crate::once::Once;
 use crate::shared::ServerIdentity;
 
 /// Connections that read, opened when they are first needed.
@@ -44,7 +45,7 @@ async fn read(mut reader: Reader) {
                 reader.mysql.want_reading();
             }
             Err(error) => {
-                once.warn("cannot read the keys that results depend on, so that they go with any row", &error);
+                once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
                 reader.mysql.lineages_failed(jobs, error.is_refusal());
             }
         }

@@ -11,8 +11,9 @@ use freshet_model::{GtidSet, Visible};
 use freshet_net::mysql::{Rows, ServerVersion};
 
 use crate::mysql::MySql;
-use crate::mysql::service::connection::{Connection, Once, ServiceError};
+use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::position;
+use crate::once::Once;
 
 /// Time between questions: no less and no more than this, and in between so many times what the last one took.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
@@ -37,7 +38,7 @@ pub(super) async fn prove_commits(mysql: Arc<MySql>) {
                 (asked_at.elapsed() * PAUSE_FACTOR).clamp(PAUSE_MIN, PAUSE_MAX)
             }
             Err(error) => {
-                once.warn("cannot read what is visible", &error);
+                once.warn_of("cannot read what is visible", &error);
                 RETRY
             }
         };

@@ -6,12 +6,18 @@ use std::time::Duration;
 use freshet_net::pg::{Client, ConnectError, Error, Purpose, Rows};
 use thiserror::Error as ThisError;
 
+use crate::once::{Failure, Hearing};
 use crate::pg::Pg;
 use crate::pg::question::{POSTMASTER_START, SYSTEM_ID};
 use crate::shared::ServerIdentity;
 
 /// An answer later than this means that the connection is not alive.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// What the server says where DDL comes between: `undefined_table`, `undefined_column`, `undefined_object`, `invalid_schema_name`,
+/// `duplicate_object`, `object_in_use`, `lock_not_available`, `deadlock_detected`, `serialization_failure`, and `internal_error` for "could not open
+/// relation with OID".
+const RACES: [&str; 10] = ["42P01", "42703", "42704", "3F000", "42710", "55006", "55P03", "40P01", "40001", "XX000"];
 
 /// Why a service statement has no answer.
 #[derive(Debug, ThisError)]
@@ -22,6 +28,9 @@ pub(crate) enum ServiceError {
     /// The statement failed, or the connection did.
     #[error("{0}")]
     Query(#[from] Error),
+    /// There is no change stream, so that it is not known which server is meant.
+    #[error("there is no change stream")]
+    NoStream,
     /// The connection leads to another server than the change stream.
     #[error("the connection leads to another server than the change stream")]
     OtherServer,
@@ -34,6 +43,24 @@ impl ServiceError {
     /// Whether the server refused the statement, as opposed to being out of reach.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Query(Error::Server(_)))
+    }
+
+    /// Whether the statement met DDL that was under way, or what it names was dropped or renamed meanwhile.
+    pub(crate) fn is_race(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(error)) if RACES.contains(&&*error.code))
+    }
+}
+
+impl Failure for ServiceError {
+    fn hearing(&self) -> Hearing {
+        match self {
+            Self::NoStream => Hearing::Never,
+            Self::Query(Error::Server(error)) if error.severity != "FATAL" && !self.is_race() => Hearing::AtOnce,
+            Self::Query(Error::Malformed(_) | Error::Unexpected(_) | Error::TooLarge(_)) | Self::Shape(_) => {
+                Hearing::AtOnce
+            }
+            Self::Connect(_) | Self::OtherServer | Self::Query(_) => Hearing::IfLasting,
+        }
     }
 }
 
@@ -60,12 +87,16 @@ impl Connection {
     }
 
     async fn client(&mut self) -> Result<&mut Client, ServiceError> {
+        // Without a stream none is bothered.
+        if self.shared.identity().is_none() {
+            return Err(ServiceError::NoStream);
+        }
         if self.client.as_ref().is_none_or(Client::is_dead) {
             self.client = None;
             self.connect().await?;
         }
-        let stream = self.shared.identity();
-        if stream.is_none_or(|stream| self.identity.as_ref() != Some(&stream)) {
+        let stream = self.shared.identity().ok_or(ServiceError::NoStream)?;
+        if self.identity.as_ref() != Some(&*stream) {
             self.client = None;
         }
         self.client.as_mut().ok_or(ServiceError::OtherServer)
@@ -93,27 +124,5 @@ pub(crate) async fn connect(shared: &Pg) -> Result<(Client, ServerIdentity), Ser
             Ok((client, ServerIdentity { system_id, postmaster_start, database: database.clone() }))
         }
         _ => Err(ServiceError::Shape("the server's identity")),
-    }
-}
-
-/// Says a thing once until something else is to be said.
-#[derive(Default)]
-pub(crate) struct Once {
-    last: Option<String>,
-}
-
-impl Once {
-    /// Logs a failure unless it was the last thing logged.
-    pub(crate) fn warn(&mut self, what: &str, error: &ServiceError) {
-        let text = error.to_string();
-        if self.last.as_ref() != Some(&text) {
-            tracing::warn!("{what}: {text}");
-            self.last = Some(text);
-        }
-    }
-
-    /// It works again.
-    pub(crate) fn clear(&mut self) {
-        self.last = None;
     }
 }

@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 use freshet_cache::admission::Keep;
 use freshet_model::{Catalog, Epoch, ReplicaIdentity, TableId};
 
+use crate::once::Once;
 use crate::pg::Pg;
-use crate::pg::service::connection::{Connection, Once, ServiceError};
+use crate::pg::service::connection::{Connection, ServiceError};
 use crate::pg::service::following::{Accounts, Earner};
 
 /// Tables that are asked for within this time go into one batch.
@@ -80,7 +81,7 @@ pub async fn cover_tables(shared: Arc<Pg>) {
         }
         match task.round().await {
             Ok(()) => once.clear(),
-            Err(error) => once.warn("cannot publish tables", &error),
+            Err(error) => once.warn_of("cannot publish tables", &error),
         }
     }
 }
@@ -203,7 +204,7 @@ impl Coverage {
         let tables: Vec<TableId> = barrier.tables.keys().copied().collect();
         self.shared.note_published(barrier.tables.into_iter());
         self.shared.cache.cover(barrier.epoch, &tables);
-        tracing::info!(tables = tables.len(), "tables covered");
+        tracing::debug!(tables = tables.len(), "tables covered");
         Ok(())
     }
 
@@ -238,7 +239,12 @@ impl Coverage {
     }
 
     fn refuse(&mut self, table: TableId, error: &ServiceError) {
-        tracing::warn!(table = table.0, "table cannot be published and stays uncached: {error}");
+        // Many in a busy schema, and the statements that read the table say it: EXPLAIN CACHE.
+        if error.is_race() {
+            tracing::debug!(table = table.0, "table cannot be published yet: {error}");
+        } else {
+            tracing::warn!(table = table.0, "table cannot be published and stays uncached: {error}");
+        }
         self.refused.insert(table, Instant::now() + REFUSED_PAUSE);
         self.shared.note_refusal(table, error.to_string());
     }
@@ -374,7 +380,7 @@ impl Coverage {
             );
         } else {
             self.alter("DROP", &lost).await?;
-            tracing::warn!(tables = lost.len(), "tables without replica identity taken out of the publication");
+            tracing::info!(tables = lost.len(), "tables without replica identity taken out of the publication");
         }
         self.shared.forget_published(&lost);
         Ok(())

@@ -22,8 +22,9 @@ use std::time::Duration;
 use freshet_model::{End, Lsn, Nanos, Visible};
 use tokio::time::Instant;
 
+use crate::once::Once;
 use crate::pg::Pg;
-use crate::pg::service::connection::{Connection, Once, ServiceError};
+use crate::pg::service::connection::{Connection, ServiceError};
 
 /// Time between readings when nobody waits.
 const TICK: Duration = Duration::from_millis(50);
@@ -73,7 +74,7 @@ pub async fn keep_lease(shared: Arc<Pg>) {
                 false
             }
             Err(error) => {
-                lease.once.warn("cannot read the position of the log", &error);
+                lease.once.warn_of("cannot read the position of the log", &error);
                 true
             }
         };
@@ -201,7 +202,7 @@ impl Lease {
             (self.nudged_at, self.nudged_for, self.nudged_behind) = (now, shared.flush_wanted_to(), applied);
             shared.waits.flushes.fetch_add(1, Relaxed);
             if let Err(error) = nudge(&mut self.connection).await {
-                self.once.warn("cannot write a message into the log", &error);
+                self.once.warn_of("cannot write a message into the log", &error);
             }
         }
     }

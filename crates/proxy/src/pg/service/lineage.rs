@@ -13,8 +13,9 @@ use freshet_net::pg::{Client, Error};
 use freshet_sql::{Lineage, Parameterised};
 
 use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, read_keys};
+use crate::once::Once;
 use crate::pg::Pg;
-use crate::pg::service::connection::{Once, ServiceError, connect};
+use crate::pg::service::connection::{ServiceError, connect};
 use crate::shared::ServerIdentity;
 
 /// Connections that read, opened when they are first needed.
@@ -59,7 +60,7 @@ async fn read(mut reader: Reader) {
                 }
             }
             Err(error) => {
-                once.warn("cannot read the keys that results depend on, so that they go with any row", &error);
+                once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
                 reader.shared.lineages_failed(jobs, error.is_refusal());
             }
         }
@@ -112,9 +113,9 @@ impl Reader {
 
 /// A new connection to the server that sends the change stream.
 async fn open(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
-    // Without a stream every server is another one: none is bothered.
+    // Without a stream none is bothered.
     if shared.identity().is_none() {
-        return Err(ServiceError::OtherServer);
+        return Err(ServiceError::NoStream);
     }
     let (mut client, identity) = connect(shared).await?;
     if Some(&identity) != shared.identity().as_deref() {

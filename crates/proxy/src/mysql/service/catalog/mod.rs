@@ -31,9 +31,10 @@ use crate::mysql::service::catalog::load::Basis;
 use crate::mysql::service::catalog::part::Before;
 use crate::mysql::service::catalog::redefined::Redefined;
 use crate::mysql::service::catalog::server::Server;
-use crate::mysql::service::connection::{Connection, Once, ServiceError};
+use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::{end_question, read_end};
 use crate::mysql::service::prober::read_visible;
+use crate::once::Once;
 
 pub(crate) use redefined::Redefinitions;
 
@@ -62,7 +63,7 @@ pub(super) async fn watch_catalog(mysql: Arc<MySql>) {
     loop {
         match watch.round().await {
             Ok(()) => once.clear(),
-            Err(error) => once.warn("cannot read the catalogue", &error),
+            Err(error) => once.warn_of("cannot read the catalogue", &error),
         }
         // Wanted still: what was read does not show what the stream has delivered.
         pause = if mysql.cache.wants_catalog() { (pause * 2).min(TICK) } else { TICK };

@@ -27,8 +27,9 @@ use std::time::Duration;
 use freshet_cache::Redefinition;
 use freshet_model::{Catalog, CatalogVersion, Epoch, Nanos, TableId, Visible};
 
+use crate::once::Once;
 use crate::pg::Pg;
-use crate::pg::service::connection::{Connection, Once, ServiceError};
+use crate::pg::service::connection::{Connection, ServiceError};
 use crate::pg::service::coverage::{published_sql, read_published};
 
 use self::triggers::Triggers;
@@ -107,7 +108,7 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
     loop {
         match watch.round().await {
             Ok(()) => once.clear(),
-            Err(error) => once.warn("cannot read the catalogue", &error),
+            Err(error) => once.warn_of("cannot read the catalogue", &error),
         }
         // Wanted still: no snapshot shows what the stream has delivered.
         let soon = shared.cache.wants_catalog() || watch.triggers.wait();
@@ -239,10 +240,12 @@ impl Watch {
         self.publication = own;
         let lost = self.shared.lost_publications(&published);
         if !lost.is_empty() {
-            tracing::warn!(
-                tables = lost.len(),
-                "tables are not in the publication any more as they were (dropped, or taken out)"
-            );
+            // Dropped, most often.
+            let catalog = self.shared.catalog.load();
+            let taken_out = lost.iter().filter(|table| catalog.table(**table).is_some()).count();
+            if taken_out > 0 {
+                tracing::info!(tables = taken_out, "tables are not in the publication any more as they were");
+            }
             self.shared.cache.uncover(&lost);
             self.shared.coverage_wanted.notify_one();
         }

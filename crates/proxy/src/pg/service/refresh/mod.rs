@@ -21,8 +21,8 @@ mod reader;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::once::Once;
 use crate::pg::Pg;
-use crate::pg::service::connection::Once;
 use crate::pg::service::refresh::reader::{Reader, Timing};
 use crate::refreshes::{Budget, Outcome};
 
@@ -71,7 +71,7 @@ pub async fn refresh_entries(shared: Arc<Pg>) {
                     }
                 }
                 Err(error) => {
-                    once.warn("cannot refresh results", &error);
+                    once.warn_of("cannot refresh results", &error);
                     budget.spend(ended - started, ended);
                     tokio::time::sleep(RETRY).await;
                 }

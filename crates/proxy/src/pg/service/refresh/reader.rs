@@ -237,7 +237,7 @@ impl Reader {
 impl Link {
     async fn open(shared: &Pg) -> Result<Self, ServiceError> {
         if shared.identity().is_none() {
-            return Err(ServiceError::OtherServer);
+            return Err(ServiceError::NoStream);
         }
         let (mut client, identity) = connect(shared).await?;
         if Some(&identity) != shared.identity().as_deref() {
