@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use freshet_model::{CatalogVersion, End, Epoch, Lsn, Nanos, Reason};
 
 use crate::faults::Faults;
+use crate::{Cache, Payload};
 
 /// Readings of the end of the log that the stream has not yet passed, oldest first.
 pub(crate) type Readings = VecDeque<(Lsn, Nanos)>;
@@ -169,5 +170,14 @@ impl Freshness {
     pub(crate) fn ages(&self, now: Nanos) -> (Option<Nanos>, Option<Nanos>) {
         let age = |as_of: u64| (as_of != 0).then(|| now.saturating_sub(as_of));
         (age(self.stream_as_of.load(SeqCst)), age(self.catalog_as_of.load(SeqCst)))
+    }
+}
+impl<P: Payload> Cache<P> {
+    /// Whether a catalogue of this version shows all that was defined before the last answer that a floor stands for.
+    pub fn reflects(&self, floor: &Floor, version: CatalogVersion) -> bool {
+        let core = self.core();
+        let passed = |end: End| core.epoch() != Some(end.epoch) || self.freshness.applied() >= end.lsn;
+        let current = core.catalog() == Some(version) && !core.wants_catalog();
+        current && (floor.end.is_some_and(passed) || self.freshness.is_current_as_of(floor.since))
     }
 }

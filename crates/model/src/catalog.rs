@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::ValueType;
+use crate::{StoredCode, ValueType};
 
 /// Which database's SQL, catalogue and wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -188,6 +188,8 @@ pub struct Catalog {
     /// MySQL and MariaDB: what foreign keys change when rows of this table are updated or deleted. The binlog does not
     /// say it.
     pub cascades: HashMap<TableId, Cascade>,
+    /// MySQL and MariaDB: which temporary tables routines, triggers and views may make. No result depends on it.
+    pub stored_code: StoredCode,
 }
 
 impl Catalog {

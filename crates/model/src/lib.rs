@@ -11,6 +11,7 @@ mod formula;
 mod pattern;
 mod position;
 mod reason;
+mod stored_code;
 mod tag;
 mod value;
 
@@ -23,5 +24,6 @@ pub use formula::{Comparison, Formula, Operation, Part, TextFunction};
 pub use pattern::{Pattern, Piece};
 pub use position::{CommitId, End, Epoch, GtidSet, Lsn, Nanos, Snapshot, Visible, Xid};
 pub use reason::Reason;
+pub use stored_code::{StoredCode, Temporaries};
 pub use tag::{Columns, ComparedColumn, Image, Images, NamedRows, RowSet, RowTest, Tag, Term, Test};
 pub use value::{Value, ValueType};

@@ -57,6 +57,8 @@ pub enum Reason {
     Serializable,
     /// The session has temporary tables, which may shadow others.
     TemporaryTables,
+    /// Code that the session has run may have made temporary tables of any name.
+    MayHaveTemporary,
     /// The session's settings cannot be known.
     SettingsUnknown,
     /// MySQL and MariaDB: a setting under which statements are not analysed.
@@ -123,7 +125,7 @@ impl Reason {
             Self::WroteInTransaction => "wrote_in_transaction",
             Self::Snapshot => "snapshot",
             Self::Serializable => "serializable",
-            Self::TemporaryTables => "temporary_tables",
+            Self::TemporaryTables | Self::MayHaveTemporary => "temporary_tables",
             Self::SettingsUnknown => "settings_unknown",
             Self::Setting(_) => "setting",
             Self::OtherDatabase => "other_database",
@@ -179,7 +181,11 @@ impl fmt::Display for Reason {
             Self::WroteInTransaction => f.write_str("the transaction may have written"),
             Self::Snapshot => f.write_str("the result may not be that of the transaction's snapshot"),
             Self::Serializable => f.write_str("the session is SERIALIZABLE"),
-            Self::TemporaryTables => f.write_str("the session has temporary tables"),
+            Self::TemporaryTables => f.write_str("the session has temporary tables that may hide others"),
+            Self::MayHaveTemporary => f.write_str(
+                "the session has run code that may have made temporary tables of any name (EXECUTE, or stored code with \
+                 PREPARE, or that Freshet's account is not shown)",
+            ),
             Self::SettingsUnknown => f.write_str("the session's settings are not known"),
             Self::Setting(setting) => write!(f, "statements are not analysed under {setting}"),
             Self::OtherDatabase => f.write_str("the session uses another database than the change stream"),

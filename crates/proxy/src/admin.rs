@@ -21,6 +21,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) context: Option<&'a Context>,
     /// Why the session bypasses at this moment, if it does.
     pub(crate) obstacle: Option<Reason>,
+    /// Whether a temporary table of the session hides those of a name.
+    pub(crate) hides: Option<&'a dyn Fn(&str) -> bool>,
 }
 
 /// A result.
@@ -194,7 +196,9 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
     match explained {
         Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
         Ok((footprint, lines)) => {
-            let session = context.obstacle.as_ref().or(asker.obstacle.as_ref());
+            let is_hidden = asker.hides.is_some_and(|hides| footprint.names(&catalog, hides));
+            let hidden = is_hidden.then_some(&Reason::TemporaryTables);
+            let session = context.obstacle.as_ref().or(asker.obstacle.as_ref()).or(hidden);
             pairs.push((
                 "cached",
                 match (session, shape.not_kept()) {

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_cache::admission::{Hits, Worth};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
-use freshet_sql::{Admin, Effect, Footprint, Lexed, Literal, Template};
+use freshet_sql::{Admin, Code, Effect, Footprint, Lexed, Literal, Quoting, Template};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
@@ -108,6 +108,8 @@ pub(crate) struct Shape {
     pub(crate) takes_snapshot: bool,
     /// MySQL and MariaDB: see [`crate::mysql::session::track`].
     pub(crate) tracking: OnceLock<Option<Tracking>>,
+    /// MySQL and MariaDB: see [`Code`].
+    code: OnceLock<Arc<Code>>,
     resolutions: Mutex<Vec<Resolution>>,
 }
 
@@ -133,6 +135,7 @@ pub(crate) struct Verdict {
 
 /// What a statement of MySQL or MariaDB does to a session, under one catalogue and schemas.
 #[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Marks {
     /// See [`Template::takes_snapshot`].
     pub(crate) takes_snapshot: bool,
@@ -140,6 +143,8 @@ pub(crate) struct Marks {
     pub(crate) keeps_settings: bool,
     /// See [`Template::makes_temporary`].
     pub(crate) makes_temporary: bool,
+    /// See [`Template::runs_stored_code`].
+    pub(crate) runs_stored_code: bool,
 }
 
 impl Marks {
@@ -148,6 +153,7 @@ impl Marks {
             takes_snapshot: template.takes_snapshot(catalog, schemas),
             keeps_settings: template.keeps_settings(catalog, schemas),
             makes_temporary: template.makes_temporary(catalog, schemas),
+            runs_stored_code: template.runs_stored_code(catalog, schemas),
         }
     }
 }
@@ -165,8 +171,17 @@ impl Shape {
             figures: ShapeFigures::default(),
             disabled: AtomicBool::new(false),
             tracking: OnceLock::new(),
+            code: OnceLock::new(),
             resolutions: Mutex::default(),
         }
+    }
+
+    /// What it may make and run, beside the temporary table that it says it creates.
+    pub(crate) fn code(&self) -> &Arc<Code> {
+        self.code.get_or_init(|| {
+            let code = Code::of(self.text.as_bytes(), Quoting::Standard);
+            Arc::new(if self.template.creates_temporary().is_some() { code.without_named() } else { code })
+        })
     }
 
     /// It is not cached any more.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use freshet_model::{
-    Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
+    Catalog, Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
 };
 
 use crate::absent::Absent;
@@ -97,6 +97,14 @@ pub struct Footprint {
     /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
     times: bool,
     pub(crate) dialect: Dialect,
+}
+
+impl Footprint {
+    /// Whether it depends on a relation of such a name.
+    pub fn names(&self, catalog: &Catalog, is: impl Fn(&str) -> bool) -> bool {
+        self.tables.iter().any(|table| catalog.table(*table).is_none_or(|table| is(&table.name)))
+            || self.definitions.iter().any(|relation| is(&relation.name))
+    }
 }
 
 /// A table reference and what bounds its rows.

@@ -68,6 +68,8 @@ pub use footprint::{Bound, Footprint, Parameter, ParameterValue};
 pub use identity::Keys;
 pub use lexer::{Lexed, Literal, LiteralKind, lex};
 pub use lineage::{Key, Lineage};
+pub use mysql::TableName;
+pub use mysql::code::{Code, CodeScanner, Quoting, stored_code};
 pub use pages::{End, Furthest};
 pub use params::Client;
 pub use template::{Hint, Template};

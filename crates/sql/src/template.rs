@@ -170,13 +170,33 @@ impl Template {
         }
     }
 
-    /// MySQL and MariaDB: the session may have temporary tables after it, which nobody can list: `CREATE TEMPORARY TABLE`,
-    /// all that runs stored code (CALL, EXECUTE, stored functions, triggers), what is not understood.
+    /// MySQL and MariaDB: the session may have more temporary tables after it: `CREATE TEMPORARY TABLE`, and what
+    /// [runs stored code](Self::runs_stored_code).
     pub fn makes_temporary(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         self.facts.temporary || self.runs_stored_code(catalog, schemas)
     }
 
-    pub(crate) fn runs_stored_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
+    /// MySQL and MariaDB: the temporary table that this single statement creates.
+    pub fn creates_temporary(&self) -> Option<&mysql::TableName> {
+        self.facts.creates.as_ref()
+    }
+
+    /// MySQL and MariaDB: the tables that this single statement drops, temporary ones before others.
+    pub fn drops(&self) -> &[mysql::TableName] {
+        &self.facts.drops
+    }
+
+    /// MySQL and MariaDB: the table by which [`Self::takes_snapshot`] decides.
+    pub fn reads_first(&self) -> Option<&str> {
+        match &self.facts.snapshot {
+            Snapshot::Reading((_, name)) => Some(name),
+            Snapshot::AtOnce | Snapshot::Unknown => None,
+        }
+    }
+
+    /// MySQL and MariaDB: it runs code that is not in its text, or may: CALL, EXECUTE, stored functions, triggers, what is not
+    /// understood.
+    pub fn runs_stored_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
         let only_reads =
             |view: &Arc<Table>| effect_of_views(self.dialect, std::slice::from_ref(view), catalog) == Effect::Pure;
         self.facts.runs_stored_code(catalog, schemas, only_reads)

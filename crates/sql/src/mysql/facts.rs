@@ -19,7 +19,7 @@ use crate::scanner::{Kind, Token};
 const NAMES_MAX: usize = 200;
 
 /// A name in the text: with its database, if there is one.
-pub(crate) type Name = (Option<Box<str>>, Box<str>);
+pub type Name = (Option<Box<str>>, Box<str>);
 
 /// What may be done to a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,6 +53,10 @@ pub(crate) struct Facts {
     pub(crate) snapshot: Snapshot,
     /// `CREATE TEMPORARY TABLE`
     pub(crate) temporary: bool,
+    /// Of a single statement: the temporary table that it creates.
+    pub(crate) creates: Option<Name>,
+    /// Of a single statement: the tables that it drops, temporary ones before others.
+    pub(crate) drops: Vec<Name>,
     /// It runs stored code, or may.
     pub(crate) stored_code: bool,
     /// Native functions that it calls: names of stored ones among them are called instead.
@@ -124,6 +128,7 @@ impl Facts {
 
     /// Of two statements in one text, or of the words and the tokens of one.
     pub(crate) fn and(mut self, other: Self) -> Self {
+        (self.creates, self.drops) = (None, Vec::new());
         self.reads_diagnostics |= other.reads_diagnostics;
         self.temporary |= other.temporary;
         self.stored_code |= other.stored_code;
@@ -143,7 +148,7 @@ impl Facts {
             Snapshot::Reading(name) => Some(name),
             Snapshot::Unknown | Snapshot::AtOnce => None,
         };
-        let names = self.names.iter().chain(&self.targets).chain(snapshot);
+        let names = self.names.iter().chain(&self.targets).chain(snapshot).chain(&self.creates).chain(&self.drops);
         let names: usize = names.map(|(schema, name)| 96 + schema.as_ref().map_or(0, |s| s.len()) + name.len()).sum();
         // Lists grow to twice their length.
         2 * (names + self.calls.iter().map(|call| 64 + call.len()).sum::<usize>())
@@ -156,7 +161,8 @@ impl Facts {
         schemas: &[Arc<str>],
         pure: impl Fn(&Arc<Table>) -> bool,
     ) -> bool {
-        let writable = |table: &Arc<Table>| table.kind == RelationKind::Table && !table.runs_code;
+        let plain = |table: &Table| matches!(table.kind, RelationKind::Table | RelationKind::NotLogged);
+        let writable = |table: &Arc<Table>| plain(table) && !table.runs_code;
         // What is not known is a column or an alias.
         let harmless = |name: &Name| {
             resolve(catalog, schemas, name).is_none_or(|table| match table.kind {
@@ -176,6 +182,10 @@ impl Facts {
     pub(crate) fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
         let [target] = self.targets.as_slice() else { return None };
         let table = resolve(catalog, schemas, target).filter(|_| self.access == Access::Read)?;
+        // Other engines may write to another server's tables, or to those of this one through another connection.
+        if table.kind != RelationKind::Table {
+            return None;
+        }
         let cascade = catalog.cascades.get(&table.id);
         let changed = cascade.into_iter().flat_map(|cascade| &cascade.tables).copied();
         Some(std::iter::once(table.id).chain(changed).collect())

@@ -2,6 +2,7 @@
 //!
 //! Everything else is shared: lexer, survey, walk and footprint take the dialect as a parameter.
 
+pub(crate) mod code;
 mod expressions;
 mod facts;
 pub(crate) mod functions;
@@ -11,4 +12,5 @@ pub(crate) mod statement;
 pub(crate) mod values;
 pub(crate) mod words;
 
+pub use facts::Name as TableName;
 pub(crate) use facts::{Facts, Snapshot, resolve};

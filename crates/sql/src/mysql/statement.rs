@@ -2,7 +2,7 @@
 
 use freshet_model::Reason;
 
-use super::facts::{Access, Facts, Name, Snapshot};
+use super::facts::{Access, Facts, Name, Snapshot, unquoted};
 use super::functions::is_aggregate;
 use super::parse;
 use crate::bounds::is_too_long;
@@ -112,6 +112,7 @@ fn statement(tokens: &[Token<'_>]) -> Template {
         scanned.stored_code = tokens.iter().any(|token| token.kind == Kind::Hopeless);
     }
     let facts = Facts { snapshot: facts.snapshot, ..scanned.and(Facts { snapshot: Snapshot::Unknown, ..facts }) };
+    let facts = Facts { creates: created(tokens, &said), drops: dropped(tokens, &said), ..facts };
     Template { bracket, asks_for_data, facts, ..Template::passing(effect, Reason::NotSelect) }
 }
 
@@ -151,7 +152,10 @@ fn classify(tokens: &[Token<'_>], words: &[&str]) -> Class {
 fn defined(words: &[&str]) -> Class {
     match words {
         ["create", "or", "replace", "temporary", ..] | ["create", "temporary", ..] => {
-            Class::with(Effect::Definition, Facts { temporary: true, ..Facts::default() })
+            let fills = words.iter().skip(1).any(|word| matches!(*word, "select" | "values" | "with" | "union"));
+            let tables = words.iter().filter(|word| **word == "table").count();
+            let stored_code = fills || tables > 1;
+            Class::with(Effect::Definition, Facts { temporary: true, stored_code, ..Facts::default() })
         }
         ["drop", "temporary", ..] => Class::of(Effect::Definition),
         ["create" | "alter", "table", ..] if words.contains(&"select") => {
@@ -169,6 +173,45 @@ fn defined(words: &[&str]) -> Class {
         ] => Class::of(Effect::Definition).bracket(Bracket::Other),
         _ => Class::unknown(),
     }
+}
+
+/// The table of `CREATE [OR REPLACE] TEMPORARY TABLE [IF NOT EXISTS] name`.
+fn created(tokens: &[Token<'_>], words: &[&str]) -> Option<Name> {
+    let at = match words {
+        ["create", "or", "replace", "temporary", "table", ..] => 5,
+        ["create", "temporary", "table", ..] => 3,
+        _ => return None,
+    };
+    let at = if matches!(words.get(at..), Some(["if", "not", "exists", ..])) { at + 3 } else { at };
+    name_at(tokens, at).map(|(name, _)| name)
+}
+
+/// The tables of `DROP [TEMPORARY] TABLE [IF EXISTS] name, …`; none if it is more than that.
+fn dropped(tokens: &[Token<'_>], words: &[&str]) -> Vec<Name> {
+    let at = match words {
+        ["drop", "temporary", "table" | "tables", ..] => 3,
+        ["drop", "table" | "tables", ..] => 2,
+        _ => return Vec::new(),
+    };
+    let mut at = if matches!(words.get(at..), Some(["if", "exists", ..])) { at + 2 } else { at };
+    let mut names = Vec::new();
+    while let Some((name, end)) = name_at(tokens, at) {
+        names.push(name);
+        match tokens.get(end) {
+            Some(token) if token.kind == Kind::Symbol(b',') => at = end + 1,
+            None => return names,
+            Some(_) => break,
+        }
+    }
+    Vec::new()
+}
+
+/// The name that begins there, and the place behind it.
+fn name_at(tokens: &[Token<'_>], at: usize) -> Option<(Name, usize)> {
+    let word = |at: usize| tokens.get(at).filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted));
+    let point = tokens.get(at + 1).is_some_and(|token| token.kind == Kind::Symbol(b'.'));
+    let first = unquoted(word(at)?);
+    Some(if point { ((Some(first), unquoted(word(at + 2)?)), at + 3) } else { ((None, first), at + 1) })
 }
 
 fn names_statement(words: &[&str]) -> bool {

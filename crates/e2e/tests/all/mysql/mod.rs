@@ -8,6 +8,7 @@
 //! * `outcomes`: what is said of answers that cannot be kept;
 //! * `races`: single interleavings, made by holding or delaying what Freshet asks and is told;
 //! * `stress`: the promises under concurrent writers, while things go wrong;
+//! * `temporaries`: temporary tables, and code that may make some;
 //! * `unheld`: writes that are acknowledged at once;
 //! * `support`: both servers, Freshet in front of them, and a client that speaks packets.
 
@@ -21,5 +22,6 @@ mod races;
 mod schema;
 mod stress;
 pub(crate) mod support;
+mod temporaries;
 mod unheld;
 mod wire;

@@ -19,7 +19,7 @@ const DUMP_NON_BLOCK: u16 = 1;
 const SERVER_ID: u32 = 0xf7e5_0000;
 
 /// What Freshet's account needs, on everything.
-const NEEDED: &str = "SELECT, SHOW VIEW, REPLICATION SLAVE, REPLICATION CLIENT";
+const NEEDED: &str = "SELECT, SHOW VIEW, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT";
 
 pub(super) async fn look(database: &mut Database, upstream: &Upstream, report: &mut Report) -> Result<()> {
     let account = database.account.clone();
@@ -77,10 +77,22 @@ async fn visibility(database: &mut Database, wanted: Option<&str>, report: &mut 
     views(database, report).await?;
     if !has("TRIGGER") {
         let text = format!(
-            "{account} is not shown triggers, so after each write the next cacheable read of a session asks the server for \
-             the session's settings first"
+            "{account} is not shown triggers, which may make temporary tables: a session that has written is not answered \
+             from the cache any more"
         );
         report.hint(text, vec![format!("GRANT TRIGGER ON *.* TO {account}; -- which allows to create some, too")]);
+    }
+    if !["SELECT", "SHOW_ROUTINE", "SHOW CREATE ROUTINE"].into_iter().any(has) {
+        let text = format!(
+            "{account} is not shown all stored functions and procedures, which may make temporary tables: a session that \
+             runs stored code, or may, is not answered from the cache any more"
+        );
+        let right = match &database.server {
+            server if !server.is_mariadb && server.is_at_least(8, 0, 20) => "SHOW_ROUTINE",
+            server if server.is_mariadb && server.is_at_least(11, 3, 0) => "SHOW CREATE ROUTINE",
+            _ => "SELECT",
+        };
+        report.hint(text, vec![format!("GRANT {right} ON *.* TO {account};")]);
     }
     Ok(())
 }
@@ -161,7 +173,7 @@ pub(super) fn script(role: &str) -> String {
         "-- Freshet's own account. Give it a password:\n\
          --   ALTER USER {account} IDENTIFIED BY 'a password' ACCOUNT UNLOCK;\n\
          CREATE USER IF NOT EXISTS {account} ACCOUNT LOCK;\n\
-         -- SELECT shows it the columns of tables, SHOW VIEW what views are made of.\n\
+         -- SELECT shows it the columns of tables, SHOW VIEW what views are made of, TRIGGER what triggers do.\n\
          GRANT {NEEDED} ON *.* TO {account};\n"
     )
 }

@@ -55,9 +55,11 @@ impl Session {
             bracket,
             writes,
             reads: !tells_nothing,
-            takes_snapshot: marks.takes_snapshot,
+            takes_snapshot: marks.takes_snapshot
+                && (bracket.is_some() || !self.settings.temporaries.may_hide(template.reads_first())),
             keeps_settings: marks.keeps_settings,
             makes_temporary: marks.makes_temporary,
+            runs_stored_code: marks.runs_stored_code,
         }
     }
 
@@ -91,9 +93,7 @@ impl Session {
         if let Some(status) = done.status {
             self.status = status;
         }
-        if mark.makes_temporary {
-            self.settings.suspect(statement, self.shared.catalog_version());
-        }
+        self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {
             self.settings.doubt();
         }

@@ -7,6 +7,7 @@ use freshet_wire::mysql::response::{Answer, Kind};
 use freshet_model::Reason;
 use freshet_sql::{Bracket, Effect};
 
+use crate::mysql::session::diagnostics::Replay;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::transaction::Mark;
@@ -142,6 +143,6 @@ impl Session {
         self.settings.reset();
         self.track_anew();
         self.prepareds.clear();
-        self.replay.forget();
+        self.replay = Replay::default();
     }
 }

@@ -150,8 +150,8 @@ impl Session {
         if shared.switches.bypass() {
             return Allowed::Pass(Reason::SwitchedOff);
         }
-        if self.settings.may_have_temporary(shared) {
-            return Allowed::Pass(Reason::TemporaryTables);
+        if self.settings.temporaries.may_be_any() {
+            return Allowed::Pass(Reason::MayHaveTemporary);
         }
         if self.settings.locked || self.settings.one_shot || self.settings.tracks_transactions {
             return Allowed::Pass(Reason::InTransaction);
@@ -189,7 +189,13 @@ impl Session {
         if !self.committed.is_empty() {
             self.settle_committed();
         }
-        let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
+        let mut found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
+        if let Lookup::Hit(entry) = &found
+            && !self.settings.temporaries.are_none()
+            && let Err(reason) = self.reads_temporary(&entry.payload.source.shape)
+        {
+            found = Lookup::Bypass(reason);
+        }
         match &found {
             // The session's own commit is on its way, and tells as much.
             Lookup::Bypass(Reason::Floor) if !self.committed.is_empty() => {}
@@ -216,6 +222,10 @@ impl Session {
         execution: Execution<'_>,
         bound: Option<&Bound<'_>>,
     ) -> Result<Fill, Reason> {
+        if let Err(reason) = self.reads_temporary(&statement.shape) {
+            self.shared.want_reading();
+            return Err(reason);
+        }
         let Known::Context(context, known_under) = &self.settings.known else { return Err(Reason::SettingsUnknown) };
         if !context.client.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);

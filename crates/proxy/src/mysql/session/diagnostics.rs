@@ -28,6 +28,8 @@ pub(crate) struct Replay {
     kind: Option<Kind>,
     /// The server has run something since that was no SELECT.
     rows_only: bool,
+    /// There was a SELECT, or a statement that is not known.
+    selected: bool,
     /// Of the last statement, hit or filled: where the number of rows is kept that it counted.
     pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
 }
@@ -54,18 +56,30 @@ impl Replay {
         self.command.clear();
         self.command.shrink_to(KEEP_BYTES);
         self.command.extend_from_slice(packet);
-        (self.kind, self.rows_only) = (Some(kind), false);
+        (self.kind, self.rows_only, self.selected) = (Some(kind), false, true);
         self.found_rows = None;
     }
 
     /// The server is about to run a statement; `selects`: it sets all that a SELECT does.
     pub(crate) fn overtaken(&mut self, selects: bool) {
+        self.selected |= selects;
         if selects {
             self.forget();
         } else {
             self.rows_only = true;
             self.found_rows = None;
         }
+    }
+
+    /// A number of rows may be asked for that an earlier statement has found.
+    pub(crate) fn has_selected(&self) -> bool {
+        self.selected
+    }
+
+    /// A statement that is not known is about to be sent.
+    pub(crate) fn unknown(&mut self) {
+        self.overtaken(false);
+        self.selected = true;
     }
 
     pub(crate) fn forget(&mut self) {

@@ -17,6 +17,7 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::prepared::{Prepared, PreparedUnder};
 use crate::mysql::session::settings::Known;
+use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::text::{Decision, Found};
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
@@ -55,9 +56,13 @@ impl Session {
         let text = self.client.input.bytes().get(HEADER_BYTES + 1..command.header.packet_bytes());
         let text = text.filter(|_| command.whole).map(<[u8]>::to_vec);
         let statement = match &text {
-            Some(text) => self.statement(text),
+            Some(text) => {
+                self.ask_to_read(text, true).await?;
+                self.statement(text)
+            }
             None => Err(Reason::TooLong),
         };
+        self.reading = statement.is_err().then(|| Reading::new(self.settings.quoting(self.status), 1));
         if statement.as_ref().map_or(true, |statement| statement.shape.template.reads_diagnostics()) {
             self.replay_hit(text.as_deref().unwrap_or_default()).await?;
         }
@@ -69,6 +74,7 @@ impl Session {
         };
         let was = self.status;
         self.send_command(command).await?;
+        let unread = self.reading.take().map(|reading| Arc::new(reading.finish()));
         let done = self.answer(Kind::Prepare, To::Client { fill: None, impure: false }).await?;
         match done.prepared {
             Some(made) if done.error.is_none() => {
@@ -76,7 +82,7 @@ impl Session {
                 let (server_knows_types, involved) = (false, false);
                 self.prepareds.insert(
                     made.statement,
-                    Prepared { statement, under, catalog, parameters, types, server_knows_types, involved },
+                    Prepared { statement, unread, under, catalog, parameters, types, server_knows_types, involved },
                 );
             }
             _ => self.prepareds.forget_last(),
@@ -100,7 +106,11 @@ impl Session {
         let statement = match statement {
             Ok(statement) if command.whole => statement,
             Ok(statement) => return self.execute_large(command, number.unwrap_or_default(), &statement).await,
-            Err(reason) => return self.execute_unknown(command, &reason).await,
+            Err(reason) => {
+                let prepared = number.and_then(|number| self.prepareds.get_mut(number));
+                self.unread = prepared.and_then(|prepared| prepared.unread.clone());
+                return self.execute_unknown(command, &reason).await;
+            }
         };
         let input = self.client.input.take();
         let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
@@ -131,6 +141,7 @@ impl Session {
         let statement = prepared.and_then(|prepared| {
             // Its types are of another form.
             prepared.server_knows_types = false;
+            self.unread.clone_from(&prepared.unread);
             prepared.statement.clone().ok()
         });
         self.pass_large(command, statement.as_ref(), false).await

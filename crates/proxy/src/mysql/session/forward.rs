@@ -46,6 +46,9 @@ impl Session {
         if command.whole && !command.header.continues() {
             let bytes = self.client.input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
             self.upstream.output.put(bytes);
+            if let Some(reading) = &mut self.reading {
+                reading.packet(bytes);
+            }
             self.client.input.consume(command.header.packet_bytes());
             return Ok(());
         }
@@ -62,6 +65,9 @@ impl Session {
                 return Err(SessionError::ClientEnded);
             }
             let header = Header::read(self.client.input.bytes()).ok_or(SessionError::ClientEnded)?;
+            if let Some(reading) = &mut self.reading {
+                reading.packet(&[]);
+            }
             self.send_bytes(header.packet_bytes()).await?;
             if is_last(header) {
                 return Ok(header);
@@ -78,6 +84,9 @@ impl Session {
             let count = bytes.len();
             if !self.deaf {
                 self.upstream.output.put(bytes);
+            }
+            if let Some(reading) = &mut self.reading {
+                reading.feed(bytes);
             }
             self.client.input.consume(count);
             rest -= count;

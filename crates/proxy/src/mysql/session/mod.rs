@@ -10,7 +10,7 @@
 //! | command | `command`, `text`, `execute` | hit, fill, or pass |
 //! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
-//! | after | `after`, `track`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::unheld`]) |
+//! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::unheld`]) |
 //!
 //! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
 //! acknowledgement is held by not waiting for the client.
@@ -26,6 +26,7 @@ mod idle;
 mod prepared;
 mod settings;
 mod shown;
+mod temporaries;
 mod text;
 pub(crate) mod track;
 mod transaction;
@@ -36,6 +37,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::{Floor, Proven};
 use freshet_model::{Nanos, Reason};
+use freshet_sql::Code;
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::OutOfStep;
 use freshet_wire::mysql::track::Gtid;
@@ -48,6 +50,7 @@ use crate::mysql::session::decide::key_capabilities;
 use crate::mysql::session::diagnostics::{Counting, Replay};
 use crate::mysql::session::prepared::Prepareds;
 use crate::mysql::session::settings::Settings;
+use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::Standing;
 use crate::peer::Peer;
@@ -115,6 +118,10 @@ struct Session {
     deaf: bool,
     /// What goes upstream in the place of the command at hand.
     rewritten: Option<Vec<u8>>,
+    /// What the command at hand may make, if it is not known what it is.
+    unread: Option<Arc<Code>>,
+    /// Reads it on its way.
+    reading: Option<Reading>,
     /// What was proven visible before a statement was sent that takes a snapshot by itself.
     before: Option<Proven>,
     /// Scratch for keys.
@@ -171,6 +178,8 @@ impl Session {
             warned: false,
             deaf: false,
             rewritten: None,
+            unread: None,
+            reading: None,
             before: None,
             key: Vec::with_capacity(256),
             about,

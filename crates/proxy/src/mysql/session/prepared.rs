@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason};
+use freshet_sql::Code;
 use rapidhash::quality::RandomState;
 
 use crate::registry::Statement;
@@ -30,6 +31,8 @@ pub(crate) enum PreparedUnder {
 pub(crate) struct Prepared {
     /// What it is; an error: why that is not known.
     pub(crate) statement: Result<Arc<Statement>, Reason>,
+    /// What it may make, if it is not known what it is.
+    pub(crate) unread: Option<Arc<Code>>,
     pub(crate) under: PreparedUnder,
     /// The catalogue in use when the client last learned its columns.
     pub(crate) catalog: CatalogVersion,

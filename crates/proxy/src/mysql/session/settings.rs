@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason};
 use freshet_net::mysql::identity;
+use freshet_sql::Quoting;
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
@@ -18,13 +19,13 @@ use freshet_wire::mysql::{command, result};
 use crate::context::Context;
 use crate::mysql::login::About;
 use crate::mysql::question::{Answer, Level, is_multibyte, question};
+use crate::mysql::session::after::first_word;
+use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::forward::To;
+use crate::mysql::session::temporaries::Temporaries;
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::Statement;
 use crate::shared::{ServerIdentity, Shared};
-
-/// Statements that are judged again.
-const SUSPECTS_MAX: usize = 16;
 
 /// What a session knows of its own context.
 #[derive(Debug)]
@@ -37,9 +38,6 @@ pub(crate) enum Known {
     Unknowable(Reason),
 }
 
-/// A statement, and the schemas that it was sent under.
-type Suspect = (Arc<Statement>, Vec<Arc<str>>);
-
 /// A session's settings.
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
@@ -51,10 +49,7 @@ pub(crate) struct Settings {
     pub(crate) schemas: Vec<Arc<str>>,
     /// Of transactions that begin, in the era of the last question.
     level: Option<(Level, u64)>,
-    /// The session may have temporary tables.
-    temporary: bool,
-    /// Statements that may have made some, as far as the catalogue of this version knew.
-    suspects: (Vec<Suspect>, CatalogVersion),
+    pub(crate) temporaries: Temporaries,
     /// LOCK TABLES, or FLUSH … WITH READ LOCK.
     pub(crate) locked: bool,
     /// The next transaction may have a level of its own.
@@ -63,7 +58,7 @@ pub(crate) struct Settings {
     pub(crate) tracks_transactions: bool,
     /// A byte of a character may look like a quote.
     multibyte: bool,
-    /// `"` may quote names, within which a backslash is nothing special.
+    /// `"` may quote names, within which a backslash is nothing special. So it is as long as nobody has asked.
     ansi_quotes: bool,
     /// The server this connection leads to.
     server: Option<ServerIdentity>,
@@ -80,8 +75,7 @@ impl Settings {
             era: 0,
             schemas: about.database.iter().map(|name| Arc::from(name.as_str())).collect(),
             level: None,
-            temporary: false,
-            suspects: (Vec::new(), CatalogVersion::default()),
+            temporaries: Temporaries::default(),
             locked: false,
             one_shot: false,
             tracks_transactions: false,
@@ -101,32 +95,10 @@ impl Settings {
     /// As after COM_RESET_CONNECTION.
     pub(crate) fn reset(&mut self) {
         self.doubt();
-        (self.temporary, self.locked, self.one_shot) = (false, false, false);
+        (self.locked, self.one_shot) = (false, false);
         self.tracks_transactions = false;
-        self.suspects.0.clear();
-    }
-
-    /// A statement was run after which there may be temporary tables. A catalogue that knows more may say that it makes
-    /// none: the table was not known yet, or no catalogue was loaded.
-    pub(crate) fn suspect(&mut self, statement: Option<&Arc<Statement>>, catalog: CatalogVersion) {
-        match statement {
-            Some(statement) if self.suspects.0.len() < SUSPECTS_MAX => {
-                self.suspects.0.push((statement.clone(), self.schemas.clone()));
-                self.suspects.1 = catalog;
-            }
-            _ => self.temporary = true,
-        }
-    }
-
-    /// Whether the session may have temporary tables.
-    pub(crate) fn may_have_temporary(&mut self, shared: &Shared) -> bool {
-        let (suspects, judged_under) = &mut self.suspects;
-        if !suspects.is_empty() && *judged_under != shared.catalog_version() {
-            let catalog = shared.catalog.load();
-            *judged_under = catalog.version;
-            suspects.retain(|(statement, schemas)| statement.shape.template.makes_temporary(&catalog, schemas));
-        }
-        self.temporary || !suspects.is_empty()
+        self.temporaries = Temporaries::default();
+        self.ansi_quotes = true; // as the server's operator will have it
     }
 
     /// Another default database.
@@ -147,6 +119,12 @@ impl Settings {
     /// The level of a transaction that begins now, or began in this era.
     pub(crate) fn level_in(&self, era: u64) -> Option<Level> {
         self.level.filter(|(_, known_in)| *known_in == era && era == self.era).map(|(level, _)| level)
+    }
+
+    /// Whether a quote is a quote in every text, for sure.
+    pub(crate) fn quoting(&self, status: Status) -> Quoting {
+        let known = !self.multibyte && !self.ansi_quotes && !status.has(Status::NO_BACKSLASH_ESCAPES);
+        if known { Quoting::Standard } else { Quoting::Unknown }
     }
 
     /// Whether the server surely reads the text as Freshet does.
@@ -277,6 +255,31 @@ impl Session {
             }
             out.extend_from_slice(sql);
         });
+    }
+
+    /// Asks for the context if a text can be read only by who knows it, and nothing is lost by asking.
+    /// `whole`: it is not just its beginning.
+    pub(crate) async fn ask_to_read(&mut self, text: &[u8], whole: bool) -> Result<(), SessionError> {
+        let can_read = if whole {
+            self.settings.can_read(text, self.status)
+        } else {
+            self.settings.quoting(self.status) == Quoting::Standard
+        };
+        if can_read || !matches!(self.settings.known, Known::Nothing) || self.is_after_something(text) {
+            return Ok(());
+        }
+        if matches!(self.allowed(), Allowed::Ask) { self.ask_context().await } else { Ok(()) }
+    }
+
+    /// Whether a statement may ask what the one before left, or is followed by one that asks what a SELECT before it left.
+    fn is_after_something(&self, text: &[u8]) -> bool {
+        let head = text.to_ascii_lowercase();
+        let says = |word: &str| head.windows(word.len()).any(|window| window == word.as_bytes());
+        let start = String::from_utf8_lossy(head.get(..64).unwrap_or(&head));
+        let word = first_word(&start);
+        let leaves = if word == "select" { false } else { self.replay.has_selected() };
+        let known = ["select", "insert", "replace", "update", "delete"].contains(&word);
+        !known || leaves || ["found_rows", "row_count", "warning_count", "error_count"].into_iter().any(says)
     }
 
     /// What a text is, if the server surely reads it as Freshet does.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_cache::Lookup;
 use freshet_model::Reason;
-use freshet_sql::{Admin, Effect, Hint};
+use freshet_sql::{Admin, Code, Effect, Hint};
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::packet::HEADER_BYTES;
 use freshet_wire::mysql::response::Kind;
@@ -17,9 +17,13 @@ use crate::mysql::session::decide::{Allowed, Execution, Fill};
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::settings::Known;
+use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::Statement;
+use crate::registry::{Statement, TEXT_BYTES_MAX};
+
+/// Of a long statement so much is waited for.
+const HEAD_BYTES: usize = 512;
 
 /// What becomes of a statement.
 pub(crate) enum Decision {
@@ -50,18 +54,39 @@ pub(crate) enum Found {
 
 impl Session {
     pub(crate) async fn query(&mut self, command: Command) -> Result<(), SessionError> {
-        if !command.whole {
-            self.count_passed(&Reason::TooLong);
-            self.replay_hit(&[]).await?;
-            self.replay.overtaken(false);
-            self.tune(None);
-            return self.simple(command, Mark::UNKNOWN).await;
+        if !command.whole || command.header.payload_bytes > TEXT_BYTES_MAX {
+            return self.query_long(command).await;
         }
         let input = self.client.input.take();
         let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
         let decision = self.decide_query(packet).await;
         self.client.input = input;
         self.carry_out(decision?, command, Kind::Query).await
+    }
+
+    /// A statement that is longer than what is analysed: only its words are read, on their way.
+    async fn query_long(&mut self, command: Command) -> Result<(), SessionError> {
+        self.count_passed(&Reason::TooLong);
+        self.replay_hit(&[]).await?;
+        self.client.receive_at_least(HEADER_BYTES + HEAD_BYTES).await?;
+        let bytes = self.client.input.bytes();
+        let head = bytes.get(HEADER_BYTES..).unwrap_or_default();
+        let text = Query::parse(head, self.capabilities()).map_or(head, |query| query.text);
+        let before_text = head.len() - text.len();
+        let text = text.get(..HEAD_BYTES).unwrap_or(text).to_vec();
+        self.ask_to_read(&text, false).await?;
+        self.replay.unknown();
+        self.tune(None);
+        self.before_sending(Mark::UNKNOWN, None);
+        let was = self.status;
+        self.reading = Some(Reading::new(self.settings.quoting(self.status), before_text));
+        self.send_command(command).await?;
+        let code = self.reading.take().map(Reading::finish);
+        let of_rows = |word: &str| ["insert", "replace", "update", "delete", "select"].contains(&word);
+        let plain = code.as_ref().and_then(Code::single).is_some_and(of_rows);
+        let done = self.answer(Kind::Query, To::Client { fill: None, impure: true }).await?;
+        self.unread = code.map(Arc::new);
+        self.after(if plain { &Mark::LONG } else { &Mark::UNKNOWN }, None, &done, was).await
     }
 
     /// Does what was decided.
@@ -117,7 +142,7 @@ impl Session {
 
     pub(crate) async fn take_unknown(&mut self, kind: Kind) -> Result<(), SessionError> {
         self.before_sending(Mark::UNKNOWN, None);
-        self.replay.overtaken(false);
+        self.replay.unknown();
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: None, impure: true }).await?;
         self.after(&Mark::UNKNOWN, None, &done, was).await
@@ -127,6 +152,7 @@ impl Session {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
         let Ok(query) = Query::parse(payload, self.capabilities()) else {
             self.replay_hit(&[]).await?;
+            self.unread = Some(self.unread(payload));
             return Ok(Decision::Pass(None, Reason::NotParsed)); // the server says so in its own words
         };
         let text = query.text;
@@ -146,10 +172,12 @@ impl Session {
         if matches!(found, Found::Answered) {
             return Ok(Decision::Answered);
         }
+        self.ask_to_read(text, true).await?;
         let statement = match self.statement(text) {
             Ok(statement) => statement,
             Err(reason) => {
                 self.replay_hit(text).await?;
+                self.unread = Some(self.unread(text));
                 return Ok(Decision::Pass(None, reason));
             }
         };
@@ -267,13 +295,14 @@ impl Session {
         }
         let obstacle = match self.allowed() {
             Allowed::Pass(reason) => Some(reason),
-            _ => None,
+            _ => self.undecided(),
         };
         let context = match &self.settings.known {
             Known::Context(context, _) => Some(context.as_ref()),
             _ => None,
         };
-        let asker = Asker { user: &self.about.user, context, obstacle };
+        let hides = |name: &str| self.settings.temporaries.hide(name);
+        let asker = Asker { user: &self.about.user, context, obstacle, hides: Some(&hides) };
         let answer = admin::answer(&self.shared, &asker, admin);
         let shape = Shape { capabilities: self.about.capabilities, status: self.status, form };
         let out = self.client.output.buffer();

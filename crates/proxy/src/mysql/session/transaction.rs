@@ -66,8 +66,10 @@ pub(crate) struct Mark {
     pub(crate) takes_snapshot: bool,
     /// Settings are what they were.
     pub(crate) keeps_settings: bool,
-    /// There may be temporary tables after it.
+    /// There may be more temporary tables after it.
     pub(crate) makes_temporary: bool,
+    /// It may run code that is not in its text.
+    pub(crate) runs_stored_code: bool,
 }
 
 impl Mark {
@@ -80,7 +82,11 @@ impl Mark {
         takes_snapshot: false,
         keeps_settings: false,
         makes_temporary: true,
+        runs_stored_code: true,
     };
+
+    /// A query or a write of rows, too long to be analysed.
+    pub(crate) const LONG: Self = Self { effect: Effect::Write, bracket: None, ..Self::UNKNOWN };
 
     /// It does nothing and tells nothing of data.
     pub(crate) const NOTHING: Self = Self {
@@ -91,6 +97,7 @@ impl Mark {
         takes_snapshot: false,
         keeps_settings: true,
         makes_temporary: false,
+        runs_stored_code: false,
     };
 
     /// It may have committed, whatever state it leaves.

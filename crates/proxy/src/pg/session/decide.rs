@@ -215,6 +215,7 @@ impl Session {
                 Allowed::Pass(reason) => Some(reason),
                 _ => None,
             },
+            hides: None,
         };
         match admin::answer(&self.shared, &asker, admin) {
             Ok(table) => backend::put_text_result(self.client.output.buffer(), table.columns, &table.rows, describe),

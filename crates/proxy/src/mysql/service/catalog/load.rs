@@ -11,8 +11,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, ValueType};
+use freshet_model::{
+    Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, StoredCode, Table, TableId, ValueType,
+};
 use freshet_net::mysql::Rows;
+use freshet_sql::{Code, Quoting, stored_code};
 
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};
@@ -47,16 +50,17 @@ const PARTLY_READABLE: &str = concat!(
 
 const VIEWS: &str = "SELECT table_schema, table_name, view_definition FROM information_schema.views WHERE ";
 
-const TRIGGERS: &str =
-    "SELECT DISTINCT event_object_schema, event_object_table FROM information_schema.triggers WHERE ";
+const TRIGGERS: &str = "SELECT event_object_schema, event_object_table, sql_mode, action_statement \
+     FROM information_schema.triggers WHERE ";
 
-/// Whether the account sees all triggers.
-const SEES_TRIGGERS: &str = concat!(
-    "SELECT COUNT(*) FROM information_schema.user_privileges WHERE privilege_type = 'TRIGGER' AND grantee = ",
+/// What the account may do with everything, as far as it matters to what it is shown: all triggers, all routines.
+const SEES_ALL: &str = concat!(
+    "SELECT privilege_type FROM information_schema.user_privileges WHERE privilege_type IN ('TRIGGER', 'SELECT', 'SHOW_ROUTINE', 'SHOW CREATE ROUTINE') \
+     AND grantee = ",
     grantee!()
 );
 
-const FUNCTIONS: &str = "SELECT DISTINCT LOWER(routine_name) FROM information_schema.routines";
+const ROUTINES: &str = "SELECT LOWER(routine_name), sql_mode, routine_definition FROM information_schema.routines";
 const LOADABLE_FUNCTIONS: &str = "SELECT LOWER(name) FROM mysql.func";
 
 /// Longer texts of views are beyond what is analysed.
@@ -71,6 +75,36 @@ pub(super) struct Basis {
     pub(super) foreign_keys: ForeignKeys,
     partly_readable: HashSet<Name>,
     sees_triggers: bool,
+    sees_routines: bool,
+    /// The code of routines, triggers and views.
+    pub(super) sources: Vec<Source>,
+}
+
+impl Basis {
+    /// What they may make together.
+    pub(super) fn stored_code(&self) -> StoredCode {
+        let sources = self.sources.iter().map(|source| (&*source.name, source.code.as_deref()));
+        stored_code(sources, self.sees_triggers && self.sees_routines)
+    }
+}
+
+/// Code that is run by a name.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    /// The table or view that it belongs to; None: it is a routine's.
+    pub(super) relation: Option<Name>,
+    name: Box<str>,
+    /// None: the account is not shown it.
+    code: Option<Arc<Code>>,
+}
+
+impl Source {
+    fn new(relation: Option<Name>, name: &str, sql_mode: &str, text: Option<&str>) -> Self {
+        let unusual = ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ORACLE"].iter().any(|mode| sql_mode.contains(mode));
+        let quoting = if unusual { Quoting::Unknown } else { Quoting::Standard };
+        let code = text.filter(|text| !text.is_empty()).map(|text| Arc::new(Code::of(text.as_bytes(), quoting)));
+        Self { relation, name: name.into(), code }
+    }
 }
 
 /// What is read of relations beside their own rows.
@@ -79,6 +113,7 @@ struct Parts {
     columns: HashMap<Name, Vec<[String; 10]>>,
     views: HashMap<Name, Arc<str>>,
     triggers: HashSet<Name>,
+    sources: Vec<Source>,
 }
 
 /// Reads everything.
@@ -90,8 +125,12 @@ pub(super) async fn load(
 ) -> Result<(Catalog, Basis), ServiceError> {
     let mut basis = Basis { foreign_keys: ForeignKeys::read(connection, None).await?, ..Basis::default() };
     basis.partly_readable = names(connection.query(PARTLY_READABLE).await?, "column privileges")?;
-    basis.sees_triggers = first(&connection.query(SEES_TRIGGERS).await?).is_some_and(|count| count != "0");
-    let mut tables = read_tables(mysql, connection, server, &basis, None).await?;
+    let sees_all = connection.query(SEES_ALL).await?;
+    let sees = |what: &str| sees_all.iter().any(|row| row.first().and_then(Option::as_deref) == Some(what));
+    (basis.sees_triggers, basis.sees_routines) =
+        (sees("TRIGGER"), sees("SELECT") || sees("SHOW_ROUTINE") || sees("SHOW CREATE ROUTINE"));
+    let (mut tables, sources) = read_tables(mysql, connection, server, &basis, None).await?;
+    basis.sources = sources;
     let mut numbers: HashMap<TableId, usize> = HashMap::new();
     for table in &tables {
         *numbers.entry(table.id).or_default() += 1;
@@ -107,11 +146,12 @@ pub(super) async fn load(
     }
     let visible: HashSet<Name> = tables.iter().map(name_of).collect();
     exclude_led_elsewhere(&mut tables, &basis, &visible);
-    let functions = read_functions(connection).await?;
+    let functions = read_functions(connection, &mut basis.sources).await?;
     let mut catalog = Catalog::new(version, tables, functions, HashSet::new());
     catalog.surroundings = server.surroundings(basis.sees_triggers);
     catalog.ddl_in_stream = true;
     catalog.cascades = cascades(&basis.foreign_keys, |(schema, name)| mysql.table_id(schema, name));
+    catalog.stored_code = basis.stored_code();
     Ok((catalog, basis))
 }
 
@@ -128,10 +168,17 @@ pub(super) async fn read_tables(
     server: &Server,
     basis: &Basis,
     among: Option<&[Name]>,
-) -> Result<Vec<Table>, ServiceError> {
+) -> Result<(Vec<Table>, Vec<Source>), ServiceError> {
     let mut parts = read_parts(connection, basis, among).await?;
     let rows = connection.query(&question(TABLES, ["table_schema", "table_name"], among)).await?;
-    rows.into_iter().map(|row| Ok(table(mysql, texts(row, "tables")?, &mut parts, server, basis))).collect()
+    let tables = rows.into_iter().map(|row| Ok(table(mysql, texts(row, "tables")?, &mut parts, server, basis)));
+    let tables: Vec<Table> = tables.collect::<Result<_, ServiceError>>()?;
+    let mut sources = parts.sources;
+    for view in tables.iter().filter(|table| table.kind == RelationKind::View) {
+        // Names in texts of views are always in backquotes.
+        sources.push(Source::new(Some(name_of(view)), &view.name, "", view.definition.as_deref()));
+    }
+    Ok((tables, sources))
 }
 
 async fn read_parts(connection: &mut Connection, basis: &Basis, among: Option<&[Name]>) -> Result<Parts, ServiceError> {
@@ -152,7 +199,12 @@ async fn read_parts(connection: &mut Connection, basis: &Basis, among: Option<&[
     }
     if basis.sees_triggers {
         let subjects = question(TRIGGERS, ["event_object_schema", "event_object_table"], among);
-        parts.triggers = names(connection.query(&subjects).await?, "triggers")?;
+        for row in connection.query(&subjects).await? {
+            let [schema, name, sql_mode, text] = texts(row, "triggers")?;
+            let subject = (schema, name);
+            parts.sources.push(Source::new(Some(subject.clone()), &subject.1, &sql_mode, Some(&text)));
+            parts.triggers.insert(subject);
+        }
     }
     Ok(parts)
 }
@@ -184,15 +236,24 @@ fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
 }
 
-/// Functions that are none of the server's own. The loadable ones need the right to read the servers' own schema.
-async fn read_functions(connection: &mut Connection) -> Result<HashSet<Box<str>>, ServiceError> {
-    let mut functions = connection.query(FUNCTIONS).await?;
+/// Functions that are none of the server's own, and the code of the stored ones. The loadable ones need the right to read the
+/// servers' own schema; they run in no session's name, and make nothing.
+async fn read_functions(
+    connection: &mut Connection,
+    sources: &mut Vec<Source>,
+) -> Result<HashSet<Box<str>>, ServiceError> {
+    let mut functions = HashSet::new();
+    for row in connection.query(ROUTINES).await? {
+        let [name, sql_mode, text] = texts(row, "routines")?;
+        sources.push(Source::new(None, &name, &sql_mode, Some(&text)));
+        functions.insert(name.into_boxed_str());
+    }
     match connection.query(LOADABLE_FUNCTIONS).await {
-        Ok(loadable) => functions.extend(loadable),
+        Ok(loadable) => functions.extend(loadable.into_iter().filter_map(|row| Some(row.into_iter().next()??.into()))),
         Err(error) if error.is_refusal() => {}
         Err(error) => return Err(error),
     }
-    Ok(functions.into_iter().filter_map(|row| row.into_iter().next().flatten()).map(String::into_boxed_str).collect())
+    Ok(functions)
 }
 
 fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, basis: &Basis) -> Table {

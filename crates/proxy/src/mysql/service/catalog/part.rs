@@ -60,14 +60,18 @@ pub(super) async fn read_part(
         anew = ForeignKeys::read(connection, Some(&among)).await?;
     }
     basis.foreign_keys = basis.foreign_keys.with_anew(|child| affected.contains(&id(child)), anew);
+    basis.sources.retain(|source| source.relation.as_ref().is_none_or(|name| !affected.contains(&id(name))));
     if !among.is_empty() {
-        tables = read_tables(mysql, connection, before.server, &basis, Some(&among)).await?;
+        let (read, sources) = read_tables(mysql, connection, before.server, &basis, Some(&among)).await?;
+        tables = read;
+        basis.sources.extend(sources);
     }
     let system = before.catalog.tables().filter(|table| table.kind == RelationKind::System);
     let visible: HashSet<Name> = system.map(|table| name_of(table)).chain(names.iter().cloned()).collect();
     exclude_led_elsewhere(&mut tables, &basis, &visible);
     let mut catalog = before.catalog.with_anew(version, &affected, tables);
     catalog.cascades = cascades(&basis.foreign_keys, id);
+    catalog.stored_code = basis.stored_code();
     Ok(Some((catalog, basis)))
 }
 

@@ -1,0 +1,271 @@
+//! Temporary tables hide others from their session alone, and no server lists them. What cannot make one, or makes one of another name,
+//! must not end the caching of a session; what does make one must be noticed, however it is hidden.
+
+use anyhow::{Context, Result, ensure};
+
+use super::support::packets::{self, Value};
+use super::support::{Kind, Pair, RawClient, on_both};
+use crate::support::{PATIENCE, eventually, rest};
+
+on_both!(sessions_that_go_on, names_that_are_used, tables_that_hide_others, code_that_is_new, snapshots_of_others);
+
+const READ: &str = "SELECT name FROM item WHERE id = 1";
+
+const SCHEMA: &[&str] = &[
+    "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20))",
+    "INSERT INTO item VALUES (1, 'kettle')",
+    "CREATE TABLE logged (id INT PRIMARY KEY, n INT)",
+    "INSERT INTO logged VALUES (1, 1)",
+    "CREATE TABLE fired (id INT PRIMARY KEY, n INT)",
+    "INSERT INTO fired VALUES (1, 1)",
+    "CREATE TABLE events (n INT, what VARCHAR(100))",
+    "CREATE TABLE blobs (id INT PRIMARY KEY AUTO_INCREMENT, body MEDIUMTEXT)",
+    "CREATE TABLE isam (id INT) ENGINE = MyISAM",
+    "CREATE TRIGGER logs AFTER UPDATE ON logged FOR EACH ROW
+       INSERT INTO events VALUES (NEW.n, 'a temporary thing, to execute')",
+    "CREATE FUNCTION doubled (n INT) RETURNS INT DETERMINISTIC RETURN n * 2 /* not temporary */",
+    "CREATE FUNCTION quadrupled (n INT) RETURNS INT DETERMINISTIC RETURN doubled(doubled(n))",
+    "CREATE VIEW counted AS SELECT doubled(id) AS n FROM item",
+    "CREATE PROCEDURE counts () BEGIN SELECT COUNT(*) FROM counted; UPDATE logged SET n = n + 1; END",
+    "CREATE PROCEDURE scratches () BEGIN DROP TEMPORARY TABLE IF EXISTS scratch;
+       CREATE TEMPORARY TABLE IF NOT EXISTS scratch (n INT); END",
+    "CREATE PROCEDURE hides () BEGIN CREATE TEMPORARY TABLE item (id INT, name VARCHAR(20));
+       INSERT INTO item VALUES (1, 'mine'); END",
+    "CREATE PROCEDURE hides_with_a_table (the_name VARCHAR(20)) BEGIN
+       SET @made = CONCAT('CREATE TEMPORARY TABLE ', the_name, ' SELECT 1 AS id, ''mine'' AS name');
+       PREPARE made FROM @made; EXECUTE made; END",
+    "CREATE PROCEDURE `hides oddly` () CALL hides()",
+    "CREATE PROCEDURE nests () BEGIN CALL counts(); CALL `hides oddly`(); END",
+    "CREATE PROCEDURE fails () BEGIN CALL hides(); SELECT nothing FROM nowhere; END",
+    "CREATE PROCEDURE renames () ALTER TABLE scratch RENAME TO item",
+    "CREATE FUNCTION hiding () RETURNS INT DETERMINISTIC BEGIN CALL hides(); RETURN 1; END",
+    "CREATE VIEW hiding_view AS SELECT hiding() AS n",
+    "CREATE TRIGGER fires AFTER UPDATE ON fired FOR EACH ROW BEGIN DECLARE n INT; SET n = hiding(); END",
+    "CREATE VIEW cheap AS SELECT id, name FROM item",
+];
+
+fn pair(kind: Kind) -> Result<Pair> {
+    let pair = Pair::new(kind, "")?;
+    SCHEMA.iter().try_for_each(|statement| pair.database.run(statement))?;
+    let mut c = pair.connect()?;
+    // All of it is known.
+    if pair.freshet.is_there() {
+        until_hit(&pair, &mut c, "SELECT name FROM cheap WHERE id = 1")?;
+    }
+    Ok(pair)
+}
+
+/// Reads until the answer comes from memory.
+fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?;
+        assert_eq!(c.value(sql)?, "kettle", "{sql}");
+        let after = pair.freshet.metrics()?;
+        ensure!(after.hits() > before.hits(), "{sql}: no hit; {:?}", after.passed_since(&before));
+        rest();
+        Ok(())
+    })
+}
+
+fn sessions_that_go_on(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let words = "INSERT INTO blobs (body) VALUES ('it''s \\'temporary\\', so execute or prepare; rename')";
+    let long = format!("{words}{}", ", ('a temporary \"text\" of `words`; -- /* yes')".repeat(3000));
+    let very_long = format!("{words}{}", format!(", ('{}')", "temporary ".repeat(100)).repeat(20_000));
+    let failing = long.replace("blobs", "nowhere");
+    let calling = long.replacen("('it", "(doubled(1)), ('it", 1);
+    let mut statements = vec![
+        "SELECT quadrupled(1)",
+        "SELECT SUM(n) FROM counted",
+        "CALL counts()",
+        "CALL scratches()",
+        "UPDATE logged SET n = n + 1",
+        &long,
+        &very_long,
+        &failing,
+        &calling,
+        "CREATE TEMPORARY TABLE other (id INT)",
+        "CREATE TEMPORARY TABLE other SELECT 1 AS n; INSERT INTO other VALUES (1); DROP TEMPORARY TABLE other",
+        "CREATE TEMPORARY TABLE item (nothing NOTYPE)",
+        "SELEC 1",
+        "SELECT * FROM nowhere",
+        "INSERT INTO nowhere VALUES (1)",
+        "INSERT INTO isam VALUES (1)",
+        "SELECT nofunction(1)",
+        "CALL noprocedure()",
+        "INSERT INTO blobs (body) VALUES ('{\\\"a\\\":\\\"temporary\\\"}')",
+        "INSERT INTO blobs (body) VALUES (\"{\\\"a\\\":\\\"temporary\\\"}\")",
+        "/*!40101 SET NAMES utf8mb4 */",
+        "SELECT /*! STRAIGHT_JOIN */ name FROM item WHERE id = 1",
+        "INSERT /*!99999 nothing */ INTO blobs (body) VALUES ('x')",
+        "UPDATE logged SET n = 2 -- don't make it temporary",
+    ];
+    if kind == Kind::Mariadb {
+        statements.extend(["SET STATEMENT max_statement_time = 60 FOR SELECT 1", "SELECT SFORMAT('{}', 'x')"]);
+    }
+    for statement in statements {
+        let head = statement.get(..100).unwrap_or(statement);
+        let mut c = pair.connect()?;
+        let before = pair.freshet.metrics()?;
+        c.query(statement)?;
+        until_hit(&pair, &mut c, READ)
+            .with_context(|| format!("after {head}: {:?}", pair.freshet.metrics().map(|m| m.passed_since(&before))))?;
+    }
+    // As prepared statements.
+    let mut c = pair.connect()?;
+    for text in [
+        "UPDATE logged SET n = ?",
+        "SELECT doubled(?)",
+        &format!("SELECT doubled(?) /* {} */", "it's temporary ".repeat(10_000)),
+    ] {
+        let statement = c.prepare(text)?;
+        c.execute(statement, &[Value::Int(1)])?;
+        until_hit(&pair, &mut c, READ).with_context(|| text.get(..30).unwrap_or(text).to_owned())?;
+    }
+    Ok(())
+}
+
+/// What reads a table of the name passes, as long as there is one.
+fn names_that_are_used(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut other = pair.connect()?;
+    let mut c = pair.connect()?;
+    for round in 0..3 {
+        until_hit(&pair, &mut c, READ)?;
+        c.run("CREATE TEMPORARY TABLE IF NOT EXISTS item SELECT 1 AS id, 'mine' AS name")?;
+        for _ in 0..5 {
+            assert_eq!(c.value(READ)?, "mine");
+            assert_eq!(c.value("SELECT i.name FROM item AS i JOIN logged ON i.id = logged.id")?, "mine");
+            until_hit(&pair, &mut other, READ)?;
+        }
+        let before = pair.freshet.metrics()?.hits();
+        eventually(PATIENCE, || {
+            c.value("SELECT n FROM fired WHERE id = 1")?;
+            ensure!(pair.freshet.metrics()?.hits() > before, "no hit on another table");
+            Ok(())
+        })?;
+        explains(&mut c, "the session has temporary tables")?;
+        match round {
+            0 => c.run("DROP TEMPORARY TABLE item")?,
+            1 => c.run(&format!("DROP TABLE IF EXISTS nowhere, `{}` . item", pair.database.name))?,
+            _ => drop(c.command(&packets::reset_connection())?),
+        }
+    }
+    until_hit(&pair, &mut c, READ)?;
+    let mut c = pair.connect()?;
+    until_hit(&pair, &mut c, READ)?;
+    c.run("CALL hides_with_a_table('scratch')")?;
+    explains(&mut c, "may have made temporary tables")
+}
+
+/// The read is not served in this session, and this is why.
+fn explains(c: &mut RawClient, why: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        let explained = c.query(&format!("EXPLAIN CACHE {READ}"))?.rows();
+        ensure!(explained.iter().flatten().flatten().any(|text| text.contains(why)), "{explained:?}");
+        Ok(())
+    })
+}
+
+fn tables_that_hide_others(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    let long = format!("CALL hides_with_a_table('item'/*{}*/)", "x".repeat(100_000));
+    for statements in [
+        &["CREATE TEMPORARY TABLE item SELECT 1 AS id, 'mine' AS name"][..],
+        &[
+            "create temporary table `ITEM` (id int)",
+            "create /* x */ temporary -- y\n table item select 1 as id, 'mine' as name",
+        ],
+        &["CREATE TEMPORARY TABLE scratch SELECT 1 AS id, 'mine' AS name", "ALTER TABLE scratch RENAME item"],
+        &["CREATE TEMPORARY TABLE scratch SELECT 1 AS id, 'mine' AS name", "CALL renames()"],
+        &["SELECT 1; CREATE TEMPORARY TABLE item SELECT 1 AS id, 'mine' AS name; SELECT 2"],
+        &["CREATE /*!40000 TEMPORARY */ TABLE item SELECT 1 AS id, 'mine' AS name"],
+        &["PREPARE s FROM 'CREATE TEMPORARY TABLE item SELECT 1 AS id, ''mine'' AS name'", "EXECUTE s"],
+        &["CALL hides()"],
+        &["CALL hides_with_a_table('item')"],
+        &[&long],
+        &["CALL nests()"],
+        &["CALL fails()"],
+        &["SELECT hiding()"],
+        &["SELECT n FROM hiding_view"],
+        &["UPDATE fired SET n = n + 1"],
+        &["SET sql_mode = 'ANSI_QUOTES'", "UPDATE \"fired\" SET n = n + 1"],
+        &["SET sql_mode = 'NO_BACKSLASH_ESCAPES'", "SELECT '\\', hiding(), '\\'"],
+    ] {
+        let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+        if pair.freshet.is_there() {
+            until_hit(&pair, &mut c, READ)?;
+            until_hit(&pair, &mut c, "SELECT name FROM cheap WHERE id = 1")?;
+        }
+        for statement in statements {
+            c.query(statement)?;
+            direct.query(statement)?;
+        }
+        for read in [READ, "SELECT name FROM cheap WHERE id = 1"] {
+            let expected = direct.value(read)?;
+            ensure!(read != READ || expected == "mine", "{statements:?} is no example: {expected}");
+            for _ in 0..3 {
+                assert_eq!(c.value(read)?, expected, "{read} after {statements:?}");
+            }
+        }
+        // And none was kept.
+        let mut other = pair.connect()?;
+        assert_eq!(other.value(READ)?, "kettle", "after {statements:?}");
+    }
+    Ok(())
+}
+
+/// Code that was made a moment ago may be another than the catalogue has.
+fn code_that_is_new(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut direct = pair.database.connect()?;
+    for round in 0..20 {
+        let mut c = pair.connect()?;
+        until_hit(&pair, &mut c, READ)?;
+        let through = round % 2 == 0;
+        let makes = "CREATE TEMPORARY TABLE item SELECT 1 AS id, 'mine' AS name";
+        for (body, expected) in [("SET @n = 1", "kettle"), (makes, "mine")] {
+            let name = format!("p_{}", round / 4);
+            for statement in
+                [&format!("DROP PROCEDURE IF EXISTS {name}"), &format!("CREATE PROCEDURE {name} () {body}")]
+            {
+                if through { c.run(statement)? } else { direct.run(statement)? }
+            }
+            c.run(&format!("CALL {name}()"))?;
+            assert_eq!(c.value(READ)?, expected, "round {round}");
+        }
+    }
+    Ok(())
+}
+
+/// A read of a temporary table takes no snapshot.
+fn snapshots_of_others(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut c, mut writer) = (pair.connect()?, pair.connect()?);
+    let read = "SELECT n FROM logged WHERE id = 1";
+    c.run("CREATE TEMPORARY TABLE item (id INT, name VARCHAR(20)) ENGINE = MyISAM")?;
+    c.run("INSERT INTO item VALUES (1, 'mine')")?;
+    for n in 0..20 {
+        c.run("BEGIN")?;
+        assert_eq!(c.value(READ)?, "mine");
+        writer.run(&format!("UPDATE logged SET n = {n}"))?;
+        writer.value(read)?;
+        let expected = n.to_string();
+        assert_eq!(c.value(read)?, expected);
+        assert_eq!(c.value(read)?, expected);
+        c.run("COMMIT")?;
+    }
+    Ok(())
+}

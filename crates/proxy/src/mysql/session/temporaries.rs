@@ -1,0 +1,237 @@
+//! The temporary tables that a session may have.
+//!
+//! No server lists them, and one hides the table of its name, in views too. So the session remembers the names: of those that it
+//! creates, and of those that code may have made which it ran (`freshet_sql::Code`). What reads a table of such a name
+//! passes; all else is served. Once code was run that may have made any, everything passes until the session is reset.
+//!
+//! What stored code may make, the catalogue says, and it may be older than the code that was run. So such code is *pending* until
+//! the catalogue shows all that was defined before the session's last answer; meanwhile nothing is served or kept.
+//!
+//! Sessions without temporary tables pay for a look at two empty lists with each hit.
+
+use std::sync::Arc;
+
+use freshet_model::{Catalog, Reason, Temporaries as Made};
+use freshet_sql::{Code, CodeScanner, Effect, Quoting, TableName};
+use freshet_wire::mysql::packet::HEADER_BYTES;
+
+use crate::mysql::session::Session;
+use crate::mysql::session::settings::Known;
+use crate::mysql::session::transaction::Mark;
+use crate::registry::{Shape, Statement};
+
+/// Reads the words of a statement on its way.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    scanner: CodeScanner,
+    /// Bytes of heads that are no text.
+    skip: usize,
+}
+
+impl Reading {
+    /// `skip`: bytes behind the first packet's head that are no text.
+    pub(crate) fn new(quoting: Quoting, skip: usize) -> Self {
+        Self { scanner: CodeScanner::new(quoting), skip }
+    }
+
+    /// A packet begins, with its head.
+    pub(crate) fn packet(&mut self, bytes: &[u8]) {
+        self.skip += HEADER_BYTES;
+        self.feed(bytes);
+    }
+
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        self.scanner.feed(bytes.get(skipped..).unwrap_or_default());
+    }
+
+    pub(crate) fn finish(self) -> Code {
+        self.scanner.finish()
+    }
+}
+
+/// Names that are remembered; with more it may be any.
+const NAMES_MAX: usize = 256;
+/// Pieces of code that wait for the catalogue.
+const PENDING_MAX: usize = 64;
+
+/// A table that the session may have.
+#[derive(Debug, PartialEq, Eq)]
+struct Temporary {
+    /// Its database; None: any.
+    schema: Option<Arc<str>>,
+    name: Box<str>,
+}
+
+/// What a session knows of its temporary tables.
+#[derive(Debug, Default)]
+pub(crate) struct Temporaries {
+    tables: Vec<Temporary>,
+    pending: Vec<Arc<Code>>,
+    /// There may be any.
+    any: bool,
+}
+
+impl Temporaries {
+    /// There are none for sure.
+    pub(crate) fn are_none(&self) -> bool {
+        self.tables.is_empty() && self.pending.is_empty() && !self.any
+    }
+
+    /// There may be any.
+    pub(crate) fn may_be_any(&self) -> bool {
+        self.any
+    }
+
+    /// Whether there is one of this name for sure or perhaps; None: of a name that is not known.
+    pub(crate) fn may_hide(&self, name: Option<&str>) -> bool {
+        !self.are_none() && (self.any || !self.pending.is_empty() || name.is_none_or(|name| self.hide(name)))
+    }
+
+    /// Whether there may be one of this name, as far as names are known.
+    pub(crate) fn hide(&self, name: &str) -> bool {
+        self.tables.iter().any(|table| table.name.eq_ignore_ascii_case(name))
+    }
+
+    /// Code was run.
+    pub(crate) fn ran(&mut self, code: Arc<Code>) {
+        if self.any || self.pending.contains(&code) {
+            return;
+        }
+        if self.pending.len() < PENDING_MAX {
+            self.pending.push(code);
+        } else {
+            self.become_any();
+        }
+    }
+
+    /// It is not known what was run.
+    pub(crate) fn become_any(&mut self) {
+        *self = Self { any: true, ..Self::default() };
+    }
+
+    /// One was created.
+    fn created(&mut self, schemas: &[Arc<str>], (schema, name): &TableName) {
+        let schema = schema.as_deref().map(Arc::from).or_else(|| schemas.first().cloned());
+        self.add(Temporary { schema, name: name.clone() });
+    }
+
+    fn add(&mut self, table: Temporary) {
+        // Letters of other alphabets have cases that are not compared here.
+        if self.any || !table.name.is_ascii() || self.tables.len() >= NAMES_MAX {
+            return self.become_any();
+        }
+        if !self.tables.contains(&table) {
+            self.tables.push(table);
+        }
+    }
+
+    /// These tables were dropped.
+    fn dropped(&mut self, schemas: &[Arc<str>], names: &[TableName]) {
+        for (schema, name) in names {
+            let Some(schema) = schema.as_deref().or(schemas.first().map(|schema| &**schema)) else { continue };
+            self.tables.retain(|table| table.schema.as_deref() != Some(schema) || table.name != *name);
+        }
+    }
+
+    /// Tables got other names, which are among the words of this code.
+    fn renamed(&mut self, code: &Code) {
+        if self.are_none() {
+            return;
+        }
+        for word in code.words() {
+            self.add(Temporary { schema: None, name: word.into() });
+        }
+    }
+
+    /// The catalogue shows what the pending code is.
+    fn judge(&mut self, catalog: &Catalog) {
+        for code in std::mem::take(&mut self.pending) {
+            match code.temporaries(&catalog.stored_code) {
+                Made::None => {}
+                Made::Named(names) => names.into_iter().for_each(|name| self.add(Temporary { schema: None, name })),
+                Made::Any => self.become_any(),
+            }
+        }
+    }
+}
+
+impl Session {
+    /// A statement was answered: what it may have made. `failed`: by an error.
+    pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, failed: bool) {
+        let unread = self.unread.take();
+        let Some(statement) = statement else {
+            match unread {
+                _ if !mark.makes_temporary => {}
+                Some(code) => self.settings.temporaries.ran(code),
+                None => self.settings.temporaries.become_any(),
+            }
+            return;
+        };
+        let (settings, shape) = (&mut self.settings, &statement.shape);
+        let (temporaries, template) = (&mut settings.temporaries, &shape.template);
+        if mark.makes_temporary {
+            let created = template.creates_temporary();
+            if let Some(name) = created.filter(|_| !failed) {
+                temporaries.created(&settings.schemas, name);
+            }
+            if mark.runs_stored_code || created.is_none() {
+                temporaries.ran(shape.code().clone());
+            }
+        }
+        if mark.effect >= Effect::Definition && !temporaries.are_none() {
+            if !failed {
+                temporaries.dropped(&settings.schemas, template.drops());
+            }
+            if shape.code().words().any(|word| word == "rename") {
+                temporaries.renamed(shape.code());
+            }
+        }
+    }
+
+    /// Code was run of which it is not known yet what it has made, or it may be anything.
+    pub(crate) fn undecided(&mut self) -> Option<Reason> {
+        self.judge_pending().err()
+    }
+
+    fn judge_pending(&mut self) -> Result<(), Reason> {
+        let temporaries = &mut self.settings.temporaries;
+        if !temporaries.pending.is_empty() {
+            let catalog = self.shared.catalog.load_full();
+            if !self.shared.cache.reflects(&self.floor, catalog.version) {
+                return Err(Reason::Floor);
+            }
+            temporaries.judge(&catalog);
+        }
+        if temporaries.any { Err(Reason::MayHaveTemporary) } else { Ok(()) }
+    }
+
+    /// Why a result of this query may not be served or kept, if temporary tables are why.
+    pub(crate) fn reads_temporary(&mut self, shape: &Shape) -> Result<(), Reason> {
+        if self.settings.temporaries.are_none() {
+            return Ok(());
+        }
+        self.judge_pending()?;
+        let Known::Context(context, known_under) = &self.settings.known else { return Err(Reason::SettingsUnknown) };
+        let catalog = self.shared.catalog.load();
+        if catalog.version != *known_under {
+            return Err(Reason::CatalogStale);
+        }
+        let temporaries = &self.settings.temporaries;
+        if temporaries.tables.is_empty() {
+            return Ok(());
+        }
+        match &shape.resolve(&catalog, context).footprint {
+            Ok(footprint) if footprint.names(&catalog, |name| temporaries.hide(name)) => Err(Reason::TemporaryTables),
+            Ok(_) => Ok(()),
+            Err(reason) => Err(reason.clone()),
+        }
+    }
+
+    /// The code of a text that is not analysed.
+    pub(crate) fn unread(&self, text: &[u8]) -> Arc<Code> {
+        let known = self.settings.can_read(text, self.status);
+        Arc::new(Code::of(text, if known { Quoting::Standard } else { Quoting::Unknown }))
+    }
+}

@@ -1,0 +1,91 @@
+//! What texts make, by themselves and with what they run.
+
+use super::*;
+
+fn own(text: &str, quoting: Quoting) -> String {
+    match Code::of(text.as_bytes(), quoting).own {
+        Temporaries::None => "none".into(),
+        Temporaries::Named(names) => names.iter().map(|name| &**name).collect::<Vec<_>>().join(" "),
+        Temporaries::Any => "any".into(),
+    }
+}
+
+#[test]
+fn what_a_text_makes_by_itself() {
+    for (text, made) in [
+        ("SELECT 1", "none"),
+        ("CREATE TEMPORARY TABLE x (id INT)", "x"),
+        ("begin create or replace temporary table if not exists `Db` . `X` select 1; end", "X"),
+        ("CREATE TEMPORARY TABLE a.b; CREATE TEMPORARY TABLE c", "b c"),
+        ("CREATE/*! TEMPORARY*/TABLE x", "x"),
+        ("CREATE /*!40101 TEMPORARY */ TABLE x", "x"),
+        ("CREATE /*!40101TEMPORARY */ TABLE x", "x"),
+        ("CREATE /*!80018 TEMPORARY */ TABLE x", "any"),
+        ("/*!999999\\- it's the sandbox */ SELECT 1", "none"),
+        ("/*M! temporary */ SELECT 1", "any"),
+        ("CREATE TEMPORARY /* y */ -- z\n TABLE x", "x"),
+        ("CREATE TEMPORARY TABLE `my table` (id INT)", "any"),
+        ("CREATE TEMPORARY TABLE `a``b` (id INT)", "any"),
+        ("CREATE TEMPORARY TABLE \"x\" (id INT)", "any"),
+        ("CREATE TEMPORARY TABLE caf\u{e9} (id INT)", "any"),
+        ("CREATE TEMPORARY", "any"),
+        ("CREATE TEMPORARY SEQUENCE x", "x"),
+        ("DROP TEMPORARY TABLE x", "none"),
+        ("EXECUTE s", "any"),
+        ("PREPARE s FROM @a", "any"),
+        ("ALTER TABLE a RENAME TO b", "any"),
+        ("INSERT INTO t VALUES ('temporary', \"it's execute\", 'a''prepare\\'rename', x'00')", "none"),
+        ("SELECT `it's`, temporary", "any"),
+        ("SELECT 1 -- it's\n, temporary", "any"),
+        ("SELECT 1--'temporary", "none"),
+        ("SELECT 1 # it's\n, temporary", "any"),
+        ("SELECT 1 /* it's */, temporary", "any"),
+        ("SELECT 1 /**/, /*/ temporary */", "none"),
+        ("SELECT /*+ QB_NAME(`*/`) */ 1", "any"),
+        ("SELECT 1 \0", "any"),
+    ] {
+        assert_eq!(own(text, Quoting::Standard), made, "{text}");
+        let halves = text.char_indices().map(|(at, _)| text.split_at(at));
+        for (first, second) in halves {
+            let mut scanner = CodeScanner::new(Quoting::Standard);
+            scanner.feed(first.as_bytes());
+            scanner.feed(second.as_bytes());
+            assert_eq!(scanner.finish(), Code::of(text.as_bytes(), Quoting::Standard), "{first}|{second}");
+        }
+    }
+    assert_eq!(own("SELECT '\\' , temporary, '", Quoting::Unknown), "any");
+    assert_eq!(own("INSERT INTO t VALUES ('x')", Quoting::Unknown), "none");
+}
+
+#[test]
+fn what_a_text_makes_with_all_that_it_runs() {
+    let of = |text: &str| Code::of(text.as_bytes(), Quoting::Standard);
+    let codes = [
+        ("plain", of("BEGIN SELECT 1; END")),
+        ("makes", of("CREATE TEMPORARY TABLE x (id INT)")),
+        ("nests", of("CALL calls()")),
+        ("calls", of("BEGIN CALL nests(); CALL `makes`(); END")),
+        ("odd name", of("CALL any()")),
+        ("any", of("EXECUTE s")),
+        ("caller", of("CALL `odd name`()")),
+    ];
+    let sources = || codes.iter().map(|(name, code)| (*name, Some(code))).chain([("unseen", None)]);
+    let stored = stored_code(sources(), true);
+    let x = Temporaries::Named(["x".into()].into());
+    for (text, made) in [
+        ("CALL plain()", Temporaries::None),
+        ("CALL Makes()", x.clone()),
+        ("CALL db.NESTS()", x.clone()),
+        ("SELECT `caller`()", Temporaries::Any),
+        ("SELECT `odd name`()", Temporaries::Any),
+        ("UPDATE unseen SET a = 1", Temporaries::Any),
+        ("SELECT 'unseen'", Temporaries::None),
+    ] {
+        assert_eq!(of(text).temporaries(&stored), made, "{text}");
+    }
+    let accents = stored_code(sources().filter(|(name, _)| !name.contains(' ')), true);
+    assert_eq!(of("CALL m\u{e0}kes()").temporaries(&accents), x);
+    assert_eq!(of("CALL plain()").temporaries(&stored_code(sources(), false)), Temporaries::Any);
+    assert_eq!(of("INSERT INTO t VALUES (';'); -- x").single(), Some("insert"));
+    assert_eq!(of("INSERT INTO t VALUES (1); `x`").single(), None);
+}
