@@ -33,6 +33,7 @@ const BLOCK_FILLS_AGE_MAX: Nanos = 1_000_000_000;
 
 /// What is known of the open block.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Block {
     /// None: it was not understood how it began.
     isolation: Option<Isolation>,
@@ -269,7 +270,7 @@ impl Session {
     pub(crate) fn lacks_query(&mut self, statement: Option<&Arc<Statement>>) -> bool {
         let Some(block) = self.block.as_mut().filter(|block| block.has_unseen_query) else { return false };
         let template = statement.map(|statement| &statement.shape.template);
-        if matches!(template.and_then(|t| t.bracket()), Some(Bracket::End | Bracket::Savepoint)) {
+        if matches!(template.and_then(freshet_sql::Template::bracket), Some(Bracket::End | Bracket::Savepoint)) {
             return false;
         }
         block.has_unseen_query = false;
