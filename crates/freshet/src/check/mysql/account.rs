@@ -141,9 +141,9 @@ async fn views(database: &mut Database, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let names = shown(views.iter().map(|[schema, name]| format!("{schema}.{name}")));
-    let what = |[schema, name]: &[String; 2]| match database.server.is_mariadb {
-        true => format!("{}.*", quote_name(schema)),
-        false => format!("{}.{}", quote_name(schema), quote_name(name)),
+    let what = |[schema, name]: &[String; 2]| {
+        let all_of = if database.server.is_mariadb { "*".to_owned() } else { quote_name(name) };
+        format!("{}.{all_of}", quote_name(schema))
     };
     let on: BTreeSet<String> = views.iter().map(what).collect();
     let mends = on.iter().map(|on| format!("GRANT SELECT, SHOW VIEW ON {on} TO {account};")).collect();
