@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::{StoredCode, ValueType};
+use crate::{Reason, StoredCode, ValueType};
 
 /// Which database's SQL, catalogue and wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -151,6 +151,26 @@ impl Table {
     }
 }
 
+/// What values of some types bring into a statement that neither its text nor the tables in it tell. PostgreSQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeEffect {
+    /// Why such a statement is not cached.
+    pub reason: Reason,
+    /// Code that somebody made for the types: by a cast, or an operator class that sorts and groups. Otherwise their values print the
+    /// names of other objects.
+    pub runs_code: bool,
+    /// Only where the text asks for a cast.
+    pub explicit: bool,
+    /// The types, and those whose values hold such values: arrays, domains, ranges. Object ids.
+    pub types: HashSet<u32>,
+    /// Built-in functions and operators that make such values.
+    pub makers: HashSet<Box<str>>,
+    /// The columns of these types.
+    pub columns: HashMap<TableId, Vec<Arc<str>>>,
+    /// The relations whose rows are of these types.
+    pub rows: HashSet<TableId>,
+}
+
 /// The rows that foreign keys change with those of a parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cascade {
@@ -167,13 +187,15 @@ pub struct Catalog {
     pub version: CatalogVersion,
     tables: HashMap<TableId, Arc<Table>>,
     by_name: HashMap<Arc<str>, IdsByName>,
-    /// Names of functions and aggregates outside `pg_catalog` whose arguments may all be of built-in types: a
-    /// call of that name is not known to be the built-in function.
+    /// Names of functions and aggregates that somebody made, and whose arguments may all be of types that a statement may handle: a call of
+    /// that name is not known to be the built-in function.
     pub user_functions: HashSet<Box<str>>,
     /// Names of such operators.
     pub user_operators: HashSet<Box<str>>,
-    /// Stands for all that verdicts and rights rest on beside relations: schemas, types, functions, operators, casts,
-    /// collations.
+    /// Types whose values are more than data.
+    pub type_effects: Vec<Arc<TypeEffect>>,
+    /// Stands for all that verdicts and rights rest on beside relations: schemas, types, functions, operators, operator
+    /// classes, casts, collations.
     pub surroundings: Box<str>,
     /// PostgreSQL: no type, cast or operator makes a write run other code than the server's own, or any that changes settings: only what
     /// relations have of their own may ([`Table::runs_code`]).

@@ -17,6 +17,7 @@ mod value;
 
 pub use catalog::{
     Cascade, Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, TableNames,
+    TypeEffect,
 };
 pub use change::{Cell, Change, ChangeSet, Commit, Relation, Row};
 pub use draw::is_drawn;

@@ -21,7 +21,7 @@ pub enum Reason {
     Function(Arc<str>),
     /// It uses an operator that is not on the allow-list.
     Operator(Arc<str>),
-    /// A user-defined function or operator of that name could be meant.
+    /// A user-defined function or operator of that name could be meant, or that cast or operator class.
     UserDefined(Arc<str>),
     /// A literal or parameter such as `now` may be folded to a clock reading.
     ClockLiteral,
@@ -158,7 +158,7 @@ impl fmt::Display for Reason {
             Self::LocksRows => f.write_str("the statement locks rows"),
             Self::Function(name) => write!(f, "function {name} is not known to depend on its arguments alone"),
             Self::Operator(name) => write!(f, "operator {name} is not on the allow-list"),
-            Self::UserDefined(name) => write!(f, "{name} may be a user-defined function or operator"),
+            Self::UserDefined(name) => write!(f, "{name} may be user-defined"),
             Self::ClockLiteral => f.write_str("a literal such as 'now' or 'today' may become a clock reading"),
             Self::Construct(what) => write!(f, "{what} is never cached"),
             Self::NoTable => f.write_str("the statement reads no table"),

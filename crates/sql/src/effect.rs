@@ -7,6 +7,7 @@ use sqlparser::ast::ObjectName;
 
 use crate::relations::family;
 use crate::template::{Template, table};
+use crate::type_effects;
 use crate::views::effect_of_views;
 
 /// What a statement may do to the database or the session; roughly in the order of what it takes away.
@@ -107,9 +108,7 @@ impl Template {
     /// The relations of a query; None: they may run other code than the server's own, or its operators and functions may.
     fn relations_without_code(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
         let survey = &self.survey;
-        let harmless = self.built_in_first(schemas)
-            && !survey.functions.iter().any(|name| catalog.user_functions.contains(name.as_str()))
-            && !survey.operators.iter().any(|symbol| catalog.user_operators.contains(symbol.as_str()));
+        let harmless = self.built_in_first(schemas) && type_effects::user_defined(catalog, survey).is_ok();
         let mut relations = Vec::new();
         for name in harmless.then_some(&survey.relations)? {
             match table(catalog, schemas, name) {
@@ -122,7 +121,8 @@ impl Template {
             let kind = !matches!(table.kind, RelationKind::Foreign | RelationKind::Other);
             kind && !table.row_security && !table.user_types
         };
-        relations.iter().all(plain).then_some(relations)
+        let harmless = relations.iter().all(plain) && !type_effects::runs_code(catalog, survey, &relations);
+        harmless.then_some(relations)
     }
 
     /// A relation of MySQL that is in no catalogue and runs no stored code: DUAL, the views of the server's own schemas.

@@ -49,35 +49,29 @@ impl Walk<'_> {
             | Expr::Collate { expr: inner, collation: _ } => self.expr(inner),
             Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
             Expr::UnaryOp { op, expr } => {
-                self.allowed(unary_symbol(self.dialect, *op))?;
+                allowed(unary_symbol(self.dialect, *op))?;
                 self.expr(expr)
             }
             Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
-                self.operator("=")?;
                 self.compared(left, right, true)
             }
             Expr::InList { .. } | Expr::InSubquery { .. } | Expr::Between { .. } => self.membership(expr),
             Expr::Like { any, expr, pattern, escape_char, negated: _ }
             | Expr::ILike { any, expr, pattern, escape_char, negated: _ } => {
                 absent(!any, "LIKE ANY")?;
-                ["~~", "!~~", "~~*", "!~~*"].into_iter().try_for_each(|symbol| self.operator(symbol))?;
                 self.compared(expr, pattern, false)?;
                 self.optional(escape_char.as_deref())
             }
             Expr::SimilarTo { expr, pattern, escape_char, negated: _ } => {
-                ["~", "!~"].into_iter().try_for_each(|symbol| self.operator(symbol))?;
                 self.compared(expr, pattern, false)?;
                 self.optional(escape_char.as_deref())
             }
             Expr::AnyOp { left, compare_op, right, is_some: _ } | Expr::AllOp { left, compare_op, right } => {
-                self.allowed(binary_symbol(self.dialect, compare_op))?;
+                allowed(binary_symbol(self.dialect, compare_op))?;
                 self.expr(left)?;
                 self.expr(right)
             }
             Expr::Case { case_token: _, end_token: _, operand, conditions, else_result } => {
-                if operand.is_some() {
-                    self.operator("=")?;
-                }
                 self.optional(operand.as_deref())?;
                 for when in conditions {
                     self.expr(&when.condition)?;
@@ -138,20 +132,17 @@ impl Walk<'_> {
     fn membership(&mut self, expr: &Expr) -> Outcome {
         match expr {
             Expr::InList { expr, list, negated: _ } => {
-                ["=", "<>"].into_iter().try_for_each(|symbol| self.operator(symbol))?;
                 let compared = self.column_type(expr).map(|value_type| (value_type, true));
                 self.expr(expr)?;
                 list.iter().try_for_each(|item| self.operand(item, compared))
             }
             Expr::InSubquery { expr, subquery, negated: _ } => {
-                ["=", "<>"].into_iter().try_for_each(|symbol| self.operator(symbol))?;
                 self.expr(expr)?;
                 self.query(subquery)?;
                 self.note_told(subquery);
                 Ok(())
             }
             Expr::Between { expr, low, high, negated: _ } => {
-                ["<", "<=", ">", ">="].into_iter().try_for_each(|symbol| self.operator(symbol))?;
                 let compared = self.column_type(expr).map(|value_type| (value_type, false));
                 self.expr(expr)?;
                 self.operand(low, compared)?;
@@ -193,11 +184,9 @@ impl Walk<'_> {
             }
             Expr::Extract { field: _, syntax: _, expr } => {
                 self.date_time = true;
-                self.user_function("extract")?;
                 self.expr(expr)
             }
             Expr::Ceil { expr, field } | Expr::Floor { expr, field } => {
-                ["ceil", "floor"].into_iter().try_for_each(|name| self.user_function(name))?;
                 let plain = matches!(field, CeilFloorKind::DateTimeField(sqlparser::ast::DateTimeField::NoDateTime));
                 absent(plain, "CEIL or FLOOR of that form")?;
                 self.expr(expr)
@@ -207,7 +196,6 @@ impl Walk<'_> {
                 self.expr(r#in)
             }
             Expr::Substring { expr, substring_from, substring_for, special: _, shorthand: _ } => {
-                ["substring", "substr"].into_iter().try_for_each(|name| self.user_function(name))?;
                 self.expr(expr)?;
                 self.optional(substring_from.as_deref())?;
                 self.optional(substring_for.as_deref())
@@ -218,7 +206,6 @@ impl Walk<'_> {
                 self.exprs(trim_characters.as_deref().unwrap_or_default())
             }
             Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
-                self.user_function("overlay")?;
                 self.expr(expr)?;
                 self.expr(overlay_what)?;
                 self.expr(overlay_from)?;
@@ -278,8 +265,8 @@ impl Walk<'_> {
         // `alias.name` calls a function of that name if there is no such column.
         let mut outwards = self.blocks.iter().rev().map(|block| block.meaning(idents));
         match outwards.find(|meaning| !matches!(meaning, Meaning::Elsewhere)) {
-            Some(Meaning::Column(..)) => Ok(()),
-            Some(Meaning::Opaque | Meaning::Shown(..)) => self.user_function(name),
+            Some(Meaning::Column(..) | Meaning::Shown(..)) => Ok(()),
+            Some(Meaning::Opaque) => self.user_function(name),
             Some(Meaning::NoColumn) => Err(Reason::Construct("a name that is no column of its table")),
             Some(Meaning::Elsewhere) | None => Err(Reason::Construct("a qualified name that is not known")),
         }
@@ -301,7 +288,7 @@ impl Walk<'_> {
     }
 
     fn binary(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Outcome {
-        self.allowed(binary_symbol(self.dialect, op))?;
+        allowed(binary_symbol(self.dialect, op))?;
         if is_comparison(op) {
             self.compared(left, right, *op == BinaryOperator::Eq)
         } else {
@@ -362,20 +349,7 @@ impl Walk<'_> {
         }
     }
 
-    fn allowed(&self, symbol: Result<Option<String>, String>) -> Outcome {
-        match symbol {
-            Ok(Some(symbol)) => self.operator(&symbol),
-            Ok(None) => Ok(()),
-            Err(symbol) => Err(Reason::Operator(symbol.into())),
-        }
-    }
-
-    pub(crate) fn operator(&self, symbol: &str) -> Outcome {
-        let shadowed = self.catalog.user_operators.contains(symbol);
-        if shadowed { Err(Reason::UserDefined(symbol.into())) } else { Ok(()) }
-    }
-
-    pub(crate) fn user_function(&self, name: &str) -> Outcome {
+    fn user_function(&self, name: &str) -> Outcome {
         let shadowed = self.catalog.user_functions.contains(name);
         if shadowed { Err(Reason::UserDefined(name.into())) } else { Ok(()) }
     }
@@ -388,7 +362,7 @@ impl Walk<'_> {
         };
         self.date_time |= date_time;
         self.times |= self.is_mysql() && mysql::functions::makes_time(plain);
-        if name.0.len() == 1 { self.user_function(plain) } else { Ok(()) }
+        Ok(())
     }
 
     fn function(&mut self, function: &Function) -> Outcome {
@@ -465,10 +439,16 @@ impl Walk<'_> {
     }
 }
 
+/// Whether an operator is on the list of those that are.
+fn allowed(symbol: Result<Option<String>, String>) -> Outcome {
+    symbol.map(|_| ()).map_err(|symbol| Reason::Operator(symbol.into()))
+}
+
 impl Usage {
     /// Notes one more use of a parameter.
     fn note(&mut self, compared: Compared) {
         self.count += 1;
+        self.loose |= compared.is_none();
         let clear = |value_type: ValueType| !value_type.is_date() && value_type != ValueType::Other;
         self.may_be_date |= !compared.is_some_and(|(value_type, _)| clear(value_type));
         let equal = compared.filter(|(_, equal)| *equal).map(|(value_type, _)| value_type);

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use freshet_model::{
-    Catalog, Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
+    Catalog, Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, TypeEffect, Value,
+    ValueType,
 };
 
 use crate::absent::Absent;
@@ -92,6 +93,8 @@ pub struct Footprint {
     /// References whose rows are dropped by keys that others hold.
     pub(crate) absent: Vec<Absent>,
     pub(crate) usages: BTreeMap<u32, Usage>,
+    /// What values of parameters and constants may still bring.
+    pub(crate) effects: Vec<Arc<TypeEffect>>,
     /// Some literal could be read as a date or time.
     date_time: bool,
     /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
@@ -135,6 +138,8 @@ pub(crate) struct Read {
     pub(crate) unopened: Vec<Arc<Table>>,
     /// See [`Footprint::constants`].
     pub(crate) constants: Vec<Literal>,
+    /// See [`Footprint::effects`].
+    pub(crate) effects: Vec<Arc<TypeEffect>>,
 }
 
 /// Which of dates and times a statement handles.
@@ -153,11 +158,13 @@ pub(crate) struct Usage {
     pub(crate) equal_to: Option<ValueType>,
     /// Some use is other than a comparison with a column that is no date.
     pub(crate) may_be_date: bool,
+    /// Some use is other than a comparison with a column.
+    pub(crate) loose: bool,
 }
 
 impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants } = read;
+        let Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants, effects } = read;
         let Dates { date_time, times } = dates;
         let tables = Vec::new();
         let mut footprint = Self {
@@ -172,6 +179,7 @@ impl Footprint {
             paged,
             absent,
             usages,
+            effects,
             date_time,
             times,
             dialect,
@@ -233,6 +241,7 @@ impl Footprint {
         if self.reads_clock(params) {
             return Err(Reason::ClockLiteral);
         }
+        self.refuse_types(params)?;
         if self.completes_times(params) {
             return Err(Reason::Construct(TIME_AMONG_DATES));
         }
@@ -406,15 +415,17 @@ impl Footprint {
 
     /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`.
     pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
-        self.date_time
-            && !self.dialect.is_mysql_family()
+        let declared = |param: &Parameter<'_>| declares_date(param.declared_type);
+        !self.dialect.is_mysql_family()
+            && (self.date_time || params.iter().any(declared))
             && params.iter().zip(1u32..).any(|(param, number)| {
                 let text: &[u8] = match param.value {
                     ParameterValue::Text(text) | ParameterValue::Binary(text) => text,
                     ParameterValue::Literal(literal) => &literal.text,
                     _ => return false,
                 };
-                self.usages.get(&number).is_none_or(|usage| usage.may_be_date) && names_clock(text)
+                let usage = self.usages.get(&number);
+                (declared(param) || usage.is_none_or(|usage| usage.may_be_date)) && names_clock(text)
             })
     }
 }
@@ -428,6 +439,11 @@ fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
     if conjunctions.is_empty() {
         conjunctions.push(cut);
     }
+}
+
+/// The OIDs of the types of dates and times of PostgreSQL, of their ranges and multiranges, and of arrays of all.
+fn declares_date(declared: u32) -> bool {
+    matches!(declared, 1082 | 1083 | 1114 | 1115 | 1182 | 1183 | 1184 | 1185 | 1266 | 1270 | 3908..=3913 | 4533..=4535 | 6152 | 6153 | 6155)
 }
 
 /// Whether a text contains, in any case, one of the words that date input folds to the current time.

@@ -51,7 +51,6 @@ impl Walk<'_> {
                 JoinConstraint::On(condition) => Some(Clause::On(condition)),
                 JoinConstraint::Using(columns) => Some(Clause::Using(self.merge(columns)?)),
                 JoinConstraint::Natural => {
-                    self.operator("=")?;
                     self.note_all_dates();
                     self.mentioned.all();
                     self.blocks.last_mut().into_iter().for_each(|block| block.natural = true);
@@ -65,7 +64,6 @@ impl Walk<'_> {
     }
 
     fn merge(&mut self, columns: &[ObjectName]) -> Result<Vec<String>, Reason> {
-        self.operator("=")?;
         let names = columns.iter().map(|column| match column.0.as_slice() {
             [part] => part.as_ident().map(|ident| ident.value.clone()),
             _ => None,

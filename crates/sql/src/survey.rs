@@ -13,7 +13,9 @@ use sqlparser::ast::{
 
 use crate::Effect;
 use crate::functions::{FunctionClass, binary_operator, function_class, unary_operator};
+use crate::lookups::Lookups;
 use crate::mysql;
+use crate::type_effects::Handled;
 
 /// How many nodes of each kind were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,10 +59,13 @@ pub(crate) struct Survey {
     pub(crate) reason: Option<Reason>,
     pub(crate) counts: Counts,
     pub(crate) relations: Vec<ObjectName>,
+    /// Also those that syntax looks up.
     pub(crate) functions: Vec<String>,
     pub(crate) operators: Vec<String>,
     /// What it calls may tell of what others have committed.
     pub(crate) tells: bool,
+    /// PostgreSQL: which types it names.
+    pub(crate) handled: Handled,
     /// MySQL: it calls a function that is not known.
     pub(crate) unknown_function: bool,
     ctes: Vec<String>,
@@ -77,6 +82,7 @@ impl Default for Survey {
             functions: Vec::new(),
             operators: Vec::new(),
             tells: false,
+            handled: Handled::default(),
             unknown_function: false,
             ctes: Vec::new(),
             dialect: Dialect::Postgres,
@@ -130,6 +136,13 @@ impl Survey {
             FunctionClass::Signal { .. } => self.note(Effect::Signal, reason()),
             FunctionClass::Settings => self.note(Effect::Settings, reason()),
             FunctionClass::Unknown => self.note(Effect::Write, reason()),
+        }
+    }
+
+    fn look_up(&mut self, lookups: Lookups) {
+        if !self.dialect.is_mysql_family() {
+            self.operators.extend(lookups.operators.iter().map(ToString::to_string));
+            self.functions.extend(lookups.functions.iter().map(ToString::to_string));
         }
     }
 
@@ -188,6 +201,7 @@ impl Visitor for Survey {
         if select.into.is_some() {
             self.note(Effect::Definition, Reason::Construct("SELECT INTO"));
         }
+        select.from.iter().for_each(|item| self.look_up(Lookups::of_joins(item)));
         ControlFlow::Continue(())
     }
 
@@ -199,6 +213,7 @@ impl Visitor for Survey {
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         self.counts.table_factors += 1;
+        self.look_up(Lookups::of_factor(factor));
         match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.function(name),
             _ => {}
@@ -208,6 +223,8 @@ impl Visitor for Survey {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         self.counts.exprs += 1;
+        self.look_up(Lookups::of_expr(expr));
+        self.handled.note(expr);
         match expr {
             Expr::Function(function) => self.function(&function.name),
             Expr::BinaryOp { op, .. } => self.operator(binary_symbol(self.dialect, op)),

@@ -22,6 +22,7 @@ use crate::scanner::{Kind, Token};
 use crate::survey::Survey;
 use crate::tokens::Tokens;
 use crate::transaction::Bracket;
+use crate::type_effects;
 use crate::views::{add_views, effect_of_views};
 use crate::walk::Walk;
 
@@ -239,6 +240,7 @@ impl Template {
             let mut walk = Walk::new(self.dialect, catalog, schemas);
             walk.views.are_opened = opens_views;
             walk.splits = splits;
+            walk.handled.add(&self.survey);
             walk.query(&parsed.query)?;
             if walk.counts != self.survey.counts {
                 return Err(Reason::Construct("a construct that is not analysed"));
@@ -252,6 +254,7 @@ impl Template {
             walk.into_footprint(parsed.clock_text)
         };
         let whole = walked(false)?;
+        type_effects::user_defined(catalog, &self.survey)?;
         if !has_branches(&parsed.query) {
             return Ok(whole);
         }

@@ -21,6 +21,7 @@ use freshet_model::{Catalog, Dialect, Reason, RelationKind, Table, TableId};
 use crate::derived::Shown;
 use crate::footprint::names_clock;
 use crate::lexer::{VIEWS_BASE, lex_view};
+use crate::type_effects::user_defined;
 use crate::walk::{Outcome, Walk, absent};
 use crate::{Effect, Footprint, Lexed, Literal, Parameter, ParameterValue, Template, lex};
 
@@ -93,6 +94,8 @@ impl Walk<'_> {
         let (date_time, times) = (std::mem::take(&mut self.date_time), std::mem::take(&mut self.times));
 
         self.query(&parsed.query)?;
+        user_defined(self.catalog, &template.survey)?;
+        self.handled.add(&template.survey);
 
         absent(self.counts == template.survey.counts, "a construct that is not analysed")?;
         let is_date = |number: u32| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
@@ -175,7 +178,9 @@ fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<Footprint, 
     let footprint = Template::parse(dialect, &lexed.shape).resolve_but_views(catalog, &search_path(), false)?;
     let literals =
         lexed.literals.iter().map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
-    if footprint.reads_clock(&literals.collect::<Vec<_>>()) { Err(Reason::ClockLiteral) } else { Ok(footprint) }
+    let literals: Vec<Parameter<'_>> = literals.collect();
+    footprint.refuse_types(&literals)?;
+    if footprint.reads_clock(&literals) { Err(Reason::ClockLiteral) } else { Ok(footprint) }
 }
 
 fn search_path() -> [Arc<str>; 1] {

@@ -68,6 +68,7 @@ use crate::relations::{holds_dates, meant};
 use crate::survey::Counts;
 use crate::template::{table, without_only};
 use crate::top::Cut;
+use crate::type_effects::Handled;
 use crate::views::Views;
 use crate::ways::Edge;
 
@@ -96,8 +97,10 @@ pub(crate) struct Walk<'a> {
     /// Where the references of each of these walks begin.
     pub(crate) starts: Vec<usize>,
     /// See [`Footprint::definitions`].
-    definitions: Vec<Arc<Table>>,
+    pub(crate) definitions: Vec<Arc<Table>>,
     pub(crate) views: Views,
+    /// Of its text and those of its views.
+    pub(crate) handled: Handled,
     pub(crate) mentioned: Mentioned,
     /// What the last query tells.
     pub(crate) shown: Shown,
@@ -127,6 +130,7 @@ impl<'a> Walk<'a> {
             catalog,
             schemas: schemas.to_vec(),
             views: Views::default(),
+            handled: Handled::default(),
             ctes: Vec::new(),
             blocks: Vec::new(),
             references: Vec::new(),
@@ -162,9 +166,10 @@ impl<'a> Walk<'a> {
             let table = self.references.get(keyed.place).map(|reference| &reference.table);
             keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
+        let effects = self.type_effects()?;
         let Self { references, edges, cut, keyed, paged, absent, definitions, .. } = self;
         let Views { unopened, constants, .. } = self.views;
-        let read = Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants };
+        let read = Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants, effects };
         Ok(Footprint::new(self.dialect, read, self.usages, dates))
     }
 
@@ -388,7 +393,6 @@ impl<'a> Walk<'a> {
             }
             TableFactor::UNNEST { alias, array_exprs, with_offset, with_offset_alias, with_ordinality: _ } => {
                 absent(!with_offset && with_offset_alias.is_none(), "WITH OFFSET")?;
-                self.user_function("unnest")?;
                 self.exprs(array_exprs)?;
                 self.refer_opaque(alias.as_ref(), None)
             }

@@ -45,7 +45,7 @@ const DEFINED: &str = "create schema early;
     create function differ(varchar, varchar) returns boolean language sql as 'select true';";
 
 /// Reads, and what changes their results.
-const CHANGES: [(&str, &str); 33] = [
+const CHANGES: [(&str, &str); 35] = [
     ("select * from film where id = 1", "alter table film add column year int default 1999"),
     ("select * from film where id = 1", "alter table film alter column votes type text using votes || ' votes'"),
     ("select * from film where id = 1", "alter table film rename column genre to kind"),
@@ -87,6 +87,12 @@ const CHANGES: [(&str, &str); 33] = [
     ("select count(*) from parts", "alter table parts detach partition part_2"),
     ("select count(*) from parent", "alter table child inherit parent"),
     ("select name from moods where id = 1", "alter type mood rename value 'sad' to 'blue'"),
+    (
+        "select to_json(name) from moods where id = 1",
+        "create function blurred(mood) returns json immutable language sql as 'select ''\"mine\"''::json';
+         create cast (mood as json) with function blurred(mood)",
+    ),
+    ("select to_json(name) from moods where id = 1", "drop cast (mood as json)"),
     (
         "select to_tsvector('words', title || ' running') from film where id = 1",
         "alter text search configuration words alter mapping for asciiword with english_stem",

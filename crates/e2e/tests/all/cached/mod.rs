@@ -16,6 +16,7 @@ mod logins;
 mod privileges;
 mod refreshing;
 mod relations;
+mod resolved;
 mod schema;
 mod session_state;
 mod sessions_hazards;

@@ -15,7 +15,10 @@ use freshet_net::pg::Rows;
 
 use crate::pg::service::connection::{Connection, ServiceError};
 
-const SETTINGS: &str = "SET LOCAL search_path = ''; SET LOCAL lock_timeout = '1s'";
+use super::types::type_effects;
+
+/// To compile the statements here takes longer than to run them.
+const SETTINGS: &str = "SET LOCAL search_path = ''; SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off";
 
 const TABLES: &str = "
 SELECT c.oid::text, n.nspname::text, c.relname::text,
@@ -39,8 +42,8 @@ WHERE c.oid >= 16384 AND c.relkind = 'r'";
 
 /// Types of extensions whose input, output, operators and functions of built-in names depend on their arguments alone, and arrays of them:
 /// results that show them can be cached, though no tag compares them. Casts of other people's are not known.
-const KNOWN: &str = "
-WITH members AS (
+pub(super) const KNOWN: &str = "
+WITH RECURSIVE members AS (
   SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
   WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
    AND e.extname IN ('citext', 'cube', 'hstore', 'ltree', 'postgis', 'seg', 'vector')),
@@ -70,7 +73,7 @@ SELECT a.attrelid::text, a.attname::text,
        WHEN t.typtype = 'e' THEN 'enum' WHEN t.oid = 16 THEN 'bool' WHEN t.oid = 2950 THEN 'uuid'
        ELSE 'other' END,
   (a.attgenerated <> '')::text,
-  (b.typnamespace <> 'pg_catalog'::regnamespace AND b.typtype <> 'e' AND b.oid NOT IN (SELECT oid FROM known))::text
+  ((b.typnamespace <> 'pg_catalog'::regnamespace OR b.oid >= 16384) AND b.typtype <> 'e' AND b.oid NOT IN (SELECT oid FROM known))::text
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
@@ -118,7 +121,8 @@ WITH versions(v) AS (
   UNION ALL SELECT 'e' || oid || ' ' || xmin FROM pg_enum
   UNION ALL SELECT 'p' || oid || ' ' || xmin FROM pg_proc WHERE oid >= 16384
   UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
-  UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast WHERE oid >= 16384
+  UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast
+  UNION ALL SELECT 'c' || oid || ' ' || xmin FROM pg_opclass WHERE oid >= 16384
   UNION ALL SELECT 'l' || oid || ' ' || xmin FROM pg_collation WHERE oid >= 16384
   UNION ALL SELECT 'n' || oid || ' ' || xmin FROM pg_namespace WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_'
   UNION ALL SELECT 's' || oid || ' ' || xmin FROM pg_ts_config
@@ -129,19 +133,24 @@ SELECT coalesce(md5(string_agg(v, ',' ORDER BY v)), '') FROM versions";
 const USER_FUNCTIONS: &str = "
 made(name, arguments, of_known) AS (
   SELECT p.proname, p.proargtypes::oid[], p.oid IN (SELECT objid FROM members WHERE classid = 'pg_proc'::regclass)
-  FROM pg_proc p WHERE p.pronamespace <> 'pg_catalog'::regnamespace)";
+  FROM pg_proc p WHERE p.pronamespace <> 'pg_catalog'::regnamespace OR p.oid >= 16384)";
 
 const USER_OPERATORS: &str = "
 made(name, arguments, of_known) AS (
   SELECT o.oprname, ARRAY[o.oprleft, o.oprright], o.oid IN (SELECT objid FROM members WHERE classid = 'pg_operator'::regclass)
-  FROM pg_operator o WHERE o.oprnamespace <> 'pg_catalog'::regnamespace)";
+  FROM pg_operator o WHERE o.oprnamespace <> 'pg_catalog'::regnamespace OR o.oid >= 16384)";
 
-/// The names of those that may be meant where all operands are of built-in, enumerated or [`KNOWN`] types, but for what the extension of a
-/// known type brings for it.
+/// The names of those that may be meant, but for what the extension of a known type brings for it. Not those for base types and ranges of
+/// other people's, and arrays of them, unless casts that somebody made bring such values in: no cached statement has one else. It may have
+/// rows, and values of domains, enums and [`KNOWN`] types.
 const MAY_BE_MEANT: &str = "
 SELECT DISTINCT name::text FROM made
-WHERE NOT EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN pg_type t ON t.oid = g.oid
-  WHERE t.typnamespace <> 'pg_catalog'::regnamespace AND t.typtype <> 'e' AND t.oid NOT IN (SELECT oid FROM known))
+WHERE NOT EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN pg_type a ON a.oid = g.oid
+  JOIN pg_type t ON t.oid = CASE WHEN a.typcategory = 'A' AND a.typelem <> 0 THEN a.typelem ELSE a.oid END
+  WHERE (t.typnamespace <> 'pg_catalog'::regnamespace OR t.oid >= 16384) AND t.typtype IN ('b', 'r', 'm')
+   AND t.oid NOT IN (SELECT oid FROM known)
+   AND NOT EXISTS (SELECT FROM pg_cast c WHERE casttarget = t.oid AND castcontext = 'i'
+    AND c.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_cast'::regclass AND deptype = 'e')))
  AND NOT (of_known AND EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN known USING (oid)))";
 
 /// What may make a write run other code than the server's own, or built-in functions that change settings or run the text of a
@@ -230,6 +239,7 @@ pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
     let acted_on = connection.query(ACTED_ON).await?;
     let mut catalog = Catalog::new(version, tables, functions, operators);
+    catalog.type_effects = type_effects(connection).await?;
     catalog.built_in_surroundings = !parts.other_code.contains("0");
     catalog.built_in_code_only = parts.other_code.is_empty();
     for row in acted_on {
@@ -278,7 +288,7 @@ async fn read_definitions(connection: &mut Connection) -> Result<Rows, ServiceEr
     }
 }
 
-fn table_id(text: &str) -> Result<TableId, ServiceError> {
+pub(super) fn table_id(text: &str) -> Result<TableId, ServiceError> {
     text.parse().map(TableId).map_err(|_| ServiceError::Shape("tables"))
 }
 
@@ -340,7 +350,7 @@ fn value_type_named(name: &str) -> ValueType {
     }
 }
 
-fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
+pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
     let texts: Vec<String> = row.into_iter().flatten().collect();
     texts.try_into().map_err(|_| ServiceError::Shape(what))
 }

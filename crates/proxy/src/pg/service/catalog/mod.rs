@@ -20,6 +20,7 @@
 
 mod load;
 mod triggers;
+mod types;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,7 +60,8 @@ schema(v) AS (
   UNION ALL SELECT 'e' || oid || ' ' || xmin FROM pg_enum
   UNION ALL SELECT 'p' || oid || ' ' || xmin FROM pg_proc WHERE oid >= 16384
   UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
-  UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast WHERE oid >= 16384
+  UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast
+  UNION ALL SELECT 'x' || oid || ' ' || xmin FROM pg_opclass WHERE oid >= 16384
   UNION ALL SELECT 'l' || oid || ' ' || xmin FROM pg_collation WHERE oid >= 16384
   UNION ALL SELECT 'g' || oid || ' ' || xmin FROM pg_trigger WHERE NOT tgisinternal
   UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_attrdef
@@ -89,7 +91,7 @@ SELECT pg_catalog.pg_current_snapshot()::text,
   'pg_inherits'::regclass, 'pg_rewrite'::regclass, 'pg_policy'::regclass, 'pg_type'::regclass, 'pg_enum'::regclass,
   'pg_proc'::regclass, 'pg_operator'::regclass, 'pg_cast'::regclass, 'pg_collation'::regclass,
   'pg_namespace'::regclass, 'pg_trigger'::regclass, 'pg_attrdef'::regclass, 'pg_constraint'::regclass,
-  'pg_amproc'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass, 'pg_ts_config_map'::regclass))";
+  'pg_amproc'::regclass, 'pg_opclass'::regclass, 'pg_ts_config'::regclass, 'pg_ts_dict'::regclass, 'pg_ts_config_map'::regclass))";
 
 /// Watches the catalogue and the publication, for ever.
 pub async fn watch_catalog(shared: Arc<Pg>) {

@@ -1,0 +1,99 @@
+//! Types whose values bring more into a statement than data: code that somebody made for them, or names of other objects.
+//!
+//! - **Casts** that somebody made run wherever the server looks a cast up: where the text asks for it, in comparisons, arguments and lists
+//!   whose types differ, in functions that make JSON. They count unless they only do what a cast in the text does with the server's own
+//!   code: `WITH INOUT` between built-in types and enums whose input reads neither the catalogue nor the clock. The clock is read by
+//!   the input of dates; a cast to one that the text asks for is seen there. A built-in cast counts where somebody altered its row. A type
+//!   that somebody made is not asked for in a cached text; without that only functions and operators made for it want such values.
+//! - **Operator classes** that are the default of a type sort, group and compare its values without any operator in the text.
+//! - **Names** are printed by `regclass` and its kin and by `aclitem`. Whatever renames or hides an object changes what they look like. Not by
+//!   `regconfig` and `regdictionary`: each change of text search empties the cache.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use freshet_model::{Reason, TypeEffect};
+
+use super::load::{KNOWN, table_id, texts};
+use crate::pg::service::connection::{Connection, ServiceError};
+
+/// Effects by name (`` is that of names), and what belongs to each. Rows that initdb wrote have its first transaction's number
+/// (`BootstrapTransactionId`), or that of frozen ones.
+const TYPE_EFFECTS: &str = "
+printing(oid) AS (SELECT oid FROM pg_type WHERE typnamespace = 'pg_catalog'::regnamespace AND oid < 16384
+  AND (typname ~ '^reg' AND typname NOT IN ('regconfig', 'regdictionary') OR typname = 'aclitem')),
+usual(oid, is_date) AS (SELECT oid, typcategory IN ('D', 'T') FROM pg_type WHERE typtype = 'e'
+  OR typtype = 'b' AND oid < 16384 AND typcategory <> 'A' AND typname !~ '^reg' AND oid NOT IN (SELECT oid FROM printing)),
+effects(id, what, explicit, source) AS (
+  SELECT '', '', false, oid FROM printing
+  UNION ALL
+  SELECT 'cast ' || c.oid, 'the cast from ' || format_type(castsource, NULL) || ' to ' || format_type(casttarget, NULL),
+   castcontext = 'e', castsource
+  FROM pg_cast c JOIN pg_type made ON made.oid = casttarget
+  LEFT JOIN usual s ON s.oid = castsource LEFT JOIN usual t ON t.oid = casttarget
+  WHERE (c.oid >= 16384 OR c.xmin::text NOT IN ('1', '2'))
+   AND (made.oid < 16384 OR castcontext = 'i' AND made.typtype NOT IN ('b', 'r', 'm'))
+   AND c.oid NOT IN (SELECT objid FROM members WHERE classid = 'pg_cast'::regclass)
+   AND ((castmethod = 'i' OR castmethod = 'f' AND c.oid < 16384 AND castfunc < 16384) AND s.oid IS NOT NULL
+    AND t.oid IS NOT NULL AND (castcontext <> 'i' OR NOT t.is_date)) IS NOT TRUE
+  UNION ALL
+  SELECT 'class ' || c.oid, 'operator class ' || opcname, false, opcintype
+  FROM pg_opclass c JOIN pg_am m ON m.oid = opcmethod
+  WHERE opcdefault AND c.oid >= 16384 AND amname IN ('btree', 'hash')
+   AND c.oid NOT IN (SELECT objid FROM members WHERE classid = 'pg_opclass'::regclass)),
+inside(oid, of) AS (
+  SELECT oid, typelem FROM pg_type WHERE typcategory = 'A' AND typelem <> 0
+  UNION ALL SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd'
+  UNION ALL SELECT rngtypid, rngsubtype FROM pg_range
+  UNION ALL SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE to_jsonb(r) ? 'rngmultitypid'),
+holds(id, oid) AS (
+  SELECT id, source FROM effects UNION SELECT holds.id, inside.oid FROM holds JOIN inside ON inside.of = holds.oid),
+relations(oid, reltype) AS (SELECT oid, reltype FROM pg_class
+  WHERE oid >= 16384 AND relkind IN ('r', 'p', 'v', 'm') AND relpersistence <> 't')
+SELECT id, CASE WHEN explicit THEN 'explicit' ELSE 'implicit' END, what, '' FROM effects
+UNION SELECT id, 'type', oid::text, '' FROM holds
+UNION SELECT id, 'column', attrelid::text, attname::text FROM holds JOIN pg_attribute ON atttypid = holds.oid
+ JOIN relations ON relations.oid = attrelid WHERE attnum > 0 AND NOT attisdropped
+UNION SELECT id, 'row', relations.oid::text, '' FROM holds JOIN relations ON reltype = holds.oid
+UNION SELECT id, 'maker', proname::text, '' FROM holds JOIN pg_proc ON prorettype = holds.oid OR holds.oid = ANY (proallargtypes)
+ WHERE id <> '' AND pronamespace = 'pg_catalog'::regnamespace
+UNION SELECT id, 'maker', oprname::text, '' FROM holds JOIN pg_operator ON oprresult = holds.oid WHERE id <> ''";
+
+/// Reads them.
+pub(super) async fn type_effects(connection: &mut Connection) -> Result<Vec<Arc<TypeEffect>>, ServiceError> {
+    let mut effects: BTreeMap<String, TypeEffect> = BTreeMap::new();
+    for row in connection.query(&[KNOWN, TYPE_EFFECTS].concat()).await? {
+        let [id, kind, of, name] = texts(row, "types")?;
+        let runs_code = !id.is_empty();
+        note(effects.entry(id).or_insert_with(|| empty(runs_code)), (&kind, of, &name))?;
+    }
+    Ok(effects.into_values().map(Arc::new).collect())
+}
+
+fn note(effect: &mut TypeEffect, (kind, of, name): (&str, String, &str)) -> Result<(), ServiceError> {
+    match kind {
+        "type" => drop(effect.types.insert(of.parse().map_err(|_| ServiceError::Shape("types"))?)),
+        "column" => effect.columns.entry(table_id(&of)?).or_default().push(name.into()),
+        "row" => drop(effect.rows.insert(table_id(&of)?)),
+        "maker" => drop(effect.makers.insert(of.into())),
+        kind => {
+            effect.explicit = kind == "explicit";
+            if effect.runs_code {
+                effect.reason = Reason::UserDefined(of.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn empty(runs_code: bool) -> TypeEffect {
+    TypeEffect {
+        reason: Reason::Construct("a value that prints the name of another object (regclass and its kin)"),
+        runs_code,
+        explicit: false,
+        types: HashSet::new(),
+        makers: HashSet::new(),
+        columns: HashMap::new(),
+        rows: HashSet::new(),
+    }
+}
