@@ -8,7 +8,8 @@ use freshet_model::Nanos;
 
 use crate::registry::{Shape, Statement};
 
-/// `RowDescription` if the client asked for it, `DataRow`s, `CommandComplete`.
+/// `RowDescription` if the client asked for it, `DataRow`s, `CommandComplete`. If it asked for the statement's description:
+/// `ParameterDescription`, `RowDescription`, `BindComplete`, `DataRow`s, `CommandComplete`.
 ///
 /// `ParseComplete`, `BindComplete` and `ReadyForQuery` belong to the conversation and are added for each hit.
 #[derive(Debug)]

@@ -46,6 +46,8 @@ pub const ROW_DESCRIPTION: u8 = b'T';
 pub const PARSE_COMPLETE_FRAME: &[u8] = b"1\0\0\0\x04";
 /// A whole `BindComplete` frame.
 pub const BIND_COMPLETE_FRAME: &[u8] = b"2\0\0\0\x04";
+/// A whole `CloseComplete`.
+pub const CLOSE_COMPLETE_FRAME: &[u8] = b"3\0\0\0\x04";
 /// A whole `ReadyForQuery` frame outside a transaction block.
 pub const READY_IDLE_FRAME: &[u8] = b"Z\0\0\0\x05I";
 

@@ -13,6 +13,7 @@
 //! | simple queries with several statements | `simple` |
 //! | pipelines, several Syncs in flight, hits between misses | `pipeline`, `portals::syncs_in_flight`, `hazards::a_local_answer_overtakes_replies_in_flight` |
 //! | Flush | `portals::flush_at_every_place`, `extended::flush_instead_of_sync` |
+//! | batches of drivers, and batches without an end | `batches` |
 //! | unnamed and named statements and portals, Describe, Close | `extended`, `portals::closed_in_between`, `several_portals_at_once` |
 //! | row limits, PortalSuspended | `portals::parts_between_hits`, `extended::row_limits` |
 //! | text and binary mixed | `extended::binary_and_text`, `portals::formats_of_each_column` |
@@ -34,6 +35,7 @@
 //! | defects of other proxies | `hazards`, each under the name of its report |
 
 mod asynchronous;
+mod batches;
 mod cancel;
 mod copying;
 pub(crate) mod deaths;

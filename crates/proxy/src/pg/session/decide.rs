@@ -12,6 +12,7 @@ use freshet_wire::pg::frontend::{Bind, Parse};
 
 use crate::admin;
 use crate::body::{Body, Source};
+use crate::pg::session::batch::Describe;
 use crate::pg::session::client::Step;
 use crate::pg::session::habits::Behind;
 use crate::pg::session::plan::Allowed;
@@ -32,8 +33,8 @@ pub(crate) enum Execution<'a> {
         statement: &'a Statement,
         /// `Bind` behind the names.
         tail: &'a [u8],
-        /// `RowDescription` is wanted.
-        describe: bool,
+        /// What describes it.
+        describe: Describe,
         /// The most rows; 0 for all.
         rows_max: u32,
     },
@@ -49,7 +50,11 @@ pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_
             key.extend_from_slice(text);
         }
         Execution::Bound { statement, tail, describe, rows_max } => {
-            key.push(if describe { b'D' } else { b'E' });
+            key.push(match describe {
+                Describe::Nothing => b'E',
+                Describe::Portal => b'D',
+                Describe::Statement => b'S',
+            });
             key.extend_from_slice(&statement.id.to_le_bytes());
             key.extend_from_slice(&rows_max.to_le_bytes());
             key.extend_from_slice(tail);

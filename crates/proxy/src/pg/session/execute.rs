@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::body::Body;
 use crate::pg::session::Session;
-use crate::pg::session::batch::{self, Batch, Group};
+use crate::pg::session::batch::{self, Batch, Describe, Group};
 use crate::pg::session::client::Step;
 use crate::pg::session::decide::Execution;
 use crate::pg::session::plan::Allowed;
@@ -28,14 +28,14 @@ impl Session {
     pub(crate) fn batch(&mut self) -> Step {
         let input = self.client.input.take();
         let (outcome, bytes) = match batch::scan(input.bytes()) {
-            Batch::Incomplete if !self.client.ended => (Ok(Step::Wait), 0),
-            Batch::Incomplete | Batch::Other => (Err(Reason::MessageShape), 0),
+            Batch::Incomplete { whole } if !self.client.ended && self.waits_for_rest(whole) => (Ok(Step::Wait), 0),
+            Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
             Batch::Candidate { groups, bytes } => {
                 let messages = input.bytes().get(..bytes).unwrap_or_default();
                 match (self.candidate(&groups, messages), groups.as_slice()) {
-                    (Err(reason), [Group { parse: None, bind, describe, .. }]) => {
-                        self.pass_execution(bind, *describe, messages, reason);
+                    (Err(reason), [group @ Group { parse: None, .. }]) => {
+                        self.pass_execution(group, messages, reason);
                         (Ok(Step::Done), bytes)
                     }
                     (outcome, _) => (outcome, bytes),
@@ -223,8 +223,14 @@ impl Session {
                 let prepared = self.prepared(statement);
                 self.statements.kept_unnamed(prepared, message);
             }
-            self.client.output.put(backend::BIND_COMPLETE_FRAME);
+            // The answer to Bind comes behind the description of a statement, and is kept with it.
+            if group.describe != Describe::Statement {
+                self.client.output.put(backend::BIND_COMPLETE_FRAME);
+            }
             self.client.output.put(entry.payload.frames());
+            if group.closes {
+                self.client.output.put(backend::CLOSE_COMPLETE_FRAME);
+            }
             entry.payload.note_hit(self.worker);
             bytes += entry.payload.frames().len();
         }
@@ -256,6 +262,7 @@ impl Session {
         unit.tells = true;
         unit.mark.reads = true;
         unit.fills = fills;
+        unit.describes_statement = groups.iter().any(|group| group.describe == Describe::Statement);
         for (group, statement) in groups.iter().zip(statements) {
             if let Some((parse, _)) = &group.parse {
                 self.parse_sent(parse.name, Some(statement));
@@ -279,14 +286,21 @@ impl Session {
             return Step::Wait;
         }
         let before = self.client.output.buffer().len();
+        let out = self.client.output.buffer();
         if group.parse.is_some() {
-            self.client.output.put(backend::PARSE_COMPLETE_FRAME);
+            out.extend_from_slice(backend::PARSE_COMPLETE_FRAME);
         }
-        self.client.output.put(backend::BIND_COMPLETE_FRAME);
-        let step = self.answer_admin(admin, group.describe);
+        if let (Describe::Statement, Ok(admin)) = (group.describe, admin) {
+            backend::put_text_description(out, crate::admin::columns(admin));
+        }
+        out.extend_from_slice(backend::BIND_COMPLETE_FRAME);
+        let step = self.answer_admin(admin, group.describe == Describe::Portal);
         if step == Step::Wait {
             self.client.output.buffer().truncate(before);
             return step;
+        }
+        if group.closes && admin.is_ok() {
+            self.client.output.put(backend::CLOSE_COMPLETE_FRAME);
         }
         if let Some((parse, _)) = group.parse {
             let prepared = self.prepared(statement);

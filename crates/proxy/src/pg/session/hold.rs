@@ -10,6 +10,8 @@
 //! together with the end of the data, and there are clients that rely on it: `postgres` for Node reads no more once its
 //! stream is full and has ended, so that it would never see a `ReadyForQuery` that comes later.
 //!
+//! **Batches.** Messages of the extended protocol that are there wait a moment for the rest of their batch ([`super::batch`]).
+//!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not
 //! for much longer than the database takes, and ever less often as long as waiting does not help ([`Patience`]). A look-up
@@ -25,6 +27,7 @@ use freshet_model::{End, Lsn, Nanos, Reason};
 use freshet_wire::pg::backend;
 use tokio::time::{Instant, Sleep};
 
+use crate::pg::session::batch;
 use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
 use crate::unheld::Touched;
@@ -65,6 +68,8 @@ struct Look {
 pub(crate) struct Waiting {
     held: Option<Held>,
     look: Option<Look>,
+    /// Whole messages at the start of the input wait for the rest of their batch until then; 0: no longer.
+    batch: Option<Nanos>,
     /// [`crate::waits::Waits::generation`] before the last look-up.
     pub(crate) generation: u64,
     patience: Patience,
@@ -91,6 +96,7 @@ impl Waiting {
     /// The client's message has been dealt with.
     pub(crate) fn looked(&mut self) {
         self.look = None;
+        self.batch = None;
         if self.held.is_none() {
             self.wait = None;
         }
@@ -102,6 +108,15 @@ impl Session {
     pub(crate) fn is_at_rest(&self) -> bool {
         let sending = self.client_rest > 0 || self.passing.is_some();
         self.is_between_transactions() && self.units.is_empty() && !sending && self.ending == Ending::Open
+    }
+
+    /// The batch at the start of the input is not complete: whether its rest is still waited for. `whole`: one message of it is.
+    pub(crate) fn waits_for_rest(&mut self, whole: bool) -> bool {
+        if !whole {
+            return true;
+        }
+        let now = self.now();
+        now < *self.waiting.batch.get_or_insert(now + batch::PATIENCE)
     }
 
     /// A transaction that wrote has ended, and its `ReadyForQuery` is here: whether to hold it.
@@ -260,16 +275,15 @@ impl Session {
         let held = self.waiting.held.as_ref().map(|held| held.since + self.shared.settings.hold_max);
         let look = self.waiting.look.as_ref().map(|look| look.due);
         let fills = (!self.block_fills.is_empty()).then_some(self.block_fills_due);
-        [held, look, fills].into_iter().flatten().min()
+        [held, look, fills, self.waiting.batch.filter(|due| *due > 0)].into_iter().flatten().min()
     }
 
     /// Whether what is waited for has come, or has become due.
     pub(crate) fn poll_waits(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.waiting.held.is_none() && self.waiting.look.is_none() && self.block_fills.is_empty() {
+        let Some(due) = self.due() else {
             self.waiting.sleep = None;
             return false;
-        }
-        let Some(due) = self.due() else { return false };
+        };
         let left = Duration::from_nanos(due.saturating_sub(self.now()));
         let deadline = Instant::now() + left;
         let sleep = self.waiting.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(deadline)));
@@ -277,6 +291,9 @@ impl Session {
         if left.is_zero() || sleep.as_mut().poll(cx).is_ready() {
             if self.waiting.look.take_if(|look| look.due <= due).is_some_and(|look| !look.joined) {
                 self.waiting.patience.lose();
+            }
+            if let Some(batch) = self.waiting.batch.as_mut().filter(|batch| **batch <= due) {
+                *batch = 0; // the client may not take what comes before, and nothing can pass yet
             }
             return true;
         }

@@ -8,6 +8,7 @@ use freshet_sql::Effect;
 use freshet_wire::pg::frame::{self, Header};
 use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 
+use crate::pg::session::batch::{Describe, Group};
 use crate::pg::session::client::Step;
 use crate::pg::session::statements::{ParsedUnder, Prepared};
 use crate::pg::session::transaction::Block;
@@ -34,14 +35,15 @@ impl Session {
     }
 
     /// One execution of a statement that was prepared before passes, on the unnamed portal: all its messages, `Sync` included.
-    pub(crate) fn pass_execution(&mut self, bind: &Bind<'_>, describe: bool, messages: &[u8], reason: Reason) {
+    pub(crate) fn pass_execution(&mut self, group: &Group<'_>, messages: &[u8], reason: Reason) {
+        let describes = group.describe != Describe::Nothing;
         self.begin_passing_batch(reason);
-        self.bind_passes(Some(bind));
+        self.bind_passes(Some(&group.bind));
         self.execution_passes(true);
         let unit = self.last_unit();
-        unit.mark.others |= describe;
+        unit.mark.others |= describes;
         unit.bound_or_executed = true;
-        unit.owed += 2 + usize::from(describe);
+        unit.owed += 2 + usize::from(describes) + usize::from(group.closes);
         self.upstream.output.put(messages);
         self.end_passing_batch();
     }

@@ -149,6 +149,8 @@ pub(crate) struct ClientUnit {
     pub(crate) bound: Vec<(Box<[u8]>, CatalogVersion)>,
     /// One per execution, None for those not to be kept.
     pub(crate) fills: Vec<Option<Fill>>,
+    /// Its one execution is described by its statement, before `Bind`.
+    pub(crate) describes_statement: bool,
     /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
     pub(crate) execution: usize,
     /// The statement executed last, among those whose habits are known.
@@ -222,7 +224,8 @@ impl ClientUnit {
 
     /// The fill whose answer comes now.
     pub(crate) fn current_fill(&mut self) -> Option<&mut Option<Fill>> {
-        let at = if self.kind == Kind::Batch { self.execution.checked_sub(1)? } else { 0 };
+        let counted = self.kind == Kind::Batch && !self.describes_statement;
+        let at = if counted { self.execution.checked_sub(1)? } else { 0 };
         self.fills.get_mut(at)
     }
 }

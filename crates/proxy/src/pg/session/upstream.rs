@@ -442,7 +442,9 @@ fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
         tag,
         backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED
     );
-    if unit.fills.is_empty() || !of_result {
+    let of_statement =
+        unit.describes_statement && matches!(tag, backend::PARAMETER_DESCRIPTION | backend::BIND_COMPLETE);
+    if unit.fills.is_empty() || !(of_result || of_statement) {
         return false;
     }
     let Some(Some(fill)) = unit.current_fill() else { return false };

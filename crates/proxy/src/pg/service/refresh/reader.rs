@@ -23,6 +23,7 @@ use crate::lineages::Complete;
 use crate::pg::Pg;
 use crate::pg::question::{self as context, Answer, Recipe};
 use crate::pg::service::connection::{ServiceError, connect};
+use crate::pg::session::batch::Describe;
 use crate::pg::session::decide::{Execution, parameters, write_key};
 use crate::pg::session::shown::Shown;
 use crate::refreshes::{Job, Outcome};
@@ -88,7 +89,7 @@ impl Timing {
 /// An entry's key, taken apart.
 enum Key<'a> {
     Query(&'a [u8]),
-    Bound { describe: bool, rows_max: u32, tail: &'a [u8] },
+    Bound { describe: Describe, rows_max: u32, tail: &'a [u8] },
 }
 
 impl Reader {
@@ -298,10 +299,12 @@ fn read_answer(rows: &Rows) -> Option<Answer> {
 fn read_key(key: &[u8]) -> Option<Key<'_>> {
     match key.get(4..)?.split_first()? {
         (b'Q', text) => Some(Key::Query(text)),
+        // What describes its statement is not read again: it is rare.
         (tag @ (b'D' | b'E'), rest) => {
             let (_statement, rest) = rest.split_first_chunk::<8>()?;
             let (rows_max, tail) = rest.split_first_chunk::<4>()?;
-            Some(Key::Bound { describe: *tag == b'D', rows_max: u32::from_le_bytes(*rows_max), tail })
+            let describe = if *tag == b'D' { Describe::Portal } else { Describe::Nothing };
+            Some(Key::Bound { describe, rows_max: u32::from_le_bytes(*rows_max), tail })
         }
         _ => None,
     }
@@ -320,7 +323,7 @@ fn messages(statement: &Statement, execution: Execution<'_>) -> Vec<u8> {
         Execution::Query(text) => frontend::put_query(&mut out, text),
         Execution::Bound { tail, describe, rows_max, .. } => {
             frontend::put_parse_typed(&mut out, statement.text(), &statement.types);
-            frontend::put_execution(&mut out, tail, describe, rows_max);
+            frontend::put_execution(&mut out, tail, describe == Describe::Portal, rows_max);
             frontend::put_sync(&mut out);
         }
     }
@@ -397,12 +400,23 @@ mod tests {
         let mut key = Vec::new();
         write_key(&mut key, 7, Execution::Query(b"select 1"));
         assert!(matches!(read_key(&key), Some(Key::Query(b"select 1"))));
-        for describe in [true, false] {
+        for describe in [Describe::Portal, Describe::Nothing] {
             let execution = Execution::Bound { statement: &statement, tail: b"tail", describe, rows_max: 5 };
             write_key(&mut key, 7, execution);
             let Some(Key::Bound { describe: read, rows_max: 5, tail: b"tail" }) = read_key(&key) else { panic!() };
             assert_eq!(read, describe);
         }
+        write_key(
+            &mut key,
+            7,
+            Execution::Bound { statement: &statement, tail: b"tail", describe: Describe::Statement, rows_max: 5 },
+        );
+        assert!(read_key(&key).is_none());
+        write_key(
+            &mut key,
+            7,
+            Execution::Bound { statement: &statement, tail: b"tail", describe: Describe::Nothing, rows_max: 5 },
+        );
         for end in 0..17 {
             assert!(read_key(&key[..end]).is_none(), "{end}");
         }
