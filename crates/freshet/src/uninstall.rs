@@ -95,7 +95,7 @@ async fn statements(database: &mut Database, publication: &str) -> Result<Vec<St
     if !database.column(&sql).await?.is_empty() {
         statements.push(format!("DROP PUBLICATION {};", quote_identifier(publication)));
     }
-    let sql = "SELECT 1 FROM pg_event_trigger WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop') \
+    let sql = "SELECT 1 FROM pg_event_trigger WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop', 'freshet_ddl_start') \
                UNION ALL SELECT 1 FROM pg_proc WHERE pronamespace = to_regnamespace('freshet') AND proname = 'note_ddl'";
     if !database.column(sql).await?.is_empty() {
         statements.extend(drop_statements().into_iter().filter(|statement| !statement.starts_with("DROP SCHEMA")));

@@ -94,7 +94,8 @@ pub enum ReplicaIdentity {
     Full,
     /// These columns (a primary key, or the index chosen by `USING INDEX`); PostgreSQL: of an update only if it changed them.
     Columns(Vec<Arc<str>>),
-    /// None: a published update would fail, so such a table is never published and never cached.
+    /// None, or one that no publication may send (PostgreSQL 18: with virtual generated columns in it): a published update would
+    /// fail, so such a table is never published and never cached.
     Missing,
 }
 
@@ -105,7 +106,7 @@ pub struct Column {
     pub name: Arc<str>,
     /// How its values compare.
     pub value_type: ValueType,
-    /// A stored generated column: absent from the stream, so no tag may rest on it.
+    /// A generated column: absent from the stream, but for stored ones from PostgreSQL 18 on, so no tag may rest on it.
     pub generated: bool,
 }
 

@@ -40,6 +40,8 @@ pub enum Reason {
     UserType(Arc<str>),
     /// The table has no replica identity, so it cannot be published.
     NoReplicaIdentity(Arc<str>),
+    /// A table has none, or one with generated columns that no publication sends.
+    GeneratedIdentity(Arc<str>),
     /// The table is being added to the publication.
     NotCovered,
     /// Changes of the table cost more than what was kept of it saved: it is not in the publication for a while.
@@ -118,6 +120,7 @@ impl Reason {
             Self::RowSecurity(_) => "row_security",
             Self::UserType(_) => "user_type",
             Self::NoReplicaIdentity(_) => "no_replica_identity",
+            Self::GeneratedIdentity(_) => "generated_identity",
             Self::NotCovered => "not_covered",
             Self::NotFollowed => "not_followed",
             Self::CatalogStale => "catalog_stale",
@@ -170,6 +173,13 @@ impl fmt::Display for Reason {
                 write!(
                     f,
                     "{name} has no replica identity; add a primary key, or ALTER TABLE {name} REPLICA IDENTITY FULL"
+                )
+            }
+            Self::GeneratedIdentity(name) => {
+                write!(
+                    f,
+                    "{name} has no replica identity that can be published with its generated columns; add a primary key of other \
+                     columns, and ALTER TABLE {name} REPLICA IDENTITY DEFAULT"
                 )
             }
             Self::NotCovered => f.write_str("a table is being added to the publication"),

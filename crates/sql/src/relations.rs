@@ -37,7 +37,9 @@ pub(crate) fn meant(catalog: &Catalog, table: &Arc<Table>, only: bool) -> Result
         }
         match member.kind {
             RelationKind::Table | RelationKind::Parent if member.identity == ReplicaIdentity::Missing => {
-                return Err(Reason::NoReplicaIdentity(name(&member)));
+                let generated = member.columns.iter().any(|column| column.generated);
+                let reason = if generated { Reason::GeneratedIdentity } else { Reason::NoReplicaIdentity };
+                return Err(reason(name(&member)));
             }
             // Whatever redefines it meets the tags of its own rows.
             RelationKind::Table | RelationKind::Parent => meant.tables.push(member),

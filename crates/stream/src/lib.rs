@@ -40,6 +40,7 @@ use freshet_net::Upstream;
 pub use control::Control;
 pub use error::{Fault, SetupError, quote_identifier, quote_literal};
 pub use follow::follow;
+pub use setup::publication_options;
 pub use slot::{SlotConfig, SlotName};
 
 /// Default of [`FollowerConfig::silence_max`].

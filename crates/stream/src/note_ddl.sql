@@ -7,7 +7,40 @@ DECLARE
   granted boolean := false;
   content bytea;
   lost record;
+  said text;                  -- the command, and the calls that led to it
 BEGIN
+  IF tg_event = 'ddl_command_start' THEN
+    -- What a published table may not become: unlogged, or virtual columns of it another expression. All tables that the command
+    -- may mean leave the publication. Where none does, or that fails, the command fails as it would have.
+    BEGIN
+      GET DIAGNOSTICS said = PG_CONTEXT;
+      said := lower(concat(current_query(), ' ', said));
+      IF length(said) > 200000 OR said !~ 'set[[:space:]]+(unlogged|expression)' THEN
+        RETURN;
+      END IF;
+      PERFORM set_config('lock_timeout', '3s', true);  -- after one second autovacuum gives way
+      FOR lost IN
+        SELECT p.pubname, n.nspname, c.relname
+        FROM pg_publication p JOIN pg_description m ON m.objoid = p.oid AND m.classoid = 'pg_publication'::regclass
+          AND m.description LIKE 'Freshet%'
+        JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid
+        JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE CASE WHEN c.relname ~ '[][:space:].,;:(){}*"''<>=/-]' THEN strpos(said, lower(quote_ident(c.relname))) > 0
+            ELSE lower(c.relname) = ANY (regexp_split_to_array(said, '[][:space:].,;:(){}*"''<>=/-]+')) END
+          AND (said ~ 'set[[:space:]]+unlogged' OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated = 'v'))
+      LOOP
+        BEGIN
+          EXECUTE format('LOCK TABLE ONLY %I.%I IN SHARE UPDATE EXCLUSIVE MODE', lost.nspname, lost.relname);
+          EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %I.%I', lost.pubname, lost.nspname, lost.relname);
+        EXCEPTION WHEN OTHERS THEN
+          RAISE LOG 'freshet: cannot take %.% out of %: % (%)', lost.nspname, lost.relname, lost.pubname, sqlerrm, sqlstate;
+        END;
+      END LOOP;
+    EXCEPTION WHEN OTHERS THEN
+      RAISE LOG 'freshet: cannot make way for %: % (%)', tg_tag, sqlerrm, sqlstate;
+    END;
+    RETURN;
+  END IF;
   IF tg_tag IN ('COMMENT', 'SECURITY LABEL', 'ALTER DEFAULT PRIVILEGES', 'CREATE PUBLICATION')
      OR tg_tag LIKE '% SUBSCRIPTION' OR tg_tag LIKE '% STATISTICS' THEN
     RETURN;
@@ -90,19 +123,25 @@ BEGIN
   EXCEPTION WHEN OTHERS THEN
     RAISE LOG 'freshet: no message for %: % (%)', tg_tag, sqlerrm, sqlstate;
   END;
-  IF tg_event <> 'ddl_command_end' OR tg_tag !~ '^(ALTER|DROP)' OR tg_tag LIKE '% PUBLICATION' THEN
+  IF tg_event <> 'ddl_command_end' OR tg_tag !~ '^(ALTER|DROP)' OR tg_tag LIKE '% PUBLICATION'
+     AND NOT EXISTS (SELECT FROM pg_event_trigger_ddl_commands() d WHERE d.classid = 'pg_publication'::regclass) THEN
     RETURN;
   END IF;
-  -- An UPDATE or DELETE in a published table without a replica identity would fail.
+  -- An UPDATE or DELETE in a published table would fail without a replica identity, and from version 18 on with generated columns
+  -- in it that the publication does not send: it never sends virtual ones.
   FOR lost IN
     SELECT p.pubname, n.nspname, c.relname
     FROM pg_publication p JOIN pg_description m ON m.objoid = p.oid AND m.classoid = 'pg_publication'::regclass
       AND m.description LIKE 'Freshet%'
     JOIN pg_publication_rel r ON r.prpubid = p.oid JOIN pg_class c ON c.oid = r.prrelid
     JOIN pg_namespace n ON n.oid = c.relnamespace
-    WHERE c.relkind = 'r' AND (c.relreplident = 'n' OR c.relreplident IN ('d', 'i') AND NOT EXISTS (
-      SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
-        AND CASE c.relreplident WHEN 'd' THEN i.indisprimary ELSE i.indisreplident END))
+    LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
+      AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END
+    WHERE c.relkind = 'r' AND (c.relreplident <> 'f' AND i.indexrelid IS NULL
+      OR current_setting('server_version_num')::int >= 180000 AND EXISTS (SELECT FROM pg_attribute a
+        WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+          AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND to_jsonb(p) ->> 'pubgencols' IS DISTINCT FROM 's')
+          AND (c.relreplident = 'f' OR a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))))
   LOOP
     BEGIN
       EXECUTE format('ALTER PUBLICATION %I DROP TABLE ONLY %I.%I', lost.pubname, lost.nspname, lost.relname);

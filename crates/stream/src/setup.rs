@@ -30,6 +30,10 @@ use crate::{FollowerConfig, Identity, triggers};
 const VERSION_NUM_MIN: u32 = 130_000;
 /// From here on CREATE_REPLICATION_SLOT takes its options in parentheses.
 const VERSION_NUM_OPTIONS: u32 = 150_000;
+/// From here on an UPDATE or DELETE fails if the replica identity holds generated columns that the publication does not send.
+const VERSION_NUM_GENERATED: u32 = 180_000;
+/// Sends the stored ones; virtual ones are never sent.
+const SEND_GENERATED: &str = "publish_generated_columns = stored";
 /// Time for a catalogue query.
 pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Waiting beyond this is told.
@@ -187,7 +191,7 @@ async fn publication(client: &mut Client, config: &FollowerConfig, version_num: 
     );
     let rows = client.query_timeout(&sql, QUERY_TIMEOUT).await?;
     if rows.is_empty() {
-        return create_publication(client, config).await;
+        return create_publication(client, config, version_num).await;
     }
     let unsuitable =
         |what, statement| Err(SetupError::PublicationUnsuitable { name: name.clone(), what, statement }.into());
@@ -215,14 +219,45 @@ async fn publication(client: &mut Client, config: &FollowerConfig, version_num: 
             return unsuitable("has row filters or column lists", format!("DROP PUBLICATION {quoted};"));
         }
     }
+    if config.ensure_publication && version_num >= VERSION_NUM_GENERATED {
+        send_generated(client, name).await?;
+    }
     Ok(())
 }
 
-async fn create_publication(client: &mut Client, config: &FollowerConfig) -> Result<(), Fault> {
+/// Has a publication of before version 18 send generated columns. Where it may not be altered, tables that have them in their
+/// replica identity are not published.
+async fn send_generated(client: &mut Client, name: &str) -> Result<(), Fault> {
+    let literal = quote_literal(name);
+    let sql = format!("SELECT pubgencols::text FROM pg_catalog.pg_publication WHERE pubname = {literal}");
+    let rows = client.query_timeout(&sql, QUERY_TIMEOUT).await?;
+    if one_row(&rows, "pg_publication")? == [Some("s".to_owned())] {
+        return Ok(());
+    }
+    let sql = format!("ALTER PUBLICATION {} SET ({SEND_GENERATED});", quote_identifier(name));
+    if let Err(error) = triggers::tolerate(client.query_timeout(&sql, QUERY_TIMEOUT).await)? {
+        warn!("publication {name} does not send generated columns ({error}); have its owner run {sql}");
+    }
+    Ok(())
+}
+
+/// What every publication of Freshet's has. Before version 18 none sends generated columns, and nothing fails for it.
+#[must_use]
+pub fn publication_options(version_num: u32) -> String {
+    let mut options = "publish = 'insert, update, delete, truncate'".to_owned();
+    if version_num >= VERSION_NUM_GENERATED {
+        options.push_str(", ");
+        options.push_str(SEND_GENERATED);
+    }
+    options
+}
+
+async fn create_publication(client: &mut Client, config: &FollowerConfig, version_num: u32) -> Result<(), Fault> {
     let name = config.publication.clone();
     let statement = format!(
-        "CREATE PUBLICATION {} WITH (publish = 'insert, update, delete, truncate');",
-        quote_identifier(&config.publication)
+        "CREATE PUBLICATION {} WITH ({});",
+        quote_identifier(&config.publication),
+        publication_options(version_num)
     );
     if !config.ensure_publication {
         let why = ", and Freshet is told to create nothing (see freshet check --print-setup)".to_owned();

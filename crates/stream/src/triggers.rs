@@ -1,7 +1,7 @@
 //! Event triggers that put DDL into the stream.
 //!
 //! The log carries rows, not definitions: a view's text, a policy, a right, what REFRESH MATERIALIZED VIEW did, the
-//! attachment of a partition. Two event triggers write a transactional message for each command, so it arrives in commit
+//! attachment of a partition. Event triggers write a transactional message for each command, so it arrives in commit
 //! order with the rows. They are `ENABLE ALWAYS`, since otherwise nothing fires under `session_replication_role =
 //! replica`. Their function must never make the application's DDL fail, or mean something else:
 //!
@@ -13,8 +13,14 @@
 //! PostgreSQL does not say which tables a GRANT was about. Rows of `pg_class` and `pg_attribute` that this transaction
 //! wrote are as young as it, so they are looked for, as long as the catalogue is small; else it is everything.
 //!
-//! The function also takes tables that lost their replica identity out of Freshet's publications
-//! ([`mark_publication`]): an UPDATE in them would fail, in the same transaction already.
+//! The function also takes tables out of Freshet's publications ([`mark_publication`]):
+//!
+//! - Those of which a published UPDATE or DELETE fails from now on, since their replica identity is gone or holds generated
+//!   columns that are not sent. It would fail in the same transaction already.
+//! - Before the command, those that it may make what no published table may be: unlogged, or (version 18) with another
+//!   expression of a virtual column. A command that is about to run does not say which tables it means, so it is those
+//!   whose names are in its text, which costs the others no more than being added again. A command
+//!   whose text is hidden in a function that is not of PL/pgSQL's, or has more than 200,000 characters, fails as it does without triggers.
 //!
 //! Not seen by event triggers are shared objects (roles, memberships, settings of roles and databases), REASSIGN OWNED,
 //! event triggers themselves, and sessions under `event_triggers = off` (version 17 on). The proxy polls for these.
@@ -36,30 +42,34 @@ pub(crate) const VERSION_MESSAGES: u32 = 14;
 /// Comment that marks a publication as one that the triggers may take tables out of.
 const MARK: &str = "Freshet adds tables to this publication, and takes them out";
 
-/// Says in which form the triggers stand: no row unless both are there, always enabled, and their function is the one
+/// Says in which form the triggers stand: no row unless all are there, always enabled, and their function is the one
 /// that this release would make. The text changes when one of them is made again.
 pub const STATE_QUERY: &str = concat!(
     "SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', e.oid, e.xmin, p.oid, p.xmin), ' ' ORDER BY e.evtname) \
      FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid = e.evtfoid \
      JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
      WHERE n.nspname = 'freshet' AND p.proname = 'note_ddl' AND p.prosecdef AND e.evtenabled = 'A' \
-     AND (e.evtname, e.evtevent) IN (('freshet_ddl_end', 'ddl_command_end'), ('freshet_sql_drop', 'sql_drop')) \
-     AND e.evttags IS NULL AND p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'] \
+     AND (e.evtname, e.evtevent, coalesce(e.evttags, '{}')) IN (('freshet_ddl_end', 'ddl_command_end', '{}'), \
+       ('freshet_sql_drop', 'sql_drop', '{}'), ('freshet_ddl_start', 'ddl_command_start', '{ALTER TABLE}')) AND p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'] \
      AND pg_catalog.current_setting('event_triggers', true) IS DISTINCT FROM 'off' AND p.prosrc = $freshet$",
     include_str!("note_ddl.sql"),
-    "$freshet$ HAVING pg_catalog.count(*) = 2"
+    "$freshet$ HAVING pg_catalog.count(*) = 3"
 );
 
 /// Makes the triggers, also if they are there already. For a superuser, in one transaction.
 pub fn create_statements() -> Vec<String> {
     let function = concat!(
         "CREATE OR REPLACE FUNCTION freshet.note_ddl() RETURNS event_trigger LANGUAGE plpgsql SECURITY DEFINER\n\
-         SET search_path = pg_catalog, pg_temp SET lock_timeout = '1s' AS $freshet$",
+         SET search_path = pg_catalog, pg_temp SET lock_timeout = '250ms' AS $freshet$",
         include_str!("note_ddl.sql"),
         "$freshet$;"
     );
     let mut statements = vec!["CREATE SCHEMA IF NOT EXISTS freshet;".to_owned(), function.to_owned()];
-    for (name, event) in [("freshet_ddl_end", "ddl_command_end"), ("freshet_sql_drop", "sql_drop")] {
+    for (name, event) in [
+        ("freshet_ddl_end", "ddl_command_end"),
+        ("freshet_sql_drop", "sql_drop"),
+        ("freshet_ddl_start", "ddl_command_start WHEN TAG IN ('ALTER TABLE')"),
+    ] {
         statements.push(format!("DROP EVENT TRIGGER IF EXISTS {name};"));
         statements.push(format!("CREATE EVENT TRIGGER {name} ON {event} EXECUTE FUNCTION freshet.note_ddl();"));
         statements.push(format!("ALTER EVENT TRIGGER {name} ENABLE ALWAYS;"));
@@ -72,6 +82,7 @@ pub fn drop_statements() -> Vec<String> {
     [
         "DROP EVENT TRIGGER IF EXISTS freshet_ddl_end;",
         "DROP EVENT TRIGGER IF EXISTS freshet_sql_drop;",
+        "DROP EVENT TRIGGER IF EXISTS freshet_ddl_start;",
         "DROP FUNCTION IF EXISTS freshet.note_ddl();",
         "DROP SCHEMA IF EXISTS freshet;",
     ]
@@ -107,7 +118,8 @@ pub(crate) async fn ensure(client: &mut Client, publication: &str) -> Result<(),
     if !client.query_timeout(STATE_QUERY, QUERY_TIMEOUT).await?.is_empty() {
         return Ok(());
     }
-    client.query_timeout("BEGIN", QUERY_TIMEOUT).await?;
+    // Who waits holds locks of its own by then: not for long.
+    client.query_timeout("BEGIN; SET LOCAL lock_timeout = '100ms'", QUERY_TIMEOUT).await?;
     for statement in create_statements() {
         if let Err(error) = tolerate(client.query_timeout(&statement, QUERY_TIMEOUT).await)? {
             client.query_timeout("ROLLBACK", QUERY_TIMEOUT).await?;
@@ -121,12 +133,12 @@ pub(crate) async fn ensure(client: &mut Client, publication: &str) -> Result<(),
         }
     }
     client.query_timeout("COMMIT", QUERY_TIMEOUT).await?;
-    info!("event triggers freshet_ddl_end and freshet_sql_drop made: DDL is in the change stream");
+    info!("event triggers made: DDL is in the change stream");
     Ok(())
 }
 
 /// Takes the server's refusals as answers.
-fn tolerate<T>(answer: Result<T, Error>) -> Result<Result<T, Error>, Fault> {
+pub(crate) fn tolerate<T>(answer: Result<T, Error>) -> Result<Result<T, Error>, Fault> {
     match answer {
         Err(error) if error.sqlstate().is_none() => Err(error.into()),
         answer => Ok(answer),

@@ -2,15 +2,13 @@
 
 use anyhow::Result;
 use freshet_stream::triggers::{mark_publication, mark_query};
-use freshet_stream::{quote_identifier, quote_literal};
+use freshet_stream::{publication_options, quote_identifier, quote_literal};
 
 use super::Mode;
 use super::database::Database;
 use super::report::{LOCK_TIMEOUT, Report};
 use super::tables::{Table, add_statements, names};
 
-/// What every publication of Freshet's has.
-pub(super) const OPTIONS: &str = "publish = 'insert, update, delete, truncate'";
 /// Version from which a publication can have row filters, column lists and whole schemas.
 const VERSION_NUM_FILTERS: u32 = 150_000;
 
@@ -48,7 +46,7 @@ pub(super) async fn look(
     let quoted = quote_identifier(name);
     if found.all_tables {
         let mut mend = vec![format!("DROP PUBLICATION {quoted};")];
-        mend.extend(create_statements(name, &database.role, tables, mode));
+        mend.extend(create_statements(name, database, tables, mode));
         let text = format!(
             "publication {name} is FOR ALL TABLES: Freshet refuses it and caches nothing, since tables without a replica \
              identity cannot be updated while it stands"
@@ -58,7 +56,8 @@ pub(super) async fn look(
     }
     if !found.sends_everything {
         let text = format!("publication {name} does not send every change under its own table: nothing is cached");
-        let mend = format!("ALTER PUBLICATION {quoted} SET ({OPTIONS}, publish_via_partition_root = false);");
+        let options = publication_options(database.version_num);
+        let mend = format!("ALTER PUBLICATION {quoted} SET ({options}, publish_via_partition_root = false);");
         report.problem(text, vec![mend]);
     }
     if database.version_num >= VERSION_NUM_FILTERS {
@@ -93,16 +92,18 @@ async fn missing(database: &mut Database, name: &str, tables: &[Table], mode: Mo
         }
         Mode::Prepared => {
             let text = format!("publication {name} is missing: nothing is cached");
-            report.problem(text, create_statements(name, &role, tables, mode));
+            report.problem(text, create_statements(name, database, tables, mode));
         }
     }
     Ok(())
 }
 
 /// A publication with all tables that can be published, if Freshet is to add none, or an empty one that it will fill.
-fn create_statements(name: &str, role: &str, tables: &[Table], mode: Mode) -> Vec<String> {
+fn create_statements(name: &str, database: &Database, tables: &[Table], mode: Mode) -> Vec<String> {
+    let options = publication_options(database.version_num);
+    let role = &database.role;
     let mut statements =
-        vec![format!("CREATE PUBLICATION {} WITH ({OPTIONS});", quote_identifier(name)), mark_publication(name)];
+        vec![format!("CREATE PUBLICATION {} WITH ({options});", quote_identifier(name)), mark_publication(name)];
     match mode {
         Mode::Managed => statements.push(format!("ALTER PUBLICATION {} OWNER TO {role};", quote_identifier(name))),
         Mode::Prepared if tables.iter().any(Table::publishable) => {
@@ -114,8 +115,8 @@ fn create_statements(name: &str, role: &str, tables: &[Table], mode: Mode) -> Ve
 }
 
 /// A publication that belongs to the role.
-pub(super) fn create_for(name: &str, role: &str) -> Vec<String> {
-    create_statements(name, role, &[], Mode::Managed)
+pub(super) fn create_for(name: &str, database: &Database) -> Vec<String> {
+    create_statements(name, database, &[], Mode::Managed)
 }
 
 fn ownership(database: &Database, name: &str, found: &Publication, report: &mut Report) {
@@ -175,7 +176,7 @@ async fn schemas(database: &mut Database, name: &str, report: &mut Report) -> Re
 
 /// In prepared mode Freshet adds nothing.
 fn unpublished(name: &str, tables: &[Table], report: &mut Report) {
-    let left: Vec<&Table> = tables.iter().filter(|table| table.publishable() && !table.published).collect();
+    let left: Vec<&Table> = tables.iter().filter(|table| table.publishable_if_sent() && !table.published).collect();
     if left.is_empty() {
         report.ok(format!("publication {name} has every table that can be cached"));
         return;

@@ -5,12 +5,11 @@
 use std::fmt::Write as _;
 
 use freshet_stream::triggers::{create_statements, mark_publication};
-use freshet_stream::{quote_identifier, quote_literal};
+use freshet_stream::{publication_options, quote_identifier, quote_literal};
 
 use super::database::Database;
 use super::keys::{self, Relation};
-use super::publication::OPTIONS;
-use super::tables::{Identity, Kind, Table};
+use super::tables::{Kind, Table};
 
 /// What the script is to bring about.
 pub(super) struct Wanted<'a> {
@@ -29,11 +28,11 @@ pub(super) fn write(database: &Database, wanted: &Wanted<'_>) -> String {
     let Wanted { role, publication, tables, keys, triggers_stand } = *wanted;
     let mut script = head(database, role, publication);
     script.push_str(&role_part(database, role));
-    script.push_str(&publication_part(publication, tables));
+    script.push_str(&publication_part(publication, &publication_options(database.version_num), tables));
     script.push_str(&keys_part(role, keys));
     script.push_str(
-        "\n-- Event triggers that write each change of a definition or right into the change stream, and take a table\n\
-         -- that loses its replica identity out of the publication.\n",
+        "\n-- Event triggers that write each change of a definition or right into the change stream, and take a table out of the\n\
+         -- publication whose updates would fail there, or that is about to become unlogged.\n",
     );
     if triggers_stand {
         script.push_str("-- They stand as they should.\n");
@@ -99,7 +98,7 @@ fn keys_part(role: &str, keys: &[Relation]) -> String {
     part
 }
 
-fn publication_part(publication: &str, tables: &[Table]) -> String {
+fn publication_part(publication: &str, options: &str, tables: &[Table]) -> String {
     let (quoted, literal) = (quote_identifier(publication), quote_literal(publication));
     let mut part = format!(
         "\n-- The tables whose changes Freshet hears of; no others are cached.\n\
@@ -112,15 +111,16 @@ fn publication_part(publication: &str, tables: &[Table]) -> String {
              CREATE PUBLICATION {quoted};\n  \
            END IF;\n\
          END $$;\n\
-         ALTER PUBLICATION {quoted} SET ({OPTIONS}, publish_via_partition_root = false);\n\
+         ALTER PUBLICATION {quoted} SET ({options}, publish_via_partition_root = false);\n\
          -- The mark by which the triggers below find it.\n{}\n",
         mark_publication(publication)
     );
-    let fit: Vec<String> = tables.iter().filter(|t| t.publishable()).map(|t| format!("ONLY {}", t.name)).collect();
+    let fit: Vec<String> =
+        tables.iter().filter(|t| t.publishable_if_sent()).map(|t| format!("ONLY {}", t.name)).collect();
     if !fit.is_empty() {
         let _ = writeln!(part, "ALTER PUBLICATION {quoted} SET TABLE\n  {};", fit.join(",\n  "));
     }
-    for table in tables.iter().filter(|table| table.kind == Kind::Table && table.identity == Identity::Missing) {
+    for table in tables.iter().filter(|table| table.kind == Kind::Table && !table.publishable_if_sent()) {
         let name = table.name.replace(char::is_control, "?");
         let _ = writeln!(part, "-- Left out, having no usable replica identity (see freshet check): {name}");
     }

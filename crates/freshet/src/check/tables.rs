@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use freshet_proxy::pg::service::updates_fail;
 use freshet_stream::{quote_identifier, quote_literal};
 
 use super::database::Database;
@@ -34,6 +35,10 @@ pub(super) enum Identity {
     Columns,
     /// Not at all: published, the table cannot be updated.
     Missing,
+    /// By columns of which some are generated and virtual: the same from version 18 on.
+    Virtual,
+    /// By columns of which some are generated, which the publication as it is does not send: the same.
+    Unsent,
 }
 
 /// The role that a relation belongs to.
@@ -58,6 +63,8 @@ pub(super) struct Table {
     /// In the publication.
     pub(super) published: bool,
     owner: Owner,
+    /// Published under an identity of all its columns, it cannot be updated.
+    full_fails: bool,
     /// What gives it an identity.
     mend: Vec<String>,
     /// Updates and deletes since the statistics began.
@@ -65,52 +72,63 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// Whether it could be published if the publication sends generated columns.
+    pub(super) fn publishable_if_sent(&self) -> bool {
+        self.publishable() || self.kind == Kind::Table && self.identity == Identity::Unsent
+    }
+
     /// Whether it could be published as it is.
     pub(super) fn publishable(&self) -> bool {
-        self.kind == Kind::Table && self.identity != Identity::Missing
+        self.kind == Kind::Table && matches!(self.identity, Identity::Full | Identity::Columns)
     }
 }
 
 /// All that could be cached, and what is in the publication. A usable key is a unique index over columns that are not
 /// null, whole and immediate; `deferred` is one that would do if it were not deferrable.
 fn tables_sql(publication: &str) -> String {
+    let publication = quote_literal(publication);
+    let fails = updates_fail(&publication);
+    // None of that name: then stored columns are sent.
+    let fails_by_virtual = updates_fail("NULL");
+    let full_fails = fails.replace("c.relreplident", "'f'");
     format!(
         "SELECT c.oid, c.oid::regclass, \
            CASE WHEN c.relkind = 'f' THEN 'foreign' WHEN c.relpersistence = 'u' THEN 'unlogged' ELSE 'table' END, \
-           CASE WHEN c.relreplident = 'f' THEN 'full' WHEN EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid \
+           CASE WHEN c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid \
              AND i.indisvalid AND i.indimmediate AND ((c.relreplident = 'd' AND i.indisprimary) \
-             OR (c.relreplident = 'i' AND i.indisreplident))) THEN 'columns' ELSE 'missing' END, \
+             OR (c.relreplident = 'i' AND i.indisreplident))) THEN 'missing' WHEN {fails_by_virtual} THEN 'virtual' \
+             WHEN {fails} THEN 'unsent' WHEN c.relreplident = 'f' THEN 'full' ELSE 'columns' END, \
            c.relrowsecurity, \
            EXISTS (SELECT FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid \
-             WHERE r.prrelid = c.oid AND p.pubname = {}), \
+             WHERE r.prrelid = c.oid AND p.pubname = {publication}), \
            pg_has_role(c.relowner, 'USAGE'), quote_ident(o.rolname), o.rolsuper, \
            key.relname, key.indisprimary, deferred.columns, \
            CASE WHEN c.relispartition THEN pg_partition_root(c.oid)::regclass END, \
-           coalesce(pg_stat_get_tuples_updated(c.oid) + pg_stat_get_tuples_deleted(c.oid), 0) \
+           coalesce(pg_stat_get_tuples_updated(c.oid) + pg_stat_get_tuples_deleted(c.oid), 0), {full_fails} \
          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_roles o ON o.oid = c.relowner \
          LEFT JOIN LATERAL (SELECT quote_ident(x.relname) AS relname, i.indisprimary \
            FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid \
            WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate AND i.indpred IS NULL \
            AND i.indexprs IS NULL AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid \
-             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) AND NOT a.attnotnull) \
+             AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) \
+             AND (NOT a.attnotnull OR a.attgenerated <> '')) \
            ORDER BY i.indisprimary DESC, i.indnkeyatts, x.relname LIMIT 1) key ON true \
          LEFT JOIN LATERAL (SELECT (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) \
              FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum = ANY (i.indkey::int2[])) AS columns \
            FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indisvalid) deferred ON true \
          WHERE c.relkind IN ('r', 'f') AND c.relpersistence <> 't' AND c.oid >= 16384 \
          AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'freshet') AND n.nspname !~ '^pg_' \
-         ORDER BY n.nspname, c.relname",
-        quote_literal(publication)
+         ORDER BY n.nspname, c.relname"
     )
 }
 
 /// All tables of the database.
 pub(super) async fn all(database: &mut Database, publication: &str) -> Result<Vec<Table>> {
     let rows = database.rows(&tables_sql(publication)).await?;
-    rows.into_iter().map(table).collect()
+    rows.into_iter().map(|row| table(row, publication)).collect()
 }
 
-fn table(row: [String; 14]) -> Result<Table> {
+fn table(row: [String; 15], publication: &str) -> Result<Table> {
     let [
         id,
         name,
@@ -126,8 +144,14 @@ fn table(row: [String; 14]) -> Result<Table> {
         deferred,
         root,
         changes,
+        full_fails,
     ] = row;
-    let mend = identity_statements(&name, (&key, primary == "t"), &deferred, &root);
+    let full_fails = full_fails == "t";
+    let mend = if identity == "unsent" {
+        vec![format!("ALTER PUBLICATION {} SET (publish_generated_columns = stored);", quote_identifier(publication))]
+    } else {
+        identity_statements(&name, (&key, primary == "t"), &deferred, (&root, full_fails))
+    };
     Ok(Table {
         id: id.parse()?,
         name,
@@ -139,11 +163,14 @@ fn table(row: [String; 14]) -> Result<Table> {
         identity: match identity.as_str() {
             "full" => Identity::Full,
             "columns" => Identity::Columns,
+            "virtual" => Identity::Virtual,
+            "unsent" => Identity::Unsent,
             _ => Identity::Missing,
         },
         row_security: row_security == "t",
         published: published == "t",
         owner: Owner { name: owner, superuser: owner_is_superuser == "t", ours: owned == "t" },
+        full_fails,
         mend,
         changes: changes.parse()?,
     })
@@ -151,7 +178,8 @@ fn table(row: [String; 14]) -> Result<Table> {
 
 /// What gives a table an identity: a key that it has, or else a new one. Never the whole row, which is dear, unless
 /// somebody chooses it.
-fn identity_statements(name: &str, key: (&str, bool), deferred: &str, root: &str) -> Vec<String> {
+fn identity_statements(name: &str, key: (&str, bool), deferred: &str, last: (&str, bool)) -> Vec<String> {
+    let (root, full_fails) = last;
     let mut statements = vec![LOCK_TIMEOUT.to_owned()];
     match key {
         (_, true) => statements.push(format!("ALTER TABLE {name} REPLICA IDENTITY DEFAULT;")),
@@ -177,8 +205,11 @@ fn identity_statements(name: &str, key: (&str, bool), deferred: &str, root: &str
                 ));
                 statements.push(format!("ALTER TABLE {name} ADD PRIMARY KEY (freshet_id);"));
             }
-            statements
-                .push(format!("-- the last resort, dear for large rows: ALTER TABLE {name} REPLICA IDENTITY FULL;"));
+            if !full_fails {
+                statements.push(format!(
+                    "-- the last resort, dear for large rows: ALTER TABLE {name} REPLICA IDENTITY FULL;"
+                ));
+            }
         }
         (index, false) => statements.push(format!("ALTER TABLE {name} REPLICA IDENTITY USING INDEX {index};")),
     }
@@ -224,12 +255,14 @@ pub(super) fn look(tables: &[Table], report: &mut Report) {
     let of = |kind| tables.iter().filter(move |table| table.kind == kind);
     let good = of(Kind::Table).filter(|table| table.publishable() && !table.row_security).count();
     report.ok(format!("{good} of {} tables can be cached", of(Kind::Table).count()));
-    for table in of(Kind::Table).filter(|table| table.identity == Identity::Missing) {
-        let text = if table.published {
-            format!("{} has no usable replica identity and is published, so its updates fail", table.name)
-        } else {
-            format!("{} has no usable replica identity, so it is not cached", table.name)
+    for table in of(Kind::Table).filter(|table| !table.publishable()) {
+        let what = match table.identity {
+            Identity::Virtual => "has a replica identity with virtual generated columns, which no publication sends",
+            Identity::Unsent => "has a replica identity with generated columns, which the publication does not send",
+            _ => "has no usable replica identity",
         };
+        let means = if table.published { " and is published, so its updates fail" } else { ", so it is not cached" };
+        let text = format!("{} {what}{means}", table.name);
         report.problem(text, table.mend.clone());
     }
     for (kind, what) in [(Kind::Unlogged, "unlogged"), (Kind::Foreign, "foreign")] {
@@ -242,7 +275,8 @@ pub(super) fn look(tables: &[Table], report: &mut Report) {
         report.hint(format!("not cached, having row-level security: {}", names(secured())), Vec::new());
     }
     let mut changed: Vec<&Table> = of(Kind::Table)
-        .filter(|table| table.identity == Identity::Columns && !table.row_security && table.changes >= CHANGES_MIN)
+        .filter(|table| table.identity == Identity::Columns && !table.full_fails)
+        .filter(|table| !table.row_security && table.changes >= CHANGES_MIN)
         .collect();
     changed.sort_by_key(|table| std::cmp::Reverse(table.changes));
     for table in changed.into_iter().take(FULL_MAX) {
@@ -277,7 +311,7 @@ pub(super) fn ownership(database: &Database, publication: &str, exists: bool, ta
         );
         // Membership in a superuser would make a superuser of Freshet.
         let mend = if owner_is_superuser {
-            let mut mend = if exists { Vec::new() } else { create_for(publication, role) };
+            let mut mend = if exists { Vec::new() } else { create_for(publication, database) };
             mend.extend(add_statements(publication, tables.iter().copied()));
             mend
         } else {

@@ -9,7 +9,8 @@ use super::report::{Report, set_and_reload};
 
 /// Without them.
 const MEANING: &str = "changes of definitions and rights are found by polling, up to a second late, and materialised \
-                       views are not cached";
+                       views are not cached; before SET UNLOGGED of a published table by others than through Freshet, \
+                       ALTER PUBLICATION … DROP TABLE ONLY it";
 /// Version whose output plugin sends messages.
 const VERSION_NUM_MESSAGES: u32 = 140_000;
 
@@ -32,7 +33,7 @@ pub(super) async fn look(database: &mut Database, mode: Mode, report: &mut Repor
     }
     // Often they are only disabled, or not ENABLE ALWAYS.
     let enable = "SELECT format('ALTER EVENT TRIGGER %I ENABLE ALWAYS;', evtname) FROM pg_event_trigger \
-                  WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop') AND evtenabled <> 'A' ORDER BY evtname";
+                  WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop', 'freshet_ddl_start') AND evtenabled <> 'A' ORDER BY evtname";
     let disabled = database.column(enable).await?;
     let others = database.value(&state_if_enabled()).await? != "t";
     if !disabled.is_empty() && !others {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_model::TableId;
 use freshet_net::Upstream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use crate::pg::login::{Access, AccessError, AccessSettings};
 use crate::pg::reloads::Reloads;
@@ -48,9 +48,14 @@ pub struct Pg {
     /// Rung when tables are to be covered.
     pub(crate) coverage_wanted: Notify,
     wanted: Mutex<HashSet<TableId>>,
+    /// Tables that sessions want out of the publication, and who is to be told once they are.
+    unwelcome: Mutex<Vec<Unwelcome>>,
     /// Covered tables, with the version of the publication's row for each.
     published: Mutex<HashMap<TableId, String>>,
 }
+
+/// See [`Pg::take_out`].
+pub(crate) type Unwelcome = (Vec<TableId>, oneshot::Sender<()>);
 
 /// Tables that may wait for coverage at once.
 const WANTED_MAX: usize = 10_000;
@@ -75,6 +80,7 @@ impl Pg {
             wal_segment_bytes: AtomicU64::new(16 << 20),
             coverage_wanted: Notify::new(),
             wanted: Mutex::default(),
+            unwelcome: Mutex::default(),
             published: Mutex::default(),
         })
     }
@@ -128,6 +134,19 @@ impl Pg {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
     }
 
+    /// Asks for tables to leave the publication for a while; the receiver is told once it has been tried.
+    pub(crate) fn take_out(&self, tables: Vec<TableId>) -> oneshot::Receiver<()> {
+        let (done, left) = oneshot::channel();
+        self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner).push((tables, done));
+        self.coverage_wanted.notify_one();
+        left
+    }
+
+    /// What has been asked for so.
+    pub(crate) fn unwelcome(&self) -> Vec<Unwelcome> {
+        std::mem::take(&mut *self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
     /// The publication's name as an SQL literal.
     pub(crate) fn publication_literal(&self) -> String {
         format!("'{}'", self.own.publication.replace('\'', "''"))
@@ -140,10 +159,6 @@ impl Pg {
     /// These tables are covered under these versions of the publication's rows.
     pub(crate) fn note_published(&self, tables: impl Iterator<Item = (TableId, String)>) {
         self.published().extend(tables);
-    }
-
-    pub(crate) fn is_published(&self, table: TableId) -> bool {
-        self.published().contains_key(&table)
     }
 
     pub(crate) fn forget_published(&self, tables: &[TableId]) {

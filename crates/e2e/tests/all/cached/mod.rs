@@ -14,6 +14,7 @@ mod joining;
 mod limits;
 mod logins;
 mod privileges;
+mod published;
 mod refreshing;
 mod relations;
 mod resolved;

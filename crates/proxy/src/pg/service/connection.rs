@@ -13,7 +13,13 @@ use crate::shared::ServerIdentity;
 
 /// An answer later than this means that the connection is not alive.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-
+/// The longest wait for a lock in milliseconds, and the part of `deadlock_timeout` that it is at most. Whoever holds one lock and waits for
+/// another may close a circle of waiting sessions. So Freshet has given up long before the server looks for one, and ends
+/// somebody's transaction.
+const LOCK_WAIT_MAX: u64 = 100;
+const LOCK_WAIT_PART: u64 = 4;
+/// SQLSTATE `insufficient_privilege`.
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
 /// What the server says where DDL comes between: `undefined_table`, `undefined_column`, `undefined_object`, `invalid_schema_name`,
 /// `duplicate_object`, `object_in_use`, `lock_not_available`, `deadlock_detected`, `serialization_failure`, and `internal_error` for "could not open
 /// relation with OID".
@@ -45,9 +51,21 @@ impl ServiceError {
         matches!(self, Self::Query(Error::Server(_)))
     }
 
-    /// Whether the statement met DDL that was under way, or what it names was dropped or renamed meanwhile.
+    /// Whether the statement met DDL that was under way, or what it names was dropped or renamed meanwhile: it is to be tried again.
     pub(crate) fn is_race(&self) -> bool {
-        matches!(self, Self::Query(Error::Server(error)) if RACES.contains(&&*error.code))
+        self.sqlstate().is_some_and(|code| RACES.contains(&code))
+    }
+
+    /// Whether a right is missing.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.sqlstate() == Some(INSUFFICIENT_PRIVILEGE)
+    }
+
+    fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Query(error) => error.sqlstate(),
+            _ => None,
+        }
     }
 }
 
@@ -113,13 +131,19 @@ impl Connection {
     }
 }
 
-/// A new connection by the upstream's name, and which server it leads to.
+/// A new connection by the upstream's name, which does not wait for locks for long, and which server it leads to.
 pub(crate) async fn connect(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
     let mut client = Client::connect(&shared.own.upstream, Purpose::Sql).await?;
-    let sql = format!("SELECT {SYSTEM_ID}, {POSTMASTER_START}, pg_catalog.current_database()::text");
+    let sql = format!(
+        "SELECT {SYSTEM_ID}, {POSTMASTER_START}, pg_catalog.current_database()::text, \
+         (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'deadlock_timeout')"
+    );
     let rows = client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
     match rows.into_iter().next().as_deref() {
-        Some([Some(system_id), Some(start), Some(database)]) => {
+        Some([Some(system_id), Some(start), Some(database), deadlock_timeout]) => {
+            let longest = deadlock_timeout.as_ref().and_then(|text| text.parse().ok()).unwrap_or(0) / LOCK_WAIT_PART;
+            let sql = format!("SET lock_timeout = {}", longest.clamp(1, LOCK_WAIT_MAX));
+            client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
             let (system_id, postmaster_start) = (system_id.clone(), start.clone());
             Ok((client, ServerIdentity { system_id, postmaster_start, database: database.clone() }))
         }

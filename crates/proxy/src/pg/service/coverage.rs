@@ -5,20 +5,21 @@
 //! table is covered only once everybody who held a lock that allows writing, at a moment after the ALTER, has ended.
 //! Prepared transactions hold such locks too, and `pg_locks` shows them.
 //!
-//! Tables are added in batches, with a lock time-out, and by their object id: a table that was dropped and created
-//! again is another table.
+//! Tables are added by their object id: a table that was dropped and created again is another table. Each goes in, or out, by itself
+//! ([`move_table`]).
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshet_cache::admission::Keep;
-use freshet_model::{Catalog, Epoch, ReplicaIdentity, TableId};
+use freshet_model::{Catalog, CatalogVersion, Epoch, RelationKind, ReplicaIdentity, Table, TableId};
 
 use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
 use crate::pg::service::following::{Accounts, Earner};
+use crate::pg::service::publication::{Move, move_table, published_sql, read_published};
 
 /// Tables that are asked for within this time go into one batch.
 const BATCH_DELAY: Duration = Duration::from_millis(10);
@@ -26,10 +27,14 @@ const BATCH_DELAY: Duration = Duration::from_millis(10);
 const BARRIER_POLL: Duration = Duration::from_millis(20);
 /// Time between looks when nothing is asked for.
 const IDLE_POLL: Duration = Duration::from_millis(500);
-/// Tables in one ALTER.
+/// Tables that are added before others are looked at.
 const BATCH_MAX: usize = 200;
 /// Time before a table that could not be published is tried again.
 const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// The same if it was being redefined, or locked.
+const RACE_PAUSE: Duration = Duration::from_secs(1);
+/// The same if it was taken out for what a session is about to do, which locks it then.
+const WAY_PAUSE: Duration = Duration::from_secs(1);
 /// Time before it is looked whether an administrator has published a table.
 const UNPUBLISHED_PAUSE: Duration = Duration::from_secs(5);
 
@@ -48,17 +53,6 @@ pub fn stream_must_restart(version_num: u32) -> bool {
     version_num % 10_000 < fixed_minor
 }
 
-/// The publication's tables, each with the version of its row; without those under a row filter or a column list (the
-/// columns exist from version 15 on), whose changes would be missing.
-pub(crate) fn published_sql(shared: &Pg) -> String {
-    format!(
-        "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
-         JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {} \
-         AND (pg_catalog.to_jsonb(r) ->> 'prqual') IS NULL AND (pg_catalog.to_jsonb(r) ->> 'prattrs') IS NULL",
-        shared.publication_literal()
-    )
-}
-
 /// Covers what sessions ask for, for ever.
 pub async fn cover_tables(shared: Arc<Pg>) {
     let mut task = Coverage {
@@ -69,6 +63,7 @@ pub async fn cover_tables(shared: Arc<Pg>) {
         accounts: Accounts::default(),
         leaving: HashSet::new(),
         reckoned_at: Instant::now(),
+        compared: None,
         version_num: 0,
         shared: shared.clone(),
     };
@@ -101,6 +96,8 @@ struct Coverage {
     reckoned_at: Instant,
     /// Tables that are not covered any more, since it does not, and are to leave the publication.
     leaving: HashSet<TableId>,
+    /// The catalogue under which the publication holds no table whose updates fail.
+    compared: Option<CatalogVersion>,
     version_num: u32,
 }
 
@@ -118,6 +115,11 @@ type Holder = Vec<Option<String>>;
 
 impl Coverage {
     async fn round(&mut self) -> Result<(), ServiceError> {
+        for (tables, done) in self.shared.unwelcome() {
+            let tried = self.make_way(&tables).await;
+            let _ = done.send(());
+            tried?;
+        }
         let Some(epoch) = self.shared.cache.epoch() else { return Ok(()) };
         let catalog = self.shared.catalog.load_full();
         self.withdraw(&catalog).await?;
@@ -128,6 +130,29 @@ impl Coverage {
             self.publish(epoch, batch).await?;
         }
         self.look_at_barriers().await
+    }
+
+    /// A session is about to make these, or some of them, what no published table may be.
+    async fn make_way(&mut self, tables: &[TableId]) -> Result<(), ServiceError> {
+        let mut published = self.published().await?;
+        published.retain(|table, _| tables.contains(table));
+        let tables: Vec<TableId> = published.into_keys().collect();
+        self.lose(&tables);
+        for table in tables {
+            self.refused.insert(table, Instant::now() + WAY_PAUSE);
+            self.drop(table).await?;
+        }
+        Ok(())
+    }
+
+    /// The tables are not covered any more.
+    fn lose(&mut self, tables: &[TableId]) {
+        self.shared.cache.uncover(tables);
+        self.shared.forget_published(tables);
+        for barrier in &mut self.barriers {
+            barrier.tables.retain(|table, _| !tables.contains(table));
+        }
+        self.barriers.retain(|barrier| !barrier.tables.is_empty());
     }
 
     /// The tables that are asked for and neither covered nor on the way.
@@ -141,7 +166,7 @@ impl Coverage {
                 continue;
             }
             match catalog.table(table) {
-                Some(known) if known.identity != ReplicaIdentity::Missing => batch.push(table),
+                Some(known) if is_table(known) && known.identity != ReplicaIdentity::Missing => batch.push(table),
                 _ => self.shared.unwant(table),
             }
         }
@@ -159,6 +184,10 @@ impl Coverage {
         }
         let mut tables = self.published().await?;
         tables.retain(|table, _| batch.contains(table));
+        // Not fit any more, as a newer catalogue will tell.
+        for table in batch.iter().filter(|table| !tables.contains_key(table)) {
+            self.refused.entry(*table).or_insert_with(|| Instant::now() + RACE_PAUSE);
+        }
         for table in tables.keys() {
             self.shared.forget_refusal(*table);
         }
@@ -213,39 +242,29 @@ impl Coverage {
         Ok(read_published(self.connection.query(&published_sql(&self.shared)).await?))
     }
 
-    /// Adds the tables in one statement; if that is refused, each by itself, so that one does not hold up the others.
+    /// One that is refused does not hold up the others.
     async fn add(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
-        for table in &tables {
-            self.refused.remove(table);
-            self.shared.forget_refusal(*table);
-        }
-        self.connection.query("SET lock_timeout = '2s'").await?;
-        let all = self.alter("ADD", &tables).await;
-        if all.as_ref().is_err_and(ServiceError::is_refusal) && tables.len() > 1 {
-            for table in tables {
-                if let Err(error) = self.alter("ADD", &[table]).await {
-                    self.refuse(table, &error);
-                }
+        for table in tables {
+            self.refused.remove(&table);
+            self.shared.forget_refusal(table);
+            match move_table(&mut self.connection, &self.shared, Move::In, table).await {
+                Err(error) if error.is_refusal() => self.refuse(table, &error),
+                outcome => outcome?,
             }
-            return Ok(());
         }
-        match (all, tables.as_slice()) {
-            (Err(error), [table]) if error.is_refusal() => {
-                self.refuse(*table, &error);
-                Ok(())
-            }
-            (outcome, _) => outcome,
-        }
+        Ok(())
     }
 
     fn refuse(&mut self, table: TableId, error: &ServiceError) {
         // Many in a busy schema, and the statements that read the table say it: EXPLAIN CACHE.
-        if error.is_race() {
+        let pause = if error.is_race() {
             tracing::debug!(table = table.0, "table cannot be published yet: {error}");
+            RACE_PAUSE
         } else {
             tracing::warn!(table = table.0, "table cannot be published and stays uncached: {error}");
-        }
-        self.refused.insert(table, Instant::now() + REFUSED_PAUSE);
+            REFUSED_PAUSE
+        };
+        self.refused.insert(table, Instant::now() + pause);
         self.shared.note_refusal(table, error.to_string());
     }
 
@@ -262,22 +281,6 @@ impl Coverage {
             self.refused.insert(table, Instant::now() + UNPUBLISHED_PAUSE);
             self.shared.note_refusal(table, why);
         }
-    }
-
-    async fn alter(&mut self, verb: &str, tables: &[TableId]) -> Result<(), ServiceError> {
-        let ids = id_list(tables);
-        let sql = format!(
-            "SELECT pg_catalog.format('ALTER PUBLICATION %I {verb} TABLE ONLY ', {}::text) || \
-             pg_catalog.string_agg(pg_catalog.format('%I.%I', n.nspname, c.relname), ', ONLY ') \
-             FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid IN ({ids})",
-            self.shared.publication_literal()
-        );
-        let rows = self.connection.query(&sql).await?;
-        if let Some([Some(statement)]) = rows.first().map(Vec::as_slice) {
-            let statement = statement.clone();
-            self.connection.query(&statement).await?;
-        }
-        Ok(())
     }
 
     /// Who holds, now, a lock on the tables that goes with writing.
@@ -350,49 +353,56 @@ impl Coverage {
         let published = self.published().await?;
         self.leaving.retain(|table| published.contains_key(table));
         let tables: Vec<TableId> = self.leaving.iter().copied().collect();
-        if !tables.is_empty() {
-            self.connection.query("SET lock_timeout = '100ms'").await?;
-            match self.alter("DROP", &tables).await {
-                Err(error) if !error.is_refusal() => return Err(error),
-                Err(error) => tracing::debug!("tables stay in the publication for now: {error}"),
-                Ok(()) => self.leaving.clear(),
+        for table in tables {
+            if self.drop(table).await? {
+                self.leaving.remove(&table);
             }
         }
         Ok(())
     }
 
-    /// Takes tables out of the publication that have lost their replica identity: the application's own updates
-    /// of them fail while they are published.
+    /// Takes a table out of the publication; false if that is to be tried again.
+    async fn drop(&mut self, table: TableId) -> Result<bool, ServiceError> {
+        match move_table(&mut self.connection, &self.shared, Move::Out, table).await {
+            Err(error) if error.is_refusal() => {
+                tracing::debug!(table = table.0, "table stays in the publication for now: {error}");
+                Ok(false)
+            }
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    /// Takes tables out of the publication whose updates fail while they are in it, whoever put them there: each catalogue is
+    /// compared with the publication, until all are out.
     async fn withdraw(&mut self, catalog: &Catalog) -> Result<(), ServiceError> {
-        let lost: Vec<TableId> = catalog
-            .tables()
-            .filter(|table| table.identity == ReplicaIdentity::Missing && self.shared.is_published(table.id))
-            .map(|table| table.id)
-            .collect();
-        if lost.is_empty() {
+        if self.compared == Some(catalog.version) {
             return Ok(());
         }
-        self.shared.cache.uncover(&lost);
-        if self.shared.own.prepared {
-            tracing::warn!(
-                tables = lost.len(),
-                "published tables have lost their replica identity, so their updates fail: see freshet check"
-            );
+        let published = self.published().await?;
+        let unfit = |table: &Arc<Table>| is_table(table) && table.identity == ReplicaIdentity::Missing;
+        let lost: Vec<TableId> =
+            published.into_keys().filter(|table| catalog.table(*table).is_some_and(unfit)).collect();
+        self.lose(&lost);
+        let mut all = true;
+        if self.shared.own.prepared && !lost.is_empty() {
+            tracing::warn!(tables = lost.len(), "updates of tables fail since they are published: see freshet check");
         } else {
-            self.alter("DROP", &lost).await?;
-            tracing::info!(tables = lost.len(), "tables without replica identity taken out of the publication");
+            for table in lost {
+                let is_out = self.drop(table).await?;
+                if is_out {
+                    tracing::info!(table = table.0, "table taken out of the publication, since its updates would fail");
+                }
+                all &= is_out;
+            }
         }
-        self.shared.forget_published(&lost);
+        self.compared = all.then_some(catalog.version);
         Ok(())
     }
 }
 
-pub(crate) fn read_published(rows: Vec<Vec<Option<String>>>) -> HashMap<TableId, String> {
-    let read = |row: Vec<Option<String>>| match <[_; 2]>::try_from(row) {
-        Ok([Some(id), Some(version)]) => Some((TableId(id.parse().ok()?), version)),
-        _ => None,
-    };
-    rows.into_iter().filter_map(read).collect()
+/// It has rows of its own, all in the log.
+fn is_table(table: &Table) -> bool {
+    matches!(table.kind, RelationKind::Table | RelationKind::Parent)
 }
 
 fn id_list<'a>(tables: impl IntoIterator<Item = &'a TableId>) -> String {

@@ -59,6 +59,13 @@ async fn read(mut reader: Reader) {
                     reader.shared.lineage_read(job, keys, behind);
                 }
             }
+            // Not for good: who redefines a table will be done.
+            Err(error) if error.is_race() && jobs.len() == 1 => {
+                tracing::debug!("cannot read the keys that a result depends on: {error}");
+                for job in jobs {
+                    reader.shared.lineage_unknown(job);
+                }
+            }
             Err(error) => {
                 once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
                 reader.shared.lineages_failed(jobs, error.is_refusal());

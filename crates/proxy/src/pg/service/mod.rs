@@ -6,11 +6,12 @@ mod coverage;
 mod following;
 mod lease;
 mod lineage;
+mod publication;
 mod refresh;
 mod users;
 mod whereabouts;
 
-pub use catalog::watch_catalog;
+pub use catalog::{updates_fail, watch_catalog};
 pub use coverage::{cover_tables, stream_must_restart};
 pub use lease::keep_lease;
 pub use lineage::read_lineages;

@@ -32,6 +32,7 @@ mod transaction;
 mod unheld;
 mod unit;
 mod upstream;
+mod way;
 
 use std::collections::VecDeque;
 use std::io;
@@ -57,6 +58,7 @@ use crate::pg::session::own::OwnStatements;
 use crate::pg::session::statements::Statements;
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Fill, Unit};
+use crate::pg::session::way::Way;
 use crate::shared::ServerIdentity;
 use crate::unheld::Counted;
 
@@ -175,6 +177,7 @@ struct Session {
     waiting: Waiting,
     /// Something that may define anything is not acknowledged yet.
     defining: Option<Counted>,
+    way: Way,
     /// Scratch for keys.
     key: Vec<u8>,
     /// How far the client's side has ended.
@@ -199,6 +202,9 @@ impl Session {
             }
             self.give_up_block_fills();
             self.read_client();
+            if self.make_way().await {
+                continue;
+            }
             self.leave_if_drained();
             if self.is_over() {
                 let _ = self.upstream.flush().await;

@@ -13,6 +13,7 @@ use crate::pg::session::client::Step;
 use crate::pg::session::statements::{ParsedUnder, Prepared};
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Unit};
+use crate::pg::session::way::is_suspect;
 use crate::pg::session::{Ending, Session};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
 
@@ -78,6 +79,13 @@ impl Session {
         match head.tag {
             frontend::PARSE | frontend::BIND | frontend::CLOSE => {
                 let input = self.client.input.take();
+                let waits = head.tag == frontend::PARSE
+                    && Parse::read(input.bytes().get(..wanted).unwrap_or_default())
+                        .is_ok_and(|parse| self.parse_waits(&parse));
+                if waits {
+                    self.client.input = input;
+                    return Step::Wait;
+                }
                 self.watch(head, input.bytes().get(..wanted).unwrap_or_default());
                 self.client.input = input;
             }
@@ -139,6 +147,15 @@ impl Session {
         frontend::put_sync(self.upstream.output.buffer());
         self.units.push_back(Unit::own(Ask::UnnamedStatement));
         self.step(head)
+    }
+
+    /// The statement to be prepared is held.
+    fn parse_waits(&mut self, parse: &Parse<'_>) -> bool {
+        if !is_suspect(parse.query) {
+            return false;
+        }
+        let statement = self.shared.registry.statement(parse.query, parse.types).ok();
+        self.must_make_way(statement.as_deref(), parse.query)
     }
 
     /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.

@@ -84,6 +84,9 @@ impl Session {
                 Err(reason) => reason,
             },
         };
+        if self.must_make_way(Some(&statement), text) {
+            return Step::Wait;
+        }
         self.pass_query(message, Some(&statement), &nature, &reason)
     }
 

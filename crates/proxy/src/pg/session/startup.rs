@@ -84,6 +84,7 @@ impl Session {
             default_isolation: None,
             waiting: crate::pg::session::hold::Waiting::default(),
             defining: None,
+            way: super::way::Way::default(),
             key: Vec::with_capacity(frame::HEADER_BYTES * 64),
             ending: crate::pg::session::Ending::Open,
         }

@@ -1,25 +1,22 @@
 //! Reads the catalogue of one database: relations with their columns, identities, children and queries, and what could
 //! shadow built-ins.
 //!
-//! Everything is read in one transaction and snapshot, with an empty search path: so names in the statements here, and
-//! names without a schema in the text of a view, mean `pg_catalog` whatever the account's own settings say. To write a
-//! view's text the server locks the tables that it reads, so it waits for who redefines one of them. After a second the
-//! views over such tables are left without text: they stay uncached until the catalogue is loaded again, which the
-//! redefinition brings about once it commits.
+//! Everything but the texts of views ([`super::definitions`]) is read in one transaction and snapshot, with an empty search path: so
+//! names in the statements here, and names without a schema in the text of a view, mean `pg_catalog` whatever the account's own
+//! settings say. No relation but the catalogue's own is locked.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, ValueType};
+use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType};
 use freshet_net::pg::Rows;
 
+use crate::pg::service::catalog::definitions::{self, Definitions, View};
 use crate::pg::service::connection::{Connection, ServiceError};
 
 use super::types::type_effects;
 
-/// To compile the statements here takes longer than to run them.
-const SETTINGS: &str = "SET LOCAL search_path = ''; SET LOCAL lock_timeout = '1s'; SET LOCAL jit = off";
-
+/// See [`updates_fail`] for the last.
 const TABLES: &str = "
 SELECT c.oid::text, n.nspname::text, c.relname::text,
   CASE WHEN n.nspname IN ('pg_catalog', 'information_schema') OR n.nspname ~ '^pg_toast' THEN 'system'
@@ -28,9 +25,30 @@ SELECT c.oid::text, n.nspname::text, c.relname::text,
        WHEN c.relkind = 'r' THEN 'table' WHEN c.relkind = 'p' THEN 'partitioned'
        WHEN c.relkind = 'v' THEN 'view' WHEN c.relkind = 'm' THEN 'matview'
        WHEN c.relkind = 'f' THEN 'foreign' ELSE 'other' END,
-  (c.relreplident = 'f')::text, c.relrowsecurity::text
+  (c.relreplident = 'f')::text, c.relrowsecurity::text, (c.oid >= 16384 AND c.relkind = 'r' AND ";
+const OF_TABLES: &str = ")::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c', 'i', 'I') AND n.nspname !~ '^pg_(toast_)?temp_'";
+
+/// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with
+/// generated columns in it that the publication does not send. It never sends virtual ones.
+/// `freshet.note_ddl()` asks the same. `publication`: its name as a literal; if there is none of that name, it will send stored ones.
+#[must_use]
+pub fn updates_fail(publication: &str) -> String {
+    format!(
+        "(c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND {IDENTITY}) \
+          OR pg_catalog.current_setting('server_version_num')::int >= 180000 AND EXISTS (SELECT FROM pg_catalog.pg_attribute a \
+           LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND {IDENTITY} \
+           WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+           AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND EXISTS (SELECT FROM pg_catalog.pg_publication p \
+            WHERE p.pubname = {publication} AND pg_catalog.to_jsonb(p) ->> 'pubgencols' <> 's')) \
+           AND (c.relreplident = 'f' OR a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))))"
+    )
+}
+
+/// The index `i` is the replica identity of table `c`.
+const IDENTITY: &str = "i.indisvalid AND i.indimmediate \
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END";
 
 /// Where the whole old row is logged, the primary key. Columns that an index merely includes are not logged.
 const IDENTITIES: &str = "
@@ -97,21 +115,6 @@ SELECT relation::text, md5(string_agg(v, ',' ORDER BY v)) FROM versions WHERE re
 const CHILDREN: &str = "
 SELECT i.inhparent::text, i.inhrelid::text FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE c.relkind NOT IN ('i', 'I') AND c.relpersistence <> 't' ORDER BY i.inhparent, i.inhrelid";
-
-/// The texts of all views that may be read; longer ones are beyond what is analysed.
-fn definitions(readable: &str) -> String {
-    format!(
-        "SELECT v.oid::text, v.text FROM (SELECT c.oid, pg_get_viewdef(c.oid) AS text FROM pg_class c \
-         WHERE c.oid >= 16384 AND c.relkind = 'v' AND c.relpersistence <> 't' AND {readable} OFFSET 0) v \
-         WHERE length(v.text) < 65536"
-    )
-}
-
-/// Nobody redefines, or waits to redefine, a relation that the view reads.
-const NOT_LOCKED: &str = "NOT EXISTS (SELECT FROM pg_rewrite r \
-    JOIN pg_depend d ON d.classid = 'pg_rewrite'::regclass AND d.objid = r.oid AND d.refclassid = 'pg_class'::regclass \
-    JOIN pg_locks l ON l.relation = d.refobjid AND l.mode = 'AccessExclusiveLock' \
-    JOIN pg_database b ON b.oid = l.database AND b.datname = current_database() WHERE r.ev_class = c.oid)";
 
 /// Text search is part of them: of what its configurations map, the number of rows and the sum of who wrote them last stand for all.
 const SURROUNDINGS: &str = "
@@ -226,27 +229,54 @@ struct Parts {
     other_code: HashSet<Box<str>>,
 }
 
-/// Reads everything, on a connection whose transaction has one snapshot.
-pub(super) async fn load(connection: &mut Connection, version: CatalogVersion) -> Result<Catalog, ServiceError> {
-    connection.query(SETTINGS).await?;
-    let mut parts = read_parts(connection).await?;
-    let mut tables = Vec::new();
-    for row in connection.query(TABLES).await? {
-        tables.push(table(texts(row, "tables")?, &mut parts)?);
-    }
+/// What one snapshot shows, all but the texts of views.
+pub(super) struct Shown {
+    parts: Parts,
+    tables: Rows,
+    functions: HashSet<Box<str>>,
+    operators: HashSet<Box<str>>,
+    surroundings: Box<str>,
+    acted_on: Rows,
+    views: Vec<View>,
+    effects: Vec<Arc<TypeEffect>>,
+}
+
+/// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: the name as a literal.
+pub(super) async fn read(connection: &mut Connection, publication: &str) -> Result<Shown, ServiceError> {
+    let parts = read_parts(connection).await?;
+    let tables = connection.query(&[TABLES, &updates_fail(publication), OF_TABLES].concat()).await?;
     let functions = names(connection.query(&[KNOWN, USER_FUNCTIONS, MAY_BE_MEANT].concat()).await?);
     let operators = names(connection.query(&[KNOWN, USER_OPERATORS, MAY_BE_MEANT].concat()).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
+    let surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
     let acted_on = connection.query(ACTED_ON).await?;
-    let mut catalog = Catalog::new(version, tables, functions, operators);
-    catalog.type_effects = type_effects(connection).await?;
+    let effects = type_effects(connection).await?;
+    let views = definitions::views(connection, &parts.versions, &surroundings).await?;
+    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects })
+}
+
+/// Makes a catalogue of it, with the texts of views, which are read now.
+pub(super) async fn finish(
+    shown: Shown,
+    connection: &mut Connection,
+    definitions: &mut Definitions,
+    version: CatalogVersion,
+) -> Result<Catalog, ServiceError> {
+    let mut parts = shown.parts;
+    parts.definitions = definitions.read(connection, shown.views).await?;
+    let mut tables = Vec::new();
+    for row in shown.tables {
+        tables.push(table(texts(row, "tables")?, &mut parts)?);
+    }
+    let mut catalog = Catalog::new(version, tables, shown.functions, shown.operators);
+    catalog.type_effects = shown.effects;
     catalog.built_in_surroundings = !parts.other_code.contains("0");
     catalog.built_in_code_only = parts.other_code.is_empty();
-    for row in acted_on {
+    for row in shown.acted_on {
         let [table] = texts(row, "foreign keys")?;
         catalog.acted_on.insert(table_id(&table)?);
     }
-    catalog.surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
+    catalog.surroundings = shown.surroundings;
     Ok(catalog)
 }
 
@@ -270,30 +300,15 @@ async fn read_parts(connection: &mut Connection) -> Result<Parts, ServiceError> 
         let [table, child] = texts(row, "children")?;
         parts.children.entry(table).or_default().push(table_id(&child)?);
     }
-    for row in read_definitions(connection).await? {
-        let [view, text] = texts(row, "views")?;
-        parts.definitions.insert(view, text.into());
-    }
     Ok(parts)
-}
-
-async fn read_definitions(connection: &mut Connection) -> Result<Rows, ServiceError> {
-    connection.query("SAVEPOINT definitions").await?;
-    match connection.query(&definitions("true")).await {
-        Err(error) if error.is_refusal() => {
-            connection.query("ROLLBACK TO SAVEPOINT definitions").await?;
-            connection.query(&definitions(NOT_LOCKED)).await
-        }
-        read => read,
-    }
 }
 
 pub(super) fn table_id(text: &str) -> Result<TableId, ServiceError> {
     text.parse().map(TableId).map_err(|_| ServiceError::Shape("tables"))
 }
 
-fn table(row: [String; 6], parts: &mut Parts) -> Result<Table, ServiceError> {
-    let [id, schema, name, kind, full, row_security] = row;
+fn table(row: [String; 7], parts: &mut Parts) -> Result<Table, ServiceError> {
+    let [id, schema, name, kind, full, row_security, updates_fail] = row;
     let columns = parts.columns.remove(&id).unwrap_or_default();
     let user_types = columns.iter().any(|(_, user_type)| *user_type);
     let columns: Vec<Column> = columns.into_iter().map(|(column, _)| column).collect();
@@ -315,6 +330,7 @@ fn table(row: [String; 6], parts: &mut Parts) -> Result<Table, ServiceError> {
         },
         key: identity.clone().unwrap_or_default(),
         identity: match identity {
+            _ if updates_fail == "true" => ReplicaIdentity::Missing,
             _ if full == "true" => ReplicaIdentity::Full,
             Some(columns) => ReplicaIdentity::Columns(columns),
             None => ReplicaIdentity::Missing,

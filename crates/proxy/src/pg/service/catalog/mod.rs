@@ -18,21 +18,26 @@
 //! anything about roles changed. The publication is read after the proof: a table that a transaction took out of it and
 //! redefined is not covered any more when fills begin again.
 
+mod definitions;
 mod load;
 mod triggers;
 mod types;
+
+pub use self::load::updates_fail;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_cache::Redefinition;
-use freshet_model::{Catalog, CatalogVersion, Epoch, Nanos, TableId, Visible};
+use freshet_model::{CatalogVersion, Epoch, Nanos, TableId, Visible};
 
 use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
-use crate::pg::service::coverage::{published_sql, read_published};
+use crate::pg::service::publication::{published_sql, read_published};
 
+use self::definitions::Definitions;
+use self::load::Shown;
 use self::triggers::Triggers;
 
 /// Time between fingerprints.
@@ -98,6 +103,7 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
     let mut watch = Watch {
         connection: Connection::new(shared.clone()),
         triggers: Triggers::new(shared.own.triggers_sql),
+        definitions: Definitions::default(),
         loaded: None,
         version: CatalogVersion(0),
         in_use: false,
@@ -126,6 +132,7 @@ struct Watch {
     shared: Arc<Pg>,
     connection: Connection,
     triggers: Triggers,
+    definitions: Definitions,
     /// The fingerprint of the catalogue loaded last.
     loaded: Option<Fingerprint>,
     /// Its version.
@@ -162,7 +169,10 @@ impl Watch {
         let wanted = self.shared.cache.wants_catalog();
         let (mut proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
         let changed = self.loaded.as_ref() != Some(&fingerprint);
-        if changed || self.shared.catalog.load().ddl_in_stream != ddl_in_stream {
+        if changed
+            || self.definitions.try_again(&mut self.connection).await?
+            || self.shared.catalog.load().ddl_in_stream != ddl_in_stream
+        {
             proof = self.load(&fingerprint, ddl_in_stream).await?;
         }
         self.watch_publication().await?;
@@ -192,9 +202,13 @@ impl Watch {
             self.changed = None;
         }
         self.connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
+        // To compile the statements takes longer than to run them.
+        self.connection.query("SET LOCAL jit = off").await?;
         let read = self.read(ddl_in_stream).await;
         self.connection.query("COMMIT").await?;
-        let (proof, fingerprint, mut catalog) = read?;
+        let (proof, fingerprint, shown) = read?;
+        let version = CatalogVersion(self.version.0 + 1);
+        let mut catalog = load::finish(shown, &mut self.connection, &mut self.definitions, version).await?;
         catalog.ddl_in_stream = ddl_in_stream;
         let alike = self.loaded.as_ref().is_some_and(|loaded| !loaded.differs_widely(&fingerprint));
         let changed = if alike { catalog.changed_since(&self.shared.catalog.load()) } else { None };
@@ -207,13 +221,15 @@ impl Watch {
         self.in_use = false;
         self.loaded = Some(fingerprint);
         self.shared.use_catalog(catalog);
+        // Updates of a table may fail from now on while it is published.
+        self.shared.coverage_wanted.notify_one();
         Ok(proof)
     }
 
-    async fn read(&mut self, ddl_in_stream: bool) -> Result<(Visible, Fingerprint, Catalog), ServiceError> {
+    async fn read(&mut self, ddl_in_stream: bool) -> Result<(Visible, Fingerprint, Shown), ServiceError> {
         let (proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
-        let version = CatalogVersion(self.version.0 + 1);
-        Ok((proof, fingerprint, load::load(&mut self.connection, version).await?))
+        let publication = self.shared.publication_literal();
+        Ok((proof, fingerprint, load::read(&mut self.connection, &publication).await?))
     }
 
     /// Has the cache take the catalogue, unless the stream is ahead of it.
@@ -237,6 +253,8 @@ impl Watch {
         if self.publication.is_some() && own != self.publication {
             tracing::warn!("the publication was changed by somebody else: starting the change stream again");
             self.shared.restart_stream.notify_one();
+            // Which tables' updates fail depends on what it sends.
+            self.loaded = None;
             published.clear();
         }
         self.publication = own;
