@@ -21,6 +21,12 @@ fn published(database: &Database) -> Result<String> {
     database.connect()?.value(sql)
 }
 
+fn shows(client: &mut RawClient, read: &str, expected: &str) -> Result<()> {
+    let found = client.value(read)?;
+    ensure!(found == expected, "{read}: {found}, not {expected}");
+    Ok(())
+}
+
 fn is_18(version: Version) -> bool {
     version == Version::V18
 }
@@ -65,7 +71,7 @@ fn generated_columns(version: Version) -> Result<()> {
         for table in ["v", "w"] {
             direct.run(&format!("update {table} set n = 2; delete from {table}"))?;
             let read = format!("select count(*) from {table} where id = 1");
-            eventually(SEEN_WITHIN, || Ok(ensure!(c.value(&read)? == "0", "{read}")))?;
+            eventually(SEEN_WITHIN, || shows(&mut c, &read, "0"))?;
         }
     }
     Ok(())
@@ -138,7 +144,7 @@ fn without_event_triggers(version: Version) -> Result<()> {
         pair.database.run(&format!("alter table {table} drop constraint {table}_pkey"))?;
         eventually(SEEN_WITHIN, || pair.database.run(&format!("update {table} set n = 1")))?;
     }
-    eventually(SEEN_WITHIN, || Ok(ensure!(c.value("select n from a where id = 1")? == "1", "stale")))
+    eventually(SEEN_WITHIN, || shows(&mut c, "select n from a where id = 1", "1"))
 }
 
 const LOGGED: &str = "
@@ -175,7 +181,7 @@ fn tables_that_become_unlogged(version: Version) -> Result<()> {
             client.run(statement).with_context(|| format!("{statement}, through Freshet: {through}"))?;
             client.run(&format!("update {table} set n = n + 1"))?;
             let expected = direct.value(&read)?;
-            eventually(SEEN_WITHIN, || Ok(ensure!(c.value(&read)? == expected, "stale after {statement}")))?;
+            eventually(SEEN_WITHIN, || shows(&mut c, &read, &expected))?;
             ensure!(!pair.freshet.is_there() || published(&pair.database)?.contains("other"), "others stay published");
             direct.run(&format!("alter table {table} set logged"))?;
         }
@@ -184,7 +190,7 @@ fn tables_that_become_unlogged(version: Version) -> Result<()> {
         direct.run("create table v (id int primary key, n int generated always as (id) virtual); insert into v (id) values (1)")?;
         until_hit(&pair, &mut c, "select n from v where id = 1")?;
         direct.run("alter table v alter n set expression as (id + 1)")?;
-        eventually(SEEN_WITHIN, || Ok(ensure!(c.value("select n from v where id = 1")? == "2", "stale")))?;
+        eventually(SEEN_WITHIN, || shows(&mut c, "select n from v where id = 1", "2"))?;
     }
     Ok(())
 }
@@ -275,7 +281,7 @@ fn unlogged_through_freshet_without_event_triggers(version: Version) -> Result<(
         c.run(statement).context(statement)?;
         c.run(&format!("update {table} set n = n + 1"))?;
         let expected = pair.database.connect()?.value(&read)?;
-        eventually(SEEN_WITHIN, || Ok(ensure!(c.value(&read)? == expected, "stale after {statement}")))?;
+        eventually(SEEN_WITHIN, || shows(&mut c, &read, &expected))?;
     }
     Ok(())
 }
