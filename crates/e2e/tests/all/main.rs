@@ -16,6 +16,7 @@
 //! * `scale`: ten thousand connections (`make bench-scale`);
 //! * `mysql`: the same for MariaDB and MySQL;
 //! * `stress`: the promises under concurrent writers;
+//! * `suites`: others' test suites, direct and through Freshet (`make test-long`);
 //! * `verdicts`: what is made of the statements that real software sends;
 //! * `tidy`: the rules of the code base that a compiler does not check;
 //! * `worth`: statements whose results do not pay for being kept;
@@ -36,6 +37,7 @@ mod mysql;
 mod operating;
 mod scale;
 mod stress;
+mod suites;
 mod support;
 mod tidy;
 mod upstream;

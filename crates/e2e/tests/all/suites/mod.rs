@@ -1,0 +1,24 @@
+//! Others' test suites: what passes or is answered directly must pass or be answered alike through Freshet.
+//!
+//! They take long and are for `make test-long`. `script/setup-suites` unpacks them from package registries:
+//!
+//! * `drivers`: the tests of asyncpg, psycopg2 and go-sql-driver/mysql. Each runs directly, then through Freshet. A test
+//!   that passes directly has to pass through Freshet, unless it is listed as a known difference, with the reason.
+//!
+//! Left out, because no registry that the tests may use brings them: the tests of psycopg 3, `PyMySQL`, node-postgres and
+//! mysql2, whose packages come without them, and PostgreSQL's isolation suite.
+
+mod drivers;
+
+use std::path::{Path, PathBuf};
+
+/// The folder of a suite, if it was unpacked.
+fn unpacked(suite: &str) -> Option<PathBuf> {
+    let folder = testbed().join("suites").join(suite);
+    folder.join("origin").is_file().then_some(folder)
+}
+
+/// Where `script/setup` puts what it installs.
+fn testbed() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.testbed")
+}
