@@ -116,8 +116,7 @@ impl Figures {
             "Results not kept, since a commit raced",
             counters.stale_fills.load(Relaxed),
         )?;
-        let too_large = counters.too_large.load(Relaxed);
-        out.counter("freshet_too_large", "Results not kept, being larger than an entry may be", too_large)?;
+        out.counter("freshet_too_large", "Results larger than an entry may be", counters.too_large.load(Relaxed))?;
         out.counter("freshet_evictions", "Entries removed by changes or for room", change + size)?;
         out.counter("freshet_evicted_by_change", "Entries removed because a commit touched them", change)?;
         out.counter("freshet_evicted_by_size", "Entries removed to make room", size)?;
