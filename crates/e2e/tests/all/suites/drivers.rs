@@ -189,11 +189,11 @@ impl Run {
         };
         let [package, name] = [format!("\"Package\":\"{package}\""), format!("\"Test\":\"{name}\"")];
         let lines = self.printed.lines().filter(|line| line.contains(&package) && line.contains(&name));
-        tail(&lines.filter_map(|line| field(line, "Output")).collect()).replace("\\n", "\n")
+        tail(&lines.filter_map(|line| field(line, "Output")).collect::<String>()).replace("\\n", "\n")
     }
 }
 
-fn tail(printed: &String) -> String {
+fn tail(printed: &str) -> String {
     let from = printed.char_indices().rev().nth(SHOWN_MAX).map_or(0, |(at, _)| at);
     printed.get(from..).unwrap_or_default().to_owned()
 }

@@ -8,7 +8,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use freshet_model::{Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType};
+use freshet_model::{
+    Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType,
+};
 use freshet_net::pg::Rows;
 
 use crate::pg::service::catalog::definitions::{self, Definitions, View};
