@@ -59,6 +59,7 @@ pub struct SnapshotBounds {
 pub(crate) struct Seen {
     pub(crate) epoch: Epoch,
     pub(crate) applied: Lsn,
+    pub(crate) catalog_as_of: Nanos,
     /// The stream, and the catalogue's lease, have passed the floor.
     pub(crate) floor_passed: bool,
     /// The catalogue's lease has.
@@ -78,6 +79,8 @@ pub(crate) struct Freshness {
     fence: AtomicU64,
     /// Likewise, for a write of unknown position that was visible at this time.
     fence_since: AtomicU64,
+    /// A definition was acknowledged that was visible at this time: no hit before the catalogue was looked at later.
+    catalog_fence: AtomicU64,
 }
 
 impl Freshness {
@@ -96,23 +99,33 @@ impl Freshness {
         if now.saturating_sub(stream_as_of.min(catalog_as_of)) > staleness_max && !faults.ignore_lease {
             return Err(Reason::LeaseExpired);
         }
-        if self.is_fenced(applied, stream_as_of) && !faults.ignore_fence {
+        if self.is_fenced(applied, stream_as_of, catalog_as_of) && !faults.ignore_fence {
             return Err(Reason::Fence);
         }
         let end_passed = floor.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
         let catalog_passed = catalog_as_of >= floor.catalog_since;
         let floor_passed = catalog_passed && (end_passed || stream_as_of >= floor.since);
         let snapshot_passed = floor.snapshot.is_some_and(|snapshot| stream_as_of >= snapshot.since);
-        Ok(Seen { epoch, applied, floor_passed, catalog_passed, snapshot_passed })
+        Ok(Seen { epoch, applied, catalog_as_of, floor_passed, catalog_passed, snapshot_passed })
     }
 
-    fn is_fenced(&self, applied: Lsn, stream_as_of: Nanos) -> bool {
-        applied.0 < self.fence.load(SeqCst) || stream_as_of < self.fence_since.load(SeqCst)
+    fn is_fenced(&self, applied: Lsn, stream_as_of: Nanos, catalog_as_of: Nanos) -> bool {
+        applied.0 < self.fence.load(SeqCst)
+            || stream_as_of < self.fence_since.load(SeqCst)
+            || catalog_as_of < self.catalog_fence.load(SeqCst)
     }
 
-    /// A write was acknowledged that the stream has not passed yet.
+    /// A write was acknowledged that the stream has not passed yet, or a definition that the catalogue's lease has not.
     pub(crate) fn has_fence(&self) -> bool {
-        self.is_fenced(self.applied(), self.stream_as_of.load(SeqCst))
+        self.is_fenced(self.applied(), self.stream_as_of.load(SeqCst), self.catalog_as_of())
+    }
+
+    pub(crate) fn catalog_as_of(&self) -> Nanos {
+        self.catalog_as_of.load(SeqCst)
+    }
+
+    pub(crate) fn fence_catalog(&self, since: Nanos) {
+        self.catalog_fence.fetch_max(since, SeqCst);
     }
 
     pub(crate) fn is_current_as_of(&self, since: Nanos) -> bool {

@@ -125,7 +125,7 @@ impl<P: Payload> Cache<P> {
             Err(reason) => return Lookup::Bypass(reason),
         };
         let Some(entry) = self.store.get(key).filter(|entry| entry.payload.is_served()) else { return Lookup::Miss };
-        if !entry.servable(seen.epoch, seen.applied) && !self.faults.ignore_read_end {
+        if !entry.servable(&seen) && !self.faults.ignore_read_end {
             return Lookup::Bypass(Reason::NotYetApplied);
         }
         if let Some(snapshot) = &floor.snapshot {
@@ -342,6 +342,16 @@ impl<P: Payload> Cache<P> {
     /// Likewise for a write of unknown position that was visible at `now`.
     pub fn fence_since(&self, now: Nanos) {
         self.freshness.fence_since(now);
+    }
+
+    /// Likewise for a definition, until the catalogue has been looked at later.
+    pub fn fence_catalog(&self, now: Nanos) {
+        self.freshness.fence_catalog(now);
+    }
+
+    /// When the catalogue was last looked at; 0: never.
+    pub fn catalog_as_of(&self) -> Nanos {
+        self.freshness.catalog_as_of()
     }
 
     /// Whether a write that may have touched these tables only, as this catalogue tells, can be acknowledged although the stream has

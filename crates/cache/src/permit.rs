@@ -38,6 +38,7 @@ pub struct FillPermit<P: Payload> {
     ended: bool,
     /// What is reserved for the result while it is read.
     reserved: u64,
+    catalog_since: Nanos,
 }
 
 impl<P: Payload> FillPermit<P> {
@@ -45,7 +46,13 @@ impl<P: Payload> FillPermit<P> {
     const FREE_BYTES: u64 = 16 << 10;
 
     pub(crate) fn new(cache: Arc<Cache<P>>, begun: Begun, started: Nanos) -> Self {
-        Self { cache, begun, started, late: None, ended: false, reserved: 0 }
+        Self { cache, begun, started, late: None, ended: false, reserved: 0, catalog_since: 0 }
+    }
+
+    /// The result, which has been read, may show a definition that no look at the catalogue has shown: it is served once one has been taken
+    /// in that is asked for at `now` or later.
+    pub fn may_show_definition(&mut self, now: Nanos) {
+        self.catalog_since = now;
     }
 
     /// Without a proof the result cannot be kept: a delivered commit that matters is not proven visible.
@@ -150,7 +157,8 @@ impl<P: Payload> FillPermit<P> {
             cache.counters.stale_fills.fetch_add(1, Relaxed);
             return Installed::Stale;
         };
-        let origin = Origin { id, epoch, read_end, started: self.started, coverings };
+        let (started, catalog_since) = (self.started, self.catalog_since);
+        let origin = Origin { id, epoch, read_end, started, coverings, catalog_since };
         let entry = Entry::new(payload, &flight, origin);
         if entry.weight() > cache.room.entry_bytes_max() {
             core.forget(id);

@@ -20,7 +20,7 @@ use crate::admission::Keep;
 use crate::blocks::block_bytes;
 use crate::core::Id;
 use crate::flight::Flight;
-use crate::freshness::Proven;
+use crate::freshness::{Proven, Seen};
 use crate::misses::Misses;
 use crate::residents::{Newcomer, Resident, Residents};
 
@@ -79,6 +79,8 @@ pub(crate) struct Origin {
     pub(crate) started: Nanos,
     /// How often tables had been covered then.
     pub(crate) coverings: u64,
+    /// Served once a look at the catalogue has been taken in that was asked for then or later.
+    pub(crate) catalog_since: Nanos,
 }
 
 impl<P: Payload> Entry<P> {
@@ -119,8 +121,10 @@ impl<P: Payload> Entry<P> {
         self.origin.id
     }
 
-    pub(crate) fn servable(&self, epoch: Epoch, applied: Lsn) -> bool {
-        self.origin.epoch == epoch && applied.0 >= self.servable_from.load(SeqCst)
+    pub(crate) fn servable(&self, seen: &Seen) -> bool {
+        self.origin.epoch == seen.epoch
+            && seen.applied.0 >= self.servable_from.load(SeqCst)
+            && seen.catalog_as_of >= self.origin.catalog_since
     }
 
     /// Its query saw nothing but what was proven visible then.

@@ -371,8 +371,11 @@ impl Shared {
         if self.cache.epoch() == Some(end.epoch) && !complete.permit.may_commit(end.lsn) {
             return self.await_passed(complete, end);
         }
-        let Complete { permit, lineage: _, told: _, body, proof, expected, refreshed } = complete;
+        let Complete { mut permit, lineage: _, told: _, body, proof, expected, refreshed } = complete;
         let (shape, by_members) = (body.source.shape.clone(), permit.knows_members());
+        if self.redefining.load(SeqCst) > 0 {
+            permit.may_show_definition(self.clock.now());
+        }
         let installed = permit.commit(body, proof.as_deref(), end.lsn);
         if by_members && matches!(installed, Installed::Stale) {
             // Rows go so often that one did meanwhile: then it may be so the next time, too.

@@ -143,6 +143,8 @@ pub struct Shared {
     pub(crate) readings: Readings,
     /// Sessions that have sent what may define anything, which is not acknowledged yet.
     pub(crate) defining: Arc<AtomicUsize>,
+    /// PostgreSQL: sessions that have sent definitions of which the stream does not tell, while these may be visible without having been found.
+    pub(crate) redefining: Arc<AtomicUsize>,
     /// PostgreSQL: statements under way that may write, or end a transaction that did. Their commits flush the log.
     pub(crate) writing: Arc<AtomicUsize>,
     /// Rung when the memory limit is another, or much has come in.
@@ -185,6 +187,7 @@ impl Shared {
             restart_stream: Notify::new(),
             readings: Readings::default(),
             defining: Arc::default(),
+            redefining: Arc::default(),
             writing: Arc::default(),
             memory_changed: Notify::new(),
             filled: AtomicU64::new(0),

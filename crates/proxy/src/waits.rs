@@ -94,6 +94,8 @@ pub(crate) enum WaitFor {
     Position(Lsn),
     /// The stream is to pass an end of the log that was asked for then or later.
     Time(Nanos),
+    /// A look at the catalogue is to be taken in that was asked for then or later.
+    Catalog(Nanos),
 }
 
 /// Those that wait for so much, each with a number of its own.
@@ -103,6 +105,7 @@ type Waiting = BTreeMap<(u64, u64), Waker>;
 struct Wakers {
     by_position: Waiting,
     by_time: Waiting,
+    by_catalog: Waiting,
     next: u64,
 }
 
@@ -111,6 +114,7 @@ impl Wakers {
         match wait_for {
             WaitFor::Position(lsn) => (&mut self.by_position, lsn.0),
             WaitFor::Time(since) => (&mut self.by_time, since),
+            WaitFor::Catalog(since) => (&mut self.by_catalog, since),
         }
     }
 
@@ -139,6 +143,14 @@ impl Waits {
         woken.into_iter().flatten().for_each(|(_, waker)| waker.wake());
     }
 
+    /// A look at the catalogue has been taken in that was asked for at `as_of`.
+    pub(crate) fn looked(&self, as_of: Nanos) {
+        if self.waiting.load(SeqCst) > 0 {
+            let woken = take(&mut self.wakers().by_catalog, as_of);
+            woken.into_values().for_each(Waker::wake);
+        }
+    }
+
     /// What is waited for may never come: a new stream, or none.
     pub fn interrupt(&self) {
         self.passed(Lsn(u64::MAX - 1), u64::MAX - 1);
@@ -151,10 +163,15 @@ impl Waits {
 
     /// An acknowledgement was held for this long.
     pub(crate) fn held_for(&self, nanos: Nanos) {
-        self.held.fetch_add(1, Relaxed);
-        self.held_nanos.fetch_add(nanos, Relaxed);
+        self.looked_for(nanos);
         let average = self.hold_nanos.load(Relaxed);
         self.hold_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+    }
+
+    /// Likewise, also for the catalogue, which says nothing of the stream.
+    pub(crate) fn looked_for(&self, nanos: Nanos) {
+        self.held.fetch_add(1, Relaxed);
+        self.held_nanos.fetch_add(nanos, Relaxed);
     }
 
     /// The stream has not moved for so long, while an acknowledgement is held, that it may lack a flush of the log. Under load it

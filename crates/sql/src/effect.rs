@@ -38,10 +38,11 @@ pub enum Defines {
     /// Nothing that results depend on.
     #[default]
     Nothing,
-    /// What event triggers see, in this database at least.
-    Objects,
-    /// What none of them sees: roles, memberships, settings of roles and databases, owners, event triggers.
-    Roles,
+    /// What event triggers see.
+    Told,
+    /// What none of them sees: roles, memberships, settings of roles and databases, event triggers, owners, the first half of DETACH
+    /// CONCURRENTLY.
+    Untold,
 }
 
 impl Defines {
@@ -50,17 +51,18 @@ impl Defines {
         let any = |word: &str| words.contains(&word);
         match words {
             ["create" | "alter" | "drop", "role" | "user" | "group" | "database" | "system" | "event", ..]
-            | ["reassign", ..] => Self::Roles,
-            ["grant" | "revoke", ..] if !any("on") => Self::Roles,
+            | ["reassign", ..] => Self::Untold,
+            ["grant" | "revoke", ..] if !any("on") => Self::Untold,
+            ["alter", ..] if any("detach") && any("concurrently") => Self::Untold,
             // It rolls back as a whole, or changes what no result depends on.
             [
                 "analyze" | "vacuum" | "reindex" | "cluster" | "checkpoint" | "comment" | "security" | "discard"
                 | "deallocate" | "load",
                 ..,
             ] => Self::Nothing,
-            ["commit", "prepared", ..] => Self::Objects,
-            ["explain", ..] if any("create") => Self::Objects,
-            _ if effect >= Effect::Definition => Self::Objects,
+            ["commit", "prepared", ..] => Self::Told,
+            ["explain", ..] if any("create") => Self::Told,
+            _ if effect >= Effect::Definition => Self::Told,
             _ => Self::Nothing,
         }
     }

@@ -1335,7 +1335,7 @@ fn effects() {
 
 #[test]
 fn what_a_text_may_define() {
-    use freshet_sql::Defines::{Nothing, Objects, Roles};
+    use freshet_sql::Defines::{Nothing, Told, Untold};
     for (sql, defines) in [
         ("SELECT mine()", Nothing),
         ("INSERT INTO plain VALUES (1)", Nothing),
@@ -1344,24 +1344,25 @@ fn what_a_text_may_define() {
         ("DISCARD ALL", Nothing),
         ("CLOSE ALL; UNLISTEN *; RESET ALL; DEALLOCATE ALL", Nothing),
         ("EXPLAIN ANALYZE SELECT 1", Nothing),
-        ("EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1", Objects),
-        ("CREATE TABLE x (a int)", Objects),
-        ("ALTER TABLE p DETACH PARTITION q", Objects),
-        ("SELECT * INTO x FROM plain", Objects),
-        ("REVOKE SELECT ON plain FROM r", Objects),
-        ("REVOKE r FROM s", Roles),
-        ("GRANT r TO s", Roles),
-        ("ALTER ROLE r NOSUPERUSER", Roles),
-        ("alter database d set x = 1", Roles),
-        ("DROP OWNED BY r", Objects),
-        ("REASSIGN OWNED BY r TO s", Roles),
-        ("DROP EVENT TRIGGER x", Roles),
-        ("DO $$ BEGIN END $$", Objects),
-        ("CALL p()", Objects),
-        ("COMMIT PREPARED 'x'", Objects),
-        ("SELECT 1; DROP VIEW v; ANALYZE", Objects),
-        ("SELECT 1; DROP VIEW v; DROP ROLE r", Roles),
-        ("??", Objects),
+        ("EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1", Told),
+        ("CREATE TABLE x (a int)", Told),
+        ("ALTER TABLE p DETACH PARTITION q", Told),
+        ("ALTER TABLE p DETACH PARTITION q CONCURRENTLY", Untold),
+        ("SELECT * INTO x FROM plain", Told),
+        ("REVOKE SELECT ON plain FROM r", Told),
+        ("REVOKE r FROM s", Untold),
+        ("GRANT r TO s", Untold),
+        ("ALTER ROLE r NOSUPERUSER", Untold),
+        ("alter database d set x = 1", Untold),
+        ("DROP OWNED BY r", Told),
+        ("REASSIGN OWNED BY r TO s", Untold),
+        ("DROP EVENT TRIGGER x", Untold),
+        ("DO $$ BEGIN END $$", Told),
+        ("CALL p()", Told),
+        ("COMMIT PREPARED 'x'", Told),
+        ("SELECT 1; DROP VIEW v; ANALYZE", Told),
+        ("SELECT 1; DROP VIEW v; DROP ROLE r", Untold),
+        ("??", Told),
     ] {
         assert_eq!(parse(&lex(sql).shape).defines(), defines, "{sql}");
     }

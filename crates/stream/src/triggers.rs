@@ -77,6 +77,16 @@ pub fn create_statements() -> Vec<String> {
     statements
 }
 
+/// One row if one of them is not there at all, whatever became of the other.
+pub const MISSING_QUERY: &str = "SELECT 'missing' FROM pg_catalog.pg_event_trigger \
+     WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop') HAVING pg_catalog.count(*) < 2";
+
+/// [`create_statements`] in one text. It gives up rather than wait for a lock.
+pub fn create_again() -> String {
+    let statements = create_statements().join("\n");
+    format!("BEGIN; SET LOCAL lock_timeout = '50ms'; {statements} COMMIT")
+}
+
 /// Removes all that [`create_statements`] makes.
 pub fn drop_statements() -> Vec<String> {
     [

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use freshet_model::{Commit, Dialect, Epoch, Lsn};
 use freshet_net::Upstream;
 use freshet_proxy::pg::{Pg, PgSettings, service};
-use freshet_stream::{Control, FollowerConfig, Identity, Sink, SlotConfig};
+use freshet_stream::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
 
 use crate::access::raise_descriptor_limit;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
@@ -22,7 +22,8 @@ pub(super) fn open(args: &ServeArgs) -> Result<Arc<Pg>> {
     let own = PgSettings {
         publication: args.publication.clone(),
         prepared: args.prepared,
-        triggers_sql: freshet_stream::triggers::STATE_QUERY,
+        triggers_sql: triggers::STATE_QUERY,
+        triggers_again: (!args.prepared).then(|| (triggers::MISSING_QUERY, triggers::create_again())),
         upstream,
         access: args.access.settings(raise_descriptor_limit()),
     };

@@ -32,6 +32,8 @@ pub struct PgSettings {
     pub prepared: bool,
     /// Says in which form the event triggers stand that put DDL into the change stream; no row if they do not.
     pub triggers_sql: &'static str,
+    /// Asks whether one is missing, with a row if so, and makes them, for who may; None: Freshet is not to.
+    pub triggers_again: Option<(&'static str, String)>,
 }
 
 /// What all sessions and services of a PostgreSQL upstream share, on top of what any upstream's do.

@@ -15,6 +15,7 @@ mod limits;
 mod logins;
 mod privileges;
 mod published;
+mod redefinitions;
 mod refreshing;
 mod relations;
 mod resolved;

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason, TableId};
-use freshet_sql::{Bracket, Effect};
+use freshet_sql::{Bracket, Defines, Effect};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend;
@@ -34,6 +34,8 @@ pub(crate) enum Step {
 pub(crate) struct Nature {
     /// What running it may do.
     pub(crate) effect: Effect,
+    /// What of the catalogue it may change.
+    pub(crate) defines: Defines,
     /// Whatever it may do, the session's settings and temporary tables stay as they are.
     pub(crate) keeps_settings: bool,
     /// The only tables that it may write to, under this catalogue; None: any.
@@ -142,6 +144,9 @@ impl Session {
     pub(crate) fn become_raw(&mut self) {
         self.units.truncate(1);
         self.note_defining(Effect::Forgets, false);
+        if self.is_looked_for(Defines::Told) {
+            self.note_redefining();
+        }
         let unit = self.last_unit();
         unit.kind = Kind::Raw;
         unit.fills.clear();
@@ -180,6 +185,9 @@ impl Session {
     /// Expects one more `ReadyForQuery` for the client.
     pub(crate) fn open_unit(&mut self, pure: bool, kind: Kind) {
         self.impure += usize::from(!pure);
+        if self.redefined {
+            self.note_redefining(); // it may be what commits
+        }
         if let Some(block) = &mut self.block {
             block.used = true;
         }
@@ -221,6 +229,10 @@ impl Session {
         }
         let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
         self.note_defining(effect, keeps_settings);
+        let redefines = self.is_looked_for(nature.map_or(Defines::Told, |nature| nature.defines));
+        if redefines {
+            self.note_redefining();
+        }
         let ends_write = self.block.as_ref().is_some_and(|block| block.wrote);
         let writing =
             Some(&self.shared.writing).filter(|_| effect != Effect::TransactionControl || ends_write).cloned();
@@ -230,6 +242,7 @@ impl Session {
         }
         unit.mark.note(effect, nature.and_then(|nature| nature.written.as_ref()));
         unit.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
+        unit.redefines |= redefines;
         if std::mem::replace(&mut unit.pure, false) {
             self.impure += 1;
         }
@@ -269,6 +282,7 @@ impl Session {
         let Some(statement) = statement else {
             return Nature {
                 effect: Effect::Forgets,
+                defines: Defines::Told,
                 keeps_settings: false,
                 written: None,
                 refusal: None,
@@ -294,7 +308,7 @@ impl Session {
         let is_silent = opens
             || (effect == Effect::Pure && says_nothing)
             || (effect == Effect::Signal && template.is_silent_signal());
-        Nature { effect, keeps_settings, written, refusal, is_silent }
+        Nature { effect, defines: template.defines(), keeps_settings, written, refusal, is_silent }
     }
 
     /// What the session allows now.

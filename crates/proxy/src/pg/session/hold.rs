@@ -44,10 +44,22 @@ enum Until {
     ReadAfter(Nanos),
 }
 
+impl Until {
+    fn wait_for(self) -> Option<WaitFor> {
+        match self {
+            Self::Asked => None,
+            Self::ReadAfter(since) => Some(WaitFor::Time(since)),
+            Self::Passed(end) => Some(WaitFor::Position(end.lsn)),
+        }
+    }
+}
+
 /// A `ReadyForQuery` that is held.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Held {
     until: Until,
+    /// A look at the catalogue is to be taken in, too, that was asked for then or later.
+    catalog: Option<Nanos>,
     since: Nanos,
 }
 
@@ -121,15 +133,23 @@ impl Session {
 
     /// A transaction that wrote has ended, and its `ReadyForQuery` is here: whether to hold it.
     ///
-    /// `copied_out`: it comes behind COPY data. `touched`: what it may have written to.
-    pub(crate) fn hold(&mut self, copied_out: bool, touched: &Touched) -> bool {
+    /// `copied_out`: it comes behind COPY data. `touched`: what it may have written to. `redefined`: definitions, too, of which the stream does
+    /// not tell.
+    pub(crate) fn hold(&mut self, copied_out: bool, touched: &Touched, redefined: bool) -> bool {
         let settings = &self.shared.settings;
+        if settings.faults.skip_hold {
+            return false;
+        }
         // What is read after the start of an epoch sees the write, and nothing older is served.
-        if settings.faults.skip_hold || self.shared.cache.epoch().is_none() {
+        if self.shared.cache.epoch().is_none() {
+            if redefined {
+                self.fence_catalog();
+            }
             return false;
         }
         let server = self.compare_server();
-        if matches!(server, Some(Err(Reason::OtherDatabase))) {
+        // Roles are those of all databases.
+        if matches!(server, Some(Err(Reason::OtherDatabase))) && !redefined {
             return false;
         }
         if self.is_free(touched) {
@@ -138,8 +158,14 @@ impl Session {
             return false;
         }
         let now = self.now();
+        if redefined {
+            self.shared.want_catalog();
+        }
         if copied_out {
             self.fence(Until::ReadAfter(now), now);
+            if redefined {
+                self.fence_catalog();
+            }
             return false;
         }
         let at_rest = self.is_at_rest();
@@ -156,7 +182,7 @@ impl Session {
             Until::ReadAfter(now)
         };
         self.waiting.wait = None;
-        self.waiting.held = Some(Held { until, since: now });
+        self.waiting.held = Some(Held { until, catalog: redefined.then_some(now), since: now });
         true
     }
 
@@ -167,7 +193,7 @@ impl Session {
     pub(crate) fn held_end_known(&mut self, lsn: Option<Lsn>, asynchronous: bool) {
         let now = self.now();
         let end = lsn.zip(self.shared.cache.epoch()).map(|(lsn, epoch)| End { epoch, lsn });
-        if let Some(Held { until: until @ Until::Asked, since }) = &mut self.waiting.held {
+        if let Some(Held { until: until @ Until::Asked, since, .. }) = &mut self.waiting.held {
             if asynchronous {
                 *since = 0;
             }
@@ -182,18 +208,26 @@ impl Session {
 
     /// Tells the client that its write is done, if the stream has delivered it, or must not be waited for any longer.
     pub(crate) fn release_held(&mut self) -> bool {
-        let Some(Held { until, since }) = &self.waiting.held else { return false };
-        let (until, since, now) = (*until, *since, self.shared.clock.now());
-        if !self.is_delivered(until) {
+        let Some(Held { until, catalog, since }) = self.waiting.held else { return false };
+        let (delivered, looked, now) = (self.is_delivered(until), self.is_looked_at(catalog), self.shared.clock.now());
+        if !delivered || !looked {
             let applied = self.shared.cache.applied();
             let over = now.saturating_sub(since) >= self.shared.settings.hold_max;
-            if !over && !self.upstream.ended && !self.shared.waits.is_stalled(applied) {
+            let stalled = !delivered && self.shared.waits.is_stalled(applied);
+            if !over && !self.upstream.ended && !stalled {
                 return false;
             }
-            if over && since > 0 {
+            if over && since > 0 && !delivered {
                 self.shared.waits.held_in_vain(applied);
             }
-            self.fence(until, now);
+            if !looked {
+                self.fence_catalog();
+            }
+            if delivered {
+                self.shared.waits.fences.fetch_add(1, Relaxed);
+            } else {
+                self.fence(until, now);
+            }
             // What was defined before the write is not delivered, either: a new trigger, say.
             self.settings_may_change();
             self.reads = true; // what it was last told is forgotten: it asks again, as who reads does
@@ -201,7 +235,12 @@ impl Session {
         self.waiting.held = None;
         self.waiting.wait = None;
         self.end_defining();
-        self.shared.waits.held_for(if since == 0 { 0 } else { now.saturating_sub(since) });
+        let held = if since == 0 { 0 } else { now.saturating_sub(since) };
+        if catalog.is_some() {
+            self.shared.waits.looked_for(held);
+        } else {
+            self.shared.waits.held_for(held);
+        }
         backend::put_ready(self.client.output.buffer(), self.status);
         true
     }
@@ -212,6 +251,10 @@ impl Session {
             Until::Passed(end) => self.shared.cache.has_passed(end),
             Until::ReadAfter(since) => self.shared.cache.is_current_as_of(since),
         }
+    }
+
+    fn is_looked_at(&self, catalog: Option<Nanos>) -> bool {
+        catalog.is_none_or(|since| self.shared.cache.catalog_as_of() >= since)
     }
 
     /// Hits wait instead of the writer.
@@ -300,17 +343,14 @@ impl Session {
         if self.waiting.look.as_ref().is_some_and(|look| look.joined) {
             return !self.shared.cache.join(&self.key, cx.waker());
         }
-        let until = match (&self.waiting.held, &self.waiting.look) {
+        let wait_for = match (&self.waiting.held, &self.waiting.look) {
             (None, None) => return false,
-            (Some(held), _) => Some(held.until),
-            (None, Some(look)) => look.until,
-        };
-        let wait_for = match until {
-            Some(Until::Asked) => None,
-            Some(Until::ReadAfter(since)) => Some(WaitFor::Time(since)),
-            Some(Until::Passed(end)) => Some(WaitFor::Position(end.lsn)),
+            (Some(Held { until, catalog: Some(since), .. }), _) if self.is_delivered(*until) => {
+                Some(WaitFor::Catalog(*since))
+            }
+            (Some(held), _) => held.until.wait_for(),
             // It is not known which position will do: the next one is looked at.
-            None => Some(WaitFor::Position(Lsn(0))),
+            (None, Some(look)) => look.until.map_or(Some(WaitFor::Position(Lsn(0))), Until::wait_for),
         };
         let hold = self.waiting.held.is_some();
         let wait = self.waiting.wait.get_or_insert_with(|| Wait::new(&self.shared.waits, hold));
@@ -322,7 +362,7 @@ impl Session {
             Some(until) => self.is_delivered(until),
             None => self.shared.waits.generation() != look.generation,
         };
-        self.waiting.held.as_ref().is_some_and(|held| self.is_delivered(held.until))
+        self.waiting.held.is_some_and(|held| self.is_delivered(held.until) && self.is_looked_at(held.catalog))
             || self.waiting.look.as_ref().is_some_and(moved)
     }
 }

@@ -178,6 +178,10 @@ struct Session {
     /// Something that may define anything is not acknowledged yet.
     defining: Option<Counted>,
     way: Way,
+    /// The open transaction may have changed definitions that are looked for.
+    redefined: bool,
+    /// They may be visible, or become so.
+    redefining: Option<Counted>,
     /// Scratch for keys.
     key: Vec<u8>,
     /// How far the client's side has ended.

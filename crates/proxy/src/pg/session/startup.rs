@@ -85,6 +85,8 @@ impl Session {
             waiting: crate::pg::session::hold::Waiting::default(),
             defining: None,
             way: super::way::Way::default(),
+            redefined: false,
+            redefining: None,
             key: Vec::with_capacity(frame::HEADER_BYTES * 64),
             ending: crate::pg::session::Ending::Open,
         }

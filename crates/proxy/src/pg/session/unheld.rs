@@ -1,6 +1,7 @@
 //! Writes that are acknowledged at once ([`crate::unheld`]).
 
-use freshet_sql::Effect;
+use freshet_sql::{Defines, Effect};
+use freshet_wire::pg::backend;
 
 use crate::pg::session::Session;
 use crate::unheld::{Counted, Touched};
@@ -17,9 +18,37 @@ impl Session {
 
     /// All that was sent is acknowledged, and nothing of it can still commit.
     pub(crate) fn end_defining(&mut self) {
-        if self.defining.is_some() && self.is_between_transactions() && !self.waiting.is_holding() {
+        let acknowledged = self.is_between_transactions() && !self.waiting.is_holding();
+        if acknowledged {
             self.defining = None;
         }
+        // Nor is a definition visible as long as its transaction waits for its client.
+        if acknowledged || (self.status != backend::STATUS_IDLE && self.units.is_empty()) {
+            self.redefining = None;
+        }
+    }
+
+    /// Whether what the statement defines is found by looking at the catalogue alone, and not told by the stream.
+    pub(crate) fn is_looked_for(&self, defines: Defines) -> bool {
+        match defines {
+            Defines::Nothing => false,
+            Defines::Told => !self.shared.catalog.load().ddl_in_stream,
+            Defines::Untold => true,
+        }
+    }
+
+    /// Something is about to be sent that may make a definition visible which is looked for. What others are answered from now on may show it
+    /// before the catalogue has been looked at: it is no older than what they hit next only if that has been (`model/definitions.py`).
+    pub(crate) fn note_redefining(&mut self) {
+        if self.redefining.is_none() {
+            self.redefining = Some(Counted::new(&self.shared.redefining));
+        }
+    }
+
+    /// A definition may have been acknowledged: hits wait until the catalogue has been looked at.
+    pub(crate) fn fence_catalog(&self) {
+        self.shared.cache.fence_catalog(self.now());
+        self.shared.want_catalog();
     }
 
     /// Whether a transaction that touched this needs no holding, as far as can be told now.

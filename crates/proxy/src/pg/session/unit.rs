@@ -117,6 +117,8 @@ pub(crate) struct ClientUnit {
     pub(crate) mark: Mark,
     /// Something in it may have changed the catalogue.
     pub(crate) forgets: bool,
+    /// Something that is looked for: see [`Session::is_looked_for`](crate::pg::session::Session::is_looked_for).
+    pub(crate) redefines: bool,
     /// An error came.
     pub(crate) failed: bool,
     /// Something in it may tell of data.

@@ -1,5 +1,7 @@
 //! The upstream's answers: forwarded in order, kept on the way, or swallowed.
 
+use std::sync::atomic::Ordering::SeqCst;
+
 use freshet_model::{Nanos, Reason, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
@@ -177,6 +179,10 @@ impl Session {
                     // The client may hear of the commit before its `ReadyForQuery`, which can be held.
                     self.shared.cache.fence_since(self.shared.clock.now());
                     self.shared.want_reading();
+                    if unit.redefines || self.redefined {
+                        self.shared.cache.fence_catalog(self.shared.clock.now());
+                        self.shared.want_catalog();
+                    }
                 }
                 let way = client_message(unit, head.tag);
                 if head.tag == backend::ERROR && unit.swallowed_sync {
@@ -221,6 +227,9 @@ impl Session {
             // Whatever it was: hits wait instead of the client.
             self.shared.cache.fence_since(self.now());
             self.shared.want_reading();
+            if self.redefining.is_some() {
+                self.fence_catalog();
+            }
             return true;
         }
         match self.units.pop_front() {
@@ -228,10 +237,11 @@ impl Session {
             Some(Unit::Client(unit)) => {
                 let wrote = unit.has_written(self.block.as_ref());
                 let ended = status == backend::STATUS_IDLE || unit.mark.may_commit();
-                let copied_out = unit.copied_out;
+                let (copied_out, redefined) = (unit.copied_out, unit.redefines || self.redefined);
+                self.redefined = redefined && status != backend::STATUS_IDLE;
                 let touched = if wrote && ended { self.touched_with(&unit.mark.touched) } else { Touched::Nothing };
                 self.client_unit_done(unit, notified);
-                let holds = wrote && ended && self.hold(copied_out, &touched);
+                let holds = wrote && ended && self.hold(copied_out, &touched, redefined);
                 self.end_defining();
                 !holds
             }
@@ -248,6 +258,9 @@ impl Session {
         let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
             self.raise_floor(now);
+            if self.shared.redefining.load(SeqCst) > 0 {
+                self.floor.catalog_since = now; // it may show what has not been found
+            }
             let wrote = unit.has_written(self.block.as_ref());
             self.habits.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
         }

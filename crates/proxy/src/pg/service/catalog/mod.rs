@@ -181,6 +181,7 @@ impl Watch {
         } else {
             self.hand_over(epoch, &proof, asked_at);
         }
+        self.shared.waits.looked(self.shared.cache.catalog_as_of());
         Ok(())
     }
 

@@ -38,9 +38,15 @@ impl Triggers {
 
     /// Whether every DDL command that can be seen from now on will be in the stream, as far as event triggers see it.
     pub(super) async fn look(&mut self, connection: &mut Connection, shared: &Pg) -> Result<bool, ServiceError> {
-        let rows = connection.query(self.sql).await?;
-        let form = rows.into_iter().next().and_then(|row| row.into_iter().next().flatten());
-        let form = form.filter(|_| shared.server_version() >= VERSION_MESSAGES);
+        let mut form = self.form(connection, shared).await?;
+        if form.is_none()
+            && self.seen.is_some()
+            && let Some((missing, sql)) = &shared.own.triggers_again
+            && !connection.query(missing).await?.is_empty()
+        {
+            make_again(connection, sql).await?;
+            form = self.form(connection, shared).await?;
+        }
         if form.is_some() && (form != self.seen || !self.running.is_empty()) {
             let now = running(connection).await?;
             if form == self.seen {
@@ -56,6 +62,12 @@ impl Triggers {
         let stands = self.seen.is_some() && self.running.is_empty();
         self.tell(stands);
         Ok(stands)
+    }
+
+    async fn form(&self, connection: &mut Connection, shared: &Pg) -> Result<Option<String>, ServiceError> {
+        let rows = connection.query(self.sql).await?;
+        let form = rows.into_iter().next().and_then(|row| row.into_iter().next().flatten());
+        Ok(form.filter(|_| shared.server_version() >= VERSION_MESSAGES))
     }
 
     /// They stand, and statements that began before run still.
@@ -77,6 +89,19 @@ impl Triggers {
         }
         self.told = Some(stands);
     }
+}
+
+/// They were dropped. Who merely disables them means it.
+async fn make_again(connection: &mut Connection, sql: &str) -> Result<(), ServiceError> {
+    match connection.query(sql).await {
+        Ok(_) => tracing::warn!("the event triggers were dropped: made again"),
+        Err(error) if error.is_refusal() => {
+            connection.query("ROLLBACK").await?;
+            tracing::warn!("the event triggers were dropped, and cannot be made again: {error}");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 async fn running(connection: &mut Connection) -> Result<HashSet<String>, ServiceError> {
