@@ -185,6 +185,7 @@ impl Freshness {
         (age(self.stream_as_of.load(SeqCst)), age(self.catalog_as_of.load(SeqCst)))
     }
 }
+
 impl<P: Payload> Cache<P> {
     /// Whether a catalogue of this version shows all that was defined before the last answer that a floor stands for.
     pub fn reflects(&self, floor: &Floor, version: CatalogVersion) -> bool {
@@ -192,5 +193,15 @@ impl<P: Payload> Cache<P> {
         let passed = |end: End| core.epoch() != Some(end.epoch) || self.freshness.applied() >= end.lsn;
         let current = core.catalog() == Some(version) && !core.wants_catalog();
         current && (floor.end.is_some_and(passed) || self.freshness.is_current_as_of(floor.since))
+    }
+
+    /// A definition that was visible at `now` is about to be acknowledged: no result is served before the catalogue has been looked at later.
+    pub fn fence_catalog(&self, now: Nanos) {
+        self.freshness.fence_catalog(now);
+    }
+
+    /// When the catalogue was last looked at; 0: never.
+    pub fn catalog_as_of(&self) -> Nanos {
+        self.freshness.catalog_as_of()
     }
 }

@@ -344,16 +344,6 @@ impl<P: Payload> Cache<P> {
         self.freshness.fence_since(now);
     }
 
-    /// Likewise for a definition, until the catalogue has been looked at later.
-    pub fn fence_catalog(&self, now: Nanos) {
-        self.freshness.fence_catalog(now);
-    }
-
-    /// When the catalogue was last looked at; 0: never.
-    pub fn catalog_as_of(&self) -> Nanos {
-        self.freshness.catalog_as_of()
-    }
-
     /// Whether a write that may have touched these tables only, as this catalogue tells, can be acknowledged although the stream has
     /// not delivered it. To be asked after the upstream has answered it, so that every query sent later sees it.
     ///

@@ -149,8 +149,7 @@ impl Figures {
             "Writes acknowledged before the stream delivered them",
             waits.fences.load(Relaxed),
         )?;
-        let help = "Messages committed to flush the log for whom the change stream would not move by itself";
-        out.counter("freshet_log_flushes", help, waits.flushes.load(Relaxed))?;
+        out.counter("freshet_log_flushes", "Messages committed to flush the log", waits.flushes.load(Relaxed))?;
         let levels = cache.levels(self.shared.clock.now());
         let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
         out.gauge("freshet_entries", "Entries", levels.entries as f64)?;
