@@ -340,8 +340,8 @@ fn known(column: &ComparedColumn, relation: &Relation, row: &[Cell]) -> Known {
 }
 
 fn is_text(value_type: ValueType) -> bool {
-    use ValueType::{ExactText, FoldedText, OrderedText, Text};
-    matches!(value_type, ExactText | FoldedText | OrderedText | Text)
+    use ValueType::{Bytes, ExactText, FoldedText, OrderedText, Text};
+    matches!(value_type, Bytes | ExactText | FoldedText | OrderedText | Text)
 }
 
 fn compare(how: Comparison, by: ValueType, left: &Value, right: &Value) -> Option<Known> {

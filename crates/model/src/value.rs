@@ -31,9 +31,12 @@ pub enum ValueType {
     /// Text of MySQL under a collation that belongs to no language: values of printable ASCII are equal only if they are
     /// so in lower case and without trailing blanks. Values with any other character have no normal form.
     FoldedText,
-    /// Text of MySQL under `_bin`, or bytes: the same, but case counts. Those with a normal form are in the order of its bytes,
-    /// whether the collation pads or not.
+    /// Text of MySQL under `_bin`: the same, but case counts. Those with a normal form are in the order of its bytes, whether the
+    /// collation pads or not.
     ExactText,
+    /// Bytes of MySQL (BINARY, VARBINARY, BLOB): equal only if they are, but for zeros at the end, which the binlog leaves out of
+    /// BINARY.
+    Bytes,
     /// An enum: equal only if the label is.
     Enum,
     /// `bool`.
@@ -66,7 +69,7 @@ pub enum Value {
     Int(i64),
     /// Any other numeric: sign, digits without leading or trailing zeros, point.
     Decimal(Box<str>),
-    /// Text, in UTF-8.
+    /// Text, in UTF-8; or bytes.
     Text(Box<[u8]>),
     /// A truth value.
     Bool(bool),
@@ -192,6 +195,10 @@ impl ValueType {
             }
             Self::FoldedText => printable(text).map(|t| Value::Text(t.to_ascii_lowercase().into())),
             Self::ExactText => printable(text).map(|t| Value::Text(t.into())),
+            Self::Bytes => {
+                let zeros = text.iter().rev().take_while(|b| **b == 0).count();
+                text.get(..text.len() - zeros).map(|t| Value::Text(t.into()))
+            }
             Self::Bool => match text {
                 b"t" | b"true" => Some(Value::Bool(true)),
                 b"f" | b"false" => Some(Value::Bool(false)),
@@ -221,7 +228,7 @@ impl ValueType {
         let text = text.get(..count.saturating_sub(1))?.trim_ascii_end();
         match self {
             Self::FoldedText => Some(text.to_ascii_lowercase().into()),
-            Self::ExactText => Some(text.into()),
+            Self::ExactText | Self::Bytes => Some(text.into()),
             _ => None,
         }
     }
@@ -255,6 +262,7 @@ impl ValueType {
             | Self::Unsigned
             | Self::FoldedText
             | Self::ExactText
+            | Self::Bytes
             | Self::Time => None,
         }
     }
@@ -276,7 +284,7 @@ impl ValueType {
         } else if named(&["char", "varchar", "tinytext", "text", "mediumtext", "longtext"]) {
             collation.map_or(Self::Other, of_collation)
         } else if named(&["binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob"]) {
-            Self::ExactText
+            Self::Bytes
         } else if named(&["date"]) {
             Self::Date
         } else if named(&["datetime"]) {
@@ -297,7 +305,7 @@ impl ValueType {
 fn of_collation(name: &str) -> ValueType {
     let name = name.to_ascii_lowercase();
     let Some((charset, rules)) = name.split_once('_') else {
-        return if name == "binary" { ValueType::ExactText } else { ValueType::Other };
+        return if name == "binary" { ValueType::Bytes } else { ValueType::Other };
     };
     match (charset, rules) {
         ("utf8" | "utf8mb3" | "utf8mb4" | "latin1" | "ascii", "bin" | "nopad_bin" | "0900_bin") => ValueType::ExactText,
@@ -509,6 +517,9 @@ mod tests {
         for other in ["é", "a\tb", "a\u{1}", "\u{7f}"] {
             assert_eq!(folded(other), None, "{other:?}");
         }
+        let bytes = |t: &[u8]| ValueType::Bytes.normalise_text(t);
+        assert_eq!(bytes(b"\xffa\0\0"), bytes(b"\xffa"));
+        assert!(bytes(b"a ") != bytes(b"a") && bytes(b"A") != bytes(b"a") && bytes(b"\0a").is_some());
         let exact = |t: &str| ValueType::ExactText.normalise_text(t.as_bytes());
         assert_eq!(exact("a "), exact("a"));
         assert_ne!(exact("a"), exact("A"));
@@ -531,7 +542,8 @@ mod tests {
     #[test]
     fn mysql_columns() {
         use ValueType::{
-            Date, ExactText, Float4, Float8, FoldedText, Int, Numeric, Other, Time, Timestamp, TimestampTz, Unsigned,
+            Bytes, Date, ExactText, Float4, Float8, FoldedText, Int, Numeric, Other, Time, Timestamp, TimestampTz,
+            Unsigned,
         };
         let of = ValueType::of_mysql_column;
         for (data_type, column_type, expected) in [
@@ -550,7 +562,7 @@ mod tests {
             ("datetime", "datetime(6)", Timestamp),
             ("timestamp", "timestamp", TimestampTz),
             ("time", "time", Time),
-            ("blob", "blob", ExactText),
+            ("blob", "blob", Bytes),
             ("uuid", "uuid", Other),
         ] {
             assert_eq!(of(data_type, column_type, None), expected, "{column_type}");
@@ -567,7 +579,7 @@ mod tests {
             ("swe7_swedish_ci", Other),
             ("ucs2_general_ci", Other),
             ("utf8mb4_bin", ExactText),
-            ("binary", ExactText),
+            ("binary", Bytes),
         ] {
             assert_eq!(of("varchar", "varchar(10)", Some(collation)), expected, "{collation}");
         }

@@ -49,6 +49,17 @@ const CLOSED: Nanos = 200_000_000;
 /// Bytes that the answer to a query for keys may take.
 pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
 
+/// Why keys were not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The server took too long, or the answer is too large: so it is the next time, too.
+    Costly,
+    /// The server refused the statement, or its answer is of another shape. What it names may have been defined anew meanwhile.
+    Refused,
+    /// The connection is at fault.
+    Broken,
+}
+
 /// Keys, each with the number of the part that it belongs to.
 pub(crate) type Keys = Vec<Key>;
 
@@ -266,10 +277,10 @@ impl Shared {
         self.keep(complete, End { lsn: end.lsn.max(behind), ..end });
     }
 
-    /// The keys could not be read. `refused`: the server said so, so that the connection is not at fault. Of several it is one
-    /// that is refused: they are read again, each alone.
-    pub(crate) fn lineages_failed(&self, jobs: Vec<Job>, refused: bool) {
-        if refused && jobs.len() > 1 {
+    /// The keys could not be read. If the connection is not at fault, it is one of several: they are read again, each alone.
+    pub(crate) fn lineages_failed(&self, jobs: Vec<Job>, failure: Failure) {
+        let broken = failure == Failure::Broken;
+        if !broken && jobs.len() > 1 {
             let mut waiting = self.lineages.waiting();
             for mut job in jobs {
                 job.alone = true;
@@ -280,15 +291,14 @@ impl Shared {
         }
         self.lineages.failures.fetch_add(1, Relaxed);
         for job in jobs {
-            if refused {
-                // It took too long, say: then it does the next time, too.
+            if !broken {
                 let of_shape = &job.complete.body.source.shape.figures.coarse;
-                let ranges = job.lineage.asks_for_ranges();
+                let ranges = failure == Failure::Costly && job.lineage.asks_for_ranges();
                 of_shape.store(coarser(of_shape.load(Relaxed), ranges), Relaxed);
             }
             self.lineage_unknown(job);
         }
-        if refused {
+        if !broken {
             return;
         }
         self.lineages.closed_until.store(self.clock.now() + CLOSED, Relaxed);
@@ -419,13 +429,13 @@ pub(crate) fn keys_question(jobs: &[Job]) -> String {
 }
 
 /// Its answer, for each; None if it is none.
-pub(crate) fn read_keys(rows: Vec<Vec<Option<String>>>, jobs: usize) -> Option<Vec<Keys>> {
+pub(crate) fn read_keys<C: Into<Vec<u8>>>(rows: Vec<Vec<Option<C>>>, jobs: usize) -> Option<Vec<Keys>> {
     let mut keys = vec![Keys::new(); jobs];
     for row in rows {
         let [place, key] = <[_; 2]>::try_from(row).ok()?;
-        let place = place?;
+        let place = String::from_utf8(place?.into()).ok()?;
         let (job, part) = place.split_once('.')?;
-        keys.get_mut(job.parse::<usize>().ok()?)?.push((part.parse().ok()?, key.map(String::into_bytes)));
+        keys.get_mut(job.parse::<usize>().ok()?)?.push((part.parse().ok()?, key.map(Into::into)));
     }
     Some(keys)
 }
@@ -440,7 +450,9 @@ mod tests {
         let rows = [[Some("0.0"), Some("7")], [Some("2.1"), None], [Some("2.1"), Some("")]].map(|cells| row(&cells));
         let keys = [vec![(0, Some(b"7".to_vec()))], vec![], vec![(1, None), (1, Some(Vec::new()))]];
         assert_eq!(read_keys(rows.to_vec(), 3), Some(keys.to_vec()));
-        assert_eq!(read_keys(Vec::new(), 1), Some(vec![Keys::new()]));
+        assert_eq!(read_keys::<String>(Vec::new(), 1), Some(vec![Keys::new()]));
+        let bytes = vec![vec![Some(b"0.0".to_vec()), Some(vec![0xff, 0])]];
+        assert_eq!(read_keys(bytes, 1), Some(vec![vec![(0, Some(vec![0xff, 0]))]]));
         let wrong: [&[Option<&str>]; 5] =
             [&[None, Some("7")], &[Some("x.0"), Some("7")], &[Some("1.0"), Some("7")], &[Some("0.0")], &[]];
         for wrong in wrong {

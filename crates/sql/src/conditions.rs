@@ -192,8 +192,8 @@ pub(crate) fn has_similar(block: &Block, idents: &[Ident]) -> bool {
 
 /// Whether nothing is rounded that becomes a key of this type: see `derived.rs`.
 pub(crate) fn is_whole(value_type: ValueType) -> bool {
-    use ValueType::{Bool, Date, ExactText, FoldedText, Int, Unsigned, Uuid};
-    matches!(value_type, Int | Unsigned | Bool | Date | Uuid | FoldedText | ExactText)
+    use ValueType::{Bool, Bytes, Date, ExactText, FoldedText, Int, Unsigned, Uuid};
+    matches!(value_type, Int | Unsigned | Bool | Date | Uuid | FoldedText | ExactText | Bytes)
 }
 
 fn compared(column: &Column) -> ComparedColumn {
@@ -213,15 +213,15 @@ pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question
 
 /// Whether the answer tells something of the rows of a reference: see `walk.rs`.
 fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) -> bool {
+    use ValueType::{Bytes, DateTime, ExactText, OrderedText, Other, Time};
     use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
-    use ValueType::{DateTime, ExactText, OrderedText, Other, Time};
     match question {
         Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time),
         // In MySQL a zero date in a column that is NOT NULL is called NULL; a composite value of NULLs is, elsewhere.
         Question::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
         Question::Range { .. } => {
             let number = matches!(column, Int | Unsigned | Numeric | Float4 | Float8);
-            number || matches!(column, Date | Timestamp | TimestampTz | OrderedText | ExactText)
+            number || matches!(column, Date | Timestamp | TimestampTz | OrderedText | ExactText | Bytes)
         }
         Question::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
         Question::Is(_) => column == ValueType::Bool,

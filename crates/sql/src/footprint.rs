@@ -52,6 +52,8 @@ pub enum ParameterValue<'a> {
     Moment,
     /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.
     Time,
+    /// MySQL and MariaDB: bytes of the binary protocol.
+    Bytes(&'a [u8]),
     /// MySQL and MariaDB: anything else of the binary protocol: floats, LOBs sent in pieces, types that are not known.
     Opaque,
 }
@@ -232,8 +234,8 @@ impl Footprint {
     }
 
     fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
-        let Client { utf8, utc } = client;
-        Params { values, constants: &self.constants, utf8, utc: utc && !self.dialect.is_mysql_family() }
+        let Client { utf8, as_sent, utc } = client;
+        Params { values, constants: &self.constants, utf8, as_sent, utc: utc && !self.dialect.is_mysql_family() }
     }
 
     /// The tags of one execution.

@@ -69,8 +69,8 @@ impl Kind {
     }
 
     fn is_text(self) -> bool {
-        use ValueType::{ExactText, FoldedText, OrderedText, Text};
-        matches!(self, Of(ExactText | FoldedText | OrderedText | Text))
+        use ValueType::{Bytes, ExactText, FoldedText, OrderedText, Text};
+        matches!(self, Of(Bytes | ExactText | FoldedText | OrderedText | Text))
     }
 
     fn is_local(self) -> bool {
@@ -283,7 +283,7 @@ impl Reading<'_> {
 
     /// As what values of two types compare.
     fn common(&self, one: Kind, two: Kind) -> Option<Kind> {
-        use ValueType::{Bool, ExactText, FoldedText, OrderedText, PaddedText, Text, TimestampTz, Uuid};
+        use ValueType::{Bool, Bytes, ExactText, FoldedText, OrderedText, PaddedText, Text, TimestampTz, Uuid};
         let number = |kind: Kind| kind.is_exact() || kind.is_float() || (self.is_mysql() && kind == Of(Bool));
         let text = |kind: Kind| matches!(kind, Of(Text | OrderedText | PaddedText));
         match (one, two) {
@@ -291,7 +291,7 @@ impl Reading<'_> {
             _ if self.is_local(one) && self.is_local(two) => Some(one),
             (Of(TimestampTz), Of(TimestampTz)) if !self.is_mysql() => Some(one),
             (Clock, Clock) => Some(one),
-            (Of(own @ (Bool | ExactText | OrderedText | Uuid)), Of(other)) if own == other => Some(one),
+            (Of(own @ (Bool | Bytes | ExactText | OrderedText | Uuid)), Of(other)) if own == other => Some(one),
             // Of one padded side the other one keeps its blanks.
             _ if text(one) && text(two) => Some(Of(Text)),
             (Of(ExactText | FoldedText), Of(ExactText | FoldedText)) => Some(Of(FoldedText)),

@@ -17,13 +17,15 @@ const ZONE_REACH: i64 = 8 * 86_400_000_000;
 pub struct Client {
     /// Its encoding is UTF-8. In another one the server's text has other bytes.
     pub utf8: bool,
+    /// Its texts reach comparisons with the bytes that it has sent, to MySQL and MariaDB.
+    pub as_sent: bool,
     /// Its time zone is UTC, to PostgreSQL.
     pub utc: bool,
 }
 
 impl Client {
     /// In UTF-8, and in a zone that is not known.
-    pub const PLAIN: Self = Self { utf8: true, utc: false };
+    pub const PLAIN: Self = Self { utf8: true, as_sent: true, utc: false };
 }
 
 /// The parameters of one execution.
@@ -34,6 +36,7 @@ pub(crate) struct Params<'p> {
     pub(crate) constants: &'p [Literal],
     /// See [`Client`].
     pub(crate) utf8: bool,
+    pub(crate) as_sent: bool,
     pub(crate) utc: bool,
 }
 

@@ -189,10 +189,10 @@ impl Footprint {
     }
 
     fn pattern(&self, column: ValueType, matching: &Matching, params: Params<'_>) -> Option<Test> {
-        use ValueType::{Enum, ExactText, FoldedText, Int, Numeric, OrderedText, Text, Uuid};
+        use ValueType::{Bytes, Enum, ExactText, FoldedText, Int, Numeric, OrderedText, Text, Uuid};
         let Matching { pattern, escape, letters, cast, negated, .. } = *matching;
         let mysql = self.dialect.is_mysql_family();
-        let is_text = matches!(column, Text | OrderedText | FoldedText | ExactText);
+        let is_text = matches!(column, Text | OrderedText | FoldedText | ExactText | Bytes);
         // As texts these are what the stream sends of them; in MySQL integers may have zeros in front.
         if !(is_text || (cast && !mysql && matches!(column, Enum | Int | Numeric | Uuid))) {
             return None;
@@ -207,7 +207,9 @@ impl Footprint {
         };
         let text = self.plain_text(pattern, params)?;
         let folds = matches!(letters, Letters::Folded | Letters::Mixed);
-        if (mysql || folds) && !text.iter().all(|byte| matches!(byte, b' '..=b'~')) {
+        let printable = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
+        // Bytes have no other case.
+        if ((mysql || folds) && !printable) || (folds && column == Bytes) {
             return None;
         }
         let pieces = Piece::of(&text, escape);
@@ -224,9 +226,10 @@ impl Footprint {
                 return Some(beginning);
             }
         }
-        // Zeros at the end of binary values are not in the stream.
-        let sure = letters != Letters::Mixed && (column != ExactText || pieces.last() == Some(&Piece::Any));
-        if negated && !sure {
+        let is_open = pieces.last() == Some(&Piece::Any);
+        let sure = letters != Letters::Mixed && (column != ExactText || is_open);
+        // Zeros at the end of bytes are not in the stream.
+        if (negated && !sure) || (column == Bytes && !is_open) {
             return None;
         }
         let folded = folds || (column == FoldedText && letters != Letters::Same);

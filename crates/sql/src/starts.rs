@@ -173,7 +173,7 @@ impl Footprint {
         let is_equal = |test: &Test| matches!(test, Test::In(_));
         let test = self.test(atom, params).filter(is_equal)?;
         match atom.column.value_type {
-            ValueType::FoldedText | ValueType::ExactText => self.text(atom, params),
+            ValueType::FoldedText | ValueType::ExactText | ValueType::Bytes => self.text(atom, params),
             Bool | Int | OrderedText | Text | Unsigned | Uuid => {
                 self.written_term(&Term { column: atom.column.clone(), test })
             }
@@ -198,6 +198,10 @@ impl Footprint {
     /// one, those of MySQL may equal fewer texts.
     fn text(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
         let quoted = |operand: &Operand| {
+            if atom.column.value_type == ValueType::Bytes {
+                let bytes = mysql::values::bytes(*operand, params.get(*operand)?.value, params.as_sent)?;
+                return Some(hexadecimal(bytes));
+            }
             let text = mysql::values::plain_text(*operand, params.get(*operand)?.value)?;
             // In another encoding these bytes are another text.
             (params.utf8 || text.is_ascii()).then(|| quoted_text(self.dialect, text)).flatten()
@@ -275,7 +279,7 @@ impl Footprint {
 }
 
 fn is_mysql_text(column: &ComparedColumn) -> bool {
-    matches!(column.value_type, ValueType::FoldedText | ValueType::ExactText)
+    matches!(column.value_type, ValueType::FoldedText | ValueType::ExactText | ValueType::Bytes)
 }
 
 /// Whether PostgreSQL shows a value of the type as the same text under all settings.
@@ -369,6 +373,12 @@ fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<S
         Value::Float(_) => return None,
         Value::Moment(micros) => quoted_text(dialect, column.value_type.moment_text(*micros)?.as_bytes())?,
     })
+}
+
+/// A constant of bytes, as MySQL and MariaDB read it.
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digits = bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
+    marked(&format!("x'{digits}'"))
 }
 
 /// A string constant, under `standard_conforming_strings`, or without `NO_BACKSLASH_ESCAPES`.

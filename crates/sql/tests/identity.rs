@@ -57,7 +57,7 @@ fn resolved(sql: &str) -> (Footprint, Vec<freshet_sql::Literal>) {
 fn bound(sql: &str, utf8: bool) -> Bound {
     let (footprint, literals) = resolved(sql);
     let params = literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
-    footprint.bind(&params.collect::<Vec<_>>(), Client { utf8, utc: false }).expect(sql)
+    footprint.bind(&params.collect::<Vec<_>>(), Client { utf8, ..Client::PLAIN }).expect(sql)
 }
 
 /// In a few words.

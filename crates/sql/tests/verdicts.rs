@@ -227,7 +227,7 @@ fn verdict_under(catalog: &Catalog, sql: &str, own: &[Parameter<'_>], utf8: bool
     };
     let mut params = own.to_vec();
     params.extend(lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }));
-    match footprint.bind(&params, Client { utf8, utc: false }) {
+    match footprint.bind(&params, Client { utf8, ..Client::PLAIN }) {
         Ok(mut bound) => {
             // As if there were fewer rows than a LIMIT says.
             let none = End { rows: 0, last: Vec::new() };

@@ -42,7 +42,7 @@ fn is_hit(condition: &str, own: &[Parameter<'_>], utc: bool, values: [&str; 3]) 
     let footprint = Template::parse(Dialect::Postgres, &lexed.shape).resolve(&catalog(), &schemas).expect(condition);
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = own.iter().copied().chain(literals).collect();
-    let tags = footprint.bind(&params, Client { utf8: true, utc }).expect(condition).tags;
+    let tags = footprint.bind(&params, Client { utc, ..Client::PLAIN }).expect(condition).tags;
     let columns = COLUMNS.iter().map(|(name, _)| Arc::from(*name)).collect();
     let relation = Arc::new(Relation { table: TableId(1), columns });
     let cell = |text: &str| if text == "null" { Cell::Null } else { Cell::Text(text.as_bytes().into()) };

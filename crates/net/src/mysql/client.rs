@@ -23,6 +23,8 @@ const COURTESY_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Rows in text form; None is NULL.
 pub type Rows = Vec<Vec<Option<String>>>;
+/// The same, of values that need not be texts.
+pub type ByteRows = Vec<Vec<Option<Vec<u8>>>>;
 
 /// What the server expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,12 @@ impl Client {
     /// A server error leaves the connection usable; after anything else, and after a call that was dropped before it
     /// ended, it is dead.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, Error> {
+        let rows = self.query_bytes(sql).await?;
+        rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect()
+    }
+
+    /// As [`Self::query`], of values as they come.
+    pub async fn query_bytes(&mut self, sql: &str) -> Result<ByteRows, Error> {
         let mut payload = vec![command::QUERY];
         payload.extend_from_slice(sql.as_bytes());
         self.start(&payload, State::Busy).await?;
@@ -90,7 +98,13 @@ impl Client {
 
     /// As [`Self::query`] with a time limit, after which the statement is ended and the connection is dead.
     pub async fn query_timeout(&mut self, sql: &str, limit: Duration) -> Result<Rows, Error> {
-        if let Ok(answer) = timeout(limit, self.query(sql)).await {
+        let rows = self.query_bytes_timeout(sql, limit).await?;
+        rows.into_iter().map(|row| row.into_iter().map(text).collect()).collect()
+    }
+
+    /// As [`Self::query_timeout`], of values as they come.
+    pub async fn query_bytes_timeout(&mut self, sql: &str, limit: Duration) -> Result<ByteRows, Error> {
+        if let Ok(answer) = timeout(limit, self.query_bytes(sql)).await {
             return answer;
         }
         self.state = State::Dead;
@@ -186,8 +200,8 @@ impl Client {
     }
 
     /// Reads all results of a COM_QUERY.
-    async fn answer(&mut self) -> Result<Rows, Error> {
-        let mut rows = Rows::new();
+    async fn answer(&mut self) -> Result<ByteRows, Error> {
+        let mut rows = ByteRows::new();
         let mut bytes = 0;
         loop {
             let first = self.receive().await?;
@@ -208,7 +222,7 @@ impl Client {
         }
     }
 
-    async fn result_set(&mut self, columns: u64, rows: &mut Rows, bytes: &mut usize) -> Result<Status, Error> {
+    async fn result_set(&mut self, columns: u64, rows: &mut ByteRows, bytes: &mut usize) -> Result<Status, Error> {
         for _ in 0..columns {
             self.receive().await?;
         }
@@ -223,7 +237,7 @@ impl Client {
             if *bytes > self.answer_bytes_max {
                 return Err(Error::TooLarge(self.answer_bytes_max));
             }
-            rows.push(values.into_iter().map(text).collect::<Result<_, _>>()?);
+            rows.push(values.into_iter().map(|value| value.map(<[u8]>::to_vec)).collect());
         }
     }
 
@@ -251,7 +265,6 @@ fn unexpected(payload: &[u8]) -> Error {
 }
 
 /// A value as text. Freshet's own questions are such that the answer is: the connection's character set is UTF-8.
-fn text(value: Option<&[u8]>) -> Result<Option<String>, Malformed> {
-    let Some(bytes) = value else { return Ok(None) };
-    std::str::from_utf8(bytes).map(|text| Some(text.to_owned())).map_err(|_| Malformed::Invalid("value"))
+fn text(value: Option<Vec<u8>>) -> Result<Option<String>, Error> {
+    value.map(String::from_utf8).transpose().map_err(|_| Malformed::Invalid("value").into())
 }

@@ -14,7 +14,7 @@ mod packets;
 mod upstream;
 mod version;
 
-pub use client::{Client, Rows};
+pub use client::{ByteRows, Client, Rows};
 pub use error::{ConnectError, Error, ServerError};
 pub use open::{Opened, open, start_tls};
 pub use upstream::{Address, Upstream, UpstreamError};

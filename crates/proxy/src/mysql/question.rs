@@ -135,13 +135,14 @@ impl Answer {
         let charset = text(5)?;
         let utf8 = matches!(charset, "utf8" | "utf8mb3" | "utf8mb4" | "ascii");
         let obstacle = obstacle(level, text(4)?, utf8 || charset == "latin1");
+        let as_sent = text(CONNECTION_CHARSET) == Some(charset);
         // To which constants are converted: `BINARY 'x'` is of other bytes.
         let utf8 = utf8 && !text(CONNECTION_CHARSET).is_some_and(is_wide);
         // `id IS NULL` finds the row that this session has inserted last.
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
         let obstacle = obstacle.or(finds_inserted);
         let multibyte = is_multibyte(charset);
-        let client = Client { utf8, utc: false };
+        let client = Client { utf8, as_sent, utc: false };
         let described = Described { key, schemas, client, obstacle };
         Some(Self { level, multibyte, described })
     }

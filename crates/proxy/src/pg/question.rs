@@ -204,7 +204,11 @@ impl Answer {
             },
             isolation: Isolation::named(&column(7)?),
             obstacle,
-            client: Client { utf8: setting("client_encoding")? == "UTF8", utc: is_utc(&setting("TimeZone")?) },
+            client: Client {
+                utc: is_utc(&setting("TimeZone")?),
+                utf8: setting("client_encoding")? == "UTF8",
+                as_sent: false,
+            },
             schemas,
             key,
         })

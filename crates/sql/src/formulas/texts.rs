@@ -37,12 +37,14 @@ impl Reading<'_> {
 
     /// In MySQL bytes are no texts.
     pub(super) fn of_text(&self, function: TextFunction, text: &Expr) -> Option<Typed> {
-        let (text, kind) = self.text(text).filter(|(_, kind)| *kind != Of(ValueType::ExactText))?;
+        let (text, kind) =
+            self.text(text).filter(|(_, kind)| !matches!(kind, Of(ValueType::Bytes | ValueType::ExactText)))?;
         Some((Formula::Text(function, [text].into()), kind))
     }
 
     pub(super) fn substring(&self, text: &Expr, [from, length]: [Formula; 2]) -> Option<Typed> {
-        let (text, kind) = self.text(text).filter(|(_, kind)| *kind != Of(ValueType::ExactText))?;
+        let (text, kind) =
+            self.text(text).filter(|(_, kind)| !matches!(kind, Of(ValueType::Bytes | ValueType::ExactText)))?;
         Some((Formula::Text(TextFunction::Substring, [text, from, length].into()), kind))
     }
 
@@ -52,6 +54,10 @@ impl Reading<'_> {
 
     pub(super) fn concat(&self, sides: &[&Expr]) -> Option<Typed> {
         let texts: Vec<Typed> = sides.iter().map(|side| self.text(side)).collect::<Option<_>>()?;
+        // Zeros at the end of bytes are not in the stream.
+        if texts.iter().any(|(_, kind)| *kind == Of(ValueType::Bytes)) {
+            return None;
+        }
         let kind = texts.iter().map(|(_, kind)| *kind).find(|kind| *kind != Of(ValueType::Text));
         let texts: Vec<Formula> = texts.into_iter().map(|(text, _)| text).collect();
         Some((Formula::Text(TextFunction::Concat, texts.into()), kind.unwrap_or(Of(ValueType::Text))))

@@ -36,6 +36,17 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
     }
 }
 
+/// A constant that is compared with a column of bytes, as its bytes. `as_sent`: texts reach the comparison with those that the client
+/// has sent.
+pub(crate) fn bytes(operand: Operand, value: ParameterValue<'_>, as_sent: bool) -> Option<&[u8]> {
+    match value {
+        ParameterValue::Bytes(bytes) => Some(bytes).filter(|_| operand.cast.is_none() && !operand.negated),
+        value => {
+            plain_text(operand, value).filter(|text| as_sent || text.iter().all(|byte| matches!(byte, b' '..=b'~')))
+        }
+    }
+}
+
 /// For a text without a normal form that is compared with a column of texts: with what the normal form of each text begins
 /// that may equal it.
 pub(crate) fn beginning(column: ValueType, operand: Operand, value: ParameterValue<'_>) -> Option<Box<[u8]>> {

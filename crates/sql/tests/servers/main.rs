@@ -178,7 +178,7 @@ fn tags(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>], c
 
 /// A client of a server in this zone.
 fn client(zone: &str) -> Client {
-    Client { utf8: true, utc: zone.contains("TimeZone = 'UTC'") }
+    Client { utc: zone.contains("TimeZone = 'UTC'"), ..Client::PLAIN }
 }
 
 fn bound(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>], client: Client) -> Result<Bound> {

@@ -2,6 +2,7 @@
 //!
 //! * `wire`: a conversation held directly and one held through Freshet are the same, packet by packet;
 //! * `cached_reads`: what reads from memory are told apart by, and that none is old;
+//! * `binary_keys`: keys that are no text;
 //! * `limits`: what is behind the last row of an answer that LIMIT cuts;
 //! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
@@ -12,6 +13,7 @@
 //! * `unheld`: writes that are acknowledged at once;
 //! * `support`: both servers, Freshet in front of them, and a client that speaks packets.
 
+mod binary_keys;
 mod cached_reads;
 mod checking;
 mod clients;

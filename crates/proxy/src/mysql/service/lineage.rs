@@ -6,9 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_net::mysql::Client;
+use freshet_net::mysql::{Client, Error};
 
-use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, keys_question, read_keys};
+use crate::lineages::{ANSWER_BYTES_MAX, Failure, Job, Keys, keys_question, read_keys};
 use crate::mysql::MySql;
 use crate::mysql::service::connection::{ServiceError, open};
 use crate::once::Once;
@@ -23,6 +23,10 @@ const MANNERS: &str = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, R
 /// The server's own limit comes first: MariaDB counts seconds, MySQL milliseconds. The second is for locks of tables.
 const LIMIT_OF_MARIADB: &str = "SET SESSION max_statement_time = 3, SESSION lock_wait_timeout = 3";
 const LIMIT_OF_MYSQL: &str = "SET SESSION max_execution_time = 3000, SESSION lock_wait_timeout = 3";
+
+/// Numbers of the errors that say that a statement took too long: ER_QUERY_INTERRUPTED, ER_STATEMENT_TIMEOUT of MariaDB and
+/// ER_QUERY_TIMEOUT of MySQL.
+const TOO_LONG: [u16; 3] = [1317, 1969, 3024];
 
 /// Starts to read, for ever.
 pub(super) fn read_lineages(mysql: &Arc<MySql>) {
@@ -46,9 +50,18 @@ async fn read(mut reader: Reader) {
             }
             Err(error) => {
                 once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
-                reader.mysql.lineages_failed(jobs, error.is_refusal());
+                reader.mysql.lineages_failed(jobs, failure(&error));
             }
         }
+    }
+}
+
+fn failure(error: &ServiceError) -> Failure {
+    match error {
+        ServiceError::Query(Error::Server(error)) if TOO_LONG.contains(&error.code) => Failure::Costly,
+        ServiceError::Query(Error::TooLarge(_)) => Failure::Costly,
+        ServiceError::Query(Error::Server(_) | Error::Malformed(_)) | ServiceError::Shape(_) => Failure::Refused,
+        _ => Failure::Broken,
     }
 }
 
@@ -63,7 +76,7 @@ impl Reader {
             Some(link) if !link.0.is_dead() && Some(&link.1) == self.mysql.identity().as_deref() => link,
             _ => self.open().await?,
         };
-        let answer = link.0.query_timeout(&keys_question(jobs), ANSWER_TIMEOUT).await;
+        let answer = link.0.query_bytes_timeout(&keys_question(jobs), ANSWER_TIMEOUT).await;
         self.link = Some(link);
         read_keys(answer?, jobs.len()).ok_or(ServiceError::Shape("a query for keys"))
     }

@@ -412,9 +412,10 @@ pub(crate) fn parameters<'a>(
                 Value::Null => ParameterValue::Null,
                 Value::Integer(number) => ParameterValue::Integer(*number),
                 Value::Text(text) => ParameterValue::Text(text),
-                Value::Opaque(_) => match kind.first() {
+                Value::Opaque(bytes) => match kind.first() {
                     Some(&(types::DATE | types::DATETIME | types::TIMESTAMP)) => ParameterValue::Moment,
                     Some(&types::TIME) => ParameterValue::Time,
+                    Some(types::TINY_BLOB..=types::BLOB) => ParameterValue::Bytes(bytes),
                     _ => ParameterValue::Opaque,
                 },
             };

@@ -12,7 +12,7 @@ use freshet_model::{CatalogVersion, Lsn, TableId};
 use freshet_net::pg::{Client, Error};
 use freshet_sql::{Lineage, Parameterised};
 
-use crate::lineages::{ANSWER_BYTES_MAX, Job, Keys, read_keys};
+use crate::lineages::{ANSWER_BYTES_MAX, Failure, Job, Keys, read_keys};
 use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{ServiceError, connect};
@@ -30,6 +30,9 @@ const MANNERS: &str = "SET statement_timeout = '3s'; SET default_transaction_rea
 const END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
 /// SQLSTATE for a missing right, and for rows that row security would hide.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
+/// SQLSTATE for a statement that took too long; those of a session that the server ends begin otherwise.
+const QUERY_CANCELED: &str = "57014";
+const SESSION_ENDED: &str = "57P";
 /// Tables that may not be read, remembered at once.
 const CLOSED_MAX: usize = 10_000;
 
@@ -68,9 +71,22 @@ async fn read(mut reader: Reader) {
             }
             Err(error) => {
                 once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
-                reader.shared.lineages_failed(jobs, error.is_refusal());
+                reader.shared.lineages_failed(jobs, failure(&error));
             }
         }
+    }
+}
+
+fn failure(error: &ServiceError) -> Failure {
+    match error {
+        ServiceError::Query(Error::TooLarge(_)) => Failure::Costly,
+        ServiceError::Query(error @ Error::Server(_)) => match error.sqlstate() {
+            Some(QUERY_CANCELED) => Failure::Costly,
+            Some(state) if state.starts_with(SESSION_ENDED) => Failure::Broken,
+            _ => Failure::Refused,
+        },
+        ServiceError::Query(Error::Malformed(_)) | ServiceError::Shape(_) => Failure::Refused,
+        _ => Failure::Broken,
     }
 }
 

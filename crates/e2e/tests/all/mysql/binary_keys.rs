@@ -1,0 +1,115 @@
+//! Keys that are no text: results over them go with their own rows alone.
+
+use anyhow::{Result, ensure};
+
+use super::support::packets::Value;
+use super::support::{Database, Kind, Pair, RawClient, on_both};
+use crate::support::{PATIENCE, eventually, rest};
+
+on_both!(results_go_with_their_own_rows);
+
+const SCHEMA: &str = "CREATE TABLE u (id BINARY(16) PRIMARY KEY, name VARCHAR(20)); \
+     CREATE TABLE o (id INT PRIMARY KEY, user_id BINARY(16) NOT NULL, total INT, KEY (user_id)); \
+     CREATE TABLE tagged (id INT PRIMARY KEY, tag VARBINARY(20) NOT NULL, UNIQUE KEY (tag)); \
+     CREATE TABLE place (code VARCHAR(9) PRIMARY KEY, n INT) CHARACTER SET latin1; \
+     CREATE TABLE visit (id INT PRIMARY KEY, code VARCHAR(9)) CHARACTER SET latin1";
+
+const ORDERS: u8 = 12;
+/// Of nobody's results.
+const UNUSED: u8 = 200;
+/// Of one result, which tells that what was written before it was applied.
+const LAST: u8 = 201;
+
+/// No text in any encoding, with what would end a constant in it; some have zeros at their ends.
+fn key(number: u8) -> [u8; 16] {
+    let last = if number.is_multiple_of(2) { 0 } else { b' ' };
+    [0xff, number, b'\'', b'\\', 0, 0xc3, 0x28, 1, 0x80, b'"', 0, 7, 7, 7, last, last]
+}
+
+fn constant(bytes: &[u8]) -> String {
+    let digits = bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
+    format!("x'{digits}'")
+}
+
+fn results_go_with_their_own_rows(kind: Kind) -> Result<()> {
+    // Of its own: what other tests define flushes the cache.
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut direct = pair.database.connect()?;
+    for number in (1..=ORDERS).chain([UNUSED, LAST]) {
+        let key = constant(&key(number));
+        direct.run(&format!(
+            "INSERT INTO u VALUES ({key}, 'name'); INSERT INTO o VALUES ({number}, {key}, 1); \
+             INSERT INTO tagged VALUES ({number}, {key})"
+        ))?;
+    }
+    direct.run("INSERT INTO place VALUES ('caf\u{e9}', 1), ('bar', 2); INSERT INTO visit VALUES (1, 'caf\u{e9}')")?;
+    let mut c = pair.connect()?;
+    let reads = Reads::prepare(&mut c)?;
+    let mut warm = || reads.warm(&pair, &mut c);
+    // Of tables that were never written to no keys are read.
+    direct.run(&format!(
+        "UPDATE u SET name = 'first' WHERE id = {}; UPDATE o SET total = 7 WHERE id = {UNUSED}; \
+         UPDATE tagged SET id = 220 WHERE id = {UNUSED}; UPDATE place SET n = 3 WHERE code = 'bar'; \
+         INSERT INTO visit VALUES (2, 'bar')",
+        constant(&key(UNUSED))
+    ))?;
+    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    for (written, expected) in [(UNUSED, 0), (3, 2), (4, 2)] {
+        warm()?;
+        let gone = evicted()?;
+        for number in [written, LAST] {
+            direct.run(&format!("UPDATE u SET name = CONCAT(name, '!') WHERE id = {}", constant(&key(number))))?;
+        }
+        eventually(PATIENCE, || {
+            let told = evicted()? - gone;
+            ensure!(told > expected, "{told} evicted by {written} and the last");
+            Ok(())
+        })?;
+        let told = evicted()? - gone - 1;
+        ensure!(told == expected, "{told} evicted by {written}, not {expected}");
+    }
+    Ok(())
+}
+
+/// Statements over keys.
+struct Reads {
+    joined: super::support::Statement,
+    by_key: super::support::Statement,
+    by_text: super::support::Statement,
+    latin: super::support::Statement,
+}
+
+impl Reads {
+    fn prepare(c: &mut RawClient) -> Result<Self> {
+        Ok(Self {
+            joined: c.prepare("SELECT o.id, o.total, u.name FROM o JOIN u ON u.id = o.user_id WHERE o.id = ?")?,
+            by_key: c.prepare("SELECT name FROM u WHERE id = ?")?,
+            by_text: c.prepare("SELECT id FROM tagged WHERE tag = ?")?,
+            latin: c.prepare("SELECT place.n FROM visit JOIN place ON place.code = visit.code WHERE visit.id = ?")?,
+        })
+    }
+
+    /// Asks until each is answered from memory.
+    fn warm(&self, pair: &Pair, c: &mut RawClient) -> Result<()> {
+        let keys: Vec<[u8; 16]> = (1..=ORDERS).map(key).collect();
+        let joins = (1..=ORDERS).chain([LAST]).map(|number| (self.joined, Value::Int(number.into())));
+        let by_key = keys.iter().map(|key| (self.by_key, Value::Bytes(key)));
+        let others = [(self.by_text, Value::Text("\u{e9}\u{2713}")), (self.latin, Value::Int(1))];
+        let all: Vec<_> = joins.chain(by_key).chain(others).collect();
+        eventually(PATIENCE, || {
+            let before = pair.freshet.metrics()?;
+            for (statement, value) in &all {
+                let answer = c.execute(*statement, std::slice::from_ref(value))?;
+                ensure!(answer.error().is_none(), "{answer:?}");
+            }
+            let after = pair.freshet.metrics()?;
+            let hits = after.hits() - before.hits();
+            ensure!(hits == all.len() as u64, "{hits} of {}; {:?}", all.len(), after.passed_since(&before));
+            rest();
+            Ok(())
+        })
+    }
+}
