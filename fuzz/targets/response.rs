@@ -14,7 +14,7 @@ const MEMORY_MAX: usize = 512;
 
 fuzz_target!(|data: &[u8]| {
     let Some(([command, shape, cut], bytes)) = data.split_first_chunk::<3>() else { return };
-    let Answer::Packets(kind) = Answer::to(*command) else { return };
+    let Answer::Packets(kind) = Answer::to(&[*command, 0, 0, 0, 0, shape >> 3]) else { return };
     let bits =
         [Capabilities::DEPRECATE_EOF, Capabilities::MARIADB_CACHE_METADATA, Capabilities::OPTIONAL_RESULTSET_METADATA];
     let chosen = bits.iter().enumerate().filter(|(at, _)| shape >> at & 1 == 1);

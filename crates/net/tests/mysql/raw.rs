@@ -111,7 +111,7 @@ impl Raw {
     /// Sends a command and follows its answer; a file that is asked for is `file`.
     pub(crate) async fn ask_with_file(&mut self, payload: &[u8], file: &[&[u8]]) -> Result<Told> {
         self.send(&mut 0, payload).await?;
-        let Answer::Packets(kind) = Answer::to(payload[0]) else { bail!("{:#x} has no answer", payload[0]) };
+        let Answer::Packets(kind) = Answer::to(payload) else { bail!("{:#x} has no answer", payload[0]) };
         let mut response = Response::new(kind, self.capabilities);
         let mut bytes = Vec::new();
         let mut given = 0;

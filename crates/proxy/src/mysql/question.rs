@@ -10,6 +10,7 @@ use freshet_net::mysql::ServerVersion;
 use freshet_sql::Client;
 
 use crate::context::Described;
+use crate::mysql::session::reading::Reading;
 
 /// Settings of both servers that can change a result (`docs/PROTOCOL.md`, section 9), behind those with a meaning here.
 const SETTINGS: &[&str] = &[
@@ -49,7 +50,7 @@ const MARIADB: &[&str] =
 /// Since 11.2.
 const MARIADB_11_2: &str = "@@character_set_collations";
 
-/// Positions in the answer before [`SETTINGS`].
+/// Positions in the answer behind the first one and before [`SETTINGS`].
 const FIXED_COLUMNS: usize = 7;
 /// Where `@@character_set_connection` is.
 const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
@@ -95,8 +96,8 @@ impl Level {
 pub(crate) fn question(version: &ServerVersion) -> String {
     let isolation = if version.is_mariadb { "@@tx_isolation" } else { "@@transaction_isolation" };
     let mut sql = format!(
-        "SELECT DATABASE(), CURRENT_USER(), CURRENT_ROLE(), {isolation}, @@sql_mode, @@character_set_client, \
-         @@sql_auto_is_null"
+        "SELECT IF(@@autocommit, 'ON', 'OFF'), DATABASE(), CURRENT_USER(), CURRENT_ROLE(), {isolation}, @@sql_mode, \
+         @@character_set_client, @@sql_auto_is_null"
     );
     let own = if version.is_mariadb { MARIADB } else { MYSQL };
     let late = (version.is_mariadb && version.is_at_least(11, 2, 1)).then_some(MARIADB_11_2);
@@ -113,14 +114,19 @@ pub(crate) fn question(version: &ServerVersion) -> String {
 pub(crate) struct Answer {
     /// Of transactions that begin from now on.
     pub(crate) level: Level,
-    /// A byte of a character may look like a quote or a backslash.
-    pub(crate) multibyte: bool,
+    /// Each statement is a transaction of its own.
+    pub(crate) autocommits: bool,
+    /// How texts are read.
+    pub(crate) reading: Reading,
     pub(crate) described: Described,
 }
 
 impl Answer {
-    /// Reads the answer's one row; None if it is of another shape.
-    pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
+    /// Reads the answer's one row; None if it is of another shape. `collation`: the number that the answer's text columns bear, as all
+    /// the session's will. No variable tells it: of `SET NAMES … COLLATE …` and `SET collation_connection = …` only the first changes
+    /// it.
+    pub(crate) fn read(row: &[Option<&[u8]>], collation: Option<u16>) -> Option<Self> {
+        let (autocommit, row) = row.split_first()?;
         if row.len() < FIXED_COLUMNS + SETTINGS.len() {
             return None;
         }
@@ -129,6 +135,7 @@ impl Answer {
             let text = value.map(|value| std::str::from_utf8(value).map(str::to_owned)).transpose().ok()?;
             key.push(text);
         }
+        key.push(collation.map(|number| number.to_string()));
         let text = |at: usize| key.get(at).and_then(Option::as_deref);
         let schemas: Vec<Arc<str>> = text(0).map(Arc::from).into_iter().collect();
         let level = Level::named(text(3)?)?;
@@ -141,10 +148,15 @@ impl Answer {
         // `id IS NULL` finds the row that this session has inserted last.
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
         let obstacle = obstacle.or(finds_inserted);
-        let multibyte = is_multibyte(charset);
+        let has_mode = |name: &str| text(4).is_some_and(|modes| modes.split(',').any(|mode| mode == name));
+        let reading = Reading {
+            multibyte: Some(is_multibyte(charset)),
+            ansi_quotes: Some(has_mode("ANSI_QUOTES")),
+            plain_backslash: Some(has_mode("NO_BACKSLASH_ESCAPES")),
+        };
         let client = Client { utf8, as_sent, utc: false };
         let described = Described { key, schemas, client, obstacle };
-        Some(Self { level, multibyte, described })
+        Some(Self { level, autocommits: *autocommit == Some(b"ON"), reading, described })
     }
 }
 
@@ -176,16 +188,17 @@ mod tests {
     use super::*;
 
     fn answer(level: &str, modes: &str, charset: &str) -> Option<Answer> {
-        let mut row = vec![Some("shop".as_bytes()), Some(b"app@%"), None, Some(level.as_bytes())];
+        let mut row = vec![Some(b"ON".as_slice()), Some(b"shop"), Some(b"app@%"), None, Some(level.as_bytes())];
         row.extend([Some(modes.as_bytes()), Some(charset.as_bytes()), Some(b"0".as_slice())]);
-        row.resize(FIXED_COLUMNS + SETTINGS.len(), Some(b"x"));
-        Answer::read(&row)
+        row.resize(1 + FIXED_COLUMNS + SETTINGS.len(), Some(b"x"));
+        Answer::read(&row, Some(45))
     }
 
     #[test]
     fn settings_that_hinder_are_named() {
         let plain = answer("REPEATABLE-READ", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "utf8mb4").unwrap();
-        assert!(plain.described.obstacle.is_none() && plain.described.client.utf8 && !plain.multibyte);
+        assert!(plain.described.obstacle.is_none() && plain.described.client.utf8 && plain.autocommits);
+        assert_eq!(plain.reading.multibyte, Some(false));
         assert_eq!((plain.level, &*plain.described.schemas[0]), (Level::RepeatableRead, "shop"));
         let obstacle = |level, modes, charset| answer(level, modes, charset).unwrap().described.obstacle;
         assert_eq!(obstacle("SERIALIZABLE", "", "utf8mb4"), Some(Reason::Serializable));
@@ -193,15 +206,18 @@ mod tests {
         let quotes = Some(Reason::Setting("sql_mode ANSI_QUOTES"));
         assert_eq!(obstacle("READ-COMMITTED", "STRICT_ALL_TABLES,ANSI_QUOTES", "utf8mb4"), quotes);
         assert!(
-            obstacle("READ-COMMITTED", "", "sjis").is_some() && answer("READ-COMMITTED", "", "sjis").unwrap().multibyte
+            obstacle("READ-COMMITTED", "", "sjis").is_some()
+                && answer("READ-COMMITTED", "", "sjis").unwrap().reading.multibyte == Some(true)
         );
+        let reading = answer("READ-COMMITTED", "NO_BACKSLASH_ESCAPES,ANSI_QUOTES", "utf8mb4").unwrap().reading;
+        assert_eq!((reading.ansi_quotes, reading.plain_backslash), (Some(true), Some(true)));
         assert_eq!(obstacle("READ-COMMITTED", "", "latin1"), None);
         assert!(!answer("READ-COMMITTED", "", "latin1").unwrap().described.client.utf8);
-        let mut row = vec![None, None, None, Some("READ-COMMITTED"), Some(""), Some("utf8mb4"), Some("0")];
+        let mut row = vec![Some("OFF"), None, None, None, Some("READ-COMMITTED"), Some(""), Some("utf8mb4"), Some("0")];
         row.extend(SETTINGS.iter().map(|name| Some(if name.ends_with("set_connection") { "ucs2" } else { "x" })));
         let row: Vec<_> = row.into_iter().map(|cell: Option<&str>| cell.map(str::as_bytes)).collect();
-        let wide = Answer::read(&row).unwrap().described;
-        assert!(!wide.client.utf8 && wide.obstacle.is_none());
-        assert!(answer("CHAOS", "", "utf8mb4").is_none() && Answer::read(&[]).is_none());
+        let wide = Answer::read(&row, None).unwrap();
+        assert!(!wide.described.client.utf8 && wide.described.obstacle.is_none() && !wide.autocommits);
+        assert!(answer("CHAOS", "", "utf8mb4").is_none() && Answer::read(&[], None).is_none());
     }
 }

@@ -4,6 +4,11 @@ use super::capabilities::Status;
 use super::command;
 use super::packet::{HEADER_BYTES, Header};
 
+/// Where the flags of COM_STMT_EXECUTE are in its payload.
+pub const EXECUTE_FLAGS: usize = 5;
+/// The one of these that both servers read.
+const CURSOR_READ_ONLY: u8 = 1;
+
 /// How a command is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -22,8 +27,10 @@ pub enum Kind {
     Text,
     /// Results in text form.
     Query,
-    /// Results in binary form, or a cursor.
+    /// Results in binary form.
     Execute,
+    /// The same to a command that asks for a cursor: the rows of a result that has one come later.
+    Cursor,
     /// The statement's number and definitions.
     Prepare,
     /// Rows of a cursor.
@@ -38,12 +45,15 @@ pub enum Kind {
 }
 
 impl Answer {
-    /// How the command that begins with this byte is answered. Commands that are not known are refused by ERR.
-    pub fn to(first_byte: u8) -> Self {
+    /// How the command with this payload is answered, of which the first few bytes are enough. Commands that are not known are
+    /// refused by ERR.
+    pub fn to(payload: &[u8]) -> Self {
+        let first_byte = payload.first().copied().unwrap_or_default();
         Self::Packets(match first_byte {
             command::QUIT | command::STMT_CLOSE | command::STMT_SEND_LONG_DATA => return Self::None,
             command::QUERY | command::PROCESS_INFO => Kind::Query,
-            command::STMT_EXECUTE | command::STMT_BULK_EXECUTE => Kind::Execute,
+            command::STMT_EXECUTE => Kind::of_execute(payload.get(EXECUTE_FLAGS).copied().unwrap_or_default()),
+            command::STMT_BULK_EXECUTE => Kind::Execute,
             command::STMT_PREPARE => Kind::Prepare,
             command::STMT_FETCH => Kind::Fetch,
             command::FIELD_LIST => Kind::Fields,
@@ -60,6 +70,11 @@ impl Answer {
 }
 
 impl Kind {
+    /// Of COM_STMT_EXECUTE with these flags.
+    pub fn of_execute(flags: u8) -> Self {
+        if flags & CURSOR_READ_ONLY == 0 { Self::Execute } else { Self::Cursor }
+    }
+
     /// Whether packets are numbered from 1. Logins go on from the client's numbers, and streams have no end.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Self::Login | Self::Stream)
@@ -67,7 +82,7 @@ impl Kind {
 
     /// Whether several results may follow each other.
     pub(super) fn has_results(self) -> bool {
-        matches!(self, Self::Query | Self::Execute)
+        matches!(self, Self::Query | Self::Execute | Self::Cursor)
     }
 }
 

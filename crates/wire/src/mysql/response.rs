@@ -18,7 +18,7 @@ use crate::reader::{Malformed, Reader};
 
 use super::answer::Skip;
 
-pub use super::answer::{Answer, Kind, Upload, patch_status};
+pub use super::answer::{Answer, EXECUTE_FLAGS, Kind, Upload, patch_status};
 
 /// Status packets up to this size are waited for as a whole, to be shown in [`Done::last`]; of larger ones the
 /// head is enough.
@@ -63,7 +63,7 @@ pub struct Done {
     pub rows: u64,
     /// Bytes of all packets.
     pub bytes: u64,
-    /// Any result of several said that its rows are to be fetched.
+    /// The rows of a result are to be fetched.
     pub cursor: bool,
     /// Where the status words are, counted from the answer's first byte; only the first few of a long answer.
     pub status_places: Vec<u64>,
@@ -341,7 +341,7 @@ impl Response {
         if self.done.status_places.len() < STATUS_PLACES_MAX {
             self.done.status_places.push(self.done.bytes + (HEADER_BYTES + word.at) as u64);
         }
-        let cursor = self.kind == Kind::Execute && word.status.has(Status::CURSOR_EXISTS);
+        let cursor = self.opens_cursor(word.status);
         self.done.cursor |= cursor;
         match self.due {
             Due::EndOfDefinitions if !cursor => {
@@ -360,6 +360,14 @@ impl Response {
             }
         }
         Ok(Verdict::Pass)
+    }
+
+    /// Whether the rows of a result are to be fetched. The flag alone does not say so: it is also set while a procedure has a cursor
+    /// of its own open. Results within a procedure's answer come with their rows, and are followed by another packet.
+    fn opens_cursor(&self, status: Status) -> bool {
+        self.kind == Kind::Cursor
+            && status.has(Status::CURSOR_EXISTS)
+            && status.0 & (Status::MORE_RESULTS_EXISTS.0 | Status::PS_OUT_PARAMS.0) == 0
     }
 
     fn file(&mut self, header: Header, payload: &[u8]) -> Result<Verdict, Malformed> {

@@ -84,12 +84,28 @@ fn output_parameters_are_followed_by_ok() {
 #[test]
 fn cursors_have_no_rows_at_first() {
     let bytes = packets(&[b"\x01", DEFINITION, b"\xfe\0\0\x42\0"]);
-    let done = scan(Kind::Execute, EOF_STYLE, &bytes);
+    let done = scan(Kind::Cursor, EOF_STYLE, &bytes);
     assert_eq!((done.cursor, done.rows, done.results), (true, 0, 1));
     let bytes = packets(&[b"\x01", DEFINITION, b"\xfe\0\0\x42\0\0\0"]);
-    assert!(scan(Kind::Execute, OK_STYLE, &bytes).cursor);
+    assert!(scan(Kind::Cursor, OK_STYLE, &bytes).cursor);
     let bytes = packets(&[b"\0\0\x01\0\0\0", b"\xfe\0\0\x82\0"]);
     assert_eq!(scan(Kind::Fetch, EOF_STYLE, &bytes).rows, 1);
+}
+
+#[test]
+fn a_procedure_s_own_cursor_is_none_of_the_client_s() {
+    // `CALL`, whose procedure has a cursor open while it selects a row: MySQL says so in its last packet, too.
+    let (eof, end) = (b"\xfe\0\0\x4a\0", b"\xfe\0\0\x4a\0\0\0");
+    for kind in [Kind::Execute, Kind::Cursor] {
+        for ok in [OK, b"\0\0\0\x42\0\0\0"] {
+            let done = scan(kind, EOF_STYLE, &packets(&[b"\x01", DEFINITION, eof, b"\0\0\x05\0\0\0", eof, ok]));
+            assert_eq!((done.rows, done.results), (1, 2));
+            let done = scan(kind, OK_STYLE, &packets(&[b"\x01", DEFINITION, b"\0\0\x05\0\0\0", end, ok]));
+            assert_eq!((done.rows, done.results), (1, 2));
+        }
+    }
+    let [plain, asked] = [0, 1].map(|flags| Answer::to(&[command::STMT_EXECUTE, 1, 0, 0, 0, flags]));
+    assert_eq!((plain, asked), (Answer::Packets(Kind::Execute), Answer::Packets(Kind::Cursor)));
 }
 
 #[test]
@@ -135,7 +151,7 @@ fn single_packets_are_answers() {
     assert_eq!(scan(Kind::Fields, EOF_STYLE, &packets(&[DEFINITION, DEFINITION, EOF])).columns, 2);
     scan(Kind::Login, EOF_STYLE, &packets(&[b"\xfemysql_native_password\0abc\0", b"\x01\x03", OK]));
     scan(Kind::Stream, EOF_STYLE, &packets(&[b"\0event", b"\0event", b"\xff\xd4\x04#HY000gone"]));
-    assert_eq!((Answer::to(command::QUIT), Answer::to(0x99)), (Answer::None, Answer::Packets(Kind::Status)));
+    assert_eq!((Answer::to(&[command::QUIT]), Answer::to(&[0x99])), (Answer::None, Answer::Packets(Kind::Status)));
 }
 
 #[test]

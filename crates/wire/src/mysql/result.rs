@@ -12,6 +12,15 @@ const UTF8MB4: u16 = 45;
 /// Longest value that a column is said to hold, in bytes.
 const COLUMN_BYTES: u32 = 4 * 1024;
 
+/// Bytes at the end of a column definition from the number of its collation on.
+const DEFINITION_TAIL_BYTES: usize = 12;
+
+/// The number of the collation that a column definition bears.
+pub fn collation_of(definition: &[u8]) -> Option<u16> {
+    let tail = definition.get(definition.len().checked_sub(DEFINITION_TAIL_BYTES)?..)?;
+    tail.first_chunk().map(|number| u16::from_le_bytes(*number))
+}
+
 /// How rows are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {

@@ -102,8 +102,6 @@ pub(crate) struct About {
     pub(crate) user: String,
     /// None: there is none.
     pub(crate) database: Option<String>,
-    /// Number of the session's collation (its low byte).
-    pub(crate) character_set: u8,
     pub(crate) plugin: Plugin,
     /// Payload of the server's OK.
     pub(crate) ok: Vec<u8>,
@@ -289,7 +287,6 @@ async fn log_in(
         version: ServerVersion::parse(&theirs.server_version),
         user: text(hello.user),
         database: hello.database.filter(|name| !name.is_empty()).map(text),
-        character_set: hello.character_set,
         plugin: Plugin::default(),
         ok: Vec::new(),
     };

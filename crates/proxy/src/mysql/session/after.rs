@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Nanos, TableId};
+use freshet_model::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::handshake::ChangeUser;
@@ -12,12 +12,16 @@ use freshet_wire::mysql::response::Done;
 
 use crate::mysql::login::{Exchange, Leg, Refusal, change_user};
 use crate::mysql::session::idle::Command;
+use crate::mysql::session::reading::Reading;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::track::{Written, login_ok};
 use crate::mysql::session::transaction::{Answered, Mark};
-use crate::mysql::session::{Session, SessionError};
+use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::registry::{Marks, Statement};
 use crate::unheld::Touched;
+
+/// Flags that tell of the statement that was answered, and not of those behind it.
+const OF_ONE_STATEMENT: Status = Status(Status::DB_DROPPED.0 | Status::QUERY_WAS_SLOW.0);
 
 impl Session {
     /// What a statement may do, as far as its text and the catalogue say.
@@ -90,15 +94,20 @@ impl Session {
         let failed = done.error.is_some();
         let told = self.take_told(*mark, done);
         self.warned = failed || done.warnings > 0;
+        self.outcome = match (failed, done.cursor) {
+            (true, _) => Outcome::Failed,
+            (false, true) => Outcome::Cursor,
+            (false, false) => Outcome::Plain,
+        };
         if let Some(status) = done.status {
-            self.status = status;
+            self.status = status.without(OF_ONE_STATEMENT);
         }
         self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {
             self.settings.doubt();
         }
         if !matches!(mark.effect, Effect::Pure | Effect::Write) {
-            self.follow_settings(statement, failed);
+            self.follow_settings(statement, done.status);
         }
         let now = self.now();
         if mark.reads || mark.writes {
@@ -122,17 +131,29 @@ impl Session {
     }
 
     /// A statement that may change settings was answered: what is known of that without asking.
-    fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, failed: bool) {
+    fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, status: Option<Status>) {
         let Some(statement) = statement else {
             self.settings.schemas.clear();
+            self.settings.reading = Reading::default();
             return;
         };
         let shape = &statement.shape.text;
         let word = first_word(shape).to_ascii_lowercase();
         let text = statement.text();
+        let several = statement.shape.template.refusal() == Some(&Reason::SeveralStatements);
+        if several {
+            self.settings.changed_by(text, None);
+            self.settings.schemas.clear();
+            self.settings.reading = Reading::default();
+        }
         match word.as_str() {
-            "set" => self.settings.changed_by(text),
-            "use" if !failed => {
+            "set" if !several => self.settings.changed_by(text, status),
+            // It may run a SET.
+            "execute" => {
+                self.settings.changed_by(text, None);
+                self.settings.reading = Reading::default();
+            }
+            "use" if status.is_some() => {
                 let name = used_database(text);
                 self.settings.use_database(name.as_deref());
             }
@@ -144,7 +165,10 @@ impl Session {
             "unlock" | "begin" | "start" => self.settings.locked = false,
             // What they run may choose another database, or drop it.
             "drop" if !shape.to_ascii_lowercase().contains("table") => self.settings.schemas.clear(),
-            _ if statement.shape.template.effect() == Effect::Forgets => self.settings.schemas.clear(),
+            _ if statement.shape.template.effect() == Effect::Forgets => {
+                self.settings.schemas.clear();
+                self.settings.reading = Reading::default();
+            }
             _ => {}
         }
     }
@@ -161,11 +185,11 @@ impl Session {
     pub(crate) fn logged_in(&mut self) {
         let payload = std::mem::take(&mut self.about.ok);
         if let Ok(ok) = OkPacket::parse(&payload, self.about.upstream()) {
-            self.status = ok.status;
+            self.status = ok.status.without(OF_ONE_STATEMENT);
             let done = Done { status: Some(ok.status), ..Done::default() };
             self.settings.told(&payload, &done, self.about.upstream());
         }
-        self.standing.reset(self.status, self.settings.era);
+        self.standing.reset(self.autocommits(), self.settings.era);
     }
 
     /// COM_CHANGE_USER: another login on the same connection; false if the session ends.

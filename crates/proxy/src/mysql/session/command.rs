@@ -65,7 +65,7 @@ impl Session {
 
     /// A command that passes; what it means is in the mark.
     pub(crate) async fn simple(&mut self, command: Command, mark: Mark) -> Result<(), SessionError> {
-        let Answer::Packets(kind) = Answer::to(command.code.unwrap_or_default()) else {
+        let Answer::Packets(kind) = Answer::to(&[command.code.unwrap_or_default()]) else {
             return self.send_command(command).await;
         };
         self.before_sending(mark, None);
@@ -133,7 +133,7 @@ impl Session {
         if done.error.is_none() {
             self.begin_anew();
             self.status = done.status.unwrap_or(self.status);
-            self.standing.reset(self.status, self.settings.era);
+            self.standing.reset(self.autocommits(), self.settings.era);
         }
         self.after(&Mark::NOTHING, None, &done, was).await
     }

@@ -153,8 +153,11 @@ impl Session {
         if self.settings.temporaries.may_be_any() {
             return Allowed::Pass(Reason::MayHaveTemporary);
         }
-        if self.settings.locked || self.settings.one_shot || self.settings.tracks_transactions {
+        if self.settings.locked || self.settings.one_shot {
             return Allowed::Pass(Reason::InTransaction);
+        }
+        if let Some(setting) = self.settings.watched {
+            return Allowed::Pass(Reason::Setting(setting));
         }
         if let Some(reason) = self.standing.obstacle(shared.settings.faults.hits_after_write) {
             return Allowed::Pass(reason);
@@ -359,14 +362,11 @@ impl Session {
 impl Session {
     /// Writes an answer from memory, with this session's state in its places.
     pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2]) {
+        // A read without autocommit opens a transaction, as far as the client can see.
+        let status = if self.autocommits() { self.status } else { self.status.with(Status::IN_TRANS) };
         let out = self.client.output.buffer();
         let start = out.len();
         out.extend_from_slice(frames);
-        // A read without autocommit opens a transaction, as far as the client can see.
-        let mut status = self.status;
-        if !status.has(Status::AUTOCOMMIT) {
-            status = status.with(Status::IN_TRANS);
-        }
         let places = status_places.map(u64::from);
         let used = if places[1] == 0 { &places[..1] } else { &places[..] };
         patch_status(out.get_mut(start..).unwrap_or_default(), used, status, OWN_STATUS);

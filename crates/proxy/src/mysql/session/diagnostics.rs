@@ -15,6 +15,7 @@ use freshet_wire::mysql::response::{Done, Kind};
 use crate::body::FoundRows;
 use crate::mysql::session::decide::{Allowed, without_status};
 use crate::mysql::session::forward::To;
+use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 
 /// The capacity that is kept.
@@ -142,6 +143,8 @@ impl Session {
         self.upstream.output.put(&self.replay.command);
         self.replay.forget();
         self.raise_floor(self.now());
+        // In a transaction it may take the snapshot.
+        self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
         self.answer(kind, To::Nobody).await?;
         Ok(())
     }

@@ -1,15 +1,19 @@
 //! Prepared statements of the binary protocol.
 //!
 //! A client may leave out the types of parameters once it has sent them. What a hit took is not known to the server, so
-//! the types are put back into a message that leaves them out and has to pass.
+//! the types are put back into a message that leaves them out and has to pass. Where that would change the number of its packets,
+//! or cannot be done, the server is told them ahead of it. A message that leaves out types which no earlier one had is the
+//! server's to refuse, and passes as it is.
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason};
-use freshet_wire::mysql::capabilities::{Capabilities, Status};
+use freshet_wire::mysql::capabilities::Capabilities;
+use freshet_wire::mysql::command as code;
+use freshet_wire::mysql::integers::put_lenenc;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, PACKET_PAYLOAD_MAX};
-use freshet_wire::mysql::response::Kind;
+use freshet_wire::mysql::response::{Answer, EXECUTE_FLAGS, Kind};
 use freshet_wire::mysql::statement::{Bound, Execute};
 
 use crate::mysql::session::decide::{Allowed, Execution};
@@ -20,7 +24,7 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::text::{Decision, Found};
 use crate::mysql::session::transaction::Mark;
-use crate::mysql::session::{Session, SessionError};
+use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::registry::Statement;
 
 /// Bytes of COM_STMT_EXECUTE before the parameters: command, number, flags, iterations.
@@ -62,7 +66,7 @@ impl Session {
             }
             None => Err(Reason::TooLong),
         };
-        self.reading = statement.is_err().then(|| Reading::new(self.settings.quoting(self.status), 1));
+        self.reading = statement.is_err().then(|| Reading::new(self.settings.quoting(), 1));
         if statement.as_ref().map_or(true, |statement| statement.shape.template.reads_diagnostics()) {
             self.replay_hit(text.as_deref().unwrap_or_default()).await?;
         }
@@ -78,7 +82,7 @@ impl Session {
         let done = self.answer(Kind::Prepare, To::Client { fill: None, impure: false }).await?;
         match done.prepared {
             Some(made) if done.error.is_none() => {
-                let (types, parameters) = (Vec::new(), made.parameters);
+                let (types, parameters) = (None, made.parameters);
                 let (server_knows_types, involved) = (false, false);
                 self.prepareds.insert(
                     made.statement,
@@ -114,23 +118,29 @@ impl Session {
         };
         let input = self.client.input.take();
         let packet = input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
+        let kind = kind_of(packet);
         let decision = self.decide_execute(number.unwrap_or_default(), &statement, packet).await;
         self.client.input = input;
         let catalog = self.shared.catalog_version();
         let decision = decision?;
         let passed = !matches!(decision, Decision::Answered);
-        self.carry_out(decision, command, Kind::Execute).await?;
+        self.carry_out(decision, command, kind).await?;
         self.executed(number.filter(|_| passed), catalog);
         Ok(())
     }
 
     /// The server has run a statement.
     fn executed(&mut self, number: Option<u32>, catalog: CatalogVersion) {
-        let cursor = self.status.has(Status::CURSOR_EXISTS);
+        let outcome = self.outcome;
         if let Some(prepared) = number.and_then(|number| self.prepareds.get_mut(number)) {
             prepared.catalog = catalog;
-            // Pieces of parameters are gone with the execution; a cursor may be open.
-            prepared.involved = cursor;
+            prepared.involved = match outcome {
+                Outcome::Cursor => true,
+                // A piece of a parameter that does not exist, or is too long, makes all executions fail until it is forgotten.
+                Outcome::Failed => prepared.involved,
+                // Pieces of parameters are gone with the execution.
+                Outcome::Plain => false,
+            };
         }
     }
 
@@ -139,8 +149,8 @@ impl Session {
         let number = self.number_at_hand().await?;
         let prepared = number.and_then(|number| self.prepareds.get_mut(number));
         let statement = prepared.and_then(|prepared| {
-            // Its types are of another form.
-            prepared.server_knows_types = false;
+            // What the server knows of types from now on is what this command says, in another form.
+            (prepared.types, prepared.server_knows_types) = (None, true);
             self.unread.clone_from(&prepared.unread);
             prepared.statement.clone().ok()
         });
@@ -176,14 +186,20 @@ impl Session {
         let named = self.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES)
             && execute.flags & PARAMETER_COUNT_AVAILABLE != 0;
         let Some(prepared) = self.prepareds.get_mut(number) else { return Ok(()) };
-        match plain_types(execute.tail, prepared.parameters) {
-            Types::Here(types) if !named => (prepared.types, prepared.server_knows_types) = (types.into_owned(), true),
-            Types::Earlier if !named && !prepared.server_knows_types => {
-                let types = prepared.types.clone();
-                prepared.server_knows_types = true;
-                return self.pass_with_types(command, statement, (head, &types)).await;
+        let lacking = match plain_types(execute.tail, prepared.parameters) {
+            Types::Here(types) if !named => {
+                prepared.types = Some(types.into_owned());
+                None
             }
-            _ => {}
+            Types::None if !named => None,
+            // Whether types are in a message that names its parameters is not looked at.
+            _ if named => prepared.types.take(),
+            _ => prepared.types.clone(),
+        };
+        let lacking = lacking.filter(|_| !prepared.server_knows_types);
+        prepared.server_knows_types = true;
+        if let Some(types) = lacking {
+            self.tell_types(number, &types, named).await?;
         }
         let catalog = self.shared.catalog_version();
         self.pass_large(command, Some(statement), false).await?;
@@ -191,33 +207,15 @@ impl Session {
         Ok(())
     }
 
-    /// Passes a large message with the types that it leaves out; `put_in`: where they belong, and they.
-    async fn pass_with_types(
-        &mut self,
-        command: Command,
-        statement: &Arc<Statement>,
-        put_in: (usize, &[u8]),
-    ) -> Result<(), SessionError> {
-        let (head, types) = put_in;
-        let length = command.header.payload_bytes + types.len();
-        if command.header.continues() || length >= PACKET_PAYLOAD_MAX {
-            return Err(SessionError::TooLarge);
-        }
-        let mark = self.mark(Some(statement));
-        self.before_sending(mark, Some(statement));
-        self.replay.overtaken(false);
-        let was = self.status;
-        self.tune(Some(statement));
-        let [a, b, c, ..] = (length as u32).to_le_bytes();
-        self.upstream.output.put(&[a, b, c, command.header.sequence]);
-        let bytes = self.client.input.bytes().get(HEADER_BYTES..head - 1).unwrap_or_default();
-        self.upstream.output.put(bytes);
-        self.upstream.output.put(&[1]);
-        self.upstream.output.put(types);
-        self.client.input.consume(head);
-        self.send_bytes(command.header.packet_bytes() - head).await?;
-        let done = self.answer(Kind::Execute, To::Client { fill: None, impure: mark.writes }).await?;
-        self.after(&mark, Some(statement), &done, was).await
+    /// Tells the server the types of the parameters, which it does not know since a hit took the message that had them: by an
+    /// execution of Freshet's own, in which all parameters are NULL. A statement that has had a hit only reads.
+    async fn tell_types(&mut self, number: u32, types: &[u8], named: bool) -> Result<(), SessionError> {
+        self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
+        self.answer_from = 1;
+        let by_name = self.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES);
+        put_nulls(self.upstream.output.buffer(), number, types, (named, by_name));
+        self.answer(Kind::Execute, To::Nobody).await?;
+        Ok(())
     }
 
     /// Passes a command of any size that runs this statement. `unprepared`: no statement of its number is known to the server
@@ -233,8 +231,10 @@ impl Session {
         self.replay.overtaken(false);
         let was = self.status;
         self.tune(statement);
+        self.client.receive_at_least(HEADER_BYTES + EXECUTE_FLAGS + 1).await?;
+        let kind = kind_of(self.client.input.bytes());
         self.send_command(command).await?;
-        let done = self.answer(Kind::Execute, To::Client { fill: None, impure: mark.writes }).await?;
+        let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;
         let nothing = unprepared && done.error == Some(UNKNOWN_STATEMENT);
         self.after(if nothing { &Mark::NOTHING } else { &mark }, statement, &done, was).await
     }
@@ -258,15 +258,16 @@ impl Session {
             return Ok(Decision::Pass(Some(statement.clone()), Reason::MessageShape));
         };
         if let Types::Here(types) = &message.types
-            && **types != *prepared.types
+            && prepared.types.as_deref() != Some(&**types)
         {
-            types.as_ref().clone_into(&mut prepared.types);
+            prepared.types = Some(types.to_vec());
             prepared.server_knows_types = false;
         }
+        let untyped = message.types == Types::Earlier && prepared.types.is_none();
         // What names its parameters cannot be put together again.
         let unclear = message.named && !prepared.server_knows_types;
-        let strange = message.attributes || message.execute.wants_cursor() || prepared.involved || unclear;
-        let known = std::mem::take(&mut prepared.types);
+        let strange = message.attributes || message.execute.wants_cursor() || prepared.involved || unclear || untyped;
+        let known = prepared.types.take();
         let decision = if strange {
             self.settle(
                 statement.clone(),
@@ -276,13 +277,20 @@ impl Session {
             )
             .await
         } else {
-            self.decide_bound(number, statement, &message, (packet, &known)).await
+            self.decide_bound(number, statement, &message, (packet, known.as_deref().unwrap_or_default())).await
         };
         let passes = !matches!(decision, Ok(Decision::Answered));
-        if let Some(prepared) = self.prepareds.get_mut(number) {
-            prepared.types = known;
-            if passes && !std::mem::replace(&mut prepared.server_knows_types, true) && message.types == Types::Earlier {
-                self.rewritten = with_types_of(packet, prepared.parameters, &prepared.types);
+        let Some(prepared) = self.prepareds.get_mut(number) else { return decision };
+        let parameters = prepared.parameters;
+        let lacks = passes
+            && !std::mem::replace(&mut prepared.server_knows_types, true)
+            && message.types == Types::Earlier
+            && known.is_some();
+        prepared.types.clone_from(&known);
+        if let Some(types) = known.filter(|_| lacks) {
+            self.rewritten = with_types_of(packet, parameters, &types).filter(|_| !message.named);
+            if self.rewritten.is_none() {
+                self.tell_types(number, &types, message.named).await?;
             }
         }
         decision
@@ -382,7 +390,7 @@ impl<'a> Message<'a> {
             let types = plain_types(execute.tail, prepared.parameters);
             return Some(Self { execute, types, named, attributes: false });
         }
-        let bound = execute.bind(prepared.parameters, capabilities, Some(&prepared.types)).ok()?;
+        let bound = execute.bind(prepared.parameters, capabilities, prepared.types.as_deref()).ok()?;
         let types = match (bound.values.is_empty(), bound.has_types) {
             (true, _) => Types::None,
             (false, true) => Types::Here(bound.types.into()),
@@ -407,12 +415,46 @@ fn plain_types(tail: &[u8], parameters: u16) -> Types<'_> {
     }
 }
 
-/// The packet with the types that it leaves out.
+/// The packet with the types that it leaves out; None: they do not belong to it, or it would take several packets.
 fn with_types_of(packet: &[u8], parameters: u16, types: &[u8]) -> Option<Vec<u8>> {
-    let at = HEADER_BYTES + HEAD_BYTES + usize::from(parameters).div_ceil(8);
+    let parameters = usize::from(parameters);
+    let at = HEADER_BYTES + HEAD_BYTES + parameters.div_ceil(8);
     let (head, rest) = packet.split_at_checked(at)?;
+    if types.len() != 2 * parameters || packet.len() - HEADER_BYTES + types.len() >= PACKET_PAYLOAD_MAX {
+        return None;
+    }
     let payload = [head.get(HEADER_BYTES..)?, &[1], types, rest.get(1..)?].concat();
     let mut out = Vec::with_capacity(payload.len() + HEADER_BYTES);
     packet::put(&mut out, &mut 0, &payload);
     Some(out)
+}
+
+/// Appends an execution with parameters of these types, all NULL. They may be counted in the message, and be named there.
+fn put_nulls(out: &mut Vec<u8>, number: u32, types: &[u8], (counted, named): (bool, bool)) {
+    let count = types.len() / 2;
+    packet::put_with(out, &mut 0, |out| {
+        out.push(code::STMT_EXECUTE);
+        out.extend_from_slice(&number.to_le_bytes());
+        out.push(if counted { PARAMETER_COUNT_AVAILABLE } else { 0 });
+        out.extend_from_slice(&1_u32.to_le_bytes());
+        if counted {
+            put_lenenc(out, count as u64);
+        }
+        out.resize(out.len() + count.div_ceil(8), 0xff);
+        out.push(1);
+        for kind in types.chunks_exact(2) {
+            out.extend_from_slice(kind);
+            if named {
+                put_lenenc(out, 0);
+            }
+        }
+    });
+}
+
+/// How an execution is answered, by its first packet.
+fn kind_of(packet: &[u8]) -> Kind {
+    match Answer::to(packet.get(HEADER_BYTES..).unwrap_or_default()) {
+        Answer::Packets(kind) => kind,
+        Answer::None => Kind::Execute,
+    }
 }

@@ -124,10 +124,12 @@ impl Session {
 
     /// Follows the answer to a command that was sent. Its last bytes are left in the client's output.
     pub(crate) async fn answer(&mut self, kind: Kind, to: To<'_>) -> Result<Done, SessionError> {
+        let last_words = std::mem::take(&mut self.last_words);
         let refusal = self.settle_owed().await?;
         let done = self.follow(kind, to).await;
         if matches!(done, Err(SessionError::UpstreamEnded)) {
-            self.client.output.put(&refusal); // why it ended, perhaps
+            // Why it ended, perhaps.
+            self.client.output.put(if refusal.is_empty() { &last_words } else { &refusal });
         }
         done
     }

@@ -24,6 +24,7 @@ mod forward;
 mod hold;
 mod idle;
 mod prepared;
+pub(crate) mod reading;
 mod settings;
 mod shown;
 mod temporaries;
@@ -73,12 +74,19 @@ pub(crate) enum SessionError {
     /// The client ended the connection within a command.
     #[error("the client ended the connection within a command")]
     ClientEnded,
-    /// A message that would have to be changed is too large for that.
-    #[error("a message without its parameters' types is too large")]
-    TooLarge,
     /// An answer to a statement of Freshet's own is too large.
     #[error("an own statement's answer is too large")]
     OwnAnswer,
+}
+
+/// How an answer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Plain,
+    /// By an error.
+    Failed,
+    /// Its rows are to be fetched.
+    Cursor,
 }
 
 /// A session.
@@ -114,6 +122,8 @@ struct Session {
     answer_from: u8,
     /// The server's last answer was an error or had warnings.
     warned: bool,
+    /// How the server's last answer ended.
+    outcome: Outcome,
     /// The upstream takes nothing more.
     deaf: bool,
     /// What goes upstream in the place of the command at hand.
@@ -122,6 +132,8 @@ struct Session {
     unread: Option<Arc<Code>>,
     /// Reads it on its way.
     reading: Option<Reading>,
+    /// What the server said to a question of Freshet's own that failed: its last words, if it ends the connection.
+    last_words: Vec<u8>,
     /// What was proven visible before a statement was sent that takes a snapshot by itself.
     before: Option<Proven>,
     /// Scratch for keys.
@@ -176,10 +188,12 @@ impl Session {
             patience: Patience::default(),
             answer_from: 1,
             warned: false,
+            outcome: Outcome::Plain,
             deaf: false,
             rewritten: None,
             unread: None,
             reading: None,
+            last_words: Vec::new(),
             before: None,
             key: Vec::with_capacity(256),
             about,

@@ -3,7 +3,10 @@
 //! Functions can change settings unseen, and most changes are not told. So Freshet asks: before a look-up, if a
 //! statement since the last question is not proven to leave all as it was. Each such statement begins a new *era*;
 //! within an era nothing changes. Until it may ask again, Freshet knows the default database from the statements that
-//! choose it, and whether a text can be read at all: under some character sets and modes a quote is not a quote.
+//! choose it, and how texts are read ([`super::reading`]).
+//!
+//! Settings are asked for and not taken from the flags of answers. MySQL 8.0.15 says AUTOCOMMIT in a session that has inherited
+//! the opposite, and what `init_connect` sets is in no flag of the login.
 
 use std::sync::Arc;
 
@@ -18,15 +21,18 @@ use freshet_wire::mysql::{command, result};
 
 use crate::context::Context;
 use crate::mysql::login::About;
-use crate::mysql::question::{Answer, Level, is_multibyte, question};
+use crate::mysql::question::{Answer, Level, question};
 use crate::mysql::session::after::first_word;
 use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::forward::To;
+use crate::mysql::session::reading::{Readable, Reading};
 use crate::mysql::session::temporaries::Temporaries;
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::Statement;
 use crate::shared::{ServerIdentity, Shared};
 
+/// Settings by which a session sees what is run in it: in the state that answers tell, SHOW PROFILES, OPTIMIZER_TRACE.
+const WATCHING: [&str; 3] = ["session_track_transaction_info", "profiling", "optimizer_trace"];
 /// What a session knows of its own context.
 #[derive(Debug)]
 pub(crate) enum Known {
@@ -40,7 +46,6 @@ pub(crate) enum Known {
 
 /// A session's settings.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Settings {
     pub(crate) known: Known,
     /// Counts the times at which settings may have changed.
@@ -54,12 +59,12 @@ pub(crate) struct Settings {
     pub(crate) locked: bool,
     /// The next transaction may have a level of its own.
     pub(crate) one_shot: bool,
-    /// The server tells of all that happens in a transaction (`session_track_transaction_info`), Freshet's questions too.
-    pub(crate) tracks_transactions: bool,
-    /// A byte of a character may look like a quote.
-    multibyte: bool,
-    /// `"` may quote names, within which a backslash is nothing special. So it is as long as nobody has asked.
-    ansi_quotes: bool,
+    /// The session can see which statements are run in it, Freshet's questions too: by this setting.
+    pub(crate) watched: Option<&'static str>,
+    /// How texts are read.
+    pub(crate) reading: Reading,
+    /// Each statement is a transaction of its own, in the era of the last question.
+    autocommit: Option<(bool, u64)>,
     /// The server this connection leads to.
     server: Option<ServerIdentity>,
     /// Which of the stream's identities `server` was compared with ([`Shared::identities`]), and the verdict.
@@ -68,8 +73,6 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn new(about: &About) -> Self {
-        // Numbers of collations (`information_schema.COLLATIONS`); of those beyond 255 only the low byte is known.
-        let multibyte = matches!(about.character_set, 1 | 13 | 28 | 84 | 87 | 88 | 95 | 96 | 248..=250);
         Self {
             known: Known::Nothing,
             era: 0,
@@ -78,9 +81,10 @@ impl Settings {
             temporaries: Temporaries::default(),
             locked: false,
             one_shot: false,
-            tracks_transactions: false,
-            multibyte,
-            ansi_quotes: true,
+            watched: None,
+            // `init_connect` may have set anything.
+            reading: Reading::default(),
+            autocommit: None,
             server: None,
             compared: None,
         }
@@ -96,9 +100,9 @@ impl Settings {
     pub(crate) fn reset(&mut self) {
         self.doubt();
         (self.locked, self.one_shot) = (false, false);
-        self.tracks_transactions = false;
+        self.watched = None;
+        self.reading = Reading::default();
         self.temporaries = Temporaries::default();
-        self.ansi_quotes = true; // as the server's operator will have it
     }
 
     /// Another default database.
@@ -122,17 +126,18 @@ impl Settings {
     }
 
     /// Whether a quote is a quote in every text, for sure.
-    pub(crate) fn quoting(&self, status: Status) -> Quoting {
-        let known = !self.multibyte && !self.ansi_quotes && !status.has(Status::NO_BACKSLASH_ESCAPES);
-        if known { Quoting::Standard } else { Quoting::Unknown }
+    pub(crate) fn quoting(&self) -> Quoting {
+        if self.reading.is_standard() { Quoting::Standard } else { Quoting::Unknown }
     }
 
     /// Whether the server surely reads the text as Freshet does.
-    pub(crate) fn can_read(&self, text: &[u8], status: Status) -> bool {
-        let backslash = || text.contains(&b'\\');
-        (!self.multibyte || text.is_ascii())
-            && !(status.has(Status::NO_BACKSLASH_ESCAPES) && backslash())
-            && !(self.ansi_quotes && text.contains(&b'"') && backslash())
+    pub(crate) fn can_read(&self, text: &[u8]) -> bool {
+        self.reading.of(text) == Readable::Yes
+    }
+
+    /// Whether each statement is a transaction of its own, as the session said in this era; None: it was not asked.
+    pub(crate) fn autocommits(&self) -> Option<bool> {
+        self.autocommit.filter(|(_, known_in)| *known_in == self.era).map(|(autocommits, _)| autocommits)
     }
 
     /// What the last packet of an answer tells of the session.
@@ -157,24 +162,17 @@ impl Settings {
         }
     }
 
-    /// A statement that changes settings was answered: what it means for what is known without asking.
-    pub(crate) fn changed_by(&mut self, text: &[u8]) {
+    /// A statement that changes settings was answered, with this state (None: by an error): what it means for what is known
+    /// without asking.
+    pub(crate) fn changed_by(&mut self, text: &[u8], status: Option<Status>) {
         let text = String::from_utf8_lossy(text).to_ascii_lowercase();
         let has = |word: &str| text.contains(word);
-        if has("names") || has("char") {
-            let sets = ["big5", "gbk", "sjis", "cp932", "gb18030"];
-            self.multibyte = sets.into_iter().any(|name| is_multibyte(name) && has(name))
-                || ["@", "(", "default"].into_iter().any(has);
-        }
-        // Of a mode that is put together from the one before, only what is added counts.
-        let bare = text.replace("@@session.", "").replace("@@sql_mode", "");
-        let quotes = ["ansi", "oracle", "mssql", "db2", "postgresql", "maxdb", "default", "@"];
-        self.ansi_quotes |= has("sql_mode") && quotes.into_iter().any(|word| bare.contains(word));
+        self.reading.changed_by(&text, status);
         // `SET TRANSACTION …`, `SET @@transaction_isolation = …`; the word alone may be that of a value.
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let bare = words.windows(2).any(|pair| pair == ["set", "transaction"]);
         let commented = ["/*", "--", "#"].into_iter().any(has) && has("transaction");
-        self.tracks_transactions |= has("session_track_transaction_info");
+        self.watched = self.watched.or(WATCHING.into_iter().find(|name| has(name)));
         self.one_shot |= bare || commented || has("@@transaction_") || has("@@tx_");
     }
 
@@ -199,8 +197,8 @@ impl Session {
     /// Asks the server for the session's context.
     pub(crate) async fn ask_context(&mut self) -> Result<(), SessionError> {
         if self.settings.server.is_none() {
-            let row = self.ask(identity::question(self.about.version.is_mariadb)).await?;
-            let run = row.and_then(|row| identity::read(&row));
+            let said = self.ask(identity::question(self.about.version.is_mariadb)).await?;
+            let run = said.and_then(|said| identity::read(&said.row));
             self.settings.server = run.map(|run| ServerIdentity {
                 system_id: run.server,
                 postmaster_start: run.start,
@@ -208,10 +206,12 @@ impl Session {
             });
         }
         let under = self.shared.catalog_version();
-        let row = self.ask(&question(&self.about.version)).await?;
-        let row: Option<Vec<Option<&[u8]>>> =
-            row.as_ref().map(|row| row.iter().map(|value| value.as_ref().map(String::as_bytes)).collect());
-        let answer = row.and_then(|row| Answer::read(&row)).filter(|_| self.settings.server.is_some());
+        // A server that refuses the first question may have ended the connection with it.
+        let said = if self.settings.server.is_some() { self.ask(&question(&self.about.version)).await? } else { None };
+        let answer = said.and_then(|said| {
+            let row: Vec<Option<&[u8]>> = said.row.iter().map(|value| value.as_ref().map(String::as_bytes)).collect();
+            Answer::read(&row, said.collation)
+        });
         let Some(answer) = answer else {
             self.settings.known = Known::Unknowable(Reason::SettingsUnknown);
             return Ok(());
@@ -219,29 +219,41 @@ impl Session {
         let settings = &mut self.settings;
         settings.schemas.clone_from(&answer.described.schemas);
         settings.level = Some((answer.level, settings.era));
-        settings.multibyte = answer.multibyte;
-        settings.ansi_quotes = answer.described.obstacle == Some(Reason::Setting("sql_mode ANSI_QUOTES"));
+        settings.reading = answer.reading;
+        settings.autocommit = Some((answer.autocommits, settings.era));
         settings.known = match self.shared.contexts.intern(answer.described) {
             Ok(context) => Known::Context(context, under),
             Err(reason) => Known::Unknowable(reason),
         };
+        if !self.autocommits() {
+            self.standing.begin_without_autocommit(self.settings.era);
+        }
         Ok(())
     }
 
+    /// Whether each statement is a transaction of its own, as far as that is known without asking.
+    pub(crate) fn autocommits(&self) -> bool {
+        self.status.has(Status::AUTOCOMMIT) && self.settings.autocommits() != Some(false)
+    }
+
     /// The first row of the answer to a question of Freshet's own; None if it failed or is no text.
-    async fn ask(&mut self, sql: &str) -> Result<Option<Vec<Option<String>>>, SessionError> {
+    async fn ask(&mut self, sql: &str) -> Result<Option<Said>, SessionError> {
         self.put_query(sql.as_bytes());
         let mut answer = Vec::new();
         let done = self.answer(Kind::Query, To::Own(&mut answer)).await?;
-        if done.error.is_some() || done.rows == 0 {
+        self.last_words.clear();
+        if done.error.is_some() {
+            self.last_words = answer;
             return Ok(None);
         }
         let definitions = if done.without_definitions { 0 } else { done.columns };
         let eof = u64::from(!self.capabilities().has(Capabilities::DEPRECATE_EOF));
-        let Some(payload) = packets(&answer).nth((1 + definitions + eof) as usize) else { return Ok(None) };
-        let Ok(row) = result::text_row(payload, done.columns) else { return Ok(None) };
+        let first = packets(&answer).nth((1 + definitions + eof) as usize).filter(|_| done.rows > 0);
+        let Some(Ok(row)) = first.map(|payload| result::text_row(payload, done.columns)) else { return Ok(None) };
         let text = |value: Option<&[u8]>| value.map(|value| String::from_utf8(value.to_vec())).transpose().ok();
-        Ok(row.into_iter().map(text).collect())
+        let Some(row) = row.into_iter().map(text).collect() else { return Ok(None) };
+        let definition = packets(&answer).nth(1).filter(|_| definitions > 0);
+        Ok(Some(Said { row, collation: definition.and_then(result::collation_of) }))
     }
 
     /// Appends a COM_QUERY of Freshet's own.
@@ -260,11 +272,7 @@ impl Session {
     /// Asks for the context if a text can be read only by who knows it, and nothing is lost by asking.
     /// `whole`: it is not just its beginning.
     pub(crate) async fn ask_to_read(&mut self, text: &[u8], whole: bool) -> Result<(), SessionError> {
-        let can_read = if whole {
-            self.settings.can_read(text, self.status)
-        } else {
-            self.settings.quoting(self.status) == Quoting::Standard
-        };
+        let can_read = if whole { self.settings.can_read(text) } else { self.settings.quoting() == Quoting::Standard };
         if can_read || !matches!(self.settings.known, Known::Nothing) || self.is_after_something(text) {
             return Ok(());
         }
@@ -284,11 +292,18 @@ impl Session {
 
     /// What a text is, if the server surely reads it as Freshet does.
     pub(crate) fn statement(&self, text: &[u8]) -> Result<Arc<Statement>, Reason> {
-        if !self.settings.can_read(text, self.status) {
+        if !self.settings.can_read(text) {
             return Err(Reason::NotParsed);
         }
         self.shared.registry.statement(text, &[])
     }
+}
+
+/// The answer to a question of Freshet's own.
+struct Said {
+    row: Vec<Option<String>>,
+    /// Number of its first column's collation, if the server has told it.
+    collation: Option<u16>,
 }
 
 /// The payloads of small packets.

@@ -231,7 +231,7 @@ impl Session {
 
     /// The code of a text that is not analysed.
     pub(crate) fn unread(&self, text: &[u8]) -> Arc<Code> {
-        let known = self.settings.can_read(text, self.status);
+        let known = self.settings.can_read(text);
         Arc::new(Code::of(text, if known { Quoting::Standard } else { Quoting::Unknown }))
     }
 }

@@ -79,7 +79,7 @@ impl Session {
         self.tune(None);
         self.before_sending(Mark::UNKNOWN, None);
         let was = self.status;
-        self.reading = Some(Reading::new(self.settings.quoting(self.status), before_text));
+        self.reading = Some(Reading::new(self.settings.quoting(), before_text));
         self.send_command(command).await?;
         let code = self.reading.take().map(Reading::finish);
         let of_rows = |word: &str| ["insert", "replace", "update", "delete", "select"].contains(&word);

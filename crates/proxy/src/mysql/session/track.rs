@@ -110,7 +110,7 @@ impl Session {
     fn is_to_track(&self, statement: &Statement) -> bool {
         let settings = &self.settings;
         is_dml(first_word(&statement.shape.text))
-            && !(settings.locked || settings.one_shot || settings.tracks_transactions || self.warned)
+            && !(settings.locked || settings.one_shot || settings.watched.is_some() || self.warned)
             && !statement.shape.template.reads_diagnostics()
             && self.shared.cache.epoch().is_some()
     }

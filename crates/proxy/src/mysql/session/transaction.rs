@@ -1,7 +1,8 @@
 //! Transactions: which of their reads may come from memory.
 //!
-//! The server's status flags say whether a transaction is open and whether each statement is one of its own; what
-//! opened it, and what has been done in it, is known from the statements. A transaction of which nothing is known passes.
+//! The server's status flags say whether a transaction is open; the session is asked whether each statement is one of its own
+//! (`settings`). What opened it, and what has been done in it, is known from the statements. A transaction of which nothing is
+//! known passes.
 //!
 //! | level | from memory |
 //! |---|---|
@@ -50,6 +51,8 @@ pub(crate) struct Standing {
     block: Option<Block>,
     /// Whether one is open is not known, since an error does not tell.
     lost: bool,
+    /// A statement has failed since the last answer that told, which may have left one open if it was not one of its own.
+    tried: bool,
 }
 
 /// What a statement does to data and to the transaction, as far as it says.
@@ -138,10 +141,18 @@ impl Standing {
         self.lost || self.block.as_ref().is_some_and(|block| block.wrote)
     }
 
-    /// All is forgotten: the session begins anew.
-    pub(crate) fn reset(&mut self, status: Status, era: u64) {
-        self.lost = false;
-        self.block = (!status.has(Status::AUTOCOMMIT)).then(|| Block::begun_in(era));
+    /// All is forgotten: the session begins anew. `autocommits`: each statement is a transaction of its own.
+    pub(crate) fn reset(&mut self, autocommits: bool, era: u64) {
+        (self.lost, self.tried) = (false, false);
+        self.block = (!autocommits).then(|| Block::begun_in(era));
+    }
+
+    /// It turns out that statements are no transactions of their own.
+    pub(crate) fn begin_without_autocommit(&mut self, era: u64) {
+        self.lost |= std::mem::take(&mut self.tried);
+        if self.block.is_none() {
+            self.block = Some(Block::begun_in(era));
+        }
     }
 
     /// Why reads pass, if they do, as far as it can be told without asking.
@@ -218,8 +229,10 @@ impl Session {
                 && mark.effect <= Effect::Write
                 && !mark.may_commit();
             self.standing.lost |= !plain;
+            self.standing.tried |= plain;
             return commits;
         }
+        self.standing.tried = false;
         if std::mem::take(&mut self.standing.lost) {
             self.standing.block = Some(Block::unknown());
         }
@@ -228,7 +241,7 @@ impl Session {
         }
         if !in_transaction {
             // Without autocommit, the next statement opens one.
-            self.standing.reset(self.status, era);
+            self.standing.reset(self.autocommits(), era);
             return commits;
         }
         let one_shot = self.settings.one_shot;

@@ -317,7 +317,8 @@ impl RawClient {
         if !self.deprecates_eof() {
             let end = self.read()?;
             let flags = all.end(end, false);
-            if flags & status::CURSOR_EXISTS != 0 {
+            // Within a procedure's answer the cursor is the procedure's own.
+            if flags & status::CURSOR_EXISTS != 0 && flags & status::MORE_RESULTS == 0 {
                 return Ok(flags);
             }
         }

@@ -2,10 +2,12 @@
 
 mod accounts;
 mod deaths;
+mod doubts;
 mod encryption;
 mod handshakes;
 mod infile;
 mod large;
+mod parameters;
 mod prepared;
 mod procedures;
 mod replicating;

@@ -10,6 +10,7 @@ on_both!(
     results,
     parameters_that_come_back,
     prepared_calls,
+    cursors_of_their_own,
     functions_and_triggers,
     procedures_that_change_the_session
 );
@@ -28,6 +29,8 @@ fn pair(kind: Kind) -> Result<Pair> {
         "CREATE PROCEDURE setting() BEGIN SET @touched = 1; SET SESSION sql_mode = 'ANSI_QUOTES'; END",
         "CREATE PROCEDURE hiding() BEGIN CREATE TEMPORARY TABLE item (id INT, name VARCHAR(40));
             INSERT INTO item VALUES (1, 'temporary'); END",
+        "CREATE PROCEDURE fetching() BEGIN DECLARE c CURSOR FOR SELECT 1; OPEN c; SELECT 5; SELECT id FROM item; CLOSE c; END",
+        "CREATE PROCEDURE fetching_back(OUT a INT) BEGIN DECLARE c CURSOR FOR SELECT 1; OPEN c; SELECT 5; SET a = 6; CLOSE c; END",
         "CREATE FUNCTION twice(n INT) RETURNS INT DETERMINISTIC RETURN n * 2",
         "CREATE FUNCTION counted() RETURNS INT READS SQL DATA RETURN (SELECT COUNT(*) FROM log)",
         "CREATE FUNCTION noted() RETURNS INT MODIFIES SQL DATA
@@ -89,6 +92,22 @@ fn prepared_calls(kind: Kind) -> Result<()> {
         let failing = c.prepare("CALL failing()")?;
         c.command(&packets::execute(failing.id, &[]))?;
         c.command(&packets::execute_with(two.id, 1, &[], true))?;
+        c.expect_silence()
+    })
+}
+
+/// The flag of an open cursor is in their answers, although the client has none, or has asked for one in vain.
+fn cursors_of_their_own(kind: Kind) -> Result<()> {
+    pair(kind)?.same(|c| {
+        let calls = [c.prepare("CALL fetching()")?, c.prepare("CALL fetching_back(?)")?];
+        for (call, values) in calls.into_iter().zip([&[][..], &[Value::Int(1)]]) {
+            for flags in [0, 1, 0] {
+                c.command(&packets::execute_with(call.id, flags, values, true))?;
+                c.query("SELECT name FROM item WHERE id = 1")?;
+            }
+        }
+        c.query("CALL fetching()")?;
+        c.query("SELECT name FROM item WHERE id = 1")?;
         c.expect_silence()
     })
 }

@@ -1,0 +1,123 @@
+//! Whether the server reads a text as Freshet does: under some character sets and modes a quote is not a quote.
+//!
+//! What decides that is known from the answer to the question for the session's settings, and from plain SET statements.
+//! The flags of the server's answers do not tell: a procedure's own mode stays in them after it has ended. Stored code cannot
+//! change any of it for its caller, since both servers put mode and character set back behind it. After anything else that may
+//! have, a text for which it matters is read only once the session has been asked.
+
+use freshet_wire::mysql::capabilities::Status;
+
+use crate::mysql::question::is_multibyte;
+
+/// Facts about how texts are read. None: it may be so or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// A later byte of a character may look like a quote or a backslash.
+    pub(crate) multibyte: Option<bool>,
+    /// `"` quotes names, within which a backslash is nothing special.
+    pub(crate) ansi_quotes: Option<bool>,
+    /// `\` is no escape.
+    pub(crate) plain_backslash: Option<bool>,
+}
+
+/// Whether a text is read alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Readable {
+    Yes,
+    /// If the session's settings are such.
+    Perhaps,
+    No,
+}
+
+impl Reading {
+    /// Whether the server reads this text as Freshet does.
+    pub(crate) fn of(self, text: &[u8]) -> Readable {
+        let backslash = text.contains(&b'\\');
+        let by = |fact: Option<bool>, matters: bool| match fact {
+            Some(true) if matters => Readable::No,
+            None if matters => Readable::Perhaps,
+            _ => Readable::Yes,
+        };
+        let characters = match self.multibyte {
+            None => by(None, text.windows(2).any(may_be_one)),
+            known => by(known, !text.is_ascii()),
+        };
+        let quotes = by(self.ansi_quotes, backslash && text.contains(&b'"'));
+        characters.max(quotes).max(by(self.plain_backslash, backslash))
+    }
+
+    /// Whether a quote is a quote in every text, for sure.
+    pub(crate) fn is_standard(self) -> bool {
+        [self.multibyte, self.ansi_quotes, self.plain_backslash] == [Some(false); 3]
+    }
+
+    /// A SET statement was answered, with this state. `text`: in lower case.
+    pub(crate) fn changed_by(&mut self, text: &str, status: Option<Status>) {
+        let has = |word: &str| text.contains(word);
+        let is_plain = status.is_some() && !["@", "(", "default", "/*", "--", "#"].into_iter().any(has);
+        if has("names") || has("char") {
+            let sets = ["big5", "gbk", "sjis", "cp932", "gb18030"];
+            let named = sets.into_iter().any(|name| is_multibyte(name) && has(name));
+            self.multibyte = Some(named).filter(|_| is_plain);
+        }
+        let Some((_, value)) = text.split_once("sql_mode") else { return };
+        // A mode may be a number, too.
+        let is_plain = is_plain && !value.contains(|letter: char| letter.is_ascii_digit());
+        let quotes = ["ansi", "oracle", "mssql", "db2", "postgresql", "maxdb"];
+        self.ansi_quotes = Some(quotes.into_iter().any(has)).filter(|_| is_plain);
+        let plain_backslash = |status: Status| status.has(Status::NO_BACKSLASH_ESCAPES);
+        self.plain_backslash = status.filter(|_| is_plain).map(plain_backslash);
+    }
+}
+
+/// Whether two bytes may be one character of which the second byte is, alone, one that divides texts.
+fn may_be_one(pair: &[u8]) -> bool {
+    let [first, second] = *pair else { return false };
+    !first.is_ascii() && matches!(second, 0x40..=0x7e) && !second.is_ascii_alphabetic() && second != b'_'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const UTF8: Reading = Reading { multibyte: Some(false), ansi_quotes: Some(false), plain_backslash: Some(false) };
+
+    fn readable(reading: Reading, texts: &[&str]) -> Vec<Readable> {
+        texts.iter().map(|text| reading.of(text.as_bytes())).collect()
+    }
+
+    #[test]
+    fn texts_are_read_alike_where_it_is_known() {
+        use Readable::{No, Perhaps, Yes};
+        let texts = [r#"SELECT "a", 'b'"#, r"SELECT 'a\n'", r#"SELECT '{"a": "b\n"}'"#, "SELECT 'é'", r"SELECT 'é\n'"];
+        assert_eq!(readable(UTF8, &texts), [Yes; 5]);
+        assert_eq!(readable(Reading::default(), &texts), [Yes, Perhaps, Perhaps, Yes, Perhaps]);
+        assert_eq!(readable(Reading { ansi_quotes: Some(true), ..UTF8 }, &texts), [Yes, Yes, No, Yes, Yes]);
+        assert_eq!(readable(Reading { plain_backslash: Some(true), ..UTF8 }, &texts), [Yes, No, No, Yes, No]);
+        assert_eq!(readable(Reading { multibyte: Some(true), ..UTF8 }, &texts), [Yes, Yes, Yes, No, No]);
+        assert_eq!(readable(Reading { multibyte: None, ..UTF8 }, &texts), [Yes, Yes, Yes, Yes, Perhaps]);
+    }
+
+    #[test]
+    fn plain_settings_tell() {
+        let backslash = Status::NO_BACKSLASH_ESCAPES;
+        let after = |text: &str, status| {
+            let mut reading = UTF8;
+            reading.changed_by(text, Some(status));
+            (reading.multibyte, reading.ansi_quotes, reading.plain_backslash)
+        };
+        let none = Status::AUTOCOMMIT;
+        let (yes, no) = (Some(true), Some(false));
+        assert_eq!(after("set names utf8mb4", none), (no, no, no));
+        assert_eq!(after("set names gbk", none), (yes, no, no));
+        assert_eq!(after("set character_set_client = @x", none), (None, no, no));
+        assert_eq!(after("set sql_mode = 'ansi'", none), (no, yes, no));
+        assert_eq!(after("set sql_mode = 'no_backslash_escapes'", backslash), (no, no, yes));
+        assert_eq!(after("set sql_mode = 4", none), (no, None, None));
+        assert_eq!(after("set sql_mode = concat(@@sql_mode, ',x')", none), (no, None, None));
+        assert_eq!(after("set @id = 5, autocommit = 1", none), (no, no, no));
+        let mut failed = UTF8;
+        failed.changed_by("set names gbk, sql_mode = ''", None);
+        assert_eq!(failed, Reading::default());
+    }
+}
