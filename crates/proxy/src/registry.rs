@@ -111,6 +111,7 @@ pub(crate) struct Shape {
     /// MySQL and MariaDB: see [`Code`].
     code: OnceLock<Arc<Code>>,
     resolutions: Mutex<Vec<Resolution>>,
+    charge: Charge,
 }
 
 #[derive(Debug)]
@@ -159,12 +160,14 @@ impl Marks {
 }
 
 impl Shape {
-    fn new(dialect: Dialect, lexed: &Lexed) -> Self {
+    fn new(dialect: Dialect, lexed: &Lexed, held: &Arc<AtomicU64>) -> Self {
         let word = first_word(lexed.shape.trim_start_matches('(')).to_ascii_lowercase();
         let reads = matches!(word.as_str(), "select" | "with" | "values" | "table");
+        let template = Template::parse(dialect, &lexed.shape);
+        let bytes = OVERHEAD_BYTES + size_of::<ShapeFigures>() + lexed.shape.len() + template.bytes();
         Self {
             fingerprint: lexed.fingerprint,
-            template: Template::parse(dialect, &lexed.shape),
+            template,
             text: lexed.shape.as_str().into(),
             selects: word == "select",
             takes_snapshot: reads || matches!(word.as_str(), "insert" | "update" | "delete" | "merge"),
@@ -173,6 +176,7 @@ impl Shape {
             tracking: OnceLock::new(),
             code: OnceLock::new(),
             resolutions: Mutex::default(),
+            charge: Charge::new(bytes, held),
         }
     }
 
@@ -200,7 +204,7 @@ impl Shape {
 
     /// Bytes it takes, about.
     fn bytes(&self) -> usize {
-        OVERHEAD_BYTES + size_of::<ShapeFigures>() + self.text.len() + self.template.bytes()
+        self.charge.bytes
     }
 
     /// What it is under this catalogue and context.
@@ -262,6 +266,26 @@ impl Shape {
     }
 }
 
+/// Bytes of one statement or shape, counted as held from when it is made until nobody holds it any more.
+#[derive(Debug)]
+struct Charge {
+    bytes: usize,
+    held: Arc<AtomicU64>,
+}
+
+impl Charge {
+    fn new(bytes: usize, held: &Arc<AtomicU64>) -> Self {
+        held.fetch_add(bytes as u64, Relaxed);
+        Self { bytes, held: held.clone() }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.held.fetch_sub(self.bytes as u64, Relaxed);
+    }
+}
+
 /// A statement's text.
 #[derive(Debug)]
 pub(crate) struct Statement {
@@ -272,8 +296,9 @@ pub(crate) struct Statement {
     pub(crate) shape: Arc<Shape>,
     pub(crate) literals: Vec<Literal>,
     pub(crate) own_params: u16,
-    /// Bytes it takes, about.
-    bytes: usize,
+    /// What it weighs in the registry: with the shape that it keeps alive, if it is the first of it.
+    weight: usize,
+    _charge: Charge,
     /// Four bytes for each type declared in `Parse`.
     pub(crate) types: Box<[u8]>,
     /// The text has ASCII characters only, so that its encoding does not matter.
@@ -299,14 +324,16 @@ pub(crate) struct Registry {
     texts: Cache<Arc<[u8]>, Arc<Statement>, ByBytes, RandomState>,
     shapes: Cache<Box<str>, Arc<Shape>, ByBytes, RandomState>,
     next_id: AtomicU64,
+    /// See [`Registry::bytes`].
+    held: Arc<AtomicU64>,
 }
 
 #[derive(Clone, Debug)]
 struct ByBytes;
 
 impl Weighter<Arc<[u8]>, Arc<Statement>> for ByBytes {
-    fn weight(&self, key: &Arc<[u8]>, statement: &Arc<Statement>) -> u64 {
-        (key.len() + statement.bytes) as u64
+    fn weight(&self, _key: &Arc<[u8]>, statement: &Arc<Statement>) -> u64 {
+        statement.weight as u64
     }
 }
 
@@ -337,6 +364,7 @@ impl Registry {
             texts: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
             shapes: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
             next_id: AtomicU64::new(1),
+            held: Arc::default(),
         }
     }
 
@@ -346,9 +374,9 @@ impl Registry {
         self.shapes.set_capacity(bytes_max(memory_bytes));
     }
 
-    /// Bytes of texts and shapes.
+    /// Bytes of statements and shapes, each counted once however many keep it alive, and whoever does.
     pub(crate) fn bytes(&self) -> u64 {
-        self.texts.weight() + self.shapes.weight()
+        self.held.load(Relaxed)
     }
 
     /// The statement of a text and its declared types; None if it is too long or not UTF-8.
@@ -376,6 +404,7 @@ impl Registry {
         // A text keeps its shape alive, so the first text of a shape is charged for it.
         let shape_bytes = if new { shape.bytes() } else { 0 };
         let literal_bytes: usize = lexed.literals.iter().map(|literal| LITERAL_BYTES + literal.text.len()).sum();
+        let bytes = OVERHEAD_BYTES + key.len() + types.len() + literal_bytes;
         let key: Arc<[u8]> = key.into();
         let admin = freshet_sql::admin(self.dialect, text);
         let template = &shape.template;
@@ -385,7 +414,8 @@ impl Registry {
             key: key.clone(),
             id: self.next_id.fetch_add(1, Relaxed),
             shape,
-            bytes: OVERHEAD_BYTES + types.len() + literal_bytes + shape_bytes,
+            weight: bytes + shape_bytes,
+            _charge: Charge::new(bytes, &self.held),
             admin,
             is_never_kept,
             own_params: lexed.own_params,
@@ -403,7 +433,7 @@ impl Registry {
         if let Some(found) = self.shapes.get(lexed.shape.as_str()) {
             return (found, false);
         }
-        let shape = Arc::new(Shape::new(self.dialect, lexed));
+        let shape = Arc::new(Shape::new(self.dialect, lexed, &self.held));
         self.shapes.insert(shape.text.clone(), shape.clone());
         (shape, true)
     }
@@ -422,5 +452,36 @@ impl Registry {
         };
         all.sort_by_key(|s| std::cmp::Reverse(uses(s)));
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_counted_once() {
+        let registry = Registry::new(64 << 20, Dialect::Postgres);
+        let held = |statements: &[Arc<Statement>]| -> u64 {
+            let mut shapes: Vec<&Arc<Shape>> = statements.iter().map(|statement| &statement.shape).collect();
+            shapes.sort_by_key(|shape| Arc::as_ptr(shape));
+            shapes.dedup_by_key(|shape| Arc::as_ptr(shape));
+            let own: usize = statements.iter().map(|statement| statement._charge.bytes).sum();
+            (own + shapes.iter().map(|shape| shape.bytes()).sum::<usize>()) as u64
+        };
+        let text = |table: usize, id: usize| format!("select name from t{table} where id = {id} and name = 'x{id}'");
+        let mut known = Vec::new();
+        for (table, id) in (0..30).flat_map(|table| (0..3).map(move |id| (table, id))) {
+            known.push(registry.statement(text(table, id).as_bytes(), b"").unwrap());
+            assert_eq!(registry.bytes(), held(&known));
+        }
+        // What nobody knows any more is not counted, and what a session still holds is.
+        let last = known.pop().unwrap();
+        drop(known);
+        registry.texts.clear();
+        registry.shapes.clear();
+        assert_eq!(registry.bytes(), held(std::slice::from_ref(&last)));
+        drop(last);
+        assert_eq!(registry.bytes(), 0);
     }
 }
