@@ -138,7 +138,7 @@ BEGIN
     LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
       AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident END
     WHERE c.relkind = 'r' AND (c.relreplident <> 'f' AND i.indexrelid IS NULL
-      OR current_setting('server_version_num')::int >= 180000 AND EXISTS (SELECT FROM pg_attribute a
+      OR current_setting('server_version_num') >= '180000' AND EXISTS (SELECT FROM pg_attribute a
         WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
           AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND to_jsonb(p) ->> 'pubgencols' IS DISTINCT FROM 's')
           AND (c.relreplident = 'f' OR a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))))

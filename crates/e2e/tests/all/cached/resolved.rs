@@ -92,7 +92,8 @@ fn follow_rates(version: Version, schema: &str, reads: &[&str], cached: &[&str])
     for sql in cached {
         until_hit(&pair, &mut client, sql)?;
     }
-    stay_true(&pair, &asked(reads), &[CHANGE, CHANGE])
+    // Nor do casts disturb what Freshet itself asks, in the application's DDL, too.
+    stay_true(&pair, &asked(reads), &[CHANGE, "alter table plain add column more int", CHANGE])
 }
 
 fn functions_behind_casts(version: Version) -> Result<()> {

@@ -34,12 +34,12 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c', 'i', 'I') AND n.nspname !
 
 /// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with
 /// generated columns in it that the publication does not send. It never sends virtual ones.
-/// `freshet.note_ddl()` asks the same. `publication`: its name as a literal; if there is none of that name, it will send stored ones.
+/// `freshet.note_ddl()` asks the same. Neither casts a text to a number, which somebody's own cast may do. `publication`: its name as a literal; if there is none of that name, it will send stored ones.
 #[must_use]
 pub fn updates_fail(publication: &str) -> String {
     format!(
         "(c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND {IDENTITY}) \
-          OR pg_catalog.current_setting('server_version_num')::int >= 180000 AND EXISTS (SELECT FROM pg_catalog.pg_attribute a \
+          OR pg_catalog.current_setting('server_version_num') >= '180000' AND EXISTS (SELECT FROM pg_catalog.pg_attribute a \
            LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND {IDENTITY} \
            WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
            AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND EXISTS (SELECT FROM pg_catalog.pg_publication p \
@@ -132,7 +132,7 @@ WITH versions(v) AS (
   UNION ALL SELECT 'n' || oid || ' ' || xmin FROM pg_namespace WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_'
   UNION ALL SELECT 's' || oid || ' ' || xmin FROM pg_ts_config
   UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_ts_dict
-  UNION ALL SELECT 'm' || count(*) || ' ' || coalesce(sum(xmin::text::int8), 0) FROM pg_ts_config_map)
+  UNION ALL SELECT 'm' || count(*) || ' ' || coalesce(sum(int8in(xidout(xmin))), 0) FROM pg_ts_config_map)
 SELECT coalesce(md5(string_agg(v, ',' ORDER BY v)), '') FROM versions";
 
 const USER_FUNCTIONS: &str = "

@@ -82,7 +82,7 @@ schema(v) AS (
    WHERE oid >= 2200 AND nspname !~ '^pg_(toast_)?temp_'
   UNION ALL SELECT 'b' || oid || ' ' || xmin FROM pg_ts_config
   UNION ALL SELECT 'u' || oid || ' ' || xmin FROM pg_ts_dict
-  UNION ALL SELECT 'v' || count(*) || ' ' || coalesce(sum(xmin::text::int8), 0) FROM pg_ts_config_map),
+  UNION ALL SELECT 'v' || count(*) || ' ' || coalesce(sum(int8in(xidout(xmin))), 0) FROM pg_ts_config_map),
 rest(v) AS (
   SELECT 'r' || oid || ' ' || rolname || ' ' || rolsuper || rolinherit || rolbypassrls FROM pg_roles
   UNION ALL SELECT 'm' || roleid || ' ' || member || ' ' || xmin FROM pg_auth_members

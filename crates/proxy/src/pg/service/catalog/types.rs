@@ -45,7 +45,7 @@ inside(oid, of) AS (
   SELECT oid, typelem FROM pg_type WHERE typcategory = 'A' AND typelem <> 0
   UNION ALL SELECT oid, typbasetype FROM pg_type WHERE typtype = 'd'
   UNION ALL SELECT rngtypid, rngsubtype FROM pg_range
-  UNION ALL SELECT (to_jsonb(r) ->> 'rngmultitypid')::oid, rngtypid FROM pg_range r WHERE to_jsonb(r) ? 'rngmultitypid'),
+  UNION ALL SELECT oidin(textout(to_jsonb(r) ->> 'rngmultitypid')), rngtypid FROM pg_range r WHERE to_jsonb(r) ? 'rngmultitypid'),
 holds(id, oid) AS (
   SELECT id, source FROM effects UNION SELECT holds.id, inside.oid FROM holds JOIN inside ON inside.of = holds.oid),
 relations(oid, reltype) AS (SELECT oid, reltype FROM pg_class
