@@ -77,9 +77,9 @@ pub fn create_statements() -> Vec<String> {
     statements
 }
 
-/// One row if one of them is not there at all, whatever became of the other.
+/// One row if one of them is not there at all, whatever became of the others.
 pub const MISSING_QUERY: &str = "SELECT 'missing' FROM pg_catalog.pg_event_trigger \
-     WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop') HAVING pg_catalog.count(*) < 2";
+     WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop', 'freshet_ddl_start') HAVING pg_catalog.count(*) < 3";
 
 /// [`create_statements`] in one text. It gives up rather than wait for a lock.
 pub fn create_again() -> String {

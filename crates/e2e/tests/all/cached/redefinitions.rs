@@ -228,12 +228,14 @@ fn dropped_triggers_are_made_again(version: Version) -> Result<()> {
     }
     let mut definer = pair.connect()?;
     let sql = "select count(*) from pg_event_trigger where evtname like 'freshet%' and evtenabled = 'A'";
-    for drop in ["drop event trigger freshet_sql_drop", "drop schema freshet cascade"] {
+    for drop in
+        ["drop event trigger freshet_sql_drop", "drop event trigger freshet_ddl_start", "drop schema freshet cascade"]
+    {
         definer.run(drop)?;
         let mut direct = pair.database.connect()?;
         eventually(PATIENCE, || {
             let count = direct.value(sql)?;
-            ensure!(count == "2", "{count} triggers after {drop}");
+            ensure!(count == "3", "{count} triggers after {drop}");
             Ok(())
         })?;
     }
