@@ -296,9 +296,9 @@ pub(crate) struct Statement {
     pub(crate) shape: Arc<Shape>,
     pub(crate) literals: Vec<Literal>,
     pub(crate) own_params: u16,
-    /// What it weighs in the registry: with the shape that it keeps alive, if it is the first of it.
-    weight: usize,
-    _charge: Charge,
+    charge: Charge,
+    /// Bytes of the shape that it keeps alive, if it is the first of it.
+    shape_bytes: usize,
     /// Four bytes for each type declared in `Parse`.
     pub(crate) types: Box<[u8]>,
     /// The text has ASCII characters only, so that its encoding does not matter.
@@ -333,7 +333,7 @@ struct ByBytes;
 
 impl Weighter<Arc<[u8]>, Arc<Statement>> for ByBytes {
     fn weight(&self, _key: &Arc<[u8]>, statement: &Arc<Statement>) -> u64 {
-        statement.weight as u64
+        (statement.charge.bytes + statement.shape_bytes) as u64
     }
 }
 
@@ -414,8 +414,8 @@ impl Registry {
             key: key.clone(),
             id: self.next_id.fetch_add(1, Relaxed),
             shape,
-            weight: bytes + shape_bytes,
-            _charge: Charge::new(bytes, &self.held),
+            charge: Charge::new(bytes, &self.held),
+            shape_bytes,
             admin,
             is_never_kept,
             own_params: lexed.own_params,
@@ -466,7 +466,7 @@ mod tests {
             let mut shapes: Vec<&Arc<Shape>> = statements.iter().map(|statement| &statement.shape).collect();
             shapes.sort_by_key(|shape| Arc::as_ptr(shape));
             shapes.dedup_by_key(|shape| Arc::as_ptr(shape));
-            let own: usize = statements.iter().map(|statement| statement._charge.bytes).sum();
+            let own: usize = statements.iter().map(|statement| statement.charge.bytes).sum();
             (own + shapes.iter().map(|shape| shape.bytes()).sum::<usize>()) as u64
         };
         let text = |table: usize, id: usize| format!("select name from t{table} where id = {id} and name = 'x{id}'");
