@@ -48,7 +48,7 @@ pub(crate) struct Group<'a> {
 pub(crate) enum Batch<'a> {
     /// They fit so far, and `Sync` is not there yet.
     Incomplete {
-        /// At least one of them is whole: the server may have something to say of it.
+        /// There are some, and the last of them is whole: the client may wait for what the server says of them.
         whole: bool,
     },
     /// They pass.
@@ -82,14 +82,15 @@ pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
     loop {
         let rest = input.get(at..).unwrap_or_default();
         let Ok(head) = frame::header(rest) else { return Batch::Other };
-        let Some(head) = head else { return Batch::Incomplete { whole: at > 0 } };
+        // Whoever is in the middle of a message waits for no answer.
+        let Some(head) = head else { return Batch::Incomplete { whole: at > 0 && rest.is_empty() } };
         if at + head.frame_bytes > TEXT_BYTES_MAX {
             return Batch::Other;
         }
         if !is_known(head) {
             return Batch::Other;
         }
-        let Some(message) = rest.get(..head.frame_bytes) else { return Batch::Incomplete { whole: at > 0 } };
+        let Some(message) = rest.get(..head.frame_bytes) else { return Batch::Incomplete { whole: false } };
         at += head.frame_bytes;
         match head.tag {
             frontend::PARSE if parse.is_none() && bound.is_none() => match Parse::read(message) {
@@ -209,9 +210,11 @@ mod tests {
 
     #[test]
     fn every_prefix_of_a_good_batch_is_incomplete() {
-        let all = [PARSE, BIND, DESCRIBE, EXECUTE, SYNC].concat();
+        let messages = [PARSE, BIND, DESCRIBE, EXECUTE, SYNC];
+        let all = messages.concat();
+        let ends: Vec<usize> = (1..messages.len()).map(|count| messages[..count].concat().len()).collect();
         for end in 0..all.len() {
-            let whole = end >= PARSE.len();
+            let whole = ends.contains(&end);
             assert!(matches!(scan(&all[..end]), Batch::Incomplete { whole: is } if is == whole), "{end}");
         }
     }

@@ -27,7 +27,6 @@ pub(crate) struct OwnStatements {
     end: bool,
     context: bool,
     end_and_context: bool,
-    query: bool,
 }
 
 /// The names of all of them.
@@ -89,12 +88,14 @@ impl Session {
 
     /// Without the `Sync`.
     fn put_question(&mut self, ask: Ask) {
+        // A function may drop all prepared statements unseen, and in a block a question that fails would abort it: that one is always prepared.
+        let mut never = false;
         let (name, prepared): (&[u8], &mut bool) = match ask {
             Ask::Proof => (PROOF, &mut self.own.proof),
             Ask::End => (END, &mut self.own.end),
             Ask::Context => (CONTEXT, &mut self.own.context),
             Ask::EndAndContext { .. } => (END_AND_CONTEXT, &mut self.own.end_and_context),
-            Ask::Query => (QUERY, &mut self.own.query),
+            Ask::Query => (QUERY, &mut never),
             Ask::UnnamedStatement => return,
         };
         let out = self.upstream.output.buffer();
@@ -123,7 +124,7 @@ impl Session {
 
     /// The last unit, of which nothing has been sent, begins with this statement: what the server must know before it.
     pub(crate) fn precede(&mut self, statement: Option<&Arc<Statement>>) {
-        if !matches!(self.units.back(), Some(Unit::Client(unit)) if unit.owed == 0) {
+        if !matches!(self.units.back(), Some(Unit::Client(unit)) if !unit.begun) {
             return;
         }
         let lacks_query = self.lacks_query(statement);

@@ -109,6 +109,7 @@ impl Session {
         let unit = self.last_unit();
         unit.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
         unit.owed += usize::from(is_answered_once(head.tag));
+        unit.begun = true;
         self.pass(head)
     }
 

@@ -143,6 +143,8 @@ pub(crate) struct ClientUnit {
     pub(crate) forgot: bool,
     /// The answers owed were asked for by `Flush`.
     pub(crate) flushed: bool,
+    /// A message of a batch that passes has been sent.
+    pub(crate) begun: bool,
     /// Its `Sync` has been sent.
     pub(crate) synced: bool,
     /// Statements whose `Parse` is in it: unknown again if the unit fails.
