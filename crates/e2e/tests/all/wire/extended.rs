@@ -414,12 +414,12 @@ fn statements_are_listed(version: Version) -> Result<()> {
         }
         // Nothing ends the transaction of a batch that has begun.
         let insert =
-            [parse("", "insert into log values (2, 'undone')"), bind_text("", "", &[]), execute("", 0), flush()];
+            [parse("", "insert into log values (5000, 'undone')"), bind_text("", "", &[]), execute("", 0), flush()];
         c.send(&insert.concat())?;
         c.until(b'C')?;
         let list = unnamed("select count(*) > 0 from pg_prepared_statements", &[]);
         c.exchange(&[list, parse("", "selec"), sync()].concat(), 1)?;
-        c.query("select count(*) from log where id = 2")?;
+        c.query("select count(*) from log where id = 5000")?;
         c.expect_silence()
     })
 }

@@ -28,7 +28,7 @@ effects(id, what, explicit, source) AS (
   SELECT '', '', false, oid FROM printing
   UNION ALL
   SELECT 'cast ' || c.oid, 'the cast from ' || format_type(castsource, NULL) || ' to ' || format_type(casttarget, NULL),
-   castcontext = 'e', castsource
+   castcontext <> 'i', castsource
   FROM pg_cast c JOIN pg_type made ON made.oid = casttarget
   LEFT JOIN usual s ON s.oid = castsource LEFT JOIN usual t ON t.oid = casttarget
   WHERE (c.oid >= 16384 OR c.xmin::text NOT IN ('1', '2'))
