@@ -55,6 +55,8 @@ enum TestFault {
     ShareReadings,
     /// Breaks nothing: the log is flushed only where it is known to be needed, not because time has passed
     NoTimedFlushes,
+    /// Breaks nothing: event triggers that were dropped are made again at the next look, not minutes later
+    TriggersAtOnce,
 }
 
 impl FaultArgs {
@@ -93,6 +95,7 @@ impl FaultArgs {
             proves_in_blocks: is_on(TestFault::ProvesInBlocks),
             shares_readings: is_on(TestFault::ShareReadings),
             no_timed_flushes: is_on(TestFault::NoTimedFlushes),
+            triggers_at_once: is_on(TestFault::TriggersAtOnce),
         };
         (cache, proxy)
     }

@@ -97,6 +97,8 @@ pub struct Faults {
     pub shares_readings: bool,
     /// Not a rule: the log is not flushed because time has passed.
     pub no_timed_flushes: bool,
+    /// Not a rule: dropped event triggers are made again at the next look.
+    pub triggers_at_once: bool,
 }
 
 /// Everything shared.

@@ -222,7 +222,7 @@ fn a_late_look_holds_nobody_for_long(version: Version) -> Result<()> {
 }
 
 fn dropped_triggers_are_made_again(version: Version) -> Result<()> {
-    let pair = pair(version, false, &[])?;
+    let pair = pair(version, false, &["--test-fault", "triggers-at-once"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }

@@ -6,6 +6,8 @@
 
 use std::collections::HashSet;
 
+use freshet_model::Nanos;
+
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
 
@@ -20,6 +22,9 @@ WHERE l.granted AND l.pid IS DISTINCT FROM pg_catalog.pg_backend_pid()
  AND (l.locktype = 'transactionid' AND l.mode = 'ExclusiveLock'
   OR l.locktype = 'virtualxid' AND l.mode = 'ExclusiveLock' AND a.state IS DISTINCT FROM 'idle in transaction')";
 
+/// How long dropped triggers are left alone: five minutes. `pg_restore --clean` drops them first and makes them again last.
+const AGAIN_AFTER: Nanos = 300_000_000_000;
+
 /// The state of the event triggers.
 pub(super) struct Triggers {
     /// Asks for the form they stand in.
@@ -28,23 +33,20 @@ pub(super) struct Triggers {
     seen: Option<String>,
     /// Those who began before and run still.
     running: HashSet<String>,
+    /// Some of them have been missing since.
+    gone_since: Option<Nanos>,
     told: Option<bool>,
 }
 
 impl Triggers {
     pub(super) fn new(sql: &'static str) -> Self {
-        Self { sql, seen: None, running: HashSet::new(), told: None }
+        Self { sql, seen: None, running: HashSet::new(), gone_since: None, told: None }
     }
 
     /// Whether every DDL command that can be seen from now on will be in the stream, as far as event triggers see it.
     pub(super) async fn look(&mut self, connection: &mut Connection, shared: &Pg) -> Result<bool, ServiceError> {
         let mut form = self.form(connection, shared).await?;
-        if form.is_none()
-            && self.seen.is_some()
-            && let Some((missing, sql)) = &shared.own.triggers_again
-            && !connection.query(missing).await?.is_empty()
-        {
-            make_again(connection, sql).await?;
+        if form.is_none() && self.mend(connection, shared).await? {
             form = self.form(connection, shared).await?;
         }
         if form.is_some() && (form != self.seen || !self.running.is_empty()) {
@@ -62,6 +64,24 @@ impl Triggers {
         let stands = self.seen.is_some() && self.running.is_empty();
         self.tell(stands);
         Ok(stands)
+    }
+
+    /// Makes triggers again that were dropped for some time. Who merely disables them means it.
+    async fn mend(&mut self, connection: &mut Connection, shared: &Pg) -> Result<bool, ServiceError> {
+        let Some((missing, sql)) = &shared.own.triggers_again else { return Ok(false) };
+        let stood = self.seen.is_some() || self.gone_since.is_some();
+        if !stood || connection.query(missing).await?.is_empty() {
+            self.gone_since = None;
+            return Ok(false);
+        }
+        let now = shared.clock.now();
+        let gone = now.saturating_sub(*self.gone_since.get_or_insert(now));
+        if gone < AGAIN_AFTER && !shared.settings.faults.triggers_at_once {
+            return Ok(false);
+        }
+        self.gone_since = None;
+        make_again(connection, sql).await?;
+        Ok(true)
     }
 
     async fn form(&self, connection: &mut Connection, shared: &Pg) -> Result<Option<String>, ServiceError> {
@@ -91,7 +111,6 @@ impl Triggers {
     }
 }
 
-/// They were dropped. Who merely disables them means it.
 async fn make_again(connection: &mut Connection, sql: &str) -> Result<(), ServiceError> {
     match connection.query(sql).await {
         Ok(_) => tracing::warn!("the event triggers were dropped: made again"),
