@@ -99,19 +99,31 @@ impl Definitions {
 
     /// Tries again what could not be read; whether any of it was.
     pub(super) async fn try_again(&mut self, connection: &mut Connection) -> Result<bool, ServiceError> {
-        let waiting = std::mem::take(&mut self.waiting);
-        if waiting.is_empty() {
+        if self.waiting.is_empty() {
             return Ok(false);
         }
         let before = self.known.len();
         let locked = locked(connection).await?;
+        let waiting = std::mem::take(&mut self.waiting);
         let (later, now) = waiting.into_iter().partition(|view| view.is_locked(&locked));
         self.waiting = later;
         self.ask(connection, now).await?;
         Ok(self.known.len() > before)
     }
 
+    /// What cannot be asked for, since the connection fails, waits.
     async fn ask(&mut self, connection: &mut Connection, views: Vec<View>) -> Result<(), ServiceError> {
+        let mut views = views.into_iter();
+        let asked = self.ask_for_each(connection, &mut views).await;
+        self.waiting.extend(views);
+        asked
+    }
+
+    async fn ask_for_each(
+        &mut self,
+        connection: &mut Connection,
+        views: &mut impl Iterator<Item = View>,
+    ) -> Result<(), ServiceError> {
         let (mut held, mut waits) = (HashSet::new(), 0);
         for view in views {
             if waits >= WAITS_MAX || view.is_locked(&held) {
@@ -129,15 +141,18 @@ impl Definitions {
                 Err(error) if error.is_race() => {
                     tracing::debug!(view = view.id, "its text cannot be read for now: {error}");
                     waits += 1;
-                    held = locked(connection).await?;
                     self.waiting.push(view);
+                    held = locked(connection).await?;
                 }
                 // It is not to be written for another reason.
                 Err(error) if error.is_refusal() => {
                     tracing::debug!(view = view.id, "its text cannot be read: {error}");
                     self.known.insert(view.id, (view.version, None));
                 }
-                Err(error) => return Err(error),
+                Err(error) => {
+                    self.waiting.push(view);
+                    return Err(error);
+                }
             }
         }
         Ok(())
