@@ -13,7 +13,7 @@
 //! and does nothing more leaves log that nobody flushes. Nor does the server flush the commit of a transaction that wrote no log of
 //! its own before it acknowledges it (NOTIFY, a transaction id, temporary and unlogged tables). Then a tiny transactional message is committed,
 //! which flushes it: at once where somebody waits for log that is known not to be flushed, unless another session is about to
-//! commit, which does the same; else once the stream has not moved for a while.
+//! commit, which does the same; else once the stream has not moved for a while. For look-ups alone that is done every [`NUDGE_PAUSE`] at most.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -219,6 +219,10 @@ impl Lease {
         }
         let (_, since) = self.unflushed.filter(|(at, _)| *at == applied).unwrap_or((applied, now));
         self.unflushed = Some((applied, since));
+        let rested = now.saturating_sub(self.nudged_at) > NUDGE_PAUSE.0;
+        if !rested && !self.shared.waits.any_holds() {
+            return false; // look-ups wait for it, which are as many as clients like
+        }
         self.shared.writing.load(SeqCst) == 0 || now.saturating_sub(since) >= OTHERS_FLUSH
     }
 }
