@@ -313,7 +313,7 @@ impl Template {
         passing.survey.tells = word(brackets) == "listen";
         let calls = (effect == Effect::Write).then(|| plain::calls(tokens)).flatten();
         let words: Vec<&str> = (0..tokens.len()).map(word).collect();
-        passing.defines = Defines::of(&words, effect);
+        passing.defines = if makes_plain_index(tokens, &words) { Defines::Nothing } else { Defines::of(&words, effect) };
         let target = calls.as_ref().and_then(|_| plain::target(tokens));
         Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }
@@ -396,6 +396,22 @@ fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
 /// nor operators, and sessions with temporary tables are not cached).
 fn built_in_first(schemas: &[Arc<str>]) -> bool {
     schemas.iter().find(|schema| !schema.starts_with("pg_temp")).is_some_and(|schema| &**schema == "pg_catalog")
+}
+
+/// CREATE INDEX of columns alone. One with expressions or a condition runs what is in them for each later write.
+fn makes_plain_index(tokens: &[Token<'_>], words: &[&str]) -> bool {
+    let mut depth = 0;
+    let mut nests = |token: &Token<'_>| {
+        match token.kind {
+            Kind::Symbol(b'(') => depth += 1,
+            Kind::Symbol(b')') => depth -= 1,
+            _ => {}
+        }
+        depth > 1
+    };
+    matches!(words, ["create", "index", ..] | ["create", "unique", "index", ..])
+        && !words.contains(&"where")
+        && !tokens.iter().any(&mut nests)
 }
 
 /// `FOR UPDATE` and its kin, for texts the parser does not understand.
