@@ -11,10 +11,11 @@ use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend;
 
+use crate::pg::session::long_text::LongText;
 use crate::pg::session::plan::{self, Allowed, Standing, View};
-use crate::pg::session::unit::{ClientUnit, Kind, Unit};
+use crate::pg::session::unit::{ClientUnit, Kind, NAMES_MAX, Unit};
 use crate::pg::session::{Ending, Known, Session};
-use crate::registry::Statement;
+use crate::registry::{Statement, TEXT_BYTES_MAX};
 use crate::unheld::Counted;
 
 /// Units in flight beyond which the client is not read: a bound on the queue.
@@ -86,6 +87,9 @@ impl Session {
             return self.pass(head);
         }
         if self.passing.is_some() {
+            if head.tag == frontend::PARSE {
+                self.long_text = self.is_parsed_unseen(head).then(LongText::parse);
+            }
             return self.batch_message(head);
         }
         if self.is_strange_within_copy(head.tag) {
@@ -122,6 +126,13 @@ impl Session {
             frontend::COPY_DATA | frontend::FLUSH => self.pass(head),
             _ => self.pass_unknown(head),
         }
+    }
+
+    /// Nothing will be known of the statement that the `Parse` at the start of the input prepares.
+    fn is_parsed_unseen(&self, head: Header) -> bool {
+        let many = matches!(self.units.back(), Some(Unit::Client(unit)) if unit.parsed.len() >= NAMES_MAX);
+        let body = self.client.input.bytes().get(HEADER_BYTES..head.frame_bytes);
+        many || head.frame_bytes > TEXT_BYTES_MAX || body.is_some_and(|body| std::str::from_utf8(body).is_err())
     }
 
     /// The server ends the session at a message that it does not know; nothing behind it is answered.
@@ -174,9 +185,16 @@ impl Session {
         let input = self.client.input.bytes();
         let bytes = input.get(..self.client_rest).unwrap_or(input);
         let count = bytes.len();
+        let defines = self.long_text.as_mut().is_some_and(|text| text.defines(bytes));
         self.upstream.output.put(bytes);
         self.client.input.consume(count);
         self.client_rest -= count;
+        if defines {
+            self.text_defines();
+        }
+        if self.client_rest == 0 {
+            self.long_text = None;
+        }
         count > 0
     }
 
@@ -229,7 +247,12 @@ impl Session {
         }
         let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
         self.note_defining(effect, keeps_settings);
-        let redefines = self.is_looked_for(nature.map_or(Defines::Told, |nature| nature.defines));
+        let unknown = || match effect {
+            // PREPARE takes nothing else, and the texts that were parsed unseen have been looked through.
+            Effect::Write if !self.long_defines => Defines::Nothing,
+            _ => Defines::Told,
+        };
+        let redefines = self.is_looked_for(nature.map_or_else(unknown, |nature| nature.defines));
         if redefines {
             self.note_redefining();
         }

@@ -21,6 +21,7 @@ mod ends;
 mod execute;
 mod habits;
 mod hold;
+mod long_text;
 mod own;
 mod passing;
 mod plan;
@@ -54,6 +55,7 @@ use crate::pg::Pg;
 use crate::pg::question::IdleMax;
 use crate::pg::session::habits::Habits;
 use crate::pg::session::hold::Waiting;
+use crate::pg::session::long_text::LongText;
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::statements::Statements;
 use crate::pg::session::transaction::Block;
@@ -160,6 +162,10 @@ struct Session {
     configured_at: Nanos,
     /// Bytes of the client's current message that pass unseen.
     client_rest: usize,
+    /// Its text, of which only the beginning is known.
+    long_text: Option<LongText>,
+    /// Such a text was prepared, and may define something.
+    long_defines: bool,
     /// Bytes of the server's current message still to come, and what becomes of them.
     upstream_rest: usize,
     upstream_way: upstream::Way,

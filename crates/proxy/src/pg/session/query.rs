@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_cache::{Entry, Lookup};
 use freshet_model::Reason;
-use freshet_sql::Effect;
+use freshet_sql::{Defines, Effect};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::Header;
 use freshet_wire::pg::frontend;
@@ -13,6 +13,7 @@ use crate::body::Body;
 use crate::pg::session::Session;
 use crate::pg::session::client::{Nature, Step};
 use crate::pg::session::decide::Execution;
+use crate::pg::session::long_text::LongText;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::unit::{Ask, Fill, Kind};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
@@ -21,7 +22,8 @@ impl Session {
     /// A `Query` at the start of the input.
     pub(crate) fn query(&mut self, head: Header) -> Step {
         if head.frame_bytes > TEXT_BYTES_MAX {
-            let nature = self.nature(None);
+            let nature = Nature { defines: Defines::Nothing, ..self.nature(None) };
+            self.long_text = Some(LongText::query());
             self.begin_passing_query(None, &nature, &Reason::TooLong);
             return self.pass(head);
         }

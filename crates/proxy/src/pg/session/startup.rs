@@ -74,6 +74,8 @@ impl Session {
             configuration: None,
             configured_at: 0,
             client_rest: 0,
+            long_text: None,
+            long_defines: false,
             upstream_rest: 0,
             upstream_way: crate::pg::session::upstream::Way::default(),
             proof: None,

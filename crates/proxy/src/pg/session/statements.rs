@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use freshet_model::CatalogVersion;
+use freshet_sql::Defines;
 use rapidhash::quality::RandomState;
 
 use crate::registry::Statement;
@@ -52,6 +53,10 @@ pub(crate) struct Prepared {
 impl Prepared {
     /// No catalogue has this version: the statement passes once before it is answered from the cache.
     pub(crate) const NOT_TAKEN: CatalogVersion = CatalogVersion(0);
+
+    fn defines(&self) -> bool {
+        self.statement.shape.template.defines() != Defines::Nothing
+    }
 }
 
 /// The statements.
@@ -108,6 +113,7 @@ impl Statements {
 
     /// `Parse` went upstream.
     pub(crate) fn sent(&mut self, name: &[u8], statement: Option<Prepared>) {
+        let defines = statement.as_ref().is_some_and(|prepared| prepared.defines());
         if name.is_empty() {
             self.unnamed = statement;
             self.unnamed_state = Unnamed::InStep;
@@ -115,6 +121,7 @@ impl Statements {
         } else if let Some(statement) = statement.filter(|_| self.named.len() < NAMED_MAX) {
             self.named.insert(name.into(), statement);
         } else {
+            self.outlives |= defines;
             self.named.remove(name);
         }
     }
