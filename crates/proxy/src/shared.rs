@@ -157,6 +157,8 @@ pub struct Shared {
     pub(crate) proof_wanted: Notify,
     /// Rung when the catalogue is to be read before its time.
     pub(crate) catalog_wanted: Notify,
+    /// PostgreSQL: until then the catalogue is not read before its time for look-ups.
+    pub(crate) catalog_rests: AtomicU64,
     /// Tables that are not followed for a while: [`Reason::NotFollowed`].
     pub(crate) unfollowed: ArcSwap<Unfollowed>,
     /// Tables that the server refused to publish, and its words.
@@ -195,6 +197,7 @@ impl Shared {
             filled: AtomicU64::new(0),
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),
+            catalog_rests: AtomicU64::new(0),
             unfollowed: ArcSwap::default(),
             refused: Mutex::default(),
         }
@@ -277,6 +280,13 @@ impl Shared {
     /// The catalogue in use is out of date: it is read again at once.
     pub fn want_catalog(&self) {
         self.catalog_wanted.notify_one();
+    }
+
+    /// A look-up waits for a look at the catalogue. There are as many as clients like, so the database is asked only so often.
+    pub(crate) fn want_catalog_rarely(&self) {
+        if self.clock.now() >= self.catalog_rests.load(Relaxed) {
+            self.want_catalog();
+        }
     }
 
     /// Logs what clients may cause as often as they like, once a second at most.

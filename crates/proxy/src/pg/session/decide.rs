@@ -1,6 +1,6 @@
 //! From an execution to its key, its tags and the right to keep its answer.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Weak};
 
 use freshet_cache::admission::Miss;
@@ -83,6 +83,9 @@ impl Session {
                     }
                 } else {
                     self.shared.want_reading();
+                }
+                if self.lacks_look() && self.shared.redefining.load(SeqCst) > 0 {
+                    self.shared.want_catalog_rarely(); // whoever redefines may take long, and all others would pass
                 }
                 self.habits.lacked();
             }

@@ -42,6 +42,8 @@ enum Until {
     Passed(End),
     /// The stream is to pass an end of the log that is asked for later than this.
     ReadAfter(Nanos),
+    /// The catalogue is to be looked at later than this.
+    LookedAfter(Nanos),
 }
 
 impl Until {
@@ -50,6 +52,7 @@ impl Until {
             Self::Asked => None,
             Self::ReadAfter(since) => Some(WaitFor::Time(since)),
             Self::Passed(end) => Some(WaitFor::Position(end.lsn)),
+            Self::LookedAfter(since) => Some(WaitFor::Catalog(since)),
         }
     }
 }
@@ -250,6 +253,7 @@ impl Session {
             Until::Asked => false,
             Until::Passed(end) => self.shared.cache.has_passed(end),
             Until::ReadAfter(since) => self.shared.cache.is_current_as_of(since),
+            Until::LookedAfter(since) => self.shared.cache.catalog_as_of() >= since,
         }
     }
 
@@ -261,7 +265,7 @@ impl Session {
     fn fence(&self, until: Until, now: Nanos) {
         match until {
             Until::Passed(end) => self.shared.cache.fence(None, end),
-            Until::Asked | Until::ReadAfter(_) => self.shared.cache.fence_since(now),
+            Until::Asked | Until::ReadAfter(_) | Until::LookedAfter(_) => self.shared.cache.fence_since(now),
         }
         self.shared.waits.fences.fetch_add(1, Relaxed);
         self.shared.want_reading();
@@ -302,6 +306,8 @@ impl Session {
         });
         // What has come does not help: the floor may lack something else.
         let until = until.filter(|until| !self.is_delivered(*until));
+        let looked = (*reason == Reason::Floor && self.lacks_look()).then_some(self.floor.catalog_since);
+        let until = until.or(looked.map(Until::LookedAfter));
         match until {
             Some(Until::ReadAfter(since)) => self.shared.want_reading_since(since),
             None if !joined => self.shared.want_reading_since(now),

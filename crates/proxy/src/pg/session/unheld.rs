@@ -32,9 +32,14 @@ impl Session {
     pub(crate) fn is_looked_for(&self, defines: Defines) -> bool {
         match defines {
             Defines::Nothing => false,
-            Defines::Told => !self.shared.catalog.load().ddl_in_stream,
+            Defines::Told => !self.shared.catalog.load().ddl_in_stream && !self.is_of_other_database(),
             Defines::Untold => true,
         }
+    }
+
+    fn is_of_other_database(&self) -> bool {
+        let stream = self.shared.identity();
+        self.server.as_ref().zip(stream).is_some_and(|(own, stream)| own.database != stream.database)
     }
 
     /// Something is about to be sent that may make a definition visible which is looked for. What others are answered from now on may show it
@@ -49,6 +54,11 @@ impl Session {
     pub(crate) fn fence_catalog(&self) {
         self.shared.cache.fence_catalog(self.now());
         self.shared.want_catalog();
+    }
+
+    /// What the client was told may show a definition that has not been looked for since.
+    pub(crate) fn lacks_look(&self) -> bool {
+        self.floor.catalog_since > self.shared.cache.catalog_as_of()
     }
 
     /// Whether a transaction that touched this needs no holding, as far as can be told now.

@@ -26,6 +26,7 @@ mod types;
 pub use self::load::updates_fail;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use freshet_cache::Redefinition;
@@ -44,6 +45,9 @@ use self::triggers::Triggers;
 const TICK: Duration = Duration::from_millis(250);
 /// Time between looks while the stream is ahead of what new snapshots show; it grows up to [`TICK`].
 const PAUSE_MIN: Duration = Duration::from_millis(2);
+/// Least time between looks that only look-ups wait for, and how many times as long as a look takes it is at least.
+const REST_MIN: Nanos = 20_000_000;
+const REST: Nanos = 4;
 
 /// The snapshot, and what stands for the catalogue in it: all that event triggers can see, then the rest, then the rows
 /// deleted from the catalogue so far. Objects of the system's own have ids below 16384 (`FirstNormalObjectId`).
@@ -114,10 +118,15 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
     let mut once = Once::default();
     let mut pause = PAUSE_MIN;
     loop {
+        let began = shared.clock.now();
+        shared.catalog_rests.store(Nanos::MAX, Relaxed);
         match watch.round().await {
             Ok(()) => once.clear(),
             Err(error) => once.warn_of("cannot read the catalogue", &error),
         }
+        let now = shared.clock.now();
+        let rest = now.saturating_sub(began).saturating_mul(REST).max(REST_MIN);
+        shared.catalog_rests.store(now + rest, Relaxed);
         // Wanted still: no snapshot shows what the stream has delivered.
         let soon = shared.cache.wants_catalog() || watch.triggers.wait();
         pause = if soon { (pause * 2).min(TICK) } else { TICK };
