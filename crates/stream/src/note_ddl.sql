@@ -11,7 +11,7 @@ DECLARE
 BEGIN
   IF tg_event = 'ddl_command_start' THEN
     -- What a published table may not become: unlogged, or virtual columns of it another expression. All tables that the command
-    -- may mean leave the publication. Where none does, or that fails, the command fails as it would have.
+    -- may mean, and the session's user may alter, leave the publication. Where none does, or that fails, the command fails as it would have.
     BEGIN
       GET DIAGNOSTICS said = PG_CONTEXT;
       said := lower(concat(current_query(), ' ', said));
@@ -27,6 +27,8 @@ BEGIN
         JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE CASE WHEN c.relname ~ '[][:space:].,;:(){}*"''<>=/-]' THEN strpos(said, lower(quote_ident(c.relname))) > 0
             ELSE lower(c.relname) = ANY (regexp_split_to_array(said, '[][:space:].,;:(){}*"''<>=/-]+')) END
+          -- The text may name tables in a comment, say. Who may not alter a table does not take it out.
+          AND pg_has_role(session_user, c.relowner, 'MEMBER')
           AND (said ~ 'set[[:space:]]+unlogged' OR EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated = 'v'))
       LOOP
         BEGIN

@@ -19,7 +19,8 @@
 //!   columns that are not sent. It would fail in the same transaction already.
 //! - Before the command, those that it may make what no published table may be: unlogged, or (version 18) with another
 //!   expression of a virtual column. A command that is about to run does not say which tables it means, so it is those
-//!   whose names are in its text, which costs the others no more than being added again. A command
+//!   whose names are in its text, as far as the session's user is a member of their owner, which costs the others no more than being added
+//!   again. A command
 //!   whose text is hidden in a function that is not of PL/pgSQL's, or has more than 200,000 characters, fails as it does without triggers.
 //!
 //! Not seen by event triggers are shared objects (roles, memberships, settings of roles and databases), REASSIGN OWNED,
@@ -42,13 +43,13 @@ pub(crate) const VERSION_MESSAGES: u32 = 14;
 /// Comment that marks a publication as one that the triggers may take tables out of.
 const MARK: &str = "Freshet adds tables to this publication, and takes them out";
 
-/// Says in which form the triggers stand: no row unless all are there, always enabled, and their function is the one
+/// Says in which form the triggers stand: no row unless all are there, always enabled, and their function is their owner's, and the one
 /// that this release would make. The text changes when one of them is made again.
 pub const STATE_QUERY: &str = concat!(
     "SELECT pg_catalog.string_agg(pg_catalog.concat_ws(' ', e.oid, e.xmin, p.oid, p.xmin), ' ' ORDER BY e.evtname) \
      FROM pg_catalog.pg_event_trigger e JOIN pg_catalog.pg_proc p ON p.oid = e.evtfoid \
      JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace \
-     WHERE n.nspname = 'freshet' AND p.proname = 'note_ddl' AND p.prosecdef AND e.evtenabled = 'A' \
+     WHERE n.nspname = 'freshet' AND p.proname = 'note_ddl' AND p.prosecdef AND p.proowner = e.evtowner AND e.evtenabled = 'A' \
      AND (e.evtname, e.evtevent, coalesce(e.evttags, '{}')) IN (('freshet_ddl_end', 'ddl_command_end', '{}'), \
        ('freshet_sql_drop', 'sql_drop', '{}'), ('freshet_ddl_start', 'ddl_command_start', '{ALTER TABLE}')) AND p.proconfig @> ARRAY['search_path=pg_catalog, pg_temp'] \
      AND pg_catalog.current_setting('event_triggers', true) IS DISTINCT FROM 'off' AND p.prosrc = $freshet$",
@@ -64,7 +65,13 @@ pub fn create_statements() -> Vec<String> {
         include_str!("note_ddl.sql"),
         "$freshet$;"
     );
-    let mut statements = vec!["CREATE SCHEMA IF NOT EXISTS freshet;".to_owned(), function.to_owned()];
+    // Who made them before could change what runs with the rights of whoever issues DDL.
+    let mut statements = vec![
+        "CREATE SCHEMA IF NOT EXISTS freshet;".to_owned(),
+        "ALTER SCHEMA freshet OWNER TO CURRENT_USER;".to_owned(),
+        function.to_owned(),
+        "ALTER FUNCTION freshet.note_ddl() OWNER TO CURRENT_USER;".to_owned(),
+    ];
     for (name, event) in [
         ("freshet_ddl_end", "ddl_command_end"),
         ("freshet_sql_drop", "sql_drop"),

@@ -186,6 +186,19 @@ fn tables_that_become_unlogged(version: Version) -> Result<()> {
             direct.run(&format!("alter table {table} set logged"))?;
         }
     }
+    if pair.freshet.is_there() {
+        // What is only spoken of stays, as does what is somebody else's.
+        until_hit(&pair, &mut c, "select n from plain where id = 1")?;
+        c.run("create function f() returns int language sql as 'select 1 -- alter table plain set unlogged'")?;
+        ensure!(published(&pair.database)?.contains("plain"), "it left for what is in a function");
+        let other = format!("{}_other", pair.database.name);
+        direct.run(&format!("create role {other}; grant create on schema public to {other}"))?;
+        direct.run(&format!("set session authorization {other}"))?;
+        direct.run("create table own (n int); alter table own set unlogged -- plain")?;
+        direct.run("do $$ begin execute 'alter table own set logged /* set unlogged plain */'; end $$")?;
+        direct.run("reset session authorization")?;
+        ensure!(published(&pair.database)?.contains("plain"), "anybody may take it out");
+    }
     if is_18(version) {
         direct.run("create table v (id int primary key, n int generated always as (id) virtual); insert into v (id) values (1)")?;
         until_hit(&pair, &mut c, "select n from v where id = 1")?;

@@ -14,6 +14,9 @@ on_both!(
     nobody_goes_back_behind_a_definition,
     a_late_look_holds_nobody_for_long,
     dropped_triggers_are_made_again,
+    long_texts_define_what_they_say,
+    nobody_else_owns_the_triggers,
+    hits_go_on_beside_a_long_definition,
 );
 
 const MORE: &str = "
@@ -240,4 +243,67 @@ fn dropped_triggers_are_made_again(version: Version) -> Result<()> {
         })?;
     }
     logged(&pair, "made again")
+}
+
+/// Rows alone are acknowledged while nobody looks at the catalogue.
+fn long_texts_define_what_they_say(version: Version) -> Result<()> {
+    let pair = pair(version, true, &["--hold-writes", "60s"])?;
+    let (mut definer, mut reader) = (pair.connect()?, pair.connect()?);
+    let read = "select name from named where id = 1";
+    let rows = |from: usize| {
+        let rows: Vec<String> = (from..from + 2000).map(|id| format!("({id}, '{:040}')", id)).collect();
+        format!("insert into swapped values {}", rows.join(", "))
+    };
+    until_hit(&pair, &mut reader, read)?;
+    let looks = pair.freshet.is_there().then(|| looks(&pair)).transpose()?;
+    looks.map(process::pause).transpose()?;
+    let written = definer
+        .run(&rows(10_000))
+        .and_then(|()| definer.exchange(&[unnamed(&rows(20_000), &[]), sync()].concat(), 1).map(drop));
+    let fences = pair.freshet.is_there().then(|| pair.freshet.metrics()).transpose();
+    looks.map(process::resume).transpose()?;
+    written?;
+    ensure!(fences?.is_none_or(|metrics| metrics.count("freshet_fences_total") == 0), "they were looked for");
+    for (name, from) in [("one", 30_000), ("two", 40_000)] {
+        until_hit(&pair, &mut reader, read)?;
+        definer
+            .run(&format!("{}; create or replace view named as select id, '{name}' as name from film", rows(from)))?;
+        let now = reader.value(read)?;
+        ensure!(now == name, "{read} shows {now}, not {name}");
+    }
+    Ok(())
+}
+
+fn nobody_else_owns_the_triggers(version: Version) -> Result<()> {
+    let database = Database::create(version.start(&Settings::default())?)?;
+    database.run(
+        "create role other; create schema freshet authorization other;
+        create function freshet.note_ddl() returns event_trigger language plpgsql as $$ begin end $$;
+        alter function freshet.note_ddl() owner to other",
+    )?;
+    let pair = Pair::over(database, SCHEMA, &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    logged(&pair, "DDL is in the change stream")?;
+    let owners = "select count(*) from (select nspowner from pg_namespace where nspname = 'freshet'
+        union all select proowner from pg_proc where proname = 'note_ddl') o (id) where id <> 'other'::regrole";
+    let count = pair.database.connect()?.value(owners)?;
+    ensure!(count == "2", "{count} of the schema and the function were taken over");
+    Ok(())
+}
+
+fn hits_go_on_beside_a_long_definition(version: Version) -> Result<()> {
+    let pair = pair(version, true, &["--hold-writes", "60s"])?;
+    let (mut definer, mut reader) = (pair.connect()?, pair.connect()?);
+    let mut direct = pair.database.connect()?;
+    direct.run("select pg_advisory_lock(7)")?;
+    definer.send(&query("do $$ begin perform pg_advisory_lock(7); end $$"))?;
+    for id in 1..4 {
+        reader.run("select random()")?;
+        until_hit(&pair, &mut reader, &format!("select title from film where id = {id}"))?;
+    }
+    direct.run("select pg_advisory_unlock(7)")?;
+    definer.until(b'Z')?;
+    Ok(())
 }

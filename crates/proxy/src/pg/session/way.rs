@@ -37,6 +37,21 @@ pub(crate) fn is_suspect(text: &[u8]) -> bool {
     has(b"unlogged") || has(b"expression")
 }
 
+/// The words of each statement.
+fn statements(text: &str) -> impl Iterator<Item = impl Iterator<Item = &str>> {
+    text.split(';').map(|statement| statement.split(|c| !is_of_name(c)).filter(|word| !word.is_empty()))
+}
+
+/// Whether one of the statements is ALTER TABLE.
+fn alters(text: &str) -> bool {
+    statements(text).any(|words| words.take(2).eq(["alter", "table"]))
+}
+
+/// Whether one of them runs statements that are in its text.
+fn runs_code(text: &str) -> bool {
+    statements(text).any(|mut words| words.next() == Some("do"))
+}
+
 impl Session {
     /// Whether the statement, which is about to pass, has to wait. The second time it does not.
     pub(crate) fn must_make_way(&mut self, statement: Option<&Statement>, text: &[u8]) -> bool {
@@ -49,7 +64,12 @@ impl Session {
             return false;
         }
         let Ok(text) = std::str::from_utf8(text) else { return false };
-        let text = text.to_lowercase();
+        // Comments name no tables. The text of DO is a literal.
+        let shape = statement.map_or(text, |statement| &*statement.shape.text).to_lowercase();
+        let text = if runs_code(&shape) { text.to_lowercase() } else { shape };
+        if !alters(&text) && !runs_code(&text) {
+            return false;
+        }
         let words: Vec<&str> = text.split(|c| !is_of_name(c)).filter(|word| !word.is_empty()).collect();
         let sets = |what: &str| words.windows(2).any(|pair| pair == ["set", what]);
         let tables = if sets("unlogged") {
@@ -88,5 +108,21 @@ impl Session {
         let _ = timeout(WAY_MAX, left).await;
         self.way = Way::Made;
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_that_may_alter_a_table() {
+        for text in ["alter table a set unlogged", "begin;\n alter  table \"a\" set unlogged"] {
+            assert!(alters(text) && !runs_code(text), "{text}");
+        }
+        assert!(runs_code("begin; do $$ begin end $$"));
+        for text in ["", ";;", "create function f() as 'alter table a set unlogged'", "create table alter_table ()"] {
+            assert!(!alters(text) && !runs_code(text), "{text}");
+        }
     }
 }
