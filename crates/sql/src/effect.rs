@@ -54,10 +54,9 @@ impl Defines {
             | ["reassign", ..] => Self::Untold,
             ["grant" | "revoke", ..] if !any("on") => Self::Untold,
             ["alter", ..] if any("detach") && any("concurrently") => Self::Untold,
-            // They only serve the planner.
-            ["create" | "drop", "statistics", ..] => Self::Nothing,
             // It rolls back as a whole, or changes what no result depends on.
-            [
+            ["create" | "drop", "statistics", ..]
+            | [
                 "analyze" | "vacuum" | "reindex" | "cluster" | "checkpoint" | "comment" | "security" | "discard"
                 | "deallocate" | "load",
                 ..,

@@ -313,7 +313,8 @@ impl Template {
         passing.survey.tells = word(brackets) == "listen";
         let calls = (effect == Effect::Write).then(|| plain::calls(tokens)).flatten();
         let words: Vec<&str> = (0..tokens.len()).map(word).collect();
-        passing.defines = if makes_plain_index(tokens, &words) { Defines::Nothing } else { Defines::of(&words, effect) };
+        passing.defines =
+            if makes_plain_index(tokens, &words) { Defines::Nothing } else { Defines::of(&words, effect) };
         let target = calls.as_ref().and_then(|_| plain::target(tokens));
         Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
     }

@@ -10,20 +10,8 @@ use crate::pg::session::Session;
 use crate::pg::session::unit::Unit;
 
 /// Statements that may change the catalogue begin with one of these. What cannot stand in a transaction that others belong to is none of them.
-const DEFINING: [&[u8]; 12] = [
-    b"alter",
-    b"call",
-    b"create",
-    b"do",
-    b"drop",
-    b"explain",
-    b"grant",
-    b"import",
-    b"reassign",
-    b"refresh",
-    b"revoke",
-    b"security",
-];
+const DEFINING: [&[u8]; 11] =
+    [b"alter", b"call", b"create", b"do", b"drop", b"explain", b"grant", b"import", b"reassign", b"refresh", b"revoke"];
 /// The longest of them.
 const WORD_MAX: usize = 8;
 
@@ -97,7 +85,6 @@ impl Session {
     /// The current message's text may define something.
     pub(crate) fn text_defines(&mut self) {
         match self.long_text.take() {
-            None => {}
             Some(text) if text.prepared => self.long_defines = true,
             Some(_) if self.is_looked_for(Defines::Told) => {
                 self.note_redefining();
@@ -105,7 +92,7 @@ impl Session {
                     unit.redefines = true;
                 }
             }
-            Some(_) => {}
+            None | Some(_) => {}
         }
     }
 }

@@ -113,7 +113,7 @@ impl Statements {
 
     /// `Parse` went upstream.
     pub(crate) fn sent(&mut self, name: &[u8], statement: Option<Prepared>) {
-        let defines = statement.as_ref().is_some_and(|prepared| prepared.defines());
+        let defines = statement.as_ref().is_some_and(Prepared::defines);
         if name.is_empty() {
             self.unnamed = statement;
             self.unnamed_state = Unnamed::InStep;
