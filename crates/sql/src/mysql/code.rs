@@ -15,8 +15,10 @@ use freshet_model::{StoredCode, Temporaries};
 
 use super::scanner::{is_placeholder, is_word_part};
 
-/// Longer ones are no names: an identifier has 64 characters at most.
-const WORD_BYTES_MAX: usize = 64;
+/// Longer ones are no names: an identifier has 64 characters at most, each of four bytes at most.
+const WORD_BYTES_MAX: usize = 256;
+/// All names that could be taken for placeholders of a shape are one.
+const PLACEHOLDER: &str = "$";
 /// Different words of one text; with more it may do anything.
 const WORDS_MAX: usize = 4096;
 /// Comments of code that every supported server runs: up to the version from which MariaDB takes them for MySQL's.
@@ -70,6 +72,11 @@ impl Code {
         self
     }
 
+    /// It may name what [`Self::words`] does not have.
+    pub fn has_odd_names(&self) -> bool {
+        self.has_odd_names
+    }
+
     /// Its words, in lower case.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(|word| &**word)
@@ -109,7 +116,7 @@ pub fn stored_code<'a>(
     let mut odd_codes = Vec::new();
     let mut stored = StoredCode { is_complete, ..StoredCode::default() };
     for (name, code) in sources {
-        let name = name.to_lowercase();
+        let name = if is_placeholder(name) { PLACEHOLDER.into() } else { name.to_lowercase() };
         match (code, is_plain(&name)) {
             (None, true) => drop(stored.by_name.insert(name.into(), Temporaries::Any)),
             (None, false) => stored.odd = Temporaries::Any,
@@ -177,6 +184,8 @@ enum State {
     Version(u8, u32),
     /// In a comment; behind an asterisk.
     Comment(bool),
+    /// In a comment of code that nobody runs; behind this.
+    Skipped(u8),
     Hint(bool),
     Line,
 }
@@ -207,6 +216,8 @@ pub struct CodeScanner {
     state: State,
     word: Vec<u8>,
     is_quoted: bool,
+    /// The last word was a number.
+    behind_number: bool,
     /// Directly behind a closing backquote.
     behind_name: bool,
     gap: Gap,
@@ -228,6 +239,7 @@ impl CodeScanner {
             state: State::Code,
             word: Vec::new(),
             is_quoted: false,
+            behind_number: false,
             behind_name: false,
             gap: Gap::Blank,
             naming: None,
@@ -275,7 +287,10 @@ impl CodeScanner {
             State::Text(quote) if byte == quote => self.state = State::Code,
             State::Escape(quote) => self.state = State::Text(quote),
             State::Dash if byte == b'-' => self.state = State::Dashes,
+            State::Dashes if byte == b'\n' => self.state = State::Code,
             State::Dashes if byte == b' ' || byte.is_ascii_control() => self.state = State::Line,
+            // The first of three is none of a comment's.
+            State::Dashes if byte == b'-' => self.gap = Gap::Other,
             State::Slash if byte == b'*' => self.state = State::Opening,
             State::Star if byte == b'/' => (self.state, self.is_in_comment) = (State::Code, false),
             State::Star | State::Dash | State::Dashes | State::Slash => {
@@ -313,7 +328,15 @@ impl CodeScanner {
             State::Version(digits @ 0..=5, version) if byte.is_ascii_digit() => {
                 State::Version(digits + 1, version * 10 + u32::from(byte - b'0'))
             }
-            State::Version(digits, version) if is_run_by_none(digits, version) => comment,
+            State::Version(digits, version) if is_run_by_none(digits, version) => State::Skipped(byte),
+            State::Skipped(b'*') if byte == b'/' => State::Code,
+            State::Skipped(before) => {
+                if (before, byte) == (b'/', b'*') {
+                    // A comment in it, behind which it goes on.
+                    (self.code.own, self.code.several) = (Temporaries::Any, true);
+                }
+                State::Skipped(byte)
+            }
             State::Version(digits, version) => {
                 if digits >= 5 && version > RUN_BY_ALL {
                     self.code.own = Temporaries::Any; // some run it, with its quotes, and some do not
@@ -408,17 +431,27 @@ impl CodeScanner {
             "prepare" | "execute" | "rename" => self.code.own = Temporaries::Any,
             _ => {}
         }
-        self.keep(lower);
+        self.keep(&text, lower);
         self.gap = Gap::Blank;
         self.word = word;
         self.word.clear();
     }
 
-    fn keep(&mut self, lower: Box<str>) {
-        if lower.len() > WORD_BYTES_MAX || is_placeholder(&lower) || is_number(&lower) {
+    fn keep(&mut self, text: &str, lower: Box<str>) {
+        let is_number = !self.is_quoted && is_number(text);
+        // `a.1` is a name, and `1.5` is none.
+        let behind_number = std::mem::replace(&mut self.behind_number, is_number);
+        if is_number && (self.gap != Gap::Point || behind_number) {
             return;
         }
-        self.code.has_odd_names |= !is_plain(&lower);
+        if is_placeholder(&lower) {
+            self.code.words.insert(PLACEHOLDER.into());
+            return;
+        }
+        self.code.has_odd_names |= !is_plain(&lower) || lower.len() > WORD_BYTES_MAX;
+        if lower.len() > WORD_BYTES_MAX || is_number {
+            return;
+        }
         let words = if lower.is_ascii() { &mut self.code.words } else { &mut self.code.accented };
         if words.len() <= WORDS_MAX {
             words.insert(lower);
@@ -460,9 +493,7 @@ fn is_number(word: &str) -> bool {
     decimal(word)
         || word.strip_prefix("0x").is_some_and(|digits| all(digits, u8::is_ascii_hexdigit))
         || word.strip_prefix("0b").is_some_and(|digits| all(digits, |byte| matches!(byte, b'0' | b'1')))
-        || word
-            .split_once('e')
-            .is_some_and(|(whole, exponent)| decimal(whole) && (exponent.is_empty() || decimal(exponent)))
+        || word.split_once(['e', 'E']).is_some_and(|(whole, exponent)| decimal(whole) && decimal(exponent))
 }
 
 #[cfg(test)]

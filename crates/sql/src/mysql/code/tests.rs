@@ -38,6 +38,11 @@ fn what_a_text_makes_by_itself() {
         ("SELECT `it's`, temporary", "any"),
         ("SELECT 1 -- it's\n, temporary", "any"),
         ("SELECT 1--'temporary", "none"),
+        ("BEGIN\n--\nCREATE TEMPORARY TABLE x SELECT 1;\n--\r\nEND", "x"),
+        ("SELECT 1--- it's\n, temporary", "any"),
+        ("SELECT 1----\n, temporary", "any"),
+        ("/*!99999 /* */ ' */ CREATE TEMPORARY TABLE x(id int) -- '", "any"),
+        ("/*!99999 * / ' **/ CREATE TEMPORARY TABLE x(id int)", "x"),
         ("SELECT 1 # it's\n, temporary", "any"),
         ("SELECT 1 /* it's */, temporary", "any"),
         ("SELECT 1 /**/, /*/ temporary */", "none"),
@@ -66,18 +71,29 @@ fn what_a_text_makes_with_all_that_it_runs() {
         ("nests", of("CALL calls()")),
         ("calls", of("BEGIN CALL nests(); CALL `makes`(); END")),
         ("odd name", of("CALL any()")),
+        ("$7", of("CREATE TEMPORARY TABLE y (id INT)")),
         ("any", of("EXECUTE s")),
         ("caller", of("CALL `odd name`()")),
     ];
     let sources = || codes.iter().map(|(name, code)| (*name, Some(code))).chain([("unseen", None)]);
     let stored = stored_code(sources(), true);
     let x = Temporaries::Named(["x".into()].into());
+    let y = Temporaries::Named(["y".into()].into());
     for (text, made) in [
         ("CALL plain()", Temporaries::None),
         ("CALL Makes()", x.clone()),
         ("CALL db.NESTS()", x.clone()),
         ("SELECT `caller`()", Temporaries::Any),
         ("SELECT `odd name`()", Temporaries::Any),
+        ("CALL `1`()", Temporaries::Any),
+        ("CALL 1e()", Temporaries::Any),
+        ("CALL 0X1F()", Temporaries::Any),
+        ("CALL db.1()", Temporaries::Any),
+        (&format!("CALL {}()", "\u{436}".repeat(64)), Temporaries::Any),
+        (&format!("SELECT {}", "x".repeat(257)), Temporaries::Any),
+        ("SELECT 1, 1.5, 1e5, 2E5, 0x1F, .5, (1.5e5), db . plain", Temporaries::None),
+        ("CALL $7()", y.clone()),
+        ("CALL `$7`()", y.clone()),
         ("UPDATE unseen SET a = 1", Temporaries::Any),
         ("SELECT 'unseen'", Temporaries::None),
     ] {
