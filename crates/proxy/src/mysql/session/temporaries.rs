@@ -135,10 +135,13 @@ impl Temporaries {
         }
     }
 
-    /// Tables got other names, which are among the words of this code.
+    /// Tables got other names, which are among the words of this code if they are plain.
     fn renamed(&mut self, code: &Code) {
         if self.are_none() {
             return;
+        }
+        if code.has_odd_names() {
+            return self.become_any();
         }
         for word in code.words() {
             self.add(Temporary { schema: None, name: word.into() });
