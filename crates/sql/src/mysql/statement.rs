@@ -210,6 +210,10 @@ fn dropped(tokens: &[Token<'_>], words: &[&str]) -> Vec<Name> {
 fn name_at(tokens: &[Token<'_>], at: usize) -> Option<(Name, usize)> {
     let word = |at: usize| tokens.get(at).filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted));
     let point = tokens.get(at + 1).is_some_and(|token| token.kind == Kind::Symbol(b'.'));
+    // `a.1b` is a name, too.
+    if tokens.get(at + 1).is_some_and(|token| matches!(token.kind, Kind::OddNumber | Kind::Number)) {
+        return None;
+    }
     let first = unquoted(word(at)?);
     Some(if point { ((Some(first), unquoted(word(at + 2)?)), at + 3) } else { ((None, first), at + 1) })
 }
