@@ -54,11 +54,12 @@ impl Reading {
     /// A SET statement was answered, with this state. `text`: in lower case.
     pub(crate) fn changed_by(&mut self, text: &str, status: Option<Status>) {
         let has = |word: &str| text.contains(word);
-        let is_plain = status.is_some() && !["@", "(", "default", "/*", "--", "#"].into_iter().any(has);
+        let elsewhere = ["@", "(", "default", "global", "persist", "statement", "?", "\\", "/*", "--", "#"];
+        let is_plain = status.is_some() && !elsewhere.into_iter().any(has) && !joins_strings(text);
         if has("names") || has("char") {
             let sets = ["big5", "gbk", "sjis", "cp932", "gb18030"];
             let named = sets.into_iter().any(|name| is_multibyte(name) && has(name));
-            self.multibyte = Some(named).filter(|_| is_plain);
+            self.multibyte = Some(named).filter(|_| is_plain && !numbers_a_charset(text));
         }
         let Some((_, value)) = text.split_once("sql_mode") else { return };
         // A mode may be a number, too.
@@ -68,6 +69,23 @@ impl Reading {
         let plain_backslash = |status: Status| status.has(Status::NO_BACKSLASH_ESCAPES);
         self.plain_backslash = status.filter(|_| is_plain).map(plain_backslash);
     }
+}
+
+/// Two strings side by side are one.
+fn joins_strings(text: &str) -> bool {
+    let quotes: Vec<(usize, &str)> = text.match_indices(['\'', '"']).collect();
+    quotes.windows(2).any(|pair| {
+        let [(first, quote), (second, other)] = *pair else { return false };
+        let between = text.get(first + 1..second).unwrap_or_default();
+        between.trim().is_empty() && (!between.is_empty() || quote != other)
+    })
+}
+
+/// A character set may be named by the number of a collation.
+fn numbers_a_charset(text: &str) -> bool {
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
+    let words = |part: &str| part.split(|letter: char| !letter.is_alphanumeric() && letter != '_').any(is_number);
+    text.split(',').any(|part| part.contains("char") && words(part))
 }
 
 /// Whether two bytes may be one character of which the second byte is, alone, one that divides texts.
@@ -115,6 +133,20 @@ mod tests {
         assert_eq!(after("set sql_mode = 'no_backslash_escapes'", backslash), (no, no, yes));
         assert_eq!(after("set sql_mode = 4", none), (no, None, None));
         assert_eq!(after("set sql_mode = concat(@@sql_mode, ',x')", none), (no, None, None));
+        assert_eq!(after("set names utf8mb4, autocommit = 1", none), (no, no, no));
+        assert_eq!(after("set character_set_results = null, autocommit=1, sql_mode=''", none), (no, no, no));
+        assert_eq!(after("set character_set_client = 28", none), (None, no, no));
+        for text in [
+            "set session sql_mode = ?",
+            "set global sql_mode = ''",
+            "set persist sql_mode = ''",
+            "set sql_mode = 'ans' 'i_quotes'",
+            "set sql_mode = 'ans'\"i_quotes\"",
+            "set sql_mode = 'a\\nsi_quotes'",
+            "set statement sql_mode = '' for select 1",
+        ] {
+            assert_eq!(after(text, none), (no, None, None), "{text}");
+        }
         assert_eq!(after("set @id = 5, autocommit = 1", none), (no, no, no));
         let mut failed = UTF8;
         failed.changed_by("set names gbk, sql_mode = ''", None);
