@@ -77,7 +77,7 @@ impl Session {
 
     /// A command with a statement's number.
     async fn about_statement(&mut self, command: Command) -> Result<(), SessionError> {
-        let number = self.number_at_hand().await?;
+        let number = self.number_at_hand(&command).await?;
         let prepared = number.and_then(|number| self.prepareds.get_mut(number));
         match command.code {
             Some(code::STMT_SEND_LONG_DATA) => {
@@ -106,9 +106,10 @@ impl Session {
     }
 
     /// The number of the statement that the command at hand is about.
-    pub(crate) async fn number_at_hand(&mut self) -> Result<Option<u32>, SessionError> {
-        self.client.receive_at_least(HEADER_BYTES + 5).await?;
-        let bytes = self.client.input.bytes().get(HEADER_BYTES + 1..).unwrap_or_default();
+    pub(crate) async fn number_at_hand(&mut self, command: &Command) -> Result<Option<u32>, SessionError> {
+        let packet = command.header.packet_bytes().min(HEADER_BYTES + 5);
+        self.client.receive_at_least(packet).await?;
+        let bytes = self.client.input.bytes().get(HEADER_BYTES + 1..packet).unwrap_or_default();
         Ok(bytes.first_chunk().map(|number| u32::from_le_bytes(*number)))
     }
 

@@ -98,7 +98,7 @@ impl Session {
     }
 
     pub(crate) async fn execute(&mut self, command: Command) -> Result<(), SessionError> {
-        let number = self.number_at_hand().await?;
+        let number = self.number_at_hand(&command).await?;
         let Some(statement) = number.and_then(|number| self.prepareds.get_mut(number)).map(|p| p.statement.clone())
         else {
             self.count_passed(&Reason::UnknownStatement);
@@ -146,7 +146,7 @@ impl Session {
 
     /// Of the statement that a bulk command is about, only what it may do matters.
     pub(crate) async fn bulk_execute(&mut self, command: Command) -> Result<(), SessionError> {
-        let number = self.number_at_hand().await?;
+        let number = self.number_at_hand(&command).await?;
         let prepared = number.and_then(|number| self.prepareds.get_mut(number));
         let statement = prepared.and_then(|prepared| {
             // What the server knows of types from now on is what this command says, in another form.
@@ -177,9 +177,10 @@ impl Session {
         let Some(prepared) = self.prepareds.get_mut(number) else { return Ok(()) };
         let count = usize::from(prepared.parameters);
         let head = HEADER_BYTES + HEAD_BYTES + count.div_ceil(8) + 1;
-        self.client.receive_at_least(head + 2 * count).await?;
+        let packet = command.header.packet_bytes();
+        self.client.receive_at_least(packet.min(head + 2 * count)).await?;
         let bytes = self.client.input.bytes();
-        let payload = bytes.get(HEADER_BYTES..).unwrap_or_default();
+        let payload = bytes.get(..packet).unwrap_or(bytes).get(HEADER_BYTES..).unwrap_or_default();
         let Ok(execute) = Execute::parse(payload) else {
             return self.execute_unknown(command, &Reason::MessageShape).await;
         };
@@ -231,8 +232,10 @@ impl Session {
         self.replay.overtaken(false);
         let was = self.status;
         self.tune(statement);
-        self.client.receive_at_least(HEADER_BYTES + EXECUTE_FLAGS + 1).await?;
-        let kind = kind_of(self.client.input.bytes());
+        let packet = command.header.packet_bytes();
+        self.client.receive_at_least(packet.min(HEADER_BYTES + EXECUTE_FLAGS + 1)).await?;
+        let bytes = self.client.input.bytes();
+        let kind = kind_of(bytes.get(..packet).unwrap_or(bytes));
         self.send_command(command).await?;
         let done = self.answer(kind, To::Client { fill: None, impure: mark.writes }).await?;
         let nothing = unprepared && done.error == Some(UNKNOWN_STATEMENT);
