@@ -234,8 +234,8 @@ impl Footprint {
     }
 
     fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
-        let Client { utf8, as_sent, utc } = client;
-        Params { values, constants: &self.constants, utf8, as_sent, utc: utc && !self.dialect.is_mysql_family() }
+        let Client { utf8, as_sent, wide, utc } = client;
+        Params { values, constants: &self.constants, utf8, as_sent, wide, utc: utc && !self.dialect.is_mysql_family() }
     }
 
     /// The tags of one execution.

@@ -19,13 +19,15 @@ pub struct Client {
     pub utf8: bool,
     /// Its texts reach comparisons with the bytes that it has sent, to MySQL and MariaDB.
     pub as_sent: bool,
+    /// They reach comparisons in a character set in which ASCII has other bytes, to MySQL and MariaDB.
+    pub wide: bool,
     /// Its time zone is UTC, to PostgreSQL.
     pub utc: bool,
 }
 
 impl Client {
     /// In UTF-8, and in a zone that is not known.
-    pub const PLAIN: Self = Self { utf8: true, as_sent: true, utc: false };
+    pub const PLAIN: Self = Self { utf8: true, as_sent: true, wide: false, utc: false };
 }
 
 /// The parameters of one execution.
@@ -37,6 +39,7 @@ pub(crate) struct Params<'p> {
     /// See [`Client`].
     pub(crate) utf8: bool,
     pub(crate) as_sent: bool,
+    pub(crate) wide: bool,
     pub(crate) utc: bool,
 }
 

@@ -209,7 +209,7 @@ impl Footprint {
         let folds = matches!(letters, Letters::Folded | Letters::Mixed);
         let printable = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
         // Bytes have no other case.
-        if ((mysql || folds) && !printable) || (folds && column == Bytes) {
+        if ((mysql || folds) && !printable) || (column == Bytes && (folds || params.wide)) {
             return None;
         }
         let pieces = Piece::of(&text, escape);

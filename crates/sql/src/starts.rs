@@ -199,7 +199,7 @@ impl Footprint {
     fn text(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
         let quoted = |operand: &Operand| {
             if atom.column.value_type == ValueType::Bytes {
-                let bytes = mysql::values::bytes(*operand, params.get(*operand)?.value, params.as_sent)?;
+                let bytes = mysql::values::bytes(*operand, params.get(*operand)?.value, params)?;
                 return Some(hexadecimal(bytes));
             }
             let text = mysql::values::plain_text(*operand, params.get(*operand)?.value)?;

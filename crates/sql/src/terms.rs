@@ -331,7 +331,7 @@ impl Footprint {
     pub(crate) fn value(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<Value> {
         let param = params.get(operand)?;
         if column == ValueType::Bytes {
-            return column.normalise_text(mysql::values::bytes(operand, param.value, params.as_sent)?);
+            return column.normalise_text(mysql::values::bytes(operand, param.value, params)?);
         }
         let value = if self.dialect.is_mysql_family() {
             mysql::values::normal_form(column, operand, param.value)

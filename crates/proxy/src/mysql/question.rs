@@ -144,7 +144,8 @@ impl Answer {
         let obstacle = obstacle(level, text(4)?, utf8 || charset == "latin1");
         let as_sent = text(CONNECTION_CHARSET) == Some(charset);
         // To which constants are converted: `BINARY 'x'` is of other bytes.
-        let utf8 = utf8 && !text(CONNECTION_CHARSET).is_some_and(is_wide);
+        let wide = text(CONNECTION_CHARSET).is_some_and(is_wide);
+        let utf8 = utf8 && !wide;
         // `id IS NULL` finds the row that this session has inserted last.
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
         let obstacle = obstacle.or(finds_inserted);
@@ -154,7 +155,7 @@ impl Answer {
             ansi_quotes: Some(has_mode("ANSI_QUOTES")),
             plain_backslash: Some(has_mode("NO_BACKSLASH_ESCAPES")),
         };
-        let client = Client { utf8, as_sent, utc: false };
+        let client = Client { utf8, as_sent, wide, utc: false };
         let described = Described { key, schemas, client, obstacle };
         Some(Self { level, autocommits: *autocommit == Some(b"ON"), reading, described })
     }
@@ -217,7 +218,8 @@ mod tests {
         row.extend(SETTINGS.iter().map(|name| Some(if name.ends_with("set_connection") { "ucs2" } else { "x" })));
         let row: Vec<_> = row.into_iter().map(|cell: Option<&str>| cell.map(str::as_bytes)).collect();
         let wide = Answer::read(&row, None).unwrap();
-        assert!(!wide.described.client.utf8 && wide.described.obstacle.is_none() && !wide.autocommits);
+        assert!(!wide.described.client.utf8 && wide.described.client.wide);
+        assert!(wide.described.obstacle.is_none() && !wide.autocommits);
         assert!(answer("CHAOS", "", "utf8mb4").is_none() && Answer::read(&[], None).is_none());
     }
 }

@@ -208,6 +208,7 @@ impl Answer {
                 utc: is_utc(&setting("TimeZone")?),
                 utf8: setting("client_encoding")? == "UTF8",
                 as_sent: false,
+                wide: false,
             },
             schemas,
             key,

@@ -9,6 +9,7 @@
 use freshet_model::{Value, ValueType};
 
 use crate::footprint::ParameterValue;
+use crate::params::Params;
 use crate::predicate::Operand;
 use crate::{Literal, LiteralKind};
 
@@ -36,14 +37,14 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
     }
 }
 
-/// A constant that is compared with a column of bytes, as its bytes. `as_sent`: texts reach the comparison with those that the client
-/// has sent.
-pub(crate) fn bytes(operand: Operand, value: ParameterValue<'_>, as_sent: bool) -> Option<&[u8]> {
+/// A constant that is compared with a column of bytes, as its bytes. Texts may reach the comparison in another character set, in which
+/// those of ASCII are the same if it is not wide.
+pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Params<'_>) -> Option<&'v [u8]> {
+    let Params { as_sent, wide, .. } = params;
     match value {
         ParameterValue::Bytes(bytes) => Some(bytes).filter(|_| operand.cast.is_none() && !operand.negated),
-        value => {
-            plain_text(operand, value).filter(|text| as_sent || text.iter().all(|byte| matches!(byte, b' '..=b'~')))
-        }
+        value => plain_text(operand, value)
+            .filter(|text| as_sent || !wide && text.iter().all(|byte| matches!(byte, b' '..=b'~'))),
     }
 }
 
