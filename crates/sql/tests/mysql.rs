@@ -579,6 +579,44 @@ fn a_plain_write_names_all_that_it_touches() {
 }
 
 #[test]
+fn temporary_tables_that_are_created() {
+    for (sql, name) in [
+        ("CREATE TEMPORARY TABLE x (id INT)", Some((None, "x"))),
+        ("CREATE TEMPORARY TABLE IF NOT EXISTS `shop`.x SELECT 1", Some((Some("shop"), "x"))),
+        ("CREATE TEMPORARY TABLE shop.1item (id INT)", None),
+        ("CREATE TEMPORARY TABLE `shop`.1 (id INT)", None),
+        ("CREATE TEMPORARY TABLE 1item (id INT)", None),
+    ] {
+        let template = parse(sql);
+        let created = template.creates_temporary().map(|(schema, name)| (schema.as_deref(), &**name));
+        assert_eq!(created, name, "{sql}");
+    }
+    assert!(parse("SELECT db.\"f\"()").makes_temporary(&catalog(), &schemas()));
+    assert!(parse("SELECT \"f\"()").makes_temporary(&catalog(), &schemas()));
+}
+
+/// Texts of a wide character set are of other bytes than those that were sent.
+#[test]
+fn wide_texts_are_not_compared_with_bytes() {
+    let mut tables = vec![table(1, "u", &[("id", ValueType::Bytes)])];
+    tables.push(table(2, "t", &[("id", ValueType::Int)]));
+    let catalog = Catalog::new(CatalogVersion(1), tables, HashSet::new(), HashSet::new());
+    for sql in ["SELECT id FROM u WHERE id = 'ab'", "SELECT id FROM u WHERE id LIKE 'ab%'"] {
+        let lexed = lex(sql);
+        let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
+        let literals = lexed.literals.iter().map(ParameterValue::Literal);
+        let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
+        let rows = |wide: bool| {
+            let client = Client { utf8: !wide, as_sent: false, wide, utc: false };
+            let bound = footprint.bind(&params, client).unwrap();
+            bound.tags.iter().map(|tag| format!("{:?}", tag.rows)).collect::<String>()
+        };
+        assert!(rows(false).contains("97, 98") || rows(false).contains("6162"), "{}", rows(false));
+        assert!(!rows(true).contains("97, 98") && !rows(true).contains("6162"), "{}", rows(true));
+    }
+}
+
+#[test]
 fn what_a_session_must_know() {
     let (catalog, schemas) = (catalog(), schemas());
     let keeps = |sql: &str| parse(sql).keeps_settings(&catalog, &schemas);

@@ -79,6 +79,8 @@ impl Facts {
             match token.kind {
                 Kind::Word | Kind::Quoted => at = facts.name(tokens, at, is_target),
                 Kind::Variable => facts.reads_diagnostics |= reads_counts(token.text),
+                // Quotes may be those of names.
+                Kind::Text | Kind::OpaqueText => facts.stored_code |= is_called(tokens, at),
                 Kind::Hopeless => (facts.stored_code, facts.reads_diagnostics) = (true, true),
                 _ => {}
             }
@@ -190,6 +192,11 @@ impl Facts {
         let changed = cascade.into_iter().flat_map(|cascade| &cascade.tables).copied();
         Some(std::iter::once(table.id).chain(changed).collect())
     }
+}
+
+/// A bracket opens behind it.
+fn is_called(tokens: &[Token<'_>], at: usize) -> bool {
+    tokens.get(at + 1).is_some_and(|token| token.kind == Kind::Symbol(b'('))
 }
 
 /// The relation of a name.
