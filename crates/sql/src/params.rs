@@ -14,6 +14,7 @@ const ZONE_REACH: i64 = 8 * 86_400_000_000;
 
 /// How the client's session reads and shows values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct Client {
     /// Its encoding is UTF-8. In another one the server's text has other bytes.
     pub utf8: bool,
@@ -32,6 +33,7 @@ impl Client {
 
 /// The parameters of one execution.
 #[derive(Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Params<'p> {
     pub(crate) values: &'p [Parameter<'p>],
     /// Those of views: see [`VIEWS_BASE`].

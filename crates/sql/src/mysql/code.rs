@@ -287,7 +287,7 @@ impl CodeScanner {
             State::Text(quote) if byte == quote => self.state = State::Code,
             State::Escape(quote) => self.state = State::Text(quote),
             State::Dash if byte == b'-' => self.state = State::Dashes,
-            State::Dashes if byte == b'\n' => self.state = State::Code,
+            State::Dashes | State::Line if byte == b'\n' => self.state = State::Code,
             State::Dashes if byte == b' ' || byte.is_ascii_control() => self.state = State::Line,
             // The first of three is none of a comment's.
             State::Dashes if byte == b'-' => self.gap = Gap::Other,
@@ -297,7 +297,6 @@ impl CodeScanner {
                 self.gap = Gap::Other;
                 self.again(byte);
             }
-            State::Line if byte == b'\n' => self.state = State::Code,
             State::Text(_) | State::Line => {}
             _ => self.in_comment(byte),
         }
@@ -329,8 +328,7 @@ impl CodeScanner {
                 State::Version(digits + 1, version * 10 + u32::from(byte - b'0'))
             }
             State::Version(digits, version) if is_run_by_none(digits, version) => State::Skipped(byte),
-            State::Skipped(b'*') if byte == b'/' => State::Code,
-            State::Skipped(before) => {
+            State::Skipped(before) if (before, byte) != (b'*', b'/') => {
                 if (before, byte) == (b'/', b'*') {
                     // A comment in it, behind which it goes on.
                     (self.code.own, self.code.several) = (Temporaries::Any, true);
@@ -344,7 +342,7 @@ impl CodeScanner {
                 self.is_in_comment = true;
                 return self.again(byte);
             }
-            State::Comment(true) | State::Hint(true) if byte == b'/' => State::Code,
+            State::Skipped(_) | State::Comment(true) | State::Hint(true) if byte == b'/' => State::Code,
             State::Hint(_) => {
                 if matches!(byte, b'\'' | b'"' | b'`') {
                     self.code.own = Temporaries::Any; // they may hide its end
