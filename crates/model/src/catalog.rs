@@ -213,6 +213,8 @@ pub struct Catalog {
     pub cascades: HashMap<TableId, Cascade>,
     /// MySQL and MariaDB: which temporary tables routines, triggers and views may make. No result depends on it.
     pub stored_code: StoredCode,
+    /// How often that has become another.
+    pub code_changes: u64,
 }
 
 impl Catalog {

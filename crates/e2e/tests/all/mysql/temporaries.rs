@@ -4,10 +4,17 @@
 use anyhow::{Context, Result, ensure};
 
 use super::support::packets::{self, Value};
-use super::support::{Kind, Pair, RawClient, on_both};
+use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
-on_both!(sessions_that_go_on, names_that_are_used, tables_that_hide_others, code_that_is_new, snapshots_of_others);
+on_both!(
+    sessions_that_go_on,
+    names_that_are_used,
+    tables_that_hide_others,
+    names_that_are_odd,
+    code_that_is_new,
+    snapshots_of_others
+);
 
 const READ: &str = "SELECT name FROM item WHERE id = 1";
 
@@ -45,7 +52,10 @@ const SCHEMA: &[&str] = &[
 ];
 
 fn pair(kind: Kind) -> Result<Pair> {
-    let pair = Pair::new(kind, "")?;
+    prepared(Pair::new(kind, "")?)
+}
+
+fn prepared(pair: Pair) -> Result<Pair> {
     SCHEMA.iter().try_for_each(|statement| pair.database.run(statement))?;
     let mut c = pair.connect()?;
     // All of it is known.
@@ -68,7 +78,8 @@ fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str) -> Result<()> {
 }
 
 fn sessions_that_go_on(kind: Kind) -> Result<()> {
-    let pair = pair(kind)?;
+    // Of its own: with what other tests define, code may be gone before it is known.
+    let pair = prepared(Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &[])?)?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -196,7 +207,13 @@ fn tables_that_hide_others(kind: Kind) -> Result<()> {
         &["SELECT n FROM hiding_view"],
         &["UPDATE fired SET n = n + 1"],
         &["SET sql_mode = 'ANSI_QUOTES'", "UPDATE \"fired\" SET n = n + 1"],
+        &["SET sql_mode = 'ANSI_QUOTES'", "CALL \"hides\"()", "SET sql_mode = ''"],
+        &["SET sql_mode = 'ANSI_QUOTES'", "SELECT \"hiding\"()", "SET sql_mode = ''"],
+        &["SET sql_mode = 'ANSI_QUOTES'", "SELECT n FROM \"hiding_view\"", "SET sql_mode = ''"],
+        &["SET sql_mode = 'ANSI_QUOTES'", "UPDATE \"fired\" SET n = n + 1", "SET sql_mode = ''"],
         &["SET sql_mode = 'NO_BACKSLASH_ESCAPES'", "SELECT '\\', hiding(), '\\'"],
+        &["CREATE PROCEDURE goes () CALL hides()", "CALL goes()", "DROP PROCEDURE goes"],
+        &["CREATE VIEW going AS SELECT hiding() AS n", "SELECT n FROM going", "DROP VIEW going"],
     ] {
         let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
         if pair.freshet.is_there() {
@@ -217,6 +234,31 @@ fn tables_that_hide_others(kind: Kind) -> Result<()> {
         // And none was kept.
         let mut other = pair.connect()?;
         assert_eq!(other.value(READ)?, "kettle", "after {statements:?}");
+    }
+    Ok(())
+}
+
+/// Tables whose names need quotes.
+fn names_that_are_odd(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    c.run("CREATE TABLE `my-items` (id INT PRIMARY KEY, name VARCHAR(20))")?;
+    c.run("INSERT INTO `my-items` VALUES (1, 'kettle')")?;
+    let read = "SELECT name FROM `my-items` WHERE id = 1";
+    for statements in [
+        &["CREATE TEMPORARY TABLE `my-items` SELECT 1 AS id, 'mine' AS name"][..],
+        &["CREATE TEMPORARY TABLE scratch SELECT 1 AS id, 'mine' AS name", "ALTER TABLE scratch RENAME TO `my-items`"],
+    ] {
+        let mut c = pair.connect()?;
+        until_hit(&pair, &mut c, read)?;
+        statements.iter().try_for_each(|statement| c.run(statement))?;
+        for _ in 0..3 {
+            assert_eq!(c.value(read)?, "mine", "after {statements:?}");
+        }
+        assert_eq!(pair.connect()?.value(read)?, "kettle", "after {statements:?}");
     }
     Ok(())
 }

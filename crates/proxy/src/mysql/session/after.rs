@@ -54,6 +54,10 @@ impl Session {
             Effect::Settings => !calls(),
             Effect::Signal | Effect::Write | Effect::Definition | Effect::Forgets => false,
         };
+        // What it names the session may have defined a moment ago.
+        let is_behind = self.shared.cache.catalog_as_of() < self.floor.catalog_since;
+        let names = effect == Effect::Write || (effect == Effect::Pure && template.names_relations());
+        let may_be_new = is_behind && names;
         Mark {
             effect,
             bracket,
@@ -62,8 +66,8 @@ impl Session {
             takes_snapshot: marks.takes_snapshot
                 && (bracket.is_some() || !self.settings.temporaries.may_hide(template.reads_first())),
             keeps_settings: marks.keeps_settings,
-            makes_temporary: marks.makes_temporary,
-            runs_stored_code: marks.runs_stored_code,
+            makes_temporary: marks.makes_temporary || may_be_new,
+            runs_stored_code: marks.runs_stored_code || may_be_new,
         }
     }
 

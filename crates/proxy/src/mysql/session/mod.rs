@@ -37,7 +37,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::{Floor, Proven};
-use freshet_model::{Nanos, Reason};
+use freshet_model::{Catalog, Nanos, Reason};
 use freshet_sql::Code;
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::OutOfStep;
@@ -130,6 +130,8 @@ struct Session {
     rewritten: Option<Vec<u8>>,
     /// What the command at hand may make, if it is not known what it is.
     unread: Option<Arc<Code>>,
+    /// The catalogue before the statement that was sent, if that may run code.
+    code_before: Option<Arc<Catalog>>,
     /// Reads it on its way.
     reading: Option<Reading>,
     /// What the server said to a question of Freshet's own that failed: its last words, if it ends the connection.
@@ -192,6 +194,7 @@ impl Session {
             deaf: false,
             rewritten: None,
             unread: None,
+            code_before: None,
             reading: None,
             last_words: Vec::new(),
             before: None,

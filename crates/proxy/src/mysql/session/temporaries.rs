@@ -5,7 +5,9 @@
 //! passes; all else is served. Once code was run that may have made any, everything passes until the session is reset.
 //!
 //! What stored code may make, the catalogue says, and it may be older than the code that was run. So such code is *pending* until
-//! the catalogue shows all that was defined before the session's last answer; meanwhile nothing is served or kept.
+//! the catalogue shows all that was defined before the session's last answer; meanwhile nothing is served or kept. By then
+//! the code may be gone again. So what was run makes what it makes by the catalogue before it or by the one behind it, if stored code
+//! has changed once between them at most, and not by the session itself; else it may have made any.
 //!
 //! Sessions without temporary tables pay for a look at two empty lists with each hit.
 
@@ -64,11 +66,39 @@ struct Temporary {
     name: Box<str>,
 }
 
+/// Code that was run.
+#[derive(Debug)]
+struct Pending {
+    code: Arc<Code>,
+    /// What it makes by the catalogue before it, if that was complete.
+    made: Made,
+    /// Of that catalogue: see [`Catalog::code_changes`].
+    changes: u64,
+}
+
+impl Pending {
+    fn new(code: Arc<Code>, before: &Catalog) -> Self {
+        let stored = Some(&before.stored_code).filter(|stored| stored.is_complete);
+        let made = stored.map_or(Made::None, |stored| code.temporaries(stored));
+        Self { code, made, changes: before.code_changes }
+    }
+
+    /// What it may have made.
+    fn judged(&self, catalog: &Catalog) -> Made {
+        if catalog.code_changes.saturating_sub(self.changes) > 1 {
+            return Made::Any;
+        }
+        let mut made = self.code.temporaries(&catalog.stored_code);
+        made.add(&self.made);
+        made
+    }
+}
+
 /// What a session knows of its temporary tables.
 #[derive(Debug, Default)]
 pub(crate) struct Temporaries {
     tables: Vec<Temporary>,
-    pending: Vec<Arc<Code>>,
+    pending: Vec<Pending>,
     /// There may be any.
     any: bool,
 }
@@ -95,13 +125,22 @@ impl Temporaries {
     }
 
     /// Code was run.
-    pub(crate) fn ran(&mut self, code: Arc<Code>) {
-        if self.any || self.pending.contains(&code) {
+    fn ran(&mut self, code: Arc<Code>, before: Option<&Arc<Catalog>>) {
+        // An older one of the same was run before more definitions.
+        if self.any || self.pending.iter().any(|pending| pending.code == code) {
             return;
         }
-        if self.pending.len() < PENDING_MAX {
-            self.pending.push(code);
-        } else {
+        match before {
+            Some(before) if self.pending.len() < PENDING_MAX => self.pending.push(Pending::new(code, before)),
+            _ => self.become_any(),
+        }
+    }
+
+    /// The session has defined something: what was run before may be gone.
+    fn defined(&mut self, code: &Code) {
+        const KINDS: [&str; 9] =
+            ["view", "procedure", "function", "trigger", "event", "package", "database", "schema", "rename"];
+        if !self.pending.is_empty() && code.words().any(|word| KINDS.contains(&word)) {
             self.become_any();
         }
     }
@@ -150,8 +189,8 @@ impl Temporaries {
 
     /// The catalogue shows what the pending code is.
     fn judge(&mut self, catalog: &Catalog) {
-        for code in std::mem::take(&mut self.pending) {
-            match code.temporaries(&catalog.stored_code) {
+        for pending in std::mem::take(&mut self.pending) {
+            match pending.judged(catalog) {
                 Made::None => {}
                 Made::Named(names) => names.into_iter().for_each(|name| self.add(Temporary { schema: None, name })),
                 Made::Any => self.become_any(),
@@ -161,17 +200,41 @@ impl Temporaries {
 }
 
 impl Session {
+    /// A statement is about to be sent: what is known of the code that it may run.
+    pub(crate) fn note_code(&mut self, mark: Mark, statement: Option<&Arc<Statement>>) {
+        // The sooner, the fewer definitions lie between.
+        let _ = self.judge_pending();
+        let runs = mark.makes_temporary || statement.is_some_and(|statement| self.may_quote_names(statement));
+        self.code_before = runs.then(|| self.shared.catalog.load_full());
+    }
+
+    /// What Freshet takes for strings may be names.
+    fn may_quote_names(&self, statement: &Statement) -> bool {
+        self.settings.reading.ansi_quotes != Some(false) && statement.text().contains(&b'"')
+    }
+
     /// A statement was answered: what it may have made. `failed`: by an error.
     pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, failed: bool) {
-        let unread = self.unread.take();
+        let (unread, before) = (self.unread.take(), self.code_before.take());
         let Some(statement) = statement else {
             match unread {
                 _ if !mark.makes_temporary => {}
-                Some(code) => self.settings.temporaries.ran(code),
+                Some(code) => {
+                    self.settings.temporaries.defined(&code);
+                    self.settings.temporaries.ran(code, before.as_ref());
+                }
                 None => self.settings.temporaries.become_any(),
             }
             return;
         };
+        if mark.effect >= Effect::Definition {
+            self.settings.temporaries.defined(statement.shape.code());
+        }
+        if self.may_quote_names(statement) {
+            let code = Arc::new(Code::of(statement.text(), Quoting::Unknown));
+            self.settings.temporaries.ran(code, before.as_ref());
+            self.raise_floor(self.now());
+        }
         let (settings, shape) = (&mut self.settings, &statement.shape);
         let (temporaries, template) = (&mut settings.temporaries, &shape.template);
         if mark.makes_temporary {
@@ -180,7 +243,7 @@ impl Session {
                 temporaries.created(&settings.schemas, name);
             }
             if mark.runs_stored_code || created.is_none() {
-                temporaries.ran(shape.code().clone());
+                temporaries.ran(shape.code().clone(), before.as_ref());
             }
         }
         if mark.effect >= Effect::Definition && !temporaries.are_none() {

@@ -207,6 +207,7 @@ impl Session {
                 self.defining = Some(Counted::new(&self.shared.defining));
             }
         }
+        self.note_code(mark, statement);
         let Some(block) = &mut self.standing.block else { return };
         let begins = matches!(mark.bracket, Some(Bracket::Begin(_)));
         if mark.reads && !begins && !block.used {

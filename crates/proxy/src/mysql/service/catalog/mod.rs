@@ -204,10 +204,25 @@ impl Watch {
         read
     }
 
+    /// How often stored code has become another, with what this catalogue says.
+    fn code_changes(&self, catalog: &Catalog) -> u64 {
+        let in_use = self.mysql.catalog.load();
+        let last = self.last.as_ref().map(|last| &last.catalog);
+        let before = last.unwrap_or(&in_use);
+        let more = match last {
+            _ if !before.stored_code.is_complete => 0,
+            // Any number may have been missed.
+            None => 2,
+            Some(last) => u64::from(last.stored_code != catalog.stored_code),
+        };
+        before.code_changes + more
+    }
+
     /// Hands the catalogue to the cache. If the stream is ahead of it, the one before stays in use, and no fill begins with
     /// it. The next part is read upon this one all the same: it shows these redefinitions.
     fn use_read(&mut self, epoch: Epoch, read: Read, redefined: &Redefined) {
-        let Read { proof, server, catalog, basis, lsn, asked_at } = read;
+        let Read { proof, server, mut catalog, basis, lsn, asked_at } = read;
+        catalog.code_changes = self.code_changes(&catalog);
         let (mysql, version) = (&self.mysql, catalog.version);
         let changed = catalog.changed_since(&mysql.catalog.load());
         let took_us = mysql.clock.now().saturating_sub(asked_at) / 1000;
