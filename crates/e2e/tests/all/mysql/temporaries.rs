@@ -55,6 +55,11 @@ fn pair(kind: Kind) -> Result<Pair> {
     prepared(Pair::new(kind, "")?)
 }
 
+/// On a server of its own: with what other tests define, code may be gone before it is known.
+fn alone(kind: Kind) -> Result<Pair> {
+    prepared(Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &[])?)
+}
+
 fn prepared(pair: Pair) -> Result<Pair> {
     SCHEMA.iter().try_for_each(|statement| pair.database.run(statement))?;
     let mut c = pair.connect()?;
@@ -78,8 +83,7 @@ fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str) -> Result<()> {
 }
 
 fn sessions_that_go_on(kind: Kind) -> Result<()> {
-    // Of its own: with what other tests define, code may be gone before it is known.
-    let pair = prepared(Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &[])?)?;
+    let pair = alone(kind)?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -141,7 +145,7 @@ fn sessions_that_go_on(kind: Kind) -> Result<()> {
 
 /// What reads a table of the name passes, as long as there is one.
 fn names_that_are_used(kind: Kind) -> Result<()> {
-    let pair = pair(kind)?;
+    let pair = alone(kind)?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
