@@ -251,7 +251,7 @@ fn long_texts_define_what_they_say(version: Version) -> Result<()> {
     let (mut definer, mut reader) = (pair.connect()?, pair.connect()?);
     let read = "select name from named where id = 1";
     let rows = |from: usize| {
-        let rows: Vec<String> = (from..from + 2000).map(|id| format!("({id}, '{:040}')", id)).collect();
+        let rows: Vec<String> = (from..from + 2000).map(|id| format!("({id}, '{id:040}')")).collect();
         format!("insert into swapped values {}", rows.join(", "))
     };
     until_hit(&pair, &mut reader, read)?;
