@@ -233,7 +233,11 @@ fn acknowledged_writes_are_seen_under_races(version: Version) -> Result<()> {
 }
 
 fn without_the_rule_they_are_not(version: Version) -> Result<()> {
-    let missed = missed(version, &["--test-fault", "free-all"])?;
-    ensure!(missed > 0, "no read missed an acknowledged write");
-    Ok(())
+    // Whether a read meets the moment is chance.
+    for _ in 0..10 {
+        if missed(version, &["--test-fault", "free-all"])? > 0 {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("no read missed an acknowledged write")
 }

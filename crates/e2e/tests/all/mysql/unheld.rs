@@ -240,7 +240,11 @@ fn acknowledged_writes_are_seen_under_races(kind: Kind) -> Result<()> {
 }
 
 fn without_the_rule_they_are_not(kind: Kind) -> Result<()> {
-    let missed = missed(kind, &["--test-fault", "free-all"])?;
-    ensure!(missed > 0, "no read missed an acknowledged write");
-    Ok(())
+    // Whether a read meets the moment is chance.
+    for _ in 0..10 {
+        if missed(kind, &["--test-fault", "free-all"])? > 0 {
+            return Ok(());
+        }
+    }
+    anyhow::bail!("no read missed an acknowledged write")
 }
