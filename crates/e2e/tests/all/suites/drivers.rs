@@ -18,8 +18,10 @@ const SECONDS_MAX: &str = "600";
 /// Bytes of a test's output that a failure shows.
 const SHOWN_MAX: usize = 4000;
 
-/// A test of go-sql-driver that connects to a public address: tests talk to this machine alone.
-const SKIPPED: &str = "-skip=^TestConnectorReturnsTimeout$";
+/// Tests that need another machine: the first, of go-sql-driver, connects to a public address, the second, of pgx, looks up
+/// a name.
+const SKIPPED: &str =
+    "-skip=^(TestConnectorReturnsTimeout|TestConnectFailsWithResolveFailureAndFailedConnectionAttempts)$";
 
 /// A driver's tests.
 struct Suite {
@@ -31,6 +33,7 @@ struct Suite {
     known: &'static [(&'static str, &'static str)],
 }
 
+const PGX: Suite = Suite { name: "pgx", passes: 1500, known: &[] };
 const GO_SQL_DRIVER: Suite = Suite {
     name: "go-sql-driver",
     passes: 350,
@@ -42,21 +45,26 @@ const GO_SQL_DRIVER: Suite = Suite {
         ("github.com/go-sql-driver/mysql TestIssue1567*", "it asks for TLS, too"),
     ],
 };
-const ASYNCPG: Suite = Suite {
-    name: "asyncpg",
-    passes: 250,
-    known: &[
-        (
-            "tests.test_execute.TestExecuteMany.test_executemany_server_failure_during_writes",
-            "a batch is handed on as a whole, so its error comes when all of it was sent",
-        ),
-        (
-            "tests.test_copy.TestCopyTo.test_copy_records_to_table_no_stmt_cache",
-            "pg_prepared_statements showed statements of Freshet's own",
-        ),
-    ],
-};
+const ASYNCPG: Suite = Suite { name: "asyncpg", passes: 250, known: &[] };
 const PSYCOPG2: Suite = Suite { name: "psycopg2", passes: 400, known: &[] };
+
+#[test]
+#[ignore = "a driver's own tests; make test-long runs them"]
+fn pgx() -> Result<()> {
+    let schema = "create extension hstore; create extension ltree; create domain uint64 as numeric(20, 0);
+        create user \" tricky, ' } \"\" \\ test user \" superuser password 'secret'";
+    let Some(folder) = unpacked(PGX.name) else { return left_out("the tests of pgx") };
+    let pair = postgres(schema)?;
+    PGX.same(pair.database.address(), pair.address(), |address| {
+        let login = pair.login();
+        let password = login.password.unwrap_or_default();
+        let (host, port) = (address.ip(), address.port());
+        let way = format!("host={host} port={port} user={} password={password} dbname={}", login.user, login.database);
+        let mut command = go_test(&folder, &[".", "./pgconn", "./pgxpool", "./stdlib"]);
+        command.env("PGX_TEST_DATABASE", way);
+        command
+    })
+}
 
 #[test]
 #[ignore = "a driver's own tests; make test-long runs them"]
@@ -209,7 +217,11 @@ fn outcome(line: &str) -> Option<(String, bool)> {
         "fail" => false,
         _ => return None,
     };
-    Some((format!("{} {}", field(line, "Package")?, field(line, "Test")?), passed))
+    let (package, test) = (field(line, "Package")?, field(line, "Test")?);
+    // A temporary folder has a random number in its name.
+    let temporary = test.contains(&*std::env::temp_dir().to_string_lossy());
+    let test = if temporary { test.replace(char::is_numeric, "") } else { test.to_owned() };
+    Some((format!("{package} {test}"), passed))
 }
 
 /// A field of a line that `go test -json` prints, its escapes as they are.

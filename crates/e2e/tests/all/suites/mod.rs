@@ -2,11 +2,12 @@
 //!
 //! They take long and are for `make test-long`. `script/setup-suites` unpacks them from package registries:
 //!
-//! * `drivers`: the tests of asyncpg, psycopg2 and go-sql-driver/mysql. Each runs directly, then through Freshet. A test
-//!   that passes directly has to pass through Freshet, unless it is listed as a known difference, with the reason.
+//! * `drivers`: the tests of pgx, asyncpg, psycopg2 and go-sql-driver/mysql. Each runs directly, then through Freshet. A
+//!   test that passes directly has to pass through Freshet, unless it is listed as a known difference, with the reason.
 //!
 //! Left out, because no registry that the tests may use brings them: the tests of psycopg 3, `PyMySQL`, node-postgres and
-//! mysql2, whose packages come without them, and PostgreSQL's isolation suite.
+//! mysql2, whose packages come without them, and PostgreSQL's isolation suite, which comes in the source package of
+//! PostgreSQL alone; its archive cannot be downloaded.
 
 mod drivers;
 
