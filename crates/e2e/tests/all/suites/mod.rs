@@ -4,12 +4,17 @@
 //!
 //! * `drivers`: the tests of pgx, asyncpg, psycopg2 and go-sql-driver/mysql. Each runs directly, then through Freshet. A
 //!   test that passes directly has to pass through Freshet, unless it is listed as a known difference, with the reason.
+//! * `regression`: PostgreSQL's regression files. Each statement is sent by itself to two servers directly and to a third
+//!   through Freshet, and each read several times, so that repetitions may be served from the cache. The answers are
+//!   compared message by message.
 //!
 //! Left out, because no registry that the tests may use brings them: the tests of psycopg 3, `PyMySQL`, node-postgres and
 //! mysql2, whose packages come without them, and PostgreSQL's isolation suite, which comes in the source package of
 //! PostgreSQL alone; its archive cannot be downloaded.
 
+mod comparing;
 mod drivers;
+mod regression;
 
 use std::path::{Path, PathBuf};
 
