@@ -17,6 +17,7 @@
 #   make bench-index      the dependency index alone: bytes for each entry, changes applied in a second
 #   make bench-scale      ten thousand connections: memory of each, and two thousand of them busy
 #   make bench-instructions   instructions for each hit, miss, passing statement and applied change, under valgrind   ARGS=--write
+#   make apps     MediaWiki, WordPress, Redmine and a Django shop direct and through Freshet, 1 ms away, into docs/benchmarks   ARGS="--only wordpress"
 #   make setup    what the tests need, without running them
 
 SHELL := /bin/bash
@@ -37,7 +38,7 @@ FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 export FRESHET_BIN
 
-.PHONY: demo test test-long fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
+.PHONY: demo test test-long apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -123,6 +124,12 @@ bench-instructions: bench-setup
 
 bench-scale: bench-setup
 	FRESHET_BIN=$(FRESHET_RELEASE) $(CARGO) test --package freshet-e2e --locked --test all -- scale:: --ignored --nocapture
+
+# The release binary is needed, not the peers.
+apps: setup
+	script/setup-apps
+	$(CARGO) build --release --package freshet --locked
+	FRESHET_BIN=$(FRESHET_RELEASE) script/apps $(ARGS)
 
 bench-traces:
 	$(CARGO) bench --package freshet-cache --bench traces --locked -- $(or $(ARGS),--output $(CURDIR)/docs/benchmarks/traces.md)
