@@ -7,6 +7,7 @@
 //! * `regression`: PostgreSQL's regression files. Each statement is sent by itself to two servers directly and to a third
 //!   through Freshet, and each read several times, so that repetitions may be served from the cache. The answers are
 //!   compared message by message.
+//! * `mariadb`: files of MariaDB's `main` suite, in the same way.
 //!
 //! Left out, because no registry that the tests may use brings them: the tests of psycopg 3, `PyMySQL`, node-postgres and
 //! mysql2, whose packages come without them, and PostgreSQL's isolation suite, which comes in the source package of
@@ -14,6 +15,7 @@
 
 mod comparing;
 mod drivers;
+mod mariadb;
 mod regression;
 
 use std::path::{Path, PathBuf};
