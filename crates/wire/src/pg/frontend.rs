@@ -221,6 +221,11 @@ pub fn put_execution(out: &mut Vec<u8>, tail: &[u8], describe: bool, rows_max: u
     });
 }
 
+/// Appends `Describe` of the unnamed statement.
+pub fn put_describe_statement(out: &mut Vec<u8>) {
+    put(out, DESCRIBE, |out| out.extend_from_slice(b"S\0"));
+}
+
 /// Appends `Query`.
 pub fn put_query(out: &mut Vec<u8>, text: &[u8]) {
     put(out, QUERY, |out| put_cstr(out, text));

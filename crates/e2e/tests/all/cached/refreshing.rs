@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use freshet_testbed::{Server, Settings};
 
 use super::{SCHEMA, until_hit};
-use crate::support::frames::{bind, describe_portal, execute, parse, query, sync};
+use crate::support::frames::{bind, describe_portal, describe_statement, execute, parse, query, sync};
 use crate::support::{Database, Login, Message, Metrics, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
 on_both!(
@@ -116,12 +116,19 @@ fn what_is_not_used_does_not_come_back(version: Version) -> Result<()> {
 /// Statements by both protocols, text and binary.
 fn conversations() -> Vec<Vec<u8>> {
     let sql = "select shot, born, data, score, span from scene where id = ";
-    let bound = |results: &[i16], describe: bool, rows_max| {
-        let describe = if describe { describe_portal("") } else { Vec::new() };
+    let bound = |results: &[i16], [statement, portal]: [bool; 2]| {
+        let described = |is: bool, message: Vec<u8>| if is { message } else { Vec::new() };
         let values = crate::support::frames::Bound { formats: &[], values: &[Some(b"1")], results };
-        [parse("", &format!("{sql}$1")), bind("", "", values), describe, execute("", rows_max), sync()].concat()
+        let parse = [parse("", &format!("{sql}$1")), described(statement, describe_statement(""))].concat();
+        [parse, bind("", "", values), described(portal, describe_portal("")), execute("", 0), sync()].concat()
     };
-    vec![query(&format!("{sql}1")), bound(&[0], true, 0), bound(&[1], true, 0), bound(&[1, 0, 1, 0, 1], false, 0)]
+    vec![
+        query(&format!("{sql}1")),
+        bound(&[0], [false, true]),
+        bound(&[1], [false, true]),
+        bound(&[1, 0, 1, 0, 1], [false, false]),
+        bound(&[1], [true, false]),
+    ]
 }
 
 const SETTINGS: [&str; 4] = [

@@ -6,7 +6,7 @@ use super::rows;
 use crate::cached::until_hit;
 use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
-on_both!(too_large);
+on_both!(too_large, with_a_notice);
 
 /// One result of 40 kB: more than an entry may be where the limit is 1 MiB.
 const SCHEMA: &str = "
@@ -47,4 +47,22 @@ fn too_large(version: Version) -> Result<()> {
     until_hit(&pair, &mut c, READ)?;
     ensure!(cached(&mut c, READ)? == "yes", "{}", cached(&mut c, READ)?);
     c.expect_silence()
+}
+
+fn with_a_notice(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &OPTIONS)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    // It consists of a stop word, which the server tells each time.
+    let read = "select id from page where to_tsvector('english', body) @@ plainto_tsquery('english', 'the')";
+    eventually(PATIENCE, || {
+        let answer = c.query(read)?;
+        ensure!(answer.iter().any(|message| message.tag == b'N'), "{answer:?}");
+        let said = cached(&mut c, read)?;
+        ensure!(said == "not the last result: an answer with a notice is never cached", "{said}");
+        ensure!(last_reason(&mut c, "plainto")? == "construct", "{:?}", c.query("SHOW PROXIED QUERIES")?);
+        Ok(())
+    })
 }

@@ -4,11 +4,19 @@ use anyhow::Result;
 
 use super::SCHEMA;
 use crate::support::frames::{
-    bind_text, close_portal, describe_portal, describe_statement, execute, parse, sync, unnamed,
+    bind_text, close_portal, close_statement, describe_portal, describe_statement, execute, flush, parse, query, sync,
+    unnamed,
 };
 use crate::support::{Pair, Version, on_both};
 
-on_both!(messages_are_answered_without_sync, shapes_of_drivers_hit, a_description_of_another_statement);
+on_both!(
+    messages_are_answered_without_sync,
+    shapes_of_drivers_hit,
+    shapes_that_begin_with_the_server_hit,
+    a_description_of_another_statement,
+    what_the_server_refuses_first,
+    portals_with_names,
+);
 
 const READ: &str = "select id, name, price from item where id = $1";
 
@@ -61,6 +69,119 @@ fn shapes_of_drivers_hit(version: Version) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+/// What only the server can do goes ahead: the statements get their names, and lose them.
+fn shapes_that_begin_with_the_server_hit(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let old = [parse("old", READ), sync()].concat();
+    let (bind, bind_named, run) = (|| bind_text("", "", &["5"]), || bind_text("", "s", &["5"]), || execute("", 0));
+    // On a connection of its own each: what is sent first, and the batch.
+    let shapes = [
+        // node-postgres and pgjdbc, whenever they name a statement.
+        (None, [parse("s", READ), bind_named(), describe_portal(""), run()].concat()),
+        // postgres.js, pgjdbc with parameters of unknown types.
+        (None, [parse("s", READ), describe_statement("s"), bind_named(), run()].concat()),
+        // pgjdbc and Npgsql, where a statement takes another's place.
+        (Some(&old), [close_statement("old"), parse("s", READ), bind_named(), describe_portal(""), run()].concat()),
+        (Some(&old), [close_statement("old"), close_portal("c"), parse("", READ), bind(), run()].concat()),
+    ];
+    for (first, shape) in shapes {
+        for block in [false, true] {
+            pair.same_with_hits(1, |c| {
+                if block {
+                    c.exchange(&query("begin"), 1)?;
+                }
+                if let Some(first) = first {
+                    c.exchange(first, 1)?;
+                }
+                c.exchange(&[shape.clone(), sync()].concat(), 1)?;
+                if !block {
+                    // The name is known, or is not.
+                    c.exchange(&[describe_statement("s"), sync()].concat(), 1)?;
+                }
+                c.expect_silence()
+            })?;
+        }
+    }
+    // asyncpg and postgres.js wait for the description; without a cache of statements, each time.
+    for (parsed, rest) in [
+        ("s", [bind_named(), run(), sync()].concat()),
+        ("", [bind(), run(), sync()].concat()),
+        ("", [parse("", READ), bind(), run(), sync()].concat()),
+    ] {
+        pair.same_with_hits(2, |c| {
+            for name in [parsed, if parsed.is_empty() { "" } else { "t" }] {
+                c.send(&[parse(name, READ), describe_statement(name), flush()].concat())?;
+                c.until(b'T')?;
+                c.exchange(&rest, 1)?;
+            }
+            c.expect_silence()
+        })?;
+    }
+    Ok(())
+}
+
+/// Nothing of a batch is answered behind a message that the server refuses.
+fn what_the_server_refuses_first(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let named = || [parse("s", READ), bind_text("", "s", &["5"]), execute("", 0)].concat();
+    let read = || [unnamed(READ, &["5"]), sync()].concat();
+    for block in [false, true] {
+        pair.same_with_hits(1, |c| {
+            c.exchange(&read(), 1)?;
+            if block {
+                c.exchange(&query("begin"), 1)?;
+            }
+            c.exchange(&[named(), sync()].concat(), 1)?;
+            // The name is in use; the batches behind it are sent with it.
+            c.exchange(&[named(), bind_text("", "s", &["6"]), execute("", 0), sync(), read(), read()].concat(), 3)?;
+            if block {
+                c.exchange(&query("rollback"), 1)?;
+            }
+            c.exchange(&read(), 1)?;
+            // The statement that is closed is the one that is bound.
+            c.exchange(&[close_statement("s"), bind_text("", "s", &["5"]), execute("", 0), sync()].concat(), 1)?;
+            c.exchange(&[named(), sync(), read()].concat(), 2)?;
+            c.expect_silence()
+        })?;
+    }
+    Ok(())
+}
+
+/// They are closed in their batch (r2dbc), or stay open in the transaction block.
+fn portals_with_names(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let on = |portal: &str, end: Vec<u8>| {
+        let bind = bind_text(portal, "", &["5"]);
+        [parse("", READ), bind, describe_portal(portal), execute(portal, 0), end, sync()].concat()
+    };
+    for block in [false, true] {
+        pair.same_with_hits(2, |c| {
+            if block {
+                c.exchange(&query("begin"), 1)?;
+            }
+            for portal in ["", "B_0", "B_1"] {
+                c.exchange(&on(portal, close_portal(portal)), 1)?;
+                // It is not there any more.
+                c.exchange(&[close_portal(portal), sync()].concat(), 1)?;
+            }
+            c.expect_silence()
+        })?;
+    }
+    pair.same(|c| {
+        for _ in 0..3 {
+            c.exchange(&query("begin"), 1)?;
+            c.exchange(&on("B_0", close_portal("B_0")), 1)?;
+            c.exchange(&on("B_0", Vec::new()), 1)?;
+            // The name is in use.
+            c.exchange(&on("B_0", close_portal("B_0")), 1)?;
+            c.exchange(&query("rollback"), 1)?;
+            c.exchange(&on("B_0", Vec::new()), 1)?;
+            c.exchange(&on("B_0", close_portal("B_0")), 1)?;
+        }
+        c.expect_silence()
+    })
 }
 
 /// The description counts only where the statement is the one that is bound.

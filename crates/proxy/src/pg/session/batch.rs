@@ -1,7 +1,8 @@
 //! A look at the extended-protocol messages up to the next `Sync`, without consuming them.
 //!
-//! Batches of the form `([Parse] Bind [Describe portal] Execute [Close portal])+ Sync`, all on the unnamed portal, can be answered
-//! from the cache; so can `[Parse] Describe statement Bind Execute [Close portal] Sync`. Everything else passes, and from the first
+//! Batches of the form `([Parse] Bind [Describe portal] Execute [Close portal])+ Sync` can be answered from the cache; so can
+//! `[Parse] Describe statement Bind Execute [Close portal] Sync`. Portals have no name, or are closed in the batch. What only the server
+//! can do comes first ([`Lead`]): `Close` in front, and `Parse` of a statement with a name. Everything else passes, and from the first
 //! message that does not fit nothing is held back. What is not complete is waited for a moment only ([`PATIENCE`]).
 
 use freshet_model::Nanos;
@@ -43,6 +44,31 @@ pub(crate) struct Group<'a> {
     pub(crate) rows_max: u32,
 }
 
+impl Group<'_> {
+    /// What the answer holds that is kept. To the `Parse` of a statement with a name only the server can answer ([`Lead`]), and to its
+    /// description with it.
+    pub(crate) fn kept_with(&self) -> Describe {
+        match self.describe {
+            Describe::Statement if self.names_statement() => Describe::Nothing,
+            describe => describe,
+        }
+    }
+
+    /// It prepares a statement with a name.
+    pub(crate) fn names_statement(&self) -> bool {
+        self.parse.as_ref().is_some_and(|(parse, _)| !parse.name.is_empty())
+    }
+}
+
+/// The messages before the first execution that only the server can answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lead {
+    /// Their bytes.
+    pub(crate) bytes: usize,
+    /// The batch begins with a `Close`.
+    pub(crate) closes: bool,
+}
+
 /// What the messages at the start of the input are.
 #[derive(Debug)]
 pub(crate) enum Batch<'a> {
@@ -68,77 +94,120 @@ pub(crate) enum Batch<'a> {
         groups: SmallVec<[Group<'a>; 1]>,
         /// All bytes, `Sync` included.
         bytes: usize,
+        /// Its beginning.
+        lead: Lead,
     },
 }
 
 /// Looks at the start of the input.
 pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
-    let mut groups: SmallVec<[Group<'_>; 1]> = SmallVec::new();
-    let mut parse = None;
-    // The statement that is described before its Bind.
-    let mut described: Option<&[u8]> = None;
-    let mut bound: Option<Group<'_>> = None;
+    let mut scan = Scan::default();
     let mut at = 0;
     loop {
         let rest = input.get(at..).unwrap_or_default();
         let Ok(head) = frame::header(rest) else { return Batch::Other };
         // Whoever is in the middle of a message waits for no answer.
         let Some(head) = head else { return Batch::Incomplete { whole: at > 0 && rest.is_empty() } };
-        if at + head.frame_bytes > TEXT_BYTES_MAX {
-            return Batch::Other;
-        }
-        if !is_known(head) {
+        if at + head.frame_bytes > TEXT_BYTES_MAX || !is_known(head) {
             return Batch::Other;
         }
         let Some(message) = rest.get(..head.frame_bytes) else { return Batch::Incomplete { whole: false } };
         at += head.frame_bytes;
-        match head.tag {
-            frontend::PARSE if parse.is_none() && bound.is_none() => match Parse::read(message) {
-                Ok(read) => parse = Some((read, message)),
-                Err(_) => return Batch::Other,
-            },
-            frontend::BIND if bound.is_none() => match Bind::read(message) {
-                Ok(bind) if bind.portal.is_empty() && fits(parse.as_ref(), described, &bind) => {
-                    let describe = if described.is_some() { Describe::Statement } else { Describe::Nothing };
-                    bound = Some(Group { parse: parse.take(), bind, describe, closes: false, rows_max: 0 });
-                }
-                _ => return Batch::Other,
-            },
-            frontend::DESCRIBE => match (&mut bound, &parse, Target::read(message)) {
-                (Some(group), _, Ok(Target { kind: b'P', name: b"" })) if group.describe == Describe::Nothing => {
-                    group.describe = Describe::Portal;
-                }
-                (None, parse, Ok(Target { kind: b'S', name }))
-                    if groups.is_empty()
-                        && described.is_none()
-                        && parse.as_ref().is_none_or(|(parse, _)| parse.name == name) =>
-                {
-                    described = Some(name);
-                }
-                _ => return Batch::Other,
-            },
-            frontend::EXECUTE => match (bound.take(), Execute::read(message)) {
-                (Some(group), Ok(Execute { portal: b"", rows_max }))
-                    if groups.len() < if described.is_some() { 1 } else { GROUPS_MAX } =>
-                {
-                    groups.push(Group { rows_max, ..group });
-                }
-                _ => return Batch::Other,
-            },
-            frontend::CLOSE if parse.is_none() && bound.is_none() => match (groups.last_mut(), Target::read(message)) {
-                (Some(group), Ok(Target { kind: b'P', name: b"" })) if !group.closes => {
-                    group.closes = true;
-                }
-                _ => return Batch::Other,
-            },
-            frontend::SYNC if !groups.is_empty() && parse.is_none() && bound.is_none() => {
-                return Batch::Candidate { groups, bytes: at };
+        if head.tag == frontend::SYNC {
+            return scan.end(at);
+        }
+        if scan.add(head.tag, message, at).is_none() {
+            return Batch::Other;
+        }
+    }
+}
+
+/// What has been found so far.
+#[derive(Default)]
+struct Scan<'a> {
+    groups: SmallVec<[Group<'a>; 1]>,
+    /// A `Parse` whose `Bind` is still to come.
+    parse: Option<(Parse<'a>, &'a [u8])>,
+    /// The statement that is described before its `Bind`.
+    described: Option<&'a [u8]>,
+    /// A `Bind` whose `Execute` is still to come.
+    bound: Option<Group<'a>>,
+    lead: Lead,
+}
+
+impl<'a> Scan<'a> {
+    /// The next message, which ends at `end`. None: it does not fit.
+    fn add(&mut self, tag: u8, message: &'a [u8], end: usize) -> Option<()> {
+        match tag {
+            frontend::PARSE if self.parse.is_none() && self.bound.is_none() => {
+                self.parse = Some((Parse::read(message).ok()?, message));
             }
-            frontend::SYNC if groups.is_empty() && bound.is_none() => match parse {
-                Some((parse, _)) => return Batch::Prepare { parse, describe: described.is_some(), bytes: at },
-                None => return Batch::Other,
-            },
-            _ => return Batch::Other,
+            frontend::BIND if self.bound.is_none() => {
+                let bind = Bind::read(message).ok()?;
+                let parse = self.parse.take();
+                if !fits(parse.as_ref(), self.described, &bind) {
+                    return None;
+                }
+                if self.groups.is_empty() && parse.is_some_and(|(parse, _)| !parse.name.is_empty()) {
+                    self.lead.bytes = end - message.len();
+                }
+                let describe = if self.described.is_some() { Describe::Statement } else { Describe::Nothing };
+                self.bound = Some(Group { parse, bind, describe, closes: false, rows_max: 0 });
+            }
+            frontend::DESCRIBE => self.describe(&Target::read(message).ok()?)?,
+            frontend::EXECUTE => {
+                let (group, execute) = (self.bound.take()?, Execute::read(message).ok()?);
+                let groups_max = if self.described.is_some() { 1 } else { GROUPS_MAX };
+                if execute.portal != group.bind.portal || self.groups.len() >= groups_max {
+                    return None;
+                }
+                self.groups.push(Group { rows_max: execute.rows_max, ..group });
+            }
+            frontend::CLOSE if self.parse.is_none() && self.bound.is_none() => {
+                self.close(&Target::read(message).ok()?, end)?;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn describe(&mut self, target: &Target<'a>) -> Option<()> {
+        match (&mut self.bound, target.kind) {
+            (Some(group), b'P') if group.describe == Describe::Nothing && group.bind.portal == target.name => {
+                group.describe = Describe::Portal;
+            }
+            (None, b'S') if self.groups.is_empty() && self.described.is_none() => {
+                self.parse.as_ref().is_none_or(|(parse, _)| parse.name == target.name).then_some(())?;
+                self.described = Some(target.name);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn close(&mut self, target: &Target<'_>, end: usize) -> Option<()> {
+        match (self.groups.last_mut(), target.kind) {
+            (Some(group), b'P') if !group.closes && group.bind.portal == target.name => group.closes = true,
+            (None, b'P' | b'S') if self.described.is_none() => self.lead = Lead { bytes: end, closes: true },
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// `Sync` has come, the last of so many bytes.
+    fn end(self, bytes: usize) -> Batch<'a> {
+        let Self { groups, parse, described, bound, lead } = self;
+        if bound.is_some() {
+            return Batch::Other;
+        }
+        // What a portal with a name holds can be asked for later, unless it is closed.
+        let all_end = groups.iter().all(|group| group.closes || group.bind.portal.is_empty());
+        match parse {
+            None if !groups.is_empty() && all_end => Batch::Candidate { groups, bytes, lead },
+            Some((parse, _)) if groups.is_empty() && !lead.closes => {
+                Batch::Prepare { parse, describe: described.is_some(), bytes }
+            }
+            _ => Batch::Other,
         }
     }
 }
@@ -199,13 +268,49 @@ mod tests {
         assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, BIND, EXECUTE, BIND, EXECUTE, SYNC]), "other");
         assert_eq!(verdict(&[PARSE, BIND, EXECUTE, CLOSE, BIND, DESCRIBE, EXECUTE, SYNC]), "several");
         assert_eq!(verdict(&[BIND, EXECUTE, CLOSE, CLOSE, SYNC]), "other");
-        assert_eq!(verdict(&[CLOSE, BIND, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[CLOSE, BIND, EXECUTE, SYNC]), "one");
+        assert_eq!(verdict(&[CLOSE, PARSE, SYNC]), "other");
+        assert_eq!(verdict(&[CLOSE, SYNC]), "other");
+        assert_eq!(verdict(&[DESCRIBE_STATEMENT, CLOSE, BIND, EXECUTE, SYNC]), "other");
         assert_eq!(verdict(&[DESCRIBE_STATEMENT, SYNC]), "other");
         assert_eq!(verdict(&[PARSE, BIND, EXECUTE, FLUSH]), "other");
         assert_eq!(verdict(&[PARSE, SYNC]), "prepare");
         assert_eq!(verdict(&[BIND, b"E\0\0\0\x09\0\0\0\0\x05", SYNC]), "one");
         assert_eq!(verdict(&[BIND, EXECUTE, EXECUTE, SYNC]), "other");
         assert_eq!(verdict(&[SYNC]), "other");
+    }
+
+    /// A message on a portal "p", or of a statement "s".
+    const PARSE_NAMED: &[u8] = b"P\0\0\0\x11s\0select 1\0\0\0";
+    const BIND_NAMED: &[u8] = b"B\0\0\0\x0d\0s\0\0\0\0\0\0\0";
+    const BIND_PORTAL: &[u8] = b"B\0\0\0\x0dp\0\0\0\0\0\0\0\0";
+    const DESCRIBE_PORTAL: &[u8] = b"D\0\0\0\x07Pp\0";
+    const EXECUTE_PORTAL: &[u8] = b"E\0\0\0\x0ap\0\0\0\0\0";
+    const CLOSE_PORTAL: &[u8] = b"C\0\0\0\x07Pp\0";
+
+    #[test]
+    fn portals_with_names_are_closed_in_the_batch() {
+        assert_eq!(verdict(&[PARSE, BIND_PORTAL, DESCRIBE_PORTAL, EXECUTE_PORTAL, CLOSE_PORTAL, SYNC]), "one");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE_PORTAL, CLOSE_PORTAL, BIND, EXECUTE, SYNC]), "several");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE_PORTAL, SYNC]), "other");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE_PORTAL, CLOSE, SYNC]), "other");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[BIND_PORTAL, DESCRIBE, EXECUTE_PORTAL, CLOSE_PORTAL, SYNC]), "other");
+    }
+
+    #[test]
+    fn what_the_server_must_answer_leads() {
+        let lead = |messages: &[&[u8]]| match scan(&messages.concat()) {
+            Batch::Candidate { lead, .. } => (lead.bytes, lead.closes),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(lead(&[PARSE, BIND, EXECUTE, SYNC]), (0, false));
+        assert_eq!(lead(&[PARSE_NAMED, BIND_NAMED, EXECUTE, SYNC]), (PARSE_NAMED.len(), false));
+        let described: &[u8] = b"D\0\0\0\x07Ss\0";
+        let both = PARSE_NAMED.len() + described.len();
+        assert_eq!(lead(&[PARSE_NAMED, described, BIND_NAMED, EXECUTE, SYNC]), (both, false));
+        assert_eq!(lead(&[CLOSE, PARSE, BIND, EXECUTE, SYNC]), (CLOSE.len(), true));
+        assert_eq!(lead(&[CLOSE, PARSE_NAMED, BIND_NAMED, EXECUTE, SYNC]), (CLOSE.len() + PARSE_NAMED.len(), true));
     }
 
     #[test]

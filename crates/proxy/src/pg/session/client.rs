@@ -58,7 +58,7 @@ impl Session {
                 }
                 continue;
             }
-            if matches!(self.known, Known::Asked { .. }) || self.ending != Ending::Open {
+            if matches!(self.known, Known::Asked { .. }) || self.leads || self.ending != Ending::Open {
                 break;
             }
             let Ok(head) = frame::header(self.client.input.bytes()) else {

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 
 use crate::body::Body;
 use crate::pg::session::Session;
-use crate::pg::session::batch::{self, Batch, Describe, Group};
+use crate::pg::session::batch::{self, Batch, Describe, Group, Lead};
 use crate::pg::session::client::Step;
 use crate::pg::session::decide::Execution;
 use crate::pg::session::plan::Allowed;
@@ -31,14 +31,14 @@ impl Session {
             Batch::Incomplete { whole } if !self.client.ended && self.waits_for_rest(whole) => (Ok(Step::Wait), 0),
             Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
-            Batch::Candidate { groups, bytes } => {
+            Batch::Candidate { groups, bytes, lead } => {
                 let messages = input.bytes().get(..bytes).unwrap_or_default();
-                match (self.candidate(&groups, messages), groups.as_slice()) {
-                    (Err(reason), [group @ Group { parse: None, .. }]) => {
+                match (self.candidate(&groups, messages, lead), groups.as_slice()) {
+                    (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes => {
                         self.pass_execution(group, messages, reason);
                         (Ok(Step::Done), bytes)
                     }
-                    (outcome, _) => (outcome, bytes),
+                    (outcome, _) => (outcome, if self.leads { lead.bytes } else { bytes }),
                 }
             }
         };
@@ -80,12 +80,16 @@ impl Session {
     }
 
     /// A batch that could be answered from the cache. Err: it passes.
-    fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8]) -> Result<Step, Reason> {
+    fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8], lead: Lead) -> Result<Step, Reason> {
         let allowed = self.allowed();
         let context = if let Allowed::Cache { context } = allowed { Some(context) } else { None };
         let statements: SmallVec<[Arc<Statement>; 1]> =
             groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
         let is_one_never_kept = statements.iter().any(|statement| statement.is_never_kept);
+        let leading = messages.get(..lead.bytes).unwrap_or_default();
+        if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
+            return Ok(self.send_lead(leading));
+        }
         if is_one_never_kept && let Some(step) = self.without_context(groups, &statements)? {
             return Ok(step);
         }
@@ -110,16 +114,11 @@ impl Session {
             self.note_read(Some(statement));
             return Err(Reason::NotWorthwhile);
         }
-        let executions = || {
-            groups.iter().zip(&statements).map(|(group, statement)| Execution::Bound {
-                statement,
-                tail: group.bind.tail,
-                describe: group.describe,
-                rows_max: group.rows_max,
-            })
-        };
+        if lead.closes {
+            return Ok(self.send_lead(leading));
+        }
         let mut hits: SmallVec<[Option<Arc<Entry<Body>>>; 1]> = SmallVec::with_capacity(groups.len());
-        for execution in executions() {
+        for execution in executions(groups, &statements) {
             hits.push(match self.look_up(context, execution) {
                 Lookup::Hit(entry) => Some(entry),
                 Lookup::Miss => None,
@@ -128,11 +127,16 @@ impl Session {
             });
         }
         if let Some(entries) = hits.iter().map(Option::as_ref).collect::<Option<SmallVec<[_; 1]>>>() {
-            return self.answer_batch(groups, &statements, &entries);
+            let names = groups.first().is_some_and(Group::names_statement);
+            return if names {
+                self.name_first(groups, leading)
+            } else {
+                self.answer_batch(groups, &statements, &entries)
+            };
         }
         let mut fills = Vec::with_capacity(groups.len());
         let mut reason = None;
-        for ((execution, statement), hit) in executions().zip(&statements).zip(&hits) {
+        for ((execution, statement), hit) in executions(groups, &statements).zip(&statements).zip(&hits) {
             fills.push(if hit.is_some() {
                 None
             } else {
@@ -145,6 +149,14 @@ impl Session {
         }
         self.fill_batch(groups, &statements, fills, messages);
         Ok(Step::Done)
+    }
+
+    /// All could be answered from the cache, but for the name that a statement gets: that is the server's to give.
+    fn name_first(&mut self, groups: &[Group<'_>], leading: &[u8]) -> Result<Step, Reason> {
+        if !self.is_settled() || groups.iter().skip(1).any(Group::names_statement) {
+            return Err(Reason::MessageShape);
+        }
+        Ok(self.send_lead(leading))
     }
 
     /// A batch with a statement for Freshet, or one that does more than read, needs no context.
@@ -206,7 +218,11 @@ impl Session {
         entries: &[&Arc<Entry<Body>>],
     ) -> Result<Step, Reason> {
         // A named statement must exist upstream (and must not exist already): its Parse is the server's.
-        if groups.iter().any(|group| group.parse.is_some_and(|(parse, _)| !parse.name.is_empty())) {
+        if groups.iter().any(Group::names_statement) {
+            return Err(Reason::MessageShape);
+        }
+        // The server may refuse a name that is in use.
+        if self.portals && groups.iter().any(|group| !group.bind.portal.is_empty()) {
             return Err(Reason::MessageShape);
         }
         // Many large answers at once would not fit the output's bound.
@@ -262,7 +278,7 @@ impl Session {
         unit.tells = true;
         unit.mark.reads = true;
         unit.fills = fills;
-        unit.describes_statement = groups.iter().any(|group| group.describe == Describe::Statement);
+        unit.describes_statement = groups.iter().any(|group| group.kept_with() == Describe::Statement);
         for (group, statement) in groups.iter().zip(statements) {
             if let Some((parse, _)) = &group.parse {
                 self.parse_sent(parse.name, Some(statement));
@@ -270,10 +286,16 @@ impl Session {
         }
         let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
         self.upstream.output.put(before_sync);
-        if between && !self.await_reading() {
+        let asks = between && !self.await_reading();
+        // Behind an answer that is the client's, and follows the last execution's, it has a `Sync` of its own.
+        let within = groups.last().is_none_or(|group| !group.closes);
+        if asks && within {
             self.ask_end_within(groups.len());
         }
         self.upstream.output.put(sync);
+        if asks && !within {
+            self.ask(Ask::End);
+        }
     }
 
     fn answer_admin_batch(
@@ -309,4 +331,14 @@ impl Session {
         backend::put_ready(self.client.output.buffer(), self.status);
         step
     }
+}
+
+/// What is looked up and kept.
+fn executions<'a>(groups: &'a [Group<'_>], statements: &'a [Arc<Statement>]) -> impl Iterator<Item = Execution<'a>> {
+    groups.iter().zip(statements).map(|(group, statement)| Execution::Bound {
+        statement,
+        tail: group.bind.tail,
+        describe: group.kept_with(),
+        rows_max: group.rows_max,
+    })
 }

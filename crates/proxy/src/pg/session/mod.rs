@@ -152,6 +152,10 @@ struct Session {
     context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
     passing: Option<Reason>,
+    /// The first messages of a batch have gone ahead, and are not answered yet.
+    leads: bool,
+    /// Portals with names may be open in the transaction block.
+    portals: bool,
     /// The next `Sync` is swallowed by the server's COPY mode.
     absorb_sync: bool,
     /// A statement of the open transaction may have changed the catalogue.

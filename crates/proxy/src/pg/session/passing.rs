@@ -35,13 +35,14 @@ impl Session {
         self.passing = Some(reason);
     }
 
-    /// One execution of a statement that was prepared before passes, on the unnamed portal: all its messages, `Sync` included.
+    /// One execution of a statement that was prepared before passes, on one portal: all its messages, `Sync` included.
     pub(crate) fn pass_execution(&mut self, group: &Group<'_>, messages: &[u8], reason: Reason) {
         let describes = group.describe != Describe::Nothing;
         self.begin_passing_batch(reason);
         self.bind_passes(Some(&group.bind));
-        self.execution_passes(true);
+        self.execution_passes(group.bind.portal.is_empty());
         let unit = self.last_unit();
+        unit.binds_portal = false; // it is closed
         unit.mark.others |= describes;
         unit.bound_or_executed = true;
         unit.owed += 2 + usize::from(describes) + usize::from(group.closes);
@@ -69,8 +70,51 @@ impl Session {
         }
     }
 
+    /// The first messages of a batch, which only the server can answer, go ahead with a `Sync` of Freshet's own. The rest waits: if they
+    /// fail, the server would skip it ([`Self::lead_answered`]).
+    pub(crate) fn send_lead(&mut self, messages: &[u8]) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        self.catch_up_unnamed();
+        self.open_unit(true, Kind::Batch);
+        let mut rest = messages;
+        while let Ok(Some(head)) = frame::header(rest)
+            && let Some((message, behind)) = rest.split_at_checked(head.frame_bytes)
+        {
+            match head.tag {
+                frontend::DESCRIBE => self.last_unit().mark.others = true,
+                _ => self.watch(head, message),
+            }
+            let unit = self.last_unit();
+            unit.owed += 1;
+            unit.begun = true;
+            rest = behind;
+        }
+        self.last_unit().synced = true;
+        self.upstream.output.put(messages);
+        frontend::put_sync(self.upstream.output.buffer());
+        self.leads = true;
+        Step::Done
+    }
+
+    /// The server has answered what went ahead. The client awaits the answer to its own `Sync`.
+    pub(crate) fn lead_answered(&mut self, failed: bool) {
+        self.leads = false;
+        while failed
+            && let Ok(Some(head)) = frame::header(self.client.input.bytes())
+            && head.tag != frontend::SYNC
+            && head.frame_bytes <= self.client.input.bytes().len()
+        {
+            self.client.input.consume(head.frame_bytes);
+        }
+    }
+
     /// A message of a batch that passes.
     pub(crate) fn batch_message(&mut self, head: Header) -> Step {
+        if matches!(head.tag, frontend::PARSE | frontend::BIND) && self.has_only_prepared() {
+            return self.end_prepared_batch(head);
+        }
         let wanted = head.frame_bytes.min(TEXT_BYTES_MAX);
         let watched = matches!(head.tag, frontend::PARSE | frontend::BIND | frontend::CLOSE);
         if watched && self.client.input.bytes().len() < wanted && !self.client.ended {
@@ -139,9 +183,16 @@ impl Session {
         self.pass(head)
     }
 
+    /// Drivers that send Flush behind Describe: the open batch has only prepared statements, and has been answered.
+    fn has_only_prepared(&mut self) -> bool {
+        let unit = self.last_unit();
+        unit.kind == Kind::Batch && unit.begun && unit.owed == 0 && !unit.failed && !unit.bound_or_executed
+    }
+
     /// The open batch has only prepared statements, and has been answered: a `Sync` of Freshet's own ends it.
     fn end_prepared_batch(&mut self, head: Header) -> Step {
         self.passing = None;
+        self.long_text = None;
         if let Some(Unit::Client(unit)) = self.units.pop_back() {
             self.client_unit_done(unit, false);
         }
@@ -223,7 +274,7 @@ impl Session {
                 unit.silent_portal = silent;
                 unit.mark.bind_unnamed(statement.as_ref());
             }
-            Some(_) => {}
+            Some(_) => unit.binds_portal = true,
             None => unit.silent_portal = false,
         }
         if settled && !taken && unit.bound.len() < NAMES_MAX {

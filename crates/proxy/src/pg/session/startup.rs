@@ -64,6 +64,8 @@ impl Session {
             habits: Habits::default(),
             own: crate::pg::session::own::OwnStatements::default(),
             passing: None,
+            leads: false,
+            portals: false,
             absorb_sync: false,
             notified: false,
             had_temporary: false,

@@ -125,6 +125,8 @@ pub(crate) struct ClientUnit {
     pub(crate) tells: bool,
     /// The unnamed portal was bound in it to a statement that tells nothing of data.
     pub(crate) silent_portal: bool,
+    /// A portal with a name was bound in it, and may be left open.
+    pub(crate) binds_portal: bool,
     /// Answers that its messages are still owed, unless it has failed.
     pub(crate) owed: usize,
     /// Something was bound or executed.

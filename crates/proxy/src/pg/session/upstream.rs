@@ -240,10 +240,14 @@ impl Session {
                 let (copied_out, redefined) = (unit.copied_out, unit.redefines || self.redefined);
                 self.redefined = redefined && status != backend::STATUS_IDLE;
                 let touched = if wrote && ended { self.touched_with(&unit.mark.touched) } else { Touched::Nothing };
+                let (failed, leads) = (unit.failed, self.leads);
                 self.client_unit_done(unit, notified);
+                if leads {
+                    self.lead_answered(failed);
+                }
                 let holds = wrote && ended && self.hold(copied_out, &touched, redefined);
                 self.end_defining();
-                !holds
+                !(holds || leads)
             }
             Some(Unit::Own { ask, row }) => {
                 self.own_unit_done(ask, row.as_deref(), notified);
@@ -280,6 +284,7 @@ impl Session {
         if !unit.pure {
             self.impure = self.impure.saturating_sub(1);
         }
+        self.portals = self.status != backend::STATUS_IDLE && (self.portals || unit.binds_portal);
         self.follow_block(&unit);
         self.complete.clear();
         for fill in unit.fills.iter_mut().flatten().filter(|fill| fill.complete) {
@@ -480,7 +485,9 @@ fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
         }
         // An answer with a notice is not repeatable; one with an error is none.
         backend::NOTICE | backend::ERROR => {
-            unit.fills.clear();
+            for fill in unit.fills.drain(..).flatten().filter(|_| tag == backend::NOTICE) {
+                fill.source.shape.note_not_kept(Reason::Construct("an answer with a notice"));
+            }
             unit.failed |= tag == backend::ERROR;
             Way::Forward
         }

@@ -91,6 +91,7 @@ SELECT a.attrelid::text, a.attname::text,
        WHEN t.oid IN (25, 1043) AND l.collisdeterministic THEN 'text'
        WHEN t.oid = 1042 AND l.collisdeterministic THEN 'padded'
        WHEN t.typtype = 'e' THEN 'enum' WHEN t.oid = 16 THEN 'bool' WHEN t.oid = 2950 THEN 'uuid'
+       WHEN t.oid = 17 THEN 'bytea'
        ELSE 'other' END,
   (a.attgenerated <> '')::text,
   ((b.typnamespace <> 'pg_catalog'::regnamespace OR b.oid >= 16384) AND b.typtype <> 'e' AND b.oid NOT IN (SELECT oid FROM known))::text
@@ -360,6 +361,7 @@ fn value_type_named(name: &str) -> ValueType {
         "enum" => ValueType::Enum,
         "bool" => ValueType::Bool,
         "uuid" => ValueType::Uuid,
+        "bytea" => ValueType::Bytea,
         "date" => ValueType::Date,
         "timestamp" => ValueType::Timestamp,
         "timestamptz" => ValueType::TimestampTz,

@@ -203,6 +203,7 @@ impl Reader {
             return Ok(Outcome::NotAsked);
         }
         let mut hearing = Hearing::new(usize::try_from(shared.cache.limits().entry_bytes_max).unwrap_or(usize::MAX));
+        hearing.describes_statement = matches!(execution, Execution::Bound { describe: Describe::Statement, .. });
         let messages = messages(statement, execution);
         let conversation = client.converse(&messages, 3, |tag, body| hearing.hear(tag, body));
         timeout(ANSWER_TIMEOUT, conversation).await.unwrap_or(Err(Error::Timeout(ANSWER_TIMEOUT)))?;
@@ -299,14 +300,17 @@ fn read_answer(rows: &Rows) -> Option<Answer> {
 fn read_key(key: &[u8]) -> Option<Key<'_>> {
     match key.get(4..)?.split_first()? {
         (b'Q', text) => Some(Key::Query(text)),
-        // What describes its statement is not read again: it is rare.
-        (tag @ (b'D' | b'E'), rest) => {
+        (tag, rest) => {
+            let describe = match tag {
+                b'E' => Describe::Nothing,
+                b'D' => Describe::Portal,
+                b'S' => Describe::Statement,
+                _ => return None,
+            };
             let (_statement, rest) = rest.split_first_chunk::<8>()?;
             let (rows_max, tail) = rest.split_first_chunk::<4>()?;
-            let describe = if *tag == b'D' { Describe::Portal } else { Describe::Nothing };
             Some(Key::Bound { describe, rows_max: u32::from_le_bytes(*rows_max), tail })
         }
-        _ => None,
     }
 }
 
@@ -323,6 +327,9 @@ fn messages(statement: &Statement, execution: Execution<'_>) -> Vec<u8> {
         Execution::Query(text) => frontend::put_query(&mut out, text),
         Execution::Bound { tail, describe, rows_max, .. } => {
             frontend::put_parse_typed(&mut out, statement.text(), &statement.types);
+            if describe == Describe::Statement {
+                frontend::put_describe_statement(&mut out);
+            }
             frontend::put_execution(&mut out, tail, describe == Describe::Portal, rows_max);
             frontend::put_sync(&mut out);
         }
@@ -339,6 +346,7 @@ struct Hearing {
     proof: Option<Visible>,
     /// As a session keeps them; None if they are not to be kept.
     frames: Option<Vec<u8>>,
+    describes_statement: bool,
     bytes_max: usize,
     complete: bool,
     end: Option<Lsn>,
@@ -348,7 +356,17 @@ struct Hearing {
 impl Hearing {
     fn new(bytes_max: usize) -> Self {
         let frames = Some(Vec::new());
-        Self { answers: 0, proof: None, frames, bytes_max, complete: false, end: None, configuration: None }
+        let (describes_statement, complete) = (false, false);
+        Self {
+            answers: 0,
+            proof: None,
+            frames,
+            describes_statement,
+            bytes_max,
+            complete,
+            end: None,
+            configuration: None,
+        }
     }
 
     fn hear(&mut self, tag: u8, body: &[u8]) {
@@ -371,19 +389,26 @@ impl Hearing {
     }
 
     fn hear_statement(&mut self, tag: u8, body: &[u8]) {
+        let of_statement = matches!(tag, backend::PARAMETER_DESCRIPTION | backend::BIND_COMPLETE);
         match tag {
-            backend::PARSE_COMPLETE | backend::BIND_COMPLETE => {}
+            backend::PARSE_COMPLETE => {}
+            backend::BIND_COMPLETE if !self.describes_statement => {}
+            _ if self.describes_statement && of_statement => self.keep(tag, body),
             backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED => {
                 self.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
-                if let Some(frames) = &mut self.frames {
-                    backend::put_message(frames, tag, body);
-                }
-                if self.frames.as_ref().is_some_and(|frames| frames.len() > self.bytes_max) {
-                    self.frames = None;
-                }
+                self.keep(tag, body);
             }
             // An answer with a notice is not repeatable, and one with an error is none. Nothing else belongs here.
             _ => self.frames = None,
+        }
+    }
+
+    fn keep(&mut self, tag: u8, body: &[u8]) {
+        if let Some(frames) = &mut self.frames {
+            backend::put_message(frames, tag, body);
+        }
+        if self.frames.as_ref().is_some_and(|frames| frames.len() > self.bytes_max) {
+            self.frames = None;
         }
     }
 }
@@ -400,18 +425,12 @@ mod tests {
         let mut key = Vec::new();
         write_key(&mut key, 7, Execution::Query(b"select 1"));
         assert!(matches!(read_key(&key), Some(Key::Query(b"select 1"))));
-        for describe in [Describe::Portal, Describe::Nothing] {
+        for describe in [Describe::Portal, Describe::Statement, Describe::Nothing] {
             let execution = Execution::Bound { statement: &statement, tail: b"tail", describe, rows_max: 5 };
             write_key(&mut key, 7, execution);
             let Some(Key::Bound { describe: read, rows_max: 5, tail: b"tail" }) = read_key(&key) else { panic!() };
             assert_eq!(read, describe);
         }
-        write_key(
-            &mut key,
-            7,
-            Execution::Bound { statement: &statement, tail: b"tail", describe: Describe::Statement, rows_max: 5 },
-        );
-        assert!(read_key(&key).is_none());
         write_key(
             &mut key,
             7,
@@ -424,14 +443,17 @@ mod tests {
 
     #[test]
     fn only_a_whole_answer_without_a_notice_is_kept() {
-        let heard = |tags: &[u8]| {
-            let mut hearing = Hearing::new(100);
+        let heard_of = |tags: &[u8], describes_statement| {
+            let mut hearing = Hearing { describes_statement, ..Hearing::new(100) };
             hearing.hear(backend::READY, b"I");
             for tag in tags {
                 hearing.hear(*tag, b"0123456789");
             }
             (hearing.frames.map(|frames| frames.len()), hearing.complete)
         };
+        let heard = |tags: &[u8]| heard_of(tags, false);
+        assert_eq!(heard_of(b"1tT2DC", true), (Some(75), true));
+        assert_eq!(heard(b"tT2DC").0, None);
         assert_eq!(heard(b"12TDC"), (Some(45), true));
         assert_eq!(heard(b"TD"), (Some(30), false));
         assert_eq!(heard(b"2Ds"), (Some(30), true));
