@@ -7,6 +7,7 @@
 //! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
 //! * `outcomes`: what is said of answers that cannot be kept;
+//! * `privileges`: what is taken away through Freshet is refused at once;
 //! * `races`: single interleavings, made by holding or delaying what Freshet asks and is told;
 //! * `stress`: the promises under concurrent writers, while things go wrong;
 //! * `temporaries`: temporary tables, and code that may make some;
@@ -20,6 +21,7 @@ mod clients;
 mod joining;
 mod limits;
 mod outcomes;
+mod privileges;
 mod races;
 mod schema;
 mod stress;

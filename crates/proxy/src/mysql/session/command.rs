@@ -68,6 +68,7 @@ impl Session {
         let Answer::Packets(kind) = Answer::to(&[command.code.unwrap_or_default()]) else {
             return self.send_command(command).await;
         };
+        self.replay_for_transaction(None).await?;
         self.before_sending(mark, None);
         let was = self.status;
         self.send_command(command).await?;
@@ -118,6 +119,7 @@ impl Session {
         let name = bytes.and_then(|name| std::str::from_utf8(name).ok()).map(str::to_owned);
         let was = self.status;
         self.replay_for_warnings().await?;
+        self.replay_for_transaction(None).await?;
         self.replay.overtaken(false);
         self.send_command(command).await?;
         let done = self.answer(Kind::Status, To::Client { fill: None, impure: false }).await?;

@@ -7,9 +7,13 @@
 //! `SELECT SQL_CALC_FOUND_ROWS … LIMIT` is always followed by `SELECT FOUND_ROWS()`, and to run the first for the second would make the
 //! hit worthless. So the answer to the second is kept with the first: what the client is told that asked right after the
 //! fill, every later one is told that asks right after a hit, in the same words.
+//!
+//! Without autocommit it leaves an open transaction, too.
 
 use std::sync::{Arc, OnceLock};
 
+use freshet_sql::{Bracket, Template};
+use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::response::{Done, Kind};
 
 use crate::body::FoundRows;
@@ -97,6 +101,20 @@ impl Session {
         if self.warned && !self.replay.rows_only {
             self.replay_hit(&[]).await?;
             self.warned = false;
+        }
+        Ok(())
+    }
+
+    /// A statement is about to be sent that opens no transaction by itself. Without autocommit a read opens one, and so has a hit, as far
+    /// as the client knows: SET TRANSACTION, XA START and status flags are to find it open. How it ends does not depend on it.
+    pub(crate) async fn replay_for_transaction(&mut self, statement: Option<&Template>) -> Result<(), SessionError> {
+        let hit = self.replay.kind.is_some() && !self.replay.rows_only;
+        let unseen = hit && !self.autocommits() && !self.status.has(Status::IN_TRANS);
+        let opens_or_ends = statement.is_some_and(|template| {
+            template.names_relations() || matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::End))
+        });
+        if unseen && !opens_or_ends {
+            self.replay_hit(&[]).await?;
         }
         Ok(())
     }

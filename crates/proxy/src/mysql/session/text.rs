@@ -267,6 +267,7 @@ impl Session {
         } else if template.effect() != Effect::Pure {
             self.replay_for_warnings().await?;
         }
+        self.replay_for_transaction(Some(template)).await?;
         let reason = match (template.refusal(), found) {
             (Some(reason), _) => reason.clone(),
             (None, _) if !template.names_relations() => Reason::NoTable,

@@ -13,6 +13,7 @@ on_both!(
     text_and_binary_in_turns,
     statements_come_and_go,
     wrong_executions,
+    short_commands,
     long_data,
     cursors,
     reads_while_a_cursor_is_open,
@@ -144,6 +145,27 @@ fn wrong_executions(kind: Kind) -> Result<()> {
         let failing = c.prepare("SELECT (SELECT id FROM item WHERE id > ?)")?;
         c.execute(failing, &[Value::Int(1)])?;
         c.execute(failing, &[Value::Int(4)])?;
+        c.expect_silence()
+    })
+}
+
+/// A command that ends behind the number of its statement, or before, is answered at once.
+fn short_commands(kind: Kind) -> Result<()> {
+    const EXECUTE: u8 = 0x17;
+    const RESET: u8 = 0x1a;
+    const FETCH: u8 = 0x1c;
+    let pair = Pair::new(kind, SCHEMA)?;
+    pair.same(|c| {
+        let statement = c.prepare(READ)?;
+        for command in [EXECUTE, RESET, FETCH] {
+            for number in [4711, statement.id] {
+                for bytes in [4, 3, 1, 0] {
+                    let payload = [&[command][..], &number.to_le_bytes()[..bytes]].concat();
+                    c.command(&payload)?;
+                    c.query("SELECT 1")?;
+                }
+            }
+        }
         c.expect_silence()
     })
 }

@@ -9,6 +9,7 @@ use crate::mysql::support::{Kind, Pair, on_both};
 on_both!(
     blocks,
     without_autocommit,
+    hits_open_transactions,
     savepoints,
     kinds_of_transactions,
     ended_by_the_way,
@@ -57,6 +58,53 @@ fn without_autocommit(kind: Kind) -> Result<()> {
         }
         c.query(READ)?;
         c.query("SELECT COUNT(*) FROM log")?;
+        c.expect_silence()
+    })
+}
+
+/// What cannot be done in a transaction is refused behind a read, which was answered from the cache, and flags tell of it.
+fn hits_open_transactions(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let levels = ["READ COMMITTED", "REPEATABLE READ"];
+    let behind = [
+        "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        "SET TRANSACTION READ ONLY",
+        "SET TRANSACTION READ WRITE",
+        "XA START 'x'",
+        "SELECT 1",
+        "SET @a = 1",
+        "DO 1",
+    ];
+    pair.same_with_hits(2 * behind.len() as u64, |c| {
+        for (level, begin) in levels.into_iter().flat_map(|level| ["BEGIN", "SET autocommit = 0"].map(|b| (level, b))) {
+            c.query("SET autocommit = 1")?;
+            c.query(&format!("SET SESSION TRANSACTION ISOLATION LEVEL {level}"))?;
+            let statement = c.prepare("SELECT name FROM item WHERE id = ?")?;
+            let prepared = c.prepare("SET @b = 1")?;
+            for sql in behind {
+                for bound in [false, true] {
+                    c.query(begin)?;
+                    if bound {
+                        c.execute(statement, &[Value::Int(2)])?;
+                    } else {
+                        c.query(READ)?;
+                    }
+                    c.query(sql)?;
+                    c.query(READ)?;
+                    c.query("COMMIT")?;
+                }
+            }
+            for command in [packets::ping(), packets::reset_statement(statement.id)] {
+                c.query(begin)?;
+                c.query("SELECT name FROM item WHERE id = 1")?;
+                c.command(&command)?;
+                c.query("ROLLBACK")?;
+            }
+            c.query(begin)?;
+            c.execute(statement, &[Value::Int(2)])?;
+            c.execute(prepared, &[])?;
+            c.query("ROLLBACK")?;
+        }
         c.expect_silence()
     })
 }
