@@ -37,6 +37,8 @@ pub enum ValueType {
     /// Bytes of MySQL (BINARY, VARBINARY, BLOB): equal only if they are, but for zeros at the end, which the binlog leaves out of
     /// BINARY.
     Bytes,
+    /// `bytea`: equal only if the bytes are.
+    Bytea,
     /// An enum: equal only if the label is.
     Enum,
     /// `bool`.
@@ -199,6 +201,7 @@ impl ValueType {
                 let zeros = text.iter().rev().take_while(|b| **b == 0).count();
                 text.get(..text.len() - zeros).map(|t| Value::Text(t.into()))
             }
+            Self::Bytea => bytea(text).map(|bytes| Value::Text(bytes.into())),
             Self::Bool => match text {
                 b"t" | b"true" => Some(Value::Bool(true)),
                 b"f" | b"false" => Some(Value::Bool(false)),
@@ -243,6 +246,7 @@ impl ValueType {
                 _ => None,
             },
             Self::Text | Self::OrderedText | Self::Enum | Self::PaddedText => self.normalise_text(bytes),
+            Self::Bytea => Some(Value::Text(bytes.into())),
             Self::Float4 => Some(float(f32::from_be_bytes(bytes.try_into().ok()?).into())),
             Self::Float8 => Some(float(f64::from_be_bytes(bytes.try_into().ok()?))),
             Self::Bool => match bytes {
@@ -393,6 +397,33 @@ fn float(value: f64) -> Value {
     })
 }
 
+/// PostgreSQL's spellings of bytes: `\x` and hexadecimal digits, or characters of ASCII with escapes. Others may stand for several bytes.
+fn bytea(text: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    if let Some(digits) = text.strip_prefix(b"\\x") {
+        let byte = |pair: &[u8]| match pair {
+            [high, low] => Some(digit(high)? << 4 | digit(low)?),
+            _ => None,
+        };
+        return digits.chunks(2).map(byte).collect();
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let [first, behind @ ..] = rest {
+        let (byte, behind) = match (first, behind) {
+            (b'\\', [b'\\', behind @ ..]) => (b'\\', behind),
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', behind @ ..]) => {
+                ((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'), behind)
+            }
+            (b'\\' | 128.., _) => return None,
+            (byte, behind) => (*byte, behind),
+        };
+        bytes.push(byte);
+        rest = behind;
+    }
+    Some(bytes)
+}
+
 /// Hexadecimal digits with hyphens anywhere and optional braces, as PostgreSQL's `uuid_in` accepts or stricter.
 fn uuid(text: &[u8]) -> Option<Value> {
     let text = text.strip_prefix(b"{").and_then(|t| t.strip_suffix(b"}")).unwrap_or(text);
@@ -409,6 +440,26 @@ fn uuid(text: &[u8]) -> Option<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_have_one_form_in_all_spellings() {
+        let form = |text: &[u8]| ValueType::Bytea.normalise_text(text);
+        let bytes = |bytes: &[u8]| ValueType::Bytea.normalise_binary(bytes);
+        for (text, value) in [
+            (&b"\\x00ffAb"[..], &b"\x00\xff\xab"[..]),
+            (b"\\x", b""),
+            (b"", b""),
+            (b"\\000\\377\\253", b"\x00\xff\xab"),
+            (b"a\\\\b'", b"a\\b'"),
+            (b"a\0", b"a\0"),
+        ] {
+            assert_eq!(form(text), bytes(value), "{text:?}");
+        }
+        assert_ne!(bytes(b"a"), bytes(b"a\0"));
+        for unclear in [&b"\\x0"[..], b"\\x0g", b"\\x 00", b"\\400", b"\\", b"\\12", "é".as_bytes()] {
+            assert_eq!(form(unclear), None, "{unclear:?}");
+        }
+    }
 
     #[test]
     fn equal_numbers_have_one_form() {

@@ -213,7 +213,7 @@ pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question
 
 /// Whether the answer tells something of the rows of a reference: see `walk.rs`.
 fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) -> bool {
-    use ValueType::{Bytes, DateTime, ExactText, OrderedText, Other, Time};
+    use ValueType::{Bytea, Bytes, DateTime, ExactText, OrderedText, Other, Time};
     use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
     match question {
         Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time),
@@ -221,7 +221,8 @@ fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) ->
         Question::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
         Question::Range { .. } => {
             let number = matches!(column, Int | Unsigned | Numeric | Float4 | Float8);
-            number || matches!(column, Date | Timestamp | TimestampTz | OrderedText | ExactText | Bytes)
+            let text = matches!(column, OrderedText | ExactText | Bytea | Bytes);
+            number || text || matches!(column, Date | Timestamp | TimestampTz)
         }
         Question::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
         Question::Is(_) => column == ValueType::Bool,

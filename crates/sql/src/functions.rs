@@ -283,6 +283,7 @@ pub(crate) fn is_comparison(op: &BinaryOperator) -> bool {
 /// OIDs of PostgreSQL's built-in types (`pg_type.dat`).
 pub(crate) mod oid {
     pub(crate) const BOOL: u32 = 16;
+    pub(crate) const BYTEA: u32 = 17;
     pub(crate) const INT8: u32 = 20;
     pub(crate) const INT2: u32 = 21;
     pub(crate) const INT4: u32 = 23;
@@ -327,6 +328,7 @@ pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
         D::Varchar(None) | D::CharacterVarying(None) | D::CharVarying(None) => Tagged(oid::VARCHAR),
         D::Bool | D::Boolean => Tagged(oid::BOOL),
         D::Uuid => Tagged(oid::UUID),
+        D::Bytea => Tagged(oid::BYTEA),
         D::Numeric(_)
         | D::Decimal(_)
         | D::Dec(_)
@@ -342,7 +344,6 @@ pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
         | D::Float(_)
         | D::JSON
         | D::JSONB
-        | D::Bytea
         | D::Bit(_)
         | D::BitVarying(_)
         | D::VarBit(_)
@@ -374,9 +375,10 @@ fn custom_type(parts: &[ObjectNamePart]) -> Option<TypeClass> {
         "varchar" => TypeClass::Tagged(oid::VARCHAR),
         "bool" => TypeClass::Tagged(oid::BOOL),
         "uuid" => TypeClass::Tagged(oid::UUID),
-        "float4" | "float8" | "bpchar" | "name" | "oid" | "bytea" | "inet" | "cidr" | "macaddr" | "macaddr8"
-        | "json" | "jsonb" | "jsonpath" | "int4range" | "int8range" | "numrange" | "point" | "box" | "tsvector"
-        | "tsquery" | "regconfig" => TypeClass::Plain,
+        "bytea" => TypeClass::Tagged(oid::BYTEA),
+        "float4" | "float8" | "bpchar" | "name" | "oid" | "inet" | "cidr" | "macaddr" | "macaddr8" | "json"
+        | "jsonb" | "jsonpath" | "int4range" | "int8range" | "numrange" | "point" | "box" | "tsvector" | "tsquery"
+        | "regconfig" => TypeClass::Plain,
         "date" | "time" | "timestamp" | "timestamptz" | "interval" | "daterange" | "tsrange" | "tstzrange" => {
             TypeClass::DateTime
         }

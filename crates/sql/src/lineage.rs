@@ -73,10 +73,10 @@ pub type Key = (usize, Option<Vec<u8>>);
 
 /// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
 pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
-    use ValueType::{Bool, Bytes, Date, ExactText, OrderedText, Text, Timestamp, Uuid};
+    use ValueType::{Bool, Bytea, Bytes, Date, ExactText, OrderedText, Text, Timestamp, Uuid};
     let number = |value_type| matches!(value_type, ValueType::Int | ValueType::Unsigned | ValueType::Numeric);
     let text = |value_type| matches!(value_type, Text | OrderedText);
-    let alone = matches!(a, Bytes | ExactText | Uuid | Bool | Date | Timestamp);
+    let alone = matches!(a, Bytea | Bytes | ExactText | Uuid | Bool | Date | Timestamp);
     (number(a) && number(b)) || (text(a) && text(b)) || (a == b && alone)
 }
 

@@ -169,12 +169,12 @@ impl Footprint {
 
     /// An equality with constants, written so that it is true of no more rows.
     pub(crate) fn written_exactly(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
-        use ValueType::{Bool, Int, OrderedText, Text, Unsigned, Uuid};
+        use ValueType::{Bool, Bytea, Int, OrderedText, Text, Unsigned, Uuid};
         let is_equal = |test: &Test| matches!(test, Test::In(_));
         let test = self.test(atom, params).filter(is_equal)?;
         match atom.column.value_type {
             ValueType::FoldedText | ValueType::ExactText | ValueType::Bytes => self.text(atom, params),
-            Bool | Int | OrderedText | Text | Unsigned | Uuid => {
+            Bool | Bytea | Int | OrderedText | Text | Unsigned | Uuid => {
                 self.written_term(&Term { column: atom.column.clone(), test })
             }
             _ => None,
@@ -368,6 +368,7 @@ fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<S
         }
         Value::Bool(value) => value.to_string(),
         Value::Uuid(bits) => marked(&format!("'{bits:032x}'")),
+        Value::Text(bytes) if column.value_type == ValueType::Bytea => marked(&format!("'\\x{}'", digits_of(bytes))),
         Value::Text(bytes) => quoted_text(dialect, bytes)?,
         // No text is the double for sure.
         Value::Float(_) => return None,
@@ -377,8 +378,11 @@ fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<S
 
 /// A constant of bytes, as MySQL and MariaDB read it.
 fn hexadecimal(bytes: &[u8]) -> String {
-    let digits = bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
-    marked(&format!("x'{digits}'"))
+    marked(&format!("x'{}'", digits_of(bytes)))
+}
+
+fn digits_of(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
 }
 
 /// A string constant, under `standard_conforming_strings`, or without `NO_BACKSLASH_ESCAPES`.

@@ -481,7 +481,7 @@ fn normal_form(column: ValueType, parameter: Option<u32>) -> Option<ValueType> {
         (ValueType::Text | ValueType::OrderedText, oid::TEXT | oid::VARCHAR) => Some(ValueType::Text),
         (ValueType::PaddedText, oid::TEXT | oid::VARCHAR | oid::BPCHAR) => Some(ValueType::PaddedText),
         (ValueType::Bool, oid::BOOL) => Some(ValueType::Bool),
-        (ValueType::Uuid, oid::UUID) => Some(ValueType::Uuid),
+        (ValueType::Uuid, oid::UUID) | (ValueType::Bytea, oid::BYTEA) => Some(column),
         (ValueType::Date | ValueType::Timestamp, oid::DATE) => Some(ValueType::Date),
         (ValueType::Date | ValueType::Timestamp, oid::TIMESTAMP) => Some(ValueType::Timestamp),
         (ValueType::TimestampTz, oid::TIMESTAMPTZ) => Some(ValueType::TimestampTz),

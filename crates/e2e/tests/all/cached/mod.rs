@@ -5,6 +5,7 @@
 
 mod acknowledgements;
 mod admin;
+mod binary_keys;
 mod definitions;
 mod drivers;
 mod freshness;
