@@ -40,7 +40,7 @@ fn postgres(text: &str) {
 }
 
 fn mysql_too(text: &str) {
-    let tokens: fn(&str) -> Vec<Token<'_>> = |text| mysql::Scanner::new(text).collect();
+    let tokens: fn(&str) -> Vec<Token<'_>> = |text| mysql::Scanner::under(mysql::Modes::NONE, text).collect();
     cover(text, tokens);
     let lexed = bounded(text.len() * 96 + 1024, || lex(Dialect::MySql, text));
     let said = tokens(text);

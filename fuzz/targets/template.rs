@@ -14,7 +14,7 @@ use freshet_sql::{Bound, Client, Effect, End, Field, Footprint, Lexed, Parameter
 use libfuzzer_sys::fuzz_target;
 
 /// In UTC, so that parts of moments are taken, too.
-const CLIENT: Client = Client { utf8: true, as_sent: true, wide: false, utc: true };
+const CLIENT: Client = Client { utc: true, ..Client::PLAIN };
 
 /// Bytes taken while parsing, at most: the least (one SELECT), and for each byte of the text.
 const PEAK_BYTES: usize = 48 << 10;

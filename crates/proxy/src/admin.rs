@@ -4,7 +4,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_model::Reason;
-use freshet_sql::Admin;
+use freshet_sql::{Admin, Modes};
 
 use crate::context::Context;
 use crate::registry::Shape;
@@ -23,6 +23,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) obstacle: Option<Reason>,
     /// Whether a temporary table of the session hides those of a name.
     pub(crate) hides: Option<&'a dyn Fn(&str) -> bool>,
+    /// How it quotes, to MySQL and MariaDB.
+    pub(crate) modes: Modes,
 }
 
 /// A result.
@@ -175,7 +177,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
     let invalid = |message: String| AdminError { sqlstate: "42601", message };
     let statement = shared
         .registry
-        .statement(query.as_bytes(), &[])
+        .statement_under(asker.modes, query.as_bytes())
         .map_err(|reason| invalid(format!("EXPLAIN CACHE: {reason}")))?;
     let shape = &statement.shape;
     let mut pairs = vec![("fingerprint", fingerprint(shape)), ("query", shape.text.to_string())];

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_cache::admission::{Hits, Worth};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
-use freshet_sql::{Admin, Code, Effect, Footprint, Lexed, Literal, Quoting, Template};
+use freshet_sql::{Admin, Code, Effect, Footprint, Lexed, Literal, Modes, Quoting, Template};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
@@ -183,7 +183,7 @@ impl Shape {
     /// What it may make and run, beside the temporary table that it says it creates.
     pub(crate) fn code(&self) -> &Arc<Code> {
         self.code.get_or_init(|| {
-            let code = Code::of(self.text.as_bytes(), Quoting::Standard);
+            let code = Code::of(self.text.as_bytes(), Quoting::STANDARD);
             Arc::new(if self.template.creates_temporary().is_some() { code.without_named() } else { code })
         })
     }
@@ -291,8 +291,11 @@ impl Drop for Charge {
 pub(crate) struct Statement {
     /// Its number: never used for another text or other declared types.
     pub(crate) id: u64,
-    /// The text, and behind a zero byte the declared types if there are any.
+    /// The text, and behind a zero byte the declared types, or the modes, if there are any.
     key: Arc<[u8]>,
+    text_bytes: usize,
+    /// By which it was read.
+    pub(crate) modes: Modes,
     pub(crate) shape: Arc<Shape>,
     pub(crate) literals: Vec<Literal>,
     pub(crate) own_params: u16,
@@ -313,7 +316,7 @@ pub(crate) struct Statement {
 
 impl Statement {
     pub(crate) fn text(&self) -> &[u8] {
-        self.key.split(|byte| *byte == 0).next().unwrap_or_default()
+        self.key.get(..self.text_bytes).unwrap_or_default()
     }
 }
 
@@ -385,21 +388,39 @@ impl Registry {
             return Err(Reason::TooLong);
         }
         if types.is_empty() {
-            return self.lookup(text, text, types);
+            return self.lookup(text, text, (types, Modes::NONE));
         }
         let mut key = Vec::with_capacity(text.len() + types.len() + 1);
         key.extend_from_slice(text);
         key.push(0); // no text has a zero byte
         key.extend_from_slice(types);
-        self.lookup(&key, text, types)
+        self.lookup(&key, text, (types, Modes::NONE))
     }
 
-    fn lookup(&self, key: &[u8], text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+    /// The same for a session of MySQL or MariaDB that quotes by these modes.
+    pub(crate) fn statement_under(&self, modes: Modes, text: &[u8]) -> Result<Arc<Statement>, Reason> {
+        let modes = modes.within(text);
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Reason::TooLong);
+        }
+        // No text of UTF-8 has such a byte.
+        if text.last().is_some_and(|last| *last >= 0xf8) {
+            return Err(Reason::NotParsed);
+        }
+        if modes == Modes::NONE {
+            return self.lookup(text, text, (&[], modes));
+        }
+        let mode = 0xf8 | u8::from(modes.ansi_quotes) | u8::from(modes.plain_backslash) << 1;
+        self.lookup(&[text, &[0, mode]].concat(), text, (&[], modes))
+    }
+
+    fn lookup(&self, key: &[u8], text: &[u8], read: (&[u8], Modes)) -> Result<Arc<Statement>, Reason> {
         if let Some(found) = self.texts.get(key) {
             return Ok(found);
         }
+        let (types, modes) = read;
         let text = std::str::from_utf8(text).map_err(|_| Reason::NotParsed)?;
-        let lexed = freshet_sql::lex(self.dialect, text);
+        let lexed = freshet_sql::lex_under(self.dialect, modes, text);
         let (shape, new) = self.shape(&lexed);
         // A text keeps its shape alive, so the first text of a shape is charged for it.
         let shape_bytes = if new { shape.bytes() } else { 0 };
@@ -412,6 +433,8 @@ impl Registry {
         let is_never_kept = admin.is_some() || !reads || template.refusal().is_some();
         let statement = Arc::new(Statement {
             key: key.clone(),
+            text_bytes: text.len(),
+            modes,
             id: self.next_id.fetch_add(1, Relaxed),
             shape,
             charge: Charge::new(bytes, &self.held),
@@ -456,32 +479,4 @@ impl Registry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_held_is_counted_once() {
-        let registry = Registry::new(64 << 20, Dialect::Postgres);
-        let held = |statements: &[Arc<Statement>]| -> u64 {
-            let mut shapes: Vec<&Arc<Shape>> = statements.iter().map(|statement| &statement.shape).collect();
-            shapes.sort_by_key(|shape| Arc::as_ptr(shape));
-            shapes.dedup_by_key(|shape| Arc::as_ptr(shape));
-            let own: usize = statements.iter().map(|statement| statement.charge.bytes).sum();
-            (own + shapes.iter().map(|shape| shape.bytes()).sum::<usize>()) as u64
-        };
-        let text = |table: usize, id: usize| format!("select name from t{table} where id = {id} and name = 'x{id}'");
-        let mut known = Vec::new();
-        for (table, id) in (0..30).flat_map(|table| (0..3).map(move |id| (table, id))) {
-            known.push(registry.statement(text(table, id).as_bytes(), b"").unwrap());
-            assert_eq!(registry.bytes(), held(&known));
-        }
-        // What nobody knows any more is not counted, and what a session still holds is.
-        let last = known.pop().unwrap();
-        drop(known);
-        registry.texts.clear();
-        registry.shapes.clear();
-        assert_eq!(registry.bytes(), held(std::slice::from_ref(&last)));
-        drop(last);
-        assert_eq!(registry.bytes(), 0);
-    }
-}
+mod tests;

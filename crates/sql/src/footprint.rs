@@ -234,8 +234,9 @@ impl Footprint {
     }
 
     fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
-        let Client { utf8, as_sent, wide, utc } = client;
-        Params { values, constants: &self.constants, utf8, as_sent, wide, utc: utc && !self.dialect.is_mysql_family() }
+        let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
+        let utc = utc && !self.dialect.is_mysql_family();
+        Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
     }
 
     /// The tags of one execution.

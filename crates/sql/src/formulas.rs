@@ -293,7 +293,8 @@ impl Reading<'_> {
             (Clock, Clock) => Some(one),
             (Of(own @ (Bool | Bytes | ExactText | OrderedText | Uuid)), Of(other)) if own == other => Some(one),
             // Of one padded side the other one keeps its blanks.
-            _ if text(one) && text(two) => Some(Of(Text)),
+            // In MySQL the connection's collation decides how constants compare.
+            _ if text(one) && text(two) => (!self.is_mysql()).then_some(Of(Text)),
             (Of(ExactText | FoldedText), Of(ExactText | FoldedText)) => Some(Of(FoldedText)),
             _ => None,
         }

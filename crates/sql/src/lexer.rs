@@ -12,9 +12,12 @@
 //! In MySQL's dialect the shape says what the text *means*, not how it is written: names of columns in a result follow
 //! the text to the letter there, so only the text itself is a key.
 
+use std::borrow::Cow;
+
 use freshet_model::Dialect;
 
 use crate::mysql;
+use crate::mysql::scanner::Modes;
 use crate::scanner::{Kind, Token, is_word_part};
 use crate::tokens::Tokens;
 
@@ -79,15 +82,21 @@ impl Lexed {
 
 /// Splits a text into its shape and its literals. Never fails: what is malformed stays in the shape as it is.
 pub fn lex(dialect: Dialect, text: &str) -> Lexed {
-    let mut shaper = Shaper::new(dialect, text, 0);
-    shaper.run(text);
-    let own_params = shaper.own_params;
-    if own_params > 0 && !shaper.lexed.literals.is_empty() {
+    lex_under(dialect, Modes::NONE, text)
+}
+
+/// The same for a session of MySQL or MariaDB that quotes by these modes. The shape quotes as without them.
+pub fn lex_under(dialect: Dialect, modes: Modes, text: &str) -> Lexed {
+    let shaper = |base| Shaper { modes, ..Shaper::new(dialect, text, base) };
+    let mut shaped = shaper(0);
+    shaped.run(text);
+    let own_params = shaped.own_params;
+    if own_params > 0 && !shaped.lexed.literals.is_empty() {
         // The literals' numbers follow the highest own one, which is known only now.
-        shaper = Shaper::new(dialect, text, own_params);
-        shaper.run(text);
+        shaped = shaper(own_params);
+        shaped.run(text);
     }
-    shaper.lexed(own_params)
+    shaped.lexed(own_params)
 }
 
 /// The same for a view's text: its literals are numbered from behind `base` on, which no number of a statement reaches.
@@ -120,6 +129,7 @@ enum Before {
 
 struct Shaper {
     dialect: Dialect,
+    modes: Modes,
     lexed: Lexed,
     /// The number of the parameter before the first literal.
     base: u32,
@@ -139,6 +149,7 @@ impl Shaper {
         let shape = String::with_capacity(text.len() + 8);
         Self {
             dialect,
+            modes: Modes::NONE,
             lexed: Lexed { shape, ..Lexed::default() },
             base,
             in_view: false,
@@ -158,7 +169,7 @@ impl Shaper {
     }
 
     fn run(&mut self, text: &str) {
-        for token in Tokens::of(self.dialect, text) {
+        for token in Tokens::under(self.dialect, self.modes, text) {
             self.push(token);
         }
         if let Some(end) = self.end {
@@ -235,8 +246,9 @@ impl Shaper {
     }
 
     fn push_other(&mut self, token: Token<'_>) -> Before {
-        self.separate_quotes(token.text);
-        self.lexed.shape.push_str(token.text);
+        let text = self.as_without_modes(token);
+        self.separate_quotes(&text);
+        self.lexed.shape.push_str(&text);
         match token.kind {
             Kind::Param(number) => {
                 self.own_params = self.own_params.max(number);
@@ -253,6 +265,23 @@ impl Shaper {
                 Before::Symbol
             }
             _ => Before::Value,
+        }
+    }
+
+    /// How a token is written that means the same without the session's modes.
+    fn as_without_modes<'t>(&self, token: Token<'t>) -> Cow<'t, str> {
+        let Modes { ansi_quotes, plain_backslash } = self.modes;
+        let has_backslash = plain_backslash && token.text.contains('\\');
+        match token.kind {
+            Kind::Quoted if ansi_quotes && token.text.starts_with('"') => {
+                let name = token.text.get(1..token.text.len() - 1).unwrap_or_default().replace("\"\"", "\"");
+                format!("`{}`", name.replace('`', "``")).into()
+            }
+            Kind::Text if has_backslash => token.text.replace('\\', "\\\\").into(),
+            // A zero byte ends the analysis there, too.
+            Kind::Hopeless if self.modes != Modes::NONE => format!("\0{}", token.text).into(),
+            Kind::OpaqueText if has_backslash => format!("\0{}", token.text).into(),
+            _ => token.text.into(),
         }
     }
 
@@ -279,6 +308,7 @@ impl Shaper {
     fn push_literal(&mut self, kind: LiteralKind, text: &str) {
         let value = match kind {
             LiteralKind::Number => text.as_bytes().to_vec(),
+            LiteralKind::String if self.modes.plain_backslash => mysql::scanner::undoubled(text),
             LiteralKind::String if self.dialect.is_mysql_family() => mysql::scanner::unescaped(text),
             LiteralKind::String if let Some(text) = escaped(text) => text,
             LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'").into_bytes(),

@@ -22,13 +22,18 @@ pub struct Client {
     pub as_sent: bool,
     /// They reach comparisons in a character set in which ASCII has other bytes, to MySQL and MariaDB.
     pub wide: bool,
+    /// Its texts are bytes, which nothing converts, and names in them are of UTF-8, to MySQL and MariaDB.
+    pub raw: bool,
+    /// `\` is no escape in it, to MySQL and MariaDB.
+    pub plain_backslash: bool,
     /// Its time zone is UTC, to PostgreSQL.
     pub utc: bool,
 }
 
 impl Client {
     /// In UTF-8, and in a zone that is not known.
-    pub const PLAIN: Self = Self { utf8: true, as_sent: true, wide: false, utc: false };
+    pub const PLAIN: Self =
+        Self { utf8: true, as_sent: true, wide: false, raw: false, plain_backslash: false, utc: false };
 }
 
 /// The parameters of one execution.
@@ -42,6 +47,7 @@ pub(crate) struct Params<'p> {
     pub(crate) utf8: bool,
     pub(crate) as_sent: bool,
     pub(crate) wide: bool,
+    pub(crate) plain_backslash: bool,
     pub(crate) utc: bool,
 }
 

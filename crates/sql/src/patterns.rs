@@ -206,6 +206,10 @@ impl Footprint {
             },
         };
         let text = self.plain_text(pattern, params)?;
+        // Then the default escape is a backslash to MySQL, and none to MariaDB.
+        if params.plain_backslash && escape == Some(b'\\') && text.contains(&b'\\') {
+            return None;
+        }
         let folds = matches!(letters, Letters::Folded | Letters::Mixed);
         let printable = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
         // Bytes have no other case.

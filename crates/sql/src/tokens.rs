@@ -3,6 +3,7 @@
 use freshet_model::Dialect;
 
 use crate::mysql;
+use crate::mysql::scanner::Modes;
 use crate::scanner::{Scanner, Token};
 
 /// Cuts a text into tokens.
@@ -13,8 +14,13 @@ pub(crate) enum Tokens<'a> {
 
 impl<'a> Tokens<'a> {
     pub(crate) fn of(dialect: Dialect, text: &'a str) -> Self {
+        Self::under(dialect, Modes::NONE, text)
+    }
+
+    /// `modes`: for MySQL and MariaDB.
+    pub(crate) fn under(dialect: Dialect, modes: Modes, text: &'a str) -> Self {
         if dialect.is_mysql_family() {
-            Self::MySql(mysql::scanner::Scanner::new(text))
+            Self::MySql(mysql::scanner::Scanner::under(modes, text))
         } else {
             Self::Postgres(Scanner::new(text))
         }

@@ -229,7 +229,9 @@ pub(crate) fn value(column: &ComparedColumn, field: Field<'_>, utf8: bool) -> Op
         Field::Text(text) => column.value_type.normalise_text(text),
         Field::Binary(bytes) => column.value_type.normalise_binary(bytes),
     };
-    value.filter(|value| utf8 || !matches!(value, Value::Text(text) if !text.is_ascii()))
+    // Bytes are never converted.
+    let is_same = utf8 || column.value_type == ValueType::Bytes;
+    value.filter(|value| is_same || !matches!(value, Value::Text(text) if !text.is_ascii()))
 }
 
 /// A column of the answer.

@@ -595,6 +595,38 @@ fn temporary_tables_that_are_created() {
     assert!(parse("SELECT \"f\"()").makes_temporary(&catalog(), &schemas()));
 }
 
+/// The shape quotes as without the session's modes.
+#[test]
+fn modes_quote_otherwise() {
+    use freshet_sql::{Modes, lex_under};
+    let ansi = Modes { ansi_quotes: true, plain_backslash: false };
+    let plain = Modes { ansi_quotes: false, plain_backslash: true };
+    let both = Modes { ansi_quotes: true, plain_backslash: true };
+    for (modes, text, same) in [
+        (
+            ansi,
+            r#"SELECT "a""b`c" FROM "t" WHERE "t"."x" = 'it''s "so"'"#,
+            r#"SELECT `a"b``c` FROM `t` WHERE `t`.`x` = 'it''s "so"'"#,
+        ),
+        (ansi, r#"SELECT 'a' "b", 'x\'y' FROM t"#, r"SELECT 'a' `b`, 'x\'y' FROM t"),
+        (ansi, r#"SELECT "a\" FROM "t""#, r"SELECT `a\` FROM `t`"),
+        (ansi, r#"SELECT date"d" FROM t"#, r"SELECT date`d` FROM t"),
+        (plain, r#"SELECT 'a\', "b\" FROM t WHERE x = 'c\n'"#, r#"SELECT 'a\\', "b\\" FROM t WHERE x = 'c\\n'"#),
+        (plain, r"SELECT date '\' FROM t", r"SELECT date '\\' FROM t"),
+        (both, r#"SELECT '\' AS "\" FROM t"#, r"SELECT '\\' AS `\` FROM t"),
+    ] {
+        let (said, meant) = (lex_under(Dialect::MySql, modes, text), lex(same));
+        assert_eq!((&said.shape, &said.literals), (&meant.shape, &meant.literals), "{text}");
+    }
+    // What does not end, or cannot be put otherwise, is not read.
+    for (modes, text) in
+        [(ansi, "SELECT 1 FROM \"t"), (plain, r"SELECT 'a\' 'b' FROM t"), (plain, r"SELECT n'\' FROM t")]
+    {
+        let shape = lex_under(Dialect::MySql, modes, text).shape;
+        assert!(Template::parse(Dialect::MySql, &shape).refusal().is_some(), "{text}");
+    }
+}
+
 /// Texts of a wide character set are of other bytes than those that were sent.
 #[test]
 fn wide_texts_are_not_compared_with_bytes() {
@@ -607,7 +639,7 @@ fn wide_texts_are_not_compared_with_bytes() {
         let literals = lexed.literals.iter().map(ParameterValue::Literal);
         let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
         let rows = |wide: bool| {
-            let client = Client { utf8: !wide, as_sent: false, wide, utc: false };
+            let client = Client { utf8: !wide, as_sent: false, wide, ..Client::PLAIN };
             let bound = footprint.bind(&params, client).unwrap();
             format!("{:?}", bound.tags.iter().map(|tag| &tag.rows).collect::<Vec<_>>())
         };

@@ -55,11 +55,9 @@ const FIXED_COLUMNS: usize = 7;
 /// Where `@@character_set_connection` is.
 const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
 
-/// Modes under which a text means something else to the server than to Freshet, or values show otherwise.
+/// Modes under which a text means something else to the server than to Freshet, or values show otherwise. Quotes are read by the
+/// session's own ([`freshet_sql::Modes`]), and `||` is not cached in any.
 const MODES: &[(&str, &str)] = &[
-    ("ANSI_QUOTES", "sql_mode ANSI_QUOTES"),
-    ("NO_BACKSLASH_ESCAPES", "sql_mode NO_BACKSLASH_ESCAPES"),
-    ("PIPES_AS_CONCAT", "sql_mode PIPES_AS_CONCAT"),
     ("HIGH_NOT_PRECEDENCE", "sql_mode HIGH_NOT_PRECEDENCE"),
     ("PAD_CHAR_TO_FULL_LENGTH", "sql_mode PAD_CHAR_TO_FULL_LENGTH"),
     ("EMPTY_STRING_IS_NULL", "sql_mode EMPTY_STRING_IS_NULL"),
@@ -68,7 +66,6 @@ const MODES: &[(&str, &str)] = &[
     ("DB2", "sql_mode DB2"),
     ("POSTGRESQL", "sql_mode POSTGRESQL"),
     ("MAXDB", "sql_mode MAXDB"),
-    ("ANSI", "sql_mode ANSI"),
 ];
 
 /// How much of other transactions a transaction sees.
@@ -140,25 +137,35 @@ impl Answer {
         let schemas: Vec<Arc<str>> = text(0).map(Arc::from).into_iter().collect();
         let level = Level::named(text(3)?)?;
         let charset = text(5)?;
-        let utf8 = matches!(charset, "utf8" | "utf8mb3" | "utf8mb4" | "ascii");
-        let obstacle = obstacle(level, text(4)?, utf8 || charset == "latin1");
-        let as_sent = text(CONNECTION_CHARSET) == Some(charset);
+        let connection = text(CONNECTION_CHARSET).unwrap_or_default();
+        let utf8 = is_utf8(charset);
+        // What is binary is not converted, and compares as a text of the column.
+        let raw = matches!((charset, connection), ("binary", "binary" | "latin1"))
+            || charset == "binary" && is_utf8(connection)
+            || utf8 && connection == "binary";
+        let obstacle = obstacle(level, text(4)?, utf8 || raw || charset == "latin1");
+        let as_sent = raw || connection == charset;
         // To which constants are converted: `BINARY 'x'` is of other bytes.
-        let wide = text(CONNECTION_CHARSET).is_some_and(is_wide);
-        let utf8 = utf8 && !wide;
+        let wide = is_wide(connection);
+        let utf8 = utf8 && !wide && !raw;
         // `id IS NULL` finds the row that this session has inserted last.
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
         let obstacle = obstacle.or(finds_inserted);
         let has_mode = |name: &str| text(4).is_some_and(|modes| modes.split(',').any(|mode| mode == name));
+        let plain_backslash = has_mode("NO_BACKSLASH_ESCAPES");
         let reading = Reading {
             multibyte: Some(is_multibyte(charset)),
             ansi_quotes: Some(has_mode("ANSI_QUOTES")),
-            plain_backslash: Some(has_mode("NO_BACKSLASH_ESCAPES")),
+            plain_backslash: Some(plain_backslash),
         };
-        let client = Client { utf8, as_sent, wide, utc: false };
+        let client = Client { utf8, as_sent, wide, raw, plain_backslash, utc: false };
         let described = Described { key, schemas, client, obstacle };
         Some(Self { level, autocommits: *autocommit == Some(b"ON"), reading, described })
     }
+}
+
+fn is_utf8(charset: &str) -> bool {
+    matches!(charset, "utf8" | "utf8mb3" | "utf8mb4" | "ascii")
 }
 
 /// Characters of ASCII are of other bytes.
@@ -204,8 +211,11 @@ mod tests {
         let obstacle = |level, modes, charset| answer(level, modes, charset).unwrap().described.obstacle;
         assert_eq!(obstacle("SERIALIZABLE", "", "utf8mb4"), Some(Reason::Serializable));
         assert_eq!(obstacle("READ-UNCOMMITTED", "", "utf8mb4"), Some(Reason::Setting("READ UNCOMMITTED")));
-        let quotes = Some(Reason::Setting("sql_mode ANSI_QUOTES"));
-        assert_eq!(obstacle("READ-COMMITTED", "STRICT_ALL_TABLES,ANSI_QUOTES", "utf8mb4"), quotes);
+        let not = Some(Reason::Setting("sql_mode HIGH_NOT_PRECEDENCE"));
+        assert_eq!(obstacle("READ-COMMITTED", "STRICT_ALL_TABLES,HIGH_NOT_PRECEDENCE", "utf8mb4"), not);
+        for modes in ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT", "REAL_AS_FLOAT,IGNORE_SPACE,ANSI"] {
+            assert_eq!(obstacle("READ-COMMITTED", modes, "utf8mb4"), None);
+        }
         assert!(
             obstacle("READ-COMMITTED", "", "sjis").is_some()
                 && answer("READ-COMMITTED", "", "sjis").unwrap().reading.multibyte == Some(true)

@@ -208,6 +208,8 @@ impl Answer {
                 utc: is_utc(&setting("TimeZone")?),
                 utf8: setting("client_encoding")? == "UTF8",
                 as_sent: false,
+                raw: false,
+                plain_backslash: false,
                 wide: false,
             },
             schemas,

@@ -6,14 +6,14 @@
 //! all that these words name: each may call a routine of its name, write to a table with triggers, or read a view. That
 //! is too much for most texts and never too little.
 //!
-//! Strings and comments are left out where the rules of quoting are known ([`Quoting::Standard`]); else everything counts as
+//! Strings and comments are left out where the rules of quoting are known ([`Quoting::Known`]); else everything counts as
 //! words. The scanner takes pieces of any length and keeps words alone, so that statements of any length can be read on their way.
 
 use std::collections::{HashMap, HashSet};
 
 use freshet_model::{StoredCode, Temporaries};
 
-use super::scanner::{is_placeholder, is_word_part};
+use super::scanner::{Quoting, is_placeholder, is_word_part};
 
 /// Longer ones are no names: an identifier has 64 characters at most, each of four bytes at most.
 const WORD_BYTES_MAX: usize = 256;
@@ -23,15 +23,6 @@ const PLACEHOLDER: &str = "$";
 const WORDS_MAX: usize = 4096;
 /// Comments of code that every supported server runs: up to the version from which MariaDB takes them for MySQL's.
 const RUN_BY_ALL: u32 = 50_699;
-
-/// How a session, or the maker of a routine, quotes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quoting {
-    /// `'` and `"` begin strings, in which a backslash escapes.
-    Standard,
-    /// It is not known.
-    Unknown,
-}
 
 /// What a text may make, and run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -166,8 +157,8 @@ fn is_plain(name: &str) -> bool {
 enum State {
     /// In words and symbols.
     Code,
-    /// In backquotes.
-    Name,
+    /// In a name that this quote ends.
+    Name(u8),
     /// In a string that this quote ends.
     Text(u8),
     /// Behind a backslash in it.
@@ -218,8 +209,8 @@ pub struct CodeScanner {
     is_quoted: bool,
     /// The last word was a number.
     behind_number: bool,
-    /// Directly behind a closing backquote.
-    behind_name: bool,
+    /// Directly behind a name that this quote has ended.
+    behind_name: Option<u8>,
     gap: Gap,
     naming: Option<Naming>,
     /// In a comment of code.
@@ -240,7 +231,7 @@ impl CodeScanner {
             word: Vec::new(),
             is_quoted: false,
             behind_number: false,
-            behind_name: false,
+            behind_name: None,
             gap: Gap::Blank,
             naming: None,
             is_in_comment: false,
@@ -282,8 +273,8 @@ impl CodeScanner {
     fn byte(&mut self, byte: u8) {
         match self.state {
             State::Code => self.symbol_or_word(byte),
-            State::Name => self.in_name(byte),
-            State::Text(quote) if byte == b'\\' => self.state = State::Escape(quote),
+            State::Name(quote) => self.in_name(byte, quote),
+            State::Text(quote) if byte == b'\\' && self.quoting.escapes() => self.state = State::Escape(quote),
             State::Text(quote) if byte == quote => self.state = State::Code,
             State::Escape(quote) => self.state = State::Text(quote),
             State::Dash if byte == b'-' => self.state = State::Dashes,
@@ -359,14 +350,14 @@ impl CodeScanner {
             return self.push(byte);
         }
         self.end_word();
-        let is_known = self.quoting == Quoting::Standard;
+        let is_known = self.quoting != Quoting::Unknown;
         match byte {
             b' ' | 0x09..=0x0d => {}
-            b'`' if is_known => {
-                if behind_name {
+            quote if is_known && self.quoting.quotes_names(quote) => {
+                if behind_name == Some(quote) {
                     self.code.own = Temporaries::Any; // a quote within a name
                 }
-                (self.state, self.is_quoted) = (State::Name, true);
+                (self.state, self.is_quoted) = (State::Name(quote), true);
             }
             b'*' if self.is_in_comment => self.state = State::Star,
             b'-' if is_known => self.state = State::Dash,
@@ -385,11 +376,11 @@ impl CodeScanner {
         self.code.several |= self.ended && !matches!(byte, b' ' | 0x09..=0x0d | b';' | b'-' | b'/' | b'#');
     }
 
-    fn in_name(&mut self, byte: u8) {
+    fn in_name(&mut self, byte: u8, quote: u8) {
         if is_word_part(byte) {
             return self.push(byte);
         }
-        if byte != b'`' {
+        if byte != quote {
             // Its words count one by one, and none of them is its name.
             self.code.has_odd_names = true;
             if self.naming.is_some() {
@@ -397,10 +388,10 @@ impl CodeScanner {
             }
         }
         self.end_word();
-        if byte == b'`' {
-            (self.state, self.behind_name) = (State::Code, true);
+        if byte == quote {
+            (self.state, self.behind_name) = (State::Code, Some(quote));
         }
-        self.is_quoted = byte != b'`';
+        self.is_quoted = byte != quote;
     }
 
     fn push(&mut self, byte: u8) {

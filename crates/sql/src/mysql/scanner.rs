@@ -1,8 +1,8 @@
 //! MySQL's and MariaDB's tokens, exactly as far as their boundaries matter.
 //!
 //! A token that ends elsewhere than the server thinks could move a quote and with it the meaning of all that follows,
-//! so this scanner follows the servers' `sql_lex.cc` rule by rule, for sessions without ANSI_QUOTES and
-//! NO_BACKSLASH_ESCAPES (others are not cached) whose client character set is UTF-8 or ASCII. It never fails: what the
+//! so this scanner follows the servers' `sql_lex.cc` rule by rule, under the session's [`Modes`], for sessions
+//! whose client character set is UTF-8, ASCII or binary. It never fails: what the
 //! servers might read in two ways (a version comment, a hint, a NUL byte) ends the analysis as [`Kind::Hopeless`].
 //!
 //! A shape is read by the same rules: `$n` there is a [`Kind::Word`], and the lexer writes an identifier of that form
@@ -10,9 +10,55 @@
 
 use crate::scanner::{Kind, Token};
 
+/// What `sql_mode` says of quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// ANSI_QUOTES: `"` quotes names, within which a backslash is nothing special.
+    pub ansi_quotes: bool,
+    /// NO_BACKSLASH_ESCAPES: `\` is no escape.
+    pub plain_backslash: bool,
+}
+
+impl Modes {
+    /// Neither.
+    pub const NONE: Self = Self { ansi_quotes: false, plain_backslash: false };
+
+    /// As far as they matter to a text.
+    #[must_use]
+    pub fn within(self, text: &[u8]) -> Self {
+        Self {
+            ansi_quotes: self.ansi_quotes && text.contains(&b'"'),
+            plain_backslash: self.plain_backslash && text.contains(&b'\\'),
+        }
+    }
+}
+
+/// How a session, or the maker of a routine, quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quoting {
+    /// By these modes.
+    Known(Modes),
+    /// It is not known.
+    Unknown,
+}
+
+impl Quoting {
+    /// `'` and `"` begin strings, in which a backslash escapes.
+    pub const STANDARD: Self = Self::Known(Modes::NONE);
+
+    pub(crate) fn quotes_names(self, byte: u8) -> bool {
+        byte == b'`' || matches!(self, Self::Known(Modes { ansi_quotes: true, .. })) && byte == b'"'
+    }
+
+    pub(crate) fn escapes(self) -> bool {
+        !matches!(self, Self::Known(Modes { plain_backslash: true, .. }))
+    }
+}
+
 /// Cuts a text into tokens.
 pub(crate) struct Scanner<'a> {
     text: &'a str,
+    modes: Modes,
     at: usize,
     /// The token before ended at this position and was a name or a number: a point here goes on with it.
     name_end: Option<usize>,
@@ -32,8 +78,8 @@ fn is_space(byte: u8) -> bool {
 }
 
 impl<'a> Scanner<'a> {
-    pub(crate) fn new(text: &'a str) -> Self {
-        Self { text, at: 0, name_end: None }
+    pub(crate) fn under(modes: Modes, text: &'a str) -> Self {
+        Self { text, modes, at: 0, name_end: None }
     }
 
     /// What is not cut yet.
@@ -100,7 +146,7 @@ impl<'a> Scanner<'a> {
     fn string_end(&self, mut at: usize, quote: u8) -> Option<usize> {
         loop {
             match self.byte(at)? {
-                b'\\' => at += 2,
+                b'\\' if !self.modes.plain_backslash => at += 2,
                 byte if byte == quote && self.byte(at + 1) == Some(quote) => at += 2,
                 byte if byte == quote => return Some(at + 1),
                 _ => at += 1,
@@ -115,7 +161,7 @@ impl<'a> Scanner<'a> {
         loop {
             // What cannot be read behind it is the next token's matter.
             match self.blank(end).ok().and_then(|next| Some((next, self.byte(next)?))) {
-                Some((next, quote @ (b'\'' | b'"'))) => {
+                Some((next, quote @ (b'\'' | b'"'))) if quote == b'\'' || !self.modes.ansi_quotes => {
                     (kind, end) = (Kind::OpaqueText, self.string_end(next + 1, quote)?);
                 }
                 _ => return Some((kind, end)),
@@ -123,11 +169,11 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn quoted_end(&self, mut at: usize) -> Option<usize> {
+    fn quoted_end(&self, mut at: usize, quote: u8) -> Option<usize> {
         loop {
-            at = self.find(at, b'`')? + 1;
+            at = self.find(at, quote)? + 1;
             match self.byte(at) {
-                Some(b'`') => at += 1,
+                Some(byte) if byte == quote => at += 1,
                 _ => return Some(at),
             }
         }
@@ -140,8 +186,9 @@ impl<'a> Scanner<'a> {
         };
         match (first, next) {
             (0, _) => None,
+            (b'"', _) if self.modes.ansi_quotes => Some((Kind::Quoted, self.quoted_end(start + 1, first)?)),
             (b'\'' | b'"', _) => self.string(start),
-            (b'`', _) => Some((Kind::Quoted, self.quoted_end(start + 1)?)),
+            (b'`', _) => Some((Kind::Quoted, self.quoted_end(start + 1, first)?)),
             (b'?', _) => Some((Kind::Param(0), start + 1)),
             (b'/', Some(b'*')) => Some((Kind::Hint, self.hint(start)?)),
             (b'@', _) => {
@@ -213,6 +260,13 @@ impl<'a> Iterator for Scanner<'a> {
         self.name_end = names.then_some(end);
         Some(Token { kind, text, spaced: start > before })
     }
+}
+
+/// The same under NO_BACKSLASH_ESCAPES: only quotes are doubled.
+pub(crate) fn undoubled(constant: &str) -> Vec<u8> {
+    let quote = constant.get(..1).unwrap_or_default();
+    let inner = constant.get(1..constant.len().saturating_sub(1)).unwrap_or_default();
+    inner.replace(&quote.repeat(2), quote).into_bytes()
 }
 
 /// The bytes of a string constant with its quotes, as the server reads it.

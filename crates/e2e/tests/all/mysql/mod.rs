@@ -4,6 +4,7 @@
 //! * `cached_reads`: what reads from memory are told apart by, and that none is old;
 //! * `binary_keys`: keys that are no text;
 //! * `limits`: what is behind the last row of an answer that LIMIT cuts;
+//! * `modes`: sessions that quote in other ways, or send bytes;
 //! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
 //! * `outcomes`: what is said of answers that cannot be kept;
@@ -20,6 +21,7 @@ mod checking;
 mod clients;
 mod joining;
 mod limits;
+mod modes;
 mod outcomes;
 mod privileges;
 mod races;

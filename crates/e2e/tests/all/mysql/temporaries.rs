@@ -9,6 +9,7 @@ use crate::support::{PATIENCE, eventually, rest};
 
 on_both!(
     sessions_that_go_on,
+    sequences_that_go_on,
     names_that_are_used,
     tables_that_hide_others,
     names_that_are_odd,
@@ -143,6 +144,37 @@ fn sessions_that_go_on(kind: Kind) -> Result<()> {
     Ok(())
 }
 
+/// Statements that are what they are by the one before them.
+fn sequences_that_go_on(kind: Kind) -> Result<()> {
+    let pair = alone(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let both = |first: &'static str, second: &'static str| [first, second];
+    let sequences = vec![
+        // A SELECT that is not cached is the first.
+        both("SELECT @@session.sql_mode AS mode", "INSERT INTO blobs (body) VALUES ('it\\'s easy to rename')"),
+        both("PREPARE s FROM 'SELECT name FROM item WHERE id = 1'", "EXECUTE s"),
+        both("PREPARE s FROM 'CREATE TEMPORARY TABLE other (id INT)'", "EXECUTE s"),
+        both("PREPARE s FROM 'CALL counts()'", "EXECUTE s"),
+        both("PREPARE s FROM 'UPDATE logged SET n = ?'", "SET @n = 7; EXECUTE s USING @n"),
+        both("PREPARE `s` FROM 'SELECT 1'", "DEALLOCATE PREPARE s"),
+        both("SET @text = 'UPDATE logged SET n = n + 1'; SET @n = 1", "PREPARE s FROM @text"),
+        both("SET @text := 'UPDATE logged SET n = n + 1'", "PREPARE S FROM @text"),
+    ];
+    for sequence in sequences {
+        let mut c = pair.connect()?;
+        for statement in sequence.iter().flat_map(|text| text.split("; ")) {
+            c.query(statement)?;
+        }
+        if sequence[1].starts_with("PREPARE S") {
+            c.run("EXECUTE s")?;
+        }
+        until_hit(&pair, &mut c, READ).with_context(|| sequence.join("; "))?;
+    }
+    Ok(())
+}
+
 /// What reads a table of the name passes, as long as there is one.
 fn names_that_are_used(kind: Kind) -> Result<()> {
     let pair = alone(kind)?;
@@ -202,6 +234,11 @@ fn tables_that_hide_others(kind: Kind) -> Result<()> {
         &["SELECT 1; CREATE TEMPORARY TABLE item SELECT 1 AS id, 'mine' AS name; SELECT 2"],
         &["CREATE /*!40000 TEMPORARY */ TABLE item SELECT 1 AS id, 'mine' AS name"],
         &["PREPARE s FROM 'CREATE TEMPORARY TABLE item SELECT 1 AS id, ''mine'' AS name'", "EXECUTE s"],
+        &["PREPARE s FROM 'SELECT 1'", "PREPARE S FROM 'CALL hides()'", "EXECUTE s"],
+        &["PREPARE s FROM 'SELECT 1'", "PREPARE s FROM 'CALL hides()'; SELECT 1", "EXECUTE s"],
+        &["SET @text = 'CALL hides()'", "PREPARE s FROM @text", "EXECUTE s"],
+        &["SET @text = 'SELECT 1'", "SET @text = 'CALL hides()', @other = 1", "PREPARE s FROM @text", "EXECUTE s"],
+        &["PREPARE s FROM 'SELECT ?'", "SET @n = 1", "EXECUTE s USING @n", "CALL hides()"],
         &["CALL hides()"],
         &["CALL hides_with_a_table('item')"],
         &[&long],

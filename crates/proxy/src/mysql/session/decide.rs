@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use freshet_cache::admission::Miss;
 use freshet_cache::{Entry, FillPermit, Filling, Lookup};
 use freshet_model::{Nanos, Reason, Visible};
-use freshet_sql::{Lineage, Parameter, ParameterValue};
+use freshet_sql::{Client, Lineage, Parameter, ParameterValue};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
@@ -230,7 +230,8 @@ impl Session {
             return Err(reason);
         }
         let Known::Context(context, known_under) = &self.settings.known else { return Err(Reason::SettingsUnknown) };
-        if !context.client.utf8 && !statement.ascii {
+        let Client { utf8, raw, .. } = context.client;
+        if !(utf8 || raw || statement.ascii) {
             return Err(Reason::SettingsUnknown);
         }
         if statement.shape.is_disabled() {

@@ -62,7 +62,8 @@ impl Session {
         let statement = match &text {
             Some(text) => {
                 self.ask_to_read(text, true).await?;
-                self.statement(text)
+                let is_known = self.settings.reading.tells_names(text);
+                if is_known { self.statement(text) } else { Err(Reason::NotParsed) }
             }
             None => Err(Reason::TooLong),
         };

@@ -5,6 +5,7 @@
 //! change any of it for its caller, since both servers put mode and character set back behind it. After anything else that may
 //! have, a text for which it matters is read only once the session has been asked.
 
+use freshet_sql::Modes;
 use freshet_wire::mysql::capabilities::Status;
 
 use crate::mysql::question::is_multibyte;
@@ -42,13 +43,25 @@ impl Reading {
             None => by(None, text.windows(2).any(may_be_one)),
             known => by(known, !text.is_ascii()),
         };
-        let quotes = by(self.ansi_quotes, backslash && text.contains(&b'"'));
-        characters.max(quotes).max(by(self.plain_backslash, backslash))
+        let quotes = self.ansi_quotes.is_none() && backslash && text.contains(&b'"');
+        let escapes = self.plain_backslash.is_none() && backslash;
+        characters.max(if quotes || escapes { Readable::Perhaps } else { Readable::Yes })
     }
 
-    /// Whether a quote is a quote in every text, for sure.
-    pub(crate) fn is_standard(self) -> bool {
-        [self.multibyte, self.ansi_quotes, self.plain_backslash] == [Some(false); 3]
+    /// The modes by which texts are read, as far as they are known.
+    pub(crate) fn modes(self) -> Modes {
+        let [ansi_quotes, plain_backslash] = [self.ansi_quotes, self.plain_backslash].map(|fact| fact == Some(true));
+        Modes { ansi_quotes, plain_backslash }
+    }
+
+    /// Whether every text is read alike.
+    pub(crate) fn is_known(self) -> bool {
+        self.multibyte == Some(false) && self.ansi_quotes.is_some() && self.plain_backslash.is_some()
+    }
+
+    /// It is known what of this text are names.
+    pub(crate) fn tells_names(self, text: &[u8]) -> bool {
+        self.ansi_quotes.is_some() || !text.contains(&b'"')
     }
 
     /// A SET statement was answered, with this state. `text`: in lower case.
@@ -65,10 +78,21 @@ impl Reading {
         // A mode may be a number, too.
         let is_plain = is_plain && !value.contains(|letter: char| letter.is_ascii_digit());
         let quotes = ["ansi", "oracle", "mssql", "db2", "postgresql", "maxdb"];
-        self.ansi_quotes = Some(quotes.into_iter().any(has)).filter(|_| is_plain);
+        let is_named = quotes.into_iter().any(has);
+        let is_sure = !is_named
+            || modes_of(value)
+                .is_some_and(|mut modes| modes.any(|mode| mode == "ansi_quotes" || quotes.contains(&mode)));
+        self.ansi_quotes = Some(is_named).filter(|_| is_plain && is_sure);
         let plain_backslash = |status: Status| status.has(Status::NO_BACKSLASH_ESCAPES);
         self.plain_backslash = status.filter(|_| is_plain).map(plain_backslash);
     }
+}
+
+/// The modes in `= 'mode, …'`, if that is the end.
+fn modes_of(value: &str) -> Option<impl Iterator<Item = &str>> {
+    let list = value.trim().strip_prefix('=')?.trim().trim_end_matches([';', ' ']);
+    let list = list.strip_prefix(['\'', '"'])?.strip_suffix(['\'', '"'])?;
+    (!list.contains(['\'', '"'])).then(|| list.split(','))
 }
 
 /// Two strings side by side are one.
@@ -110,8 +134,9 @@ mod tests {
         let texts = [r#"SELECT "a", 'b'"#, r"SELECT 'a\n'", r#"SELECT '{"a": "b\n"}'"#, "SELECT 'é'", r"SELECT 'é\n'"];
         assert_eq!(readable(UTF8, &texts), [Yes; 5]);
         assert_eq!(readable(Reading::default(), &texts), [Yes, Perhaps, Perhaps, Yes, Perhaps]);
-        assert_eq!(readable(Reading { ansi_quotes: Some(true), ..UTF8 }, &texts), [Yes, Yes, No, Yes, Yes]);
-        assert_eq!(readable(Reading { plain_backslash: Some(true), ..UTF8 }, &texts), [Yes, No, No, Yes, No]);
+        assert_eq!(readable(Reading { ansi_quotes: Some(true), ..UTF8 }, &texts), [Yes; 5]);
+        assert_eq!(readable(Reading { plain_backslash: Some(true), ..UTF8 }, &texts), [Yes; 5]);
+        assert_eq!(readable(Reading { ansi_quotes: None, ..UTF8 }, &texts), [Yes, Yes, Perhaps, Yes, Yes]);
         assert_eq!(readable(Reading { multibyte: Some(true), ..UTF8 }, &texts), [Yes, Yes, Yes, No, No]);
         assert_eq!(readable(Reading { multibyte: None, ..UTF8 }, &texts), [Yes, Yes, Yes, Yes, Perhaps]);
     }
@@ -131,6 +156,8 @@ mod tests {
         assert_eq!(after("set character_set_client = @x", none), (None, no, no));
         assert_eq!(after("set sql_mode = 'ansi'", none), (no, yes, no));
         assert_eq!(after("set sql_mode = 'no_backslash_escapes'", backslash), (no, no, yes));
+        assert_eq!(after("set session sql_mode = \"strict_all_tables,ansi_quotes\";", none), (no, yes, no));
+        assert_eq!(after("set sql_mode = '', lc_messages = 'ansi'", none), (no, None, no));
         assert_eq!(after("set sql_mode = 4", none), (no, None, None));
         assert_eq!(after("set sql_mode = concat(@@sql_mode, ',x')", none), (no, None, None));
         assert_eq!(after("set names utf8mb4, autocommit = 1", none), (no, no, no));

@@ -125,9 +125,9 @@ impl Settings {
         self.level.filter(|(_, known_in)| *known_in == era && era == self.era).map(|(level, _)| level)
     }
 
-    /// Whether a quote is a quote in every text, for sure.
+    /// How every text is read.
     pub(crate) fn quoting(&self) -> Quoting {
-        if self.reading.is_standard() { Quoting::Standard } else { Quoting::Unknown }
+        if self.reading.is_known() { Quoting::Known(self.reading.modes()) } else { Quoting::Unknown }
     }
 
     /// Whether the server surely reads the text as Freshet does.
@@ -272,7 +272,9 @@ impl Session {
     /// Asks for the context if a text can be read only by who knows it, and nothing is lost by asking.
     /// `whole`: it is not just its beginning.
     pub(crate) async fn ask_to_read(&mut self, text: &[u8], whole: bool) -> Result<(), SessionError> {
-        let can_read = if whole { self.settings.can_read(text) } else { self.settings.quoting() == Quoting::Standard };
+        let reading = self.settings.reading;
+        let can_read =
+            if whole { self.settings.can_read(text) && reading.tells_names(text) } else { reading.is_known() };
         if can_read || !matches!(self.settings.known, Known::Nothing) || self.is_after_something(text) {
             return Ok(());
         }
@@ -295,7 +297,7 @@ impl Session {
         if !self.settings.can_read(text) {
             return Err(Reason::NotParsed);
         }
-        self.shared.registry.statement(text, &[])
+        self.shared.registry.statement_under(self.settings.reading.modes(), text)
     }
 }
 

@@ -18,6 +18,7 @@ use freshet_sql::{Code, CodeScanner, Effect, Quoting, TableName};
 use freshet_wire::mysql::packet::HEADER_BYTES;
 
 use crate::mysql::session::Session;
+use crate::mysql::session::named::Named;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::transaction::Mark;
 use crate::registry::{Shape, Statement};
@@ -101,6 +102,7 @@ pub(crate) struct Temporaries {
     pending: Vec<Pending>,
     /// There may be any.
     any: bool,
+    named: Named,
 }
 
 impl Temporaries {
@@ -210,13 +212,15 @@ impl Session {
 
     /// What Freshet takes for strings may be names.
     fn may_quote_names(&self, statement: &Statement) -> bool {
-        self.settings.reading.ansi_quotes != Some(false) && statement.text().contains(&b'"')
+        let is_known = self.settings.reading.ansi_quotes == Some(statement.modes.ansi_quotes);
+        !is_known && statement.text().contains(&b'"')
     }
 
     /// A statement was answered: what it may have made. `failed`: by an error.
     pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, failed: bool) {
         let (unread, before) = (self.unread.take(), self.code_before.take());
         let Some(statement) = statement else {
+            self.settings.temporaries.named = Named::default();
             match unread {
                 _ if !mark.makes_temporary => {}
                 Some(code) => {
@@ -235,6 +239,7 @@ impl Session {
             self.settings.temporaries.ran(code, before.as_ref());
             self.raise_floor(self.now());
         }
+        let quoting = self.settings.quoting();
         let (settings, shape) = (&mut self.settings, &statement.shape);
         let (temporaries, template) = (&mut settings.temporaries, &shape.template);
         if mark.makes_temporary {
@@ -243,9 +248,14 @@ impl Session {
                 temporaries.created(&settings.schemas, name);
             }
             if mark.runs_stored_code || created.is_none() {
-                temporaries.ran(shape.code().clone(), before.as_ref());
+                let executed = temporaries.named.executed(statement);
+                if let Some(code) = &executed {
+                    temporaries.defined(code);
+                }
+                temporaries.ran(executed.unwrap_or_else(|| shape.code().clone()), before.as_ref());
             }
         }
+        temporaries.named.sent(statement, quoting);
         if mark.effect >= Effect::Definition && !temporaries.are_none() {
             if !failed {
                 temporaries.dropped(&settings.schemas, template.drops());
@@ -298,6 +308,7 @@ impl Session {
     /// The code of a text that is not analysed.
     pub(crate) fn unread(&self, text: &[u8]) -> Arc<Code> {
         let known = self.settings.can_read(text);
-        Arc::new(Code::of(text, if known { Quoting::Standard } else { Quoting::Unknown }))
+        let quoting = if known { Quoting::Known(self.settings.reading.modes()) } else { Quoting::Unknown };
+        Arc::new(Code::of(text, quoting))
     }
 }

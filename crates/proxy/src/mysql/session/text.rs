@@ -133,6 +133,7 @@ impl Session {
         self.replay.overtaken(statement.shape.selects);
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: fill.as_deref_mut(), impure: mark.writes }).await?;
+        self.replay.answered(&statement.shape, &done);
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
             self.finish_fill(*fill, &done);
@@ -173,7 +174,7 @@ impl Session {
             return Ok(Decision::Answered);
         }
         self.ask_to_read(text, true).await?;
-        let statement = match self.statement(text) {
+        let mut statement = match self.statement(text) {
             Ok(statement) => statement,
             Err(reason) => {
                 self.replay_hit(text).await?;
@@ -187,6 +188,8 @@ impl Session {
         }
         if self.is_to_ask(&statement) && !query.has_attributes {
             self.ask_context().await?;
+            // By what is known now it may be another one.
+            statement = self.statement(text).unwrap_or(statement);
             found = match self.allowed() {
                 Allowed::Cache(context) => self.find(context, execution, packet, Kind::Query).await,
                 Allowed::Pass(reason) => Found::Pass(reason),
@@ -303,7 +306,8 @@ impl Session {
             _ => None,
         };
         let hides = |name: &str| self.settings.temporaries.hide(name);
-        let asker = Asker { user: &self.about.user, context, obstacle, hides: Some(&hides) };
+        let modes = self.settings.reading.modes();
+        let asker = Asker { user: &self.about.user, context, obstacle, hides: Some(&hides), modes };
         let answer = admin::answer(&self.shared, &asker, admin);
         let shape = Shape { capabilities: self.about.capabilities, status: self.status, form };
         let out = self.client.output.buffer();

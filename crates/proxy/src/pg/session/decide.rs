@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use freshet_cache::admission::Miss;
 use freshet_cache::{Filling, Lookup};
 use freshet_model::Reason;
-use freshet_sql::{Admin, Bound, Effect, Parameter, ParameterValue};
+use freshet_sql::{Admin, Bound, Effect, Modes, Parameter, ParameterValue};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
 
@@ -224,6 +224,7 @@ impl Session {
                 _ => None,
             },
             hides: None,
+            modes: Modes::NONE,
         };
         match admin::answer(&self.shared, &asker, admin) {
             Ok(table) => backend::put_text_result(self.client.output.buffer(), table.columns, &table.rows, describe),

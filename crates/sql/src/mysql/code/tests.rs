@@ -49,13 +49,13 @@ fn what_a_text_makes_by_itself() {
         ("SELECT /*+ QB_NAME(`*/`) */ 1", "any"),
         ("SELECT 1 \0", "any"),
     ] {
-        assert_eq!(own(text, Quoting::Standard), made, "{text}");
+        assert_eq!(own(text, Quoting::STANDARD), made, "{text}");
         let halves = text.char_indices().map(|(at, _)| text.split_at(at));
         for (first, second) in halves {
-            let mut scanner = CodeScanner::new(Quoting::Standard);
+            let mut scanner = CodeScanner::new(Quoting::STANDARD);
             scanner.feed(first.as_bytes());
             scanner.feed(second.as_bytes());
-            assert_eq!(scanner.finish(), Code::of(text.as_bytes(), Quoting::Standard), "{first}|{second}");
+            assert_eq!(scanner.finish(), Code::of(text.as_bytes(), Quoting::STANDARD), "{first}|{second}");
         }
     }
     assert_eq!(own("SELECT '\\' , temporary, '", Quoting::Unknown), "any");
@@ -64,7 +64,7 @@ fn what_a_text_makes_by_itself() {
 
 #[test]
 fn what_a_text_makes_with_all_that_it_runs() {
-    let of = |text: &str| Code::of(text.as_bytes(), Quoting::Standard);
+    let of = |text: &str| Code::of(text.as_bytes(), Quoting::STANDARD);
     let codes = [
         ("plain", of("BEGIN SELECT 1; END")),
         ("makes", of("CREATE TEMPORARY TABLE x (id INT)")),

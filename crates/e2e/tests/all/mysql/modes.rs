@@ -1,0 +1,245 @@
+//! Sessions that quote in their own way, or send bytes: results are cached for each of them, go with what changes, and are never those
+//! of a session that reads the same text in another way.
+
+use anyhow::{Result, ensure};
+
+use super::support::answer::Answer;
+use super::support::packets::Value;
+use super::support::{Database, Kind, Pair, RawClient, on_both};
+use crate::support::{PATIENCE, eventually, rest};
+
+on_both!(binary_texts, quoted_names, plain_backslashes, modes_do_not_share, modes_at_a_prepare);
+
+const SCHEMA: &[&str] = &[
+    "CREATE TABLE page (id INT PRIMARY KEY, title VARBINARY(255) NOT NULL, ci VARCHAR(20), exact VARCHAR(20) COLLATE utf8mb4_bin, \
+     latin VARCHAR(20) CHARACTER SET latin1, path VARCHAR(20), KEY (title), KEY (ci)) \
+     CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci",
+    "INSERT INTO page VALUES (1, 'Main', 'Main', 'Main', 'Main', 'a\\\\b'), (2, 'Z\u{fc}rich', 'Z\u{fc}rich', 'Z\u{fc}rich', \
+     'Z\u{fc}rich', 'a%b'), (3, 'other', 'other', 'other', 'other', 'other')",
+];
+
+/// On a server of its own: what other tests define flushes the cache.
+fn pair(kind: Kind) -> Result<Pair> {
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    SCHEMA.iter().try_for_each(|statement| pair.database.run(statement))?;
+    Ok(pair)
+}
+
+/// A session's question, as text or prepared.
+#[derive(Clone, Copy)]
+struct Read<'a> {
+    sql: &'a str,
+    /// Of the prepared statement.
+    value: Option<&'a [u8]>,
+}
+
+fn text(sql: &str) -> Read<'_> {
+    Read { sql, value: None }
+}
+
+fn bound<'a>(sql: &'a str, value: &'a str) -> Read<'a> {
+    Read { sql, value: Some(value.as_bytes()) }
+}
+
+fn asked(c: &mut RawClient, read: Read<'_>) -> Result<Vec<Vec<u8>>> {
+    let answer = match read.value {
+        None => c.query(read.sql)?,
+        Some(value) => {
+            let statement = c.prepare(read.sql)?;
+            c.execute(statement, &[Value::Text(std::str::from_utf8(value)?)])?
+        }
+    };
+    ensure!(answer.error().is_none(), "{}: {answer:?}", read.sql);
+    Ok(payloads(&answer))
+}
+
+fn payloads(answer: &Answer) -> Vec<Vec<u8>> {
+    answer.packets.iter().map(|packet| packet.payload.clone()).collect()
+}
+
+/// Each read hits until a write changes what it shows, and then shows that.
+fn hits_and_goes(pair: &Pair, set: &[&str], reads: &[(Read<'_>, &str)]) -> Result<()> {
+    let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+    for statement in set {
+        c.run(statement)?;
+        direct.run(statement)?;
+    }
+    let mut writer = pair.database.connect()?;
+    for (read, write) in reads {
+        until_hit(pair, &mut c, &mut direct, *read)?;
+        let before = asked(&mut direct, *read)?;
+        writer.run(write)?;
+        let after = asked(&mut direct, *read)?;
+        ensure!(before != after, "{} is no example of {write}", read.sql);
+        eventually(PATIENCE, || {
+            let found = asked(&mut c, *read)?;
+            ensure!(found == after, "{}: {found:?}, not {after:?}", read.sql);
+            Ok(())
+        })?;
+        until_hit(pair, &mut c, &mut direct, *read)?;
+    }
+    Ok(())
+}
+
+fn until_hit(pair: &Pair, c: &mut RawClient, direct: &mut RawClient, read: Read<'_>) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?;
+        let found = asked(c, read)?;
+        let expected = asked(direct, read)?;
+        assert_eq!(found, expected, "{}", read.sql);
+        let after = pair.freshet.metrics()?;
+        ensure!(after.hits() > before.hits(), "{}: no hit; {:?}", read.sql, after.passed_since(&before));
+        rest();
+        Ok(())
+    })
+}
+
+fn binary_texts(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    // Constants compare as their columns do: `ci` in any case.
+    let reads = [
+        (text("SELECT id FROM page WHERE title = 'Z\u{fc}rich'"), "UPDATE page SET id = 12 WHERE id = 2"),
+        (text("SELECT id FROM page WHERE ci = 'mAiN '"), "UPDATE page SET id = 11 WHERE id = 1"),
+        (text("SELECT id, title FROM page WHERE ci = 'zurich'"), "UPDATE page SET title = 'Z' WHERE id = 12"),
+        (text("SELECT COUNT(*) FROM page WHERE exact = 'Z\u{fc}rich'"), "UPDATE page SET exact = 'Z' WHERE id = 12"),
+        (text("SELECT COUNT(*) FROM page WHERE ci LIKE LOWER('MA%')"), "UPDATE page SET ci = 'x' WHERE id = 11"),
+        (text("SELECT COUNT(*) FROM page WHERE exact LIKE LOWER('Ma%')"), "UPDATE page SET exact = 'x' WHERE id = 11"),
+        (
+            text("SELECT latin AS `\u{fc}` FROM page ORDER BY title LIMIT 1"),
+            "UPDATE page SET latin = 'x' WHERE id = 11",
+        ),
+        (bound("SELECT id FROM page WHERE title = ?", "Z"), "UPDATE page SET id = 2 WHERE id = 12"),
+        (bound("SELECT id FROM page WHERE latin = ?", "X"), "UPDATE page SET id = 1 WHERE id = 11"),
+        (bound("SELECT COUNT(*) FROM page WHERE ci <> ?", "OTHER"), "UPDATE page SET ci = 'other' WHERE id = 1"),
+    ];
+    hits_and_goes(&pair, &["SET NAMES binary"], &reads)?;
+    // Both are other texts than before.
+    let reads = [
+        (
+            text("SELECT COUNT(*) FROM page WHERE latin = 'Z\u{c3}'"),
+            "UPDATE page SET latin = 'Z\u{c3}\u{192}' WHERE id = 3",
+        ),
+        (text("SELECT COUNT(*) FROM page WHERE title = 'Z'"), "UPDATE page SET title = 'y' WHERE id = 2"),
+    ];
+    hits_and_goes(&pair, &["SET character_set_connection = binary"], &reads)?;
+    hits_and_goes(
+        &pair,
+        &["SET NAMES binary", "SET character_set_connection = utf8mb4"],
+        &[(text("SELECT id FROM page WHERE ci = 'zurich'"), "UPDATE page SET id = 4 WHERE id = 2")],
+    )
+}
+
+fn quoted_names(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let reads = [
+        (text("SELECT \"title\" FROM \"page\" WHERE \"id\" = 1"), "UPDATE page SET title = 'x' WHERE id = 1"),
+        (
+            text("SELECT 'it''s' \"a\"\"b`c\", ci FROM page AS \"p\" WHERE \"p\".\"ci\" = 'MAIN'"),
+            "UPDATE page SET ci = 'main' WHERE id = 1",
+        ),
+        (bound("SELECT \"ci\" FROM \"page\" WHERE \"title\" = ?", "other"), "UPDATE page SET ci = 'y' WHERE id = 3"),
+    ];
+    for modes in ["SET sql_mode = 'ANSI_QUOTES'", "SET sql_mode = 'ANSI'"] {
+        hits_and_goes(&pair, &[modes], &reads)?;
+        pair.database.run(
+            "UPDATE page SET title = 'Main', ci = 'Main' WHERE id = 1; UPDATE page SET ci = 'other' WHERE id = 3",
+        )?;
+    }
+    // A session that has never been asked.
+    let mut c = pair.connect()?;
+    c.run("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')")?;
+    let mut direct = pair.database.connect()?;
+    direct.run("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES')")?;
+    until_hit(&pair, &mut c, &mut direct, text("SELECT \"ci\" FROM \"page\" WHERE \"id\" = 3"))
+}
+
+fn plain_backslashes(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let reads = [
+        (text("SELECT id FROM page WHERE path = 'a\\b'"), "UPDATE page SET id = 11 WHERE id = 1"),
+        (text("SELECT '\\', id FROM page WHERE path = 'a%b' OR path = '\\'"), "UPDATE page SET id = 12 WHERE id = 2"),
+        (
+            text("SELECT COUNT(*) FROM page WHERE path LIKE 'a\\%'"),
+            "UPDATE page SET path = IF(id = 3, 'a%', 'a\\\\c') WHERE id IN (3, 11)",
+        ),
+        (text("SELECT COUNT(*) FROM page WHERE path NOT LIKE 'a\\%'"), "DELETE FROM page WHERE id = 12"),
+        (bound("SELECT '\\', COUNT(*) FROM page WHERE ci = ?", "main"), "UPDATE page SET ci = 'x' WHERE id = 11"),
+    ];
+    hits_and_goes(&pair, &["SET sql_mode = 'NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT'"], &reads)
+}
+
+/// One text, read in different ways.
+fn modes_do_not_share(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let settings = [
+        "SET sql_mode = ''",
+        "SET sql_mode = 'ANSI_QUOTES'",
+        "SET sql_mode = 'NO_BACKSLASH_ESCAPES'",
+        "SET sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES'",
+        "SET sql_mode = 'PIPES_AS_CONCAT'",
+        "SET NAMES binary",
+        "SET NAMES binary, sql_mode = 'ANSI_QUOTES'",
+    ];
+    let reads = [
+        "SELECT \"ci\" FROM page WHERE id = 1",
+        "SELECT COUNT(*) FROM page WHERE \"ci\" = ci",
+        "SELECT 'a\\\\b' AS x, \"path\" FROM page WHERE path = 'a\\\\b'",
+        "SELECT latin, 'Z\u{fc}' FROM page WHERE latin = 'Z\u{fc}rich'",
+        "SELECT id || ci FROM page WHERE id = 1",
+        "SELECT id FROM page WHERE ci = \"ci\" OR path = \"a\\\\b\"",
+    ];
+    for _ in 0..4 {
+        for setting in settings {
+            let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+            c.run(setting)?;
+            direct.run(setting)?;
+            for read in reads {
+                for _ in 0..2 {
+                    let (found, expected) = (c.query(read)?, direct.query(read)?);
+                    assert_eq!(found.rows(), expected.rows(), "{read} after {setting}");
+                    assert_eq!(found.error(), expected.error(), "{read} after {setting}");
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A prepared statement keeps the meaning that it had.
+fn modes_at_a_prepare(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    for (first, second) in [("", "ANSI_QUOTES"), ("ANSI_QUOTES", ""), ("NO_BACKSLASH_ESCAPES", "ANSI_QUOTES")] {
+        let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+        let mut said = Vec::new();
+        for c in [&mut c, &mut direct] {
+            c.run(&format!("SET sql_mode = '{first}'"))?;
+            let statement = c.prepare("SELECT \"ci\", 'a\\\\b' FROM page WHERE id = ?")?;
+            let mut rows = Vec::new();
+            for mode in [first, second, first, second] {
+                c.run(&format!("SET sql_mode = '{mode}'"))?;
+                for _ in 0..3 {
+                    rows.extend(payloads(&c.execute(statement, &[Value::Int(1)])?));
+                    rows.extend(payloads(&c.query("SELECT \"ci\", 'a\\\\b' FROM page WHERE id = 1")?));
+                }
+            }
+            said.push(rows);
+        }
+        assert_eq!(said.first(), said.last(), "{first}, then {second}");
+    }
+    Ok(())
+}
