@@ -453,7 +453,7 @@ fn parameters() {
 
 #[test]
 fn effects() {
-    use Effect::{Definition, Forgets, Pure, Settings, TransactionControl, Write};
+    use Effect::{Definition, Forgets, Pure, Settings, Signal, TransactionControl, Write};
     let cases: &[(&str, Effect)] = &[
         ("", Pure),
         ("SELECT 1", Pure),
@@ -474,7 +474,15 @@ fn effects() {
         ("REPLACE t SET id = 1", Write),
         ("LOAD DATA LOCAL INFILE 'x' INTO TABLE t", Write),
         ("CALL p()", Definition),
-        ("DO RELEASE_LOCK('a')", Write),
+        ("DO RELEASE_LOCK('a')", Signal),
+        ("do 0", Signal),
+        ("DO 1, SLEEP(0.1)", Signal),
+        ("DO f(1)", Write),
+        ("DO shop.now()", Write),
+        ("DO @a := 1", Write),
+        ("DO (SELECT MAX(id) FROM t)", Write),
+        ("DO NEXTVAL(s)", Write),
+        ("DO NEXT VALUE FOR s", Write),
         ("SET NAMES utf8mb4", Settings),
         ("SET @a = 1", Settings),
         ("USE shop", Settings),

@@ -22,14 +22,14 @@ pub struct ServerRun {
     pub start: String,
 }
 
-/// The question whose one row [`read`] understands. Every account may ask it.
-pub const fn question(is_mariadb: bool) -> &'static str {
+/// The columns of a question's one row that [`read`] understands. Every account may ask for them.
+pub const fn columns(is_mariadb: bool) -> &'static str {
     if is_mariadb {
-        "SELECT CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.datadir, ':', @@GLOBAL.server_id), \
+        "CONCAT(@@GLOBAL.hostname, ':', @@GLOBAL.port, ':', @@GLOBAL.datadir, ':', @@GLOBAL.server_id), \
          CAST(UNIX_TIMESTAMP() - (SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS \
          WHERE VARIABLE_NAME = 'Uptime') AS SIGNED)"
     } else {
-        "SELECT @@GLOBAL.server_uuid, CAST(UNIX_TIMESTAMP() - (SELECT VARIABLE_VALUE FROM \
+        "@@GLOBAL.server_uuid, CAST(UNIX_TIMESTAMP() - (SELECT VARIABLE_VALUE FROM \
          performance_schema.global_status WHERE VARIABLE_NAME = 'Uptime') AS SIGNED)"
     }
 }
@@ -44,6 +44,7 @@ pub fn read(row: &[Option<String>]) -> Option<ServerRun> {
 
 /// Asks on a connection of Freshet's own; None if the answer is of another shape.
 pub async fn ask(client: &mut Client, limit: Duration) -> Result<Option<ServerRun>, Error> {
-    let rows = client.query_timeout(question(client.server().is_mariadb), limit).await?;
+    let question = format!("SELECT {}", columns(client.server().is_mariadb));
+    let rows = client.query_timeout(&question, limit).await?;
     Ok(rows.first().and_then(|row| read(row)))
 }

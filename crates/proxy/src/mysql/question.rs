@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use freshet_model::Reason;
 use freshet_net::mysql::ServerVersion;
+use freshet_net::mysql::identity::{self, ServerRun};
 use freshet_sql::Client;
 
 use crate::context::Described;
@@ -89,8 +90,11 @@ impl Level {
     }
 }
 
-/// The statement that asks for everything.
-pub(crate) fn question(version: &ServerVersion) -> String {
+/// Behind all that is the context's, which server it is, if that is asked for: by so many columns.
+const SERVER_COLUMNS: usize = 2;
+
+/// The statement that asks for everything. Which server it is is asked once per connection.
+pub(crate) fn question(version: &ServerVersion, with_server: bool) -> String {
     let isolation = if version.is_mariadb { "@@tx_isolation" } else { "@@transaction_isolation" };
     let mut sql = format!(
         "SELECT IF(@@autocommit, 'ON', 'OFF'), DATABASE(), CURRENT_USER(), CURRENT_ROLE(), {isolation}, @@sql_mode, \
@@ -103,7 +107,16 @@ pub(crate) fn question(version: &ServerVersion) -> String {
         sql.push_str(", ");
         sql.push_str(name);
     }
+    if with_server {
+        sql.push_str(", ");
+        sql.push_str(identity::columns(version.is_mariadb));
+    }
     sql
+}
+
+/// Takes the server out of the answer's row.
+pub(crate) fn take_server(row: &mut Vec<Option<String>>) -> Option<ServerRun> {
+    identity::read(&row.split_off(row.len().saturating_sub(SERVER_COLUMNS)))
 }
 
 /// What the session said.

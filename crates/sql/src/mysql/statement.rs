@@ -105,6 +105,9 @@ fn statement(tokens: &[Token<'_>]) -> Template {
     if matches!(said.get(brackets), Some(&("select" | "with" | "values" | "table"))) {
         return query(tokens, &said);
     }
+    if let Some(template) = computed(tokens) {
+        return template;
+    }
     let Class { effect, bracket, target, asks_for_data, facts } = classify(tokens, &said);
     let mut scanned = Facts::scan(tokens, target);
     if effect == Effect::Definition {
@@ -363,6 +366,20 @@ fn query(tokens: &[Token<'_>], words: &[&str]) -> Template {
         None => Ok(Box::new(Parsed { query, words, clock_text: false })),
     };
     Template { effect, verdict, survey, facts, ..Template::passing(effect, Reason::NotParsed) }
+}
+
+/// `DO` with expressions that read no table and run no code but the server's own: what SELECT would compute, and nothing comes back.
+fn computed(tokens: &[Token<'_>]) -> Option<Template> {
+    let (first, rest) = tokens.split_first().filter(|(first, _)| first.text.eq_ignore_ascii_case("do"))?;
+    if first.kind != Kind::Word || assigns(tokens) || is_too_long(Dialect::MySql, tokens) {
+        return None;
+    }
+    let select: Vec<_> = std::iter::once(Token { text: "select", ..*first }).chain(rest.iter().copied()).collect();
+    let survey = Survey::of(Dialect::MySql, &parse::query(&select)?);
+    let scanned = Facts::scan(tokens, None);
+    let computes = survey.effect == Effect::Pure && survey.relations.is_empty() && !survey.unknown_function;
+    let passing = Template::passing(Effect::Signal, Reason::NotSelect);
+    (computes && !scanned.stored_code).then(|| Template { survey, facts: scanned, ..passing })
 }
 
 /// `:=`

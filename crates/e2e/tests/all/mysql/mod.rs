@@ -29,5 +29,6 @@ mod schema;
 mod stress;
 pub(crate) mod support;
 mod temporaries;
+mod turns;
 mod unheld;
 mod wire;

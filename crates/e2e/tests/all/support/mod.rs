@@ -8,6 +8,7 @@ pub(crate) mod races;
 mod raw;
 pub(crate) mod relaying;
 mod server;
+pub(crate) mod turns;
 
 pub(crate) use freshet::{Freshet, LISTEN, program};
 pub(crate) use http::{Metrics, get};

@@ -52,7 +52,9 @@ impl Session {
             Effect::Pure => !template.names_relations() && word().eq_ignore_ascii_case("select"),
             Effect::TransactionControl => matches!(bracket, Some(Bracket::Begin(_) | Bracket::Savepoint)),
             Effect::Settings => !calls(),
-            Effect::Signal | Effect::Write | Effect::Definition | Effect::Forgets => false,
+            // DO: its answer has no rows, but it may wait for a lock, or tell by how long it takes.
+            Effect::Signal => template.is_silent_signal() && !calls(),
+            Effect::Write | Effect::Definition | Effect::Forgets => false,
         };
         // What it names the session may have defined a moment ago.
         let is_behind = self.shared.cache.catalog_as_of() < self.floor.catalog_since;
@@ -89,6 +91,8 @@ impl Session {
         was: Status,
     ) -> Result<(), SessionError> {
         self.followed(mark, statement, done, was).await;
+        let opens = matches!(mark.effect, Effect::Settings | Effect::TransactionControl) && !mark.writes;
+        self.settings.opening &= opens;
         // It is acknowledged, and definitions do not wait for a COMMIT.
         self.defining = None;
         Ok(())

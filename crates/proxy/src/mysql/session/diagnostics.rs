@@ -13,12 +13,13 @@
 use std::sync::{Arc, OnceLock};
 
 use freshet_sql::{Bracket, Effect, Template};
-use freshet_wire::mysql::capabilities::Status;
+use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::{Done, Kind};
 
 use crate::body::FoundRows;
 use crate::mysql::session::decide::{Allowed, without_status};
 use crate::mysql::session::forward::To;
+use crate::mysql::session::settings::put_query;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::Shape;
@@ -64,6 +65,13 @@ impl Replay {
         self.command.extend_from_slice(packet);
         (self.kind, self.rows_only, self.selected) = (Some(kind), false, true);
         self.found_rows = None;
+    }
+
+    /// A question of Freshet's own stands where no query has stood yet, and has found a row.
+    pub(crate) fn nothing_found(&mut self, capabilities: Capabilities) {
+        self.command.clear();
+        put_query(&mut self.command, capabilities, b"SELECT 1 LIMIT 0");
+        self.kind = Some(Kind::Query);
     }
 
     /// The server is about to run a statement; `selects`: it sets all that a SELECT does.

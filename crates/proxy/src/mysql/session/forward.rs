@@ -124,6 +124,7 @@ impl Session {
 
     /// Follows the answer to a command that was sent. Its last bytes are left in the client's output.
     pub(crate) async fn answer(&mut self, kind: Kind, to: To<'_>) -> Result<Done, SessionError> {
+        self.settle_question().await?;
         let last_words = std::mem::take(&mut self.last_words);
         let refusal = self.settle_owed().await?;
         let done = self.follow(kind, to).await;

@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason};
-use freshet_net::mysql::identity;
 use freshet_sql::Quoting;
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Ok as OkPacket, StateChange, state_changes};
@@ -21,7 +20,7 @@ use freshet_wire::mysql::{command, result};
 
 use crate::context::Context;
 use crate::mysql::login::About;
-use crate::mysql::question::{Answer, Level, question};
+use crate::mysql::question::{Answer, Level, question, take_server};
 use crate::mysql::session::after::first_word;
 use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::forward::To;
@@ -42,6 +41,15 @@ pub(crate) enum Known {
     Context(Arc<Context>, CatalogVersion),
     /// It cannot be known in this era.
     Unknowable(Reason),
+}
+
+/// A question for the context that was sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    /// It asks which server it is, too.
+    with_server: bool,
+    /// The catalogue in use then.
+    under: CatalogVersion,
 }
 
 /// A session's settings.
@@ -65,6 +73,10 @@ pub(crate) struct Settings {
     pub(crate) reading: Reading,
     /// Each statement is a transaction of its own, in the era of the last question.
     autocommit: Option<(bool, u64)>,
+    /// The answer to the question for the context is owed.
+    pub(crate) asked: Option<Asked>,
+    /// Nothing was sent yet but what opens a session: settings and the beginning of a transaction.
+    pub(crate) opening: bool,
     /// The server this connection leads to.
     server: Option<ServerIdentity>,
     /// Which of the stream's identities `server` was compared with ([`Shared::identities`]), and the verdict.
@@ -85,6 +97,8 @@ impl Settings {
             // `init_connect` may have set anything.
             reading: Reading::default(),
             autocommit: None,
+            asked: None,
+            opening: true,
             server: None,
             compared: None,
         }
@@ -196,18 +210,30 @@ impl Settings {
 impl Session {
     /// Asks the server for the session's context.
     pub(crate) async fn ask_context(&mut self) -> Result<(), SessionError> {
-        if self.settings.server.is_none() {
-            let said = self.ask(identity::question(self.about.version.is_mariadb)).await?;
-            let run = said.and_then(|said| identity::read(&said.row));
+        self.put_question();
+        self.settle_question().await
+    }
+
+    /// Asks ahead of the command that is sent next, in the same packet of the network, and without waiting.
+    pub(crate) fn put_question(&mut self) {
+        let with_server = self.settings.server.is_none();
+        self.settings.asked = Some(Asked { with_server, under: self.shared.catalog_version() });
+        self.put_query(question(&self.about.version, with_server).as_bytes());
+    }
+
+    /// Takes the answer, if one is owed.
+    pub(crate) async fn settle_question(&mut self) -> Result<(), SessionError> {
+        let Some(Asked { with_server, under }) = self.settings.asked.take() else { return Ok(()) };
+        let mut said = self.hear().await?;
+        if with_server {
+            let run = said.as_mut().and_then(|said| take_server(&mut said.row));
+            said = said.filter(|_| run.is_some());
             self.settings.server = run.map(|run| ServerIdentity {
                 system_id: run.server,
                 postmaster_start: run.start,
                 database: String::new(),
             });
         }
-        let under = self.shared.catalog_version();
-        // A server that refuses the first question may have ended the connection with it.
-        let said = if self.settings.server.is_some() { self.ask(&question(&self.about.version)).await? } else { None };
         let answer = said.and_then(|said| {
             let row: Vec<Option<&[u8]>> = said.row.iter().map(|value| value.as_ref().map(String::as_bytes)).collect();
             Answer::read(&row, said.collation)
@@ -237,11 +263,15 @@ impl Session {
     }
 
     /// The first row of the answer to a question of Freshet's own; None if it failed or is no text.
-    async fn ask(&mut self, sql: &str) -> Result<Option<Said>, SessionError> {
-        self.put_query(sql.as_bytes());
+    async fn hear(&mut self) -> Result<Option<Said>, SessionError> {
+        let (first, last_words) = (std::mem::replace(&mut self.answer_from, 1), std::mem::take(&mut self.last_words));
         let mut answer = Vec::new();
-        let done = self.answer(Kind::Query, To::Own(&mut answer)).await?;
-        self.last_words.clear();
+        let done = self.follow(Kind::Query, To::Own(&mut answer)).await;
+        self.answer_from = first;
+        if matches!(done, Err(SessionError::UpstreamEnded)) {
+            self.client.output.put(&last_words); // why it ended, perhaps
+        }
+        let done = done?;
         if done.error.is_some() {
             self.last_words = answer;
             return Ok(None);
@@ -259,14 +289,8 @@ impl Session {
     /// Appends a COM_QUERY of Freshet's own.
     pub(crate) fn put_query(&mut self, sql: &[u8]) {
         self.answer_from = 1;
-        let attributes = self.capabilities().has(Capabilities::QUERY_ATTRIBUTES);
-        packet::put_with(self.upstream.output.buffer(), &mut 0, |out| {
-            out.push(command::QUERY);
-            if attributes {
-                out.extend_from_slice(&[0, 1]); // none, in one set
-            }
-            out.extend_from_slice(sql);
-        });
+        let capabilities = self.capabilities();
+        put_query(self.upstream.output.buffer(), capabilities, sql);
     }
 
     /// Asks for the context if a text can be read only by who knows it, and nothing is lost by asking.
@@ -306,6 +330,17 @@ struct Said {
     row: Vec<Option<String>>,
     /// Number of its first column's collation, if the server has told it.
     collation: Option<u16>,
+}
+
+/// Appends a COM_QUERY.
+pub(crate) fn put_query(out: &mut Vec<u8>, capabilities: Capabilities, sql: &[u8]) {
+    packet::put_with(out, &mut 0, |out| {
+        out.push(command::QUERY);
+        if capabilities.has(Capabilities::QUERY_ATTRIBUTES) {
+            out.extend_from_slice(&[0, 1]); // none, in one set
+        }
+        out.extend_from_slice(sql);
+    });
 }
 
 /// The payloads of small packets.

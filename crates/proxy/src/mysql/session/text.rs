@@ -108,6 +108,7 @@ impl Session {
             }
             Decision::Pass(statement, reason) => {
                 self.note_passed(statement.as_ref(), &reason);
+                self.ask_ahead(statement.as_ref());
                 self.tune(statement.as_ref());
                 self.send_command(command).await?;
                 match statement {

@@ -23,6 +23,7 @@ use freshet_wire::mysql::capabilities::Status;
 
 use crate::mysql::question::Level;
 use crate::mysql::session::Session;
+use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::settings::Settings;
 use crate::registry::Statement;
 use crate::unheld::Counted;
@@ -196,6 +197,21 @@ pub(crate) enum Snapshot {
 }
 
 impl Session {
+    /// A statement is about to be sent that may open a transaction: the context that its reads need is asked for ahead of it, if no
+    /// earlier statement has left what the question would replace.
+    pub(crate) fn ask_ahead(&mut self, statement: Option<&Arc<Statement>>) {
+        let bracket = statement.and_then(|statement| statement.shape.template.bracket());
+        let begins = matches!(bracket, Some(Bracket::Begin(_)));
+        let is_first = self.settings.opening && !self.replay.has_selected() && !self.warned;
+        if begins && is_first && matches!(self.allowed(), Allowed::Ask) {
+            self.put_question();
+            // MariaDB's FOUND_ROWS() is 1 in a new session, as it is behind the question.
+            if !self.about.version.is_mariadb {
+                self.replay.nothing_found(self.capabilities());
+            }
+        }
+    }
+
     /// A statement is about to be sent (None: it is not known which).
     pub(crate) fn before_sending(&mut self, mark: Mark, statement: Option<&Arc<Statement>>) {
         if mark.writes {

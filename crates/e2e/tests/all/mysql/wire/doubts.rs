@@ -189,7 +189,8 @@ fn a_failing_start(kind: Kind) -> Result<()> {
     ))?;
     let login = Login { user: "reader", password: "word", ..pair.login() };
     for address in [pair.database.address(), pair.address()] {
-        for first in [packets::query(READ), packets::query("DO 1"), packets::prepare(READ), packets::ping()] {
+        let [read, begin, other] = [READ, "BEGIN", "DO 1"].map(packets::query);
+        for first in [read, begin, other, packets::prepare(READ), packets::ping()] {
             let mut c = RawClient::login(address, login)?;
             let answer = c.command(&first)?;
             // ER_NEW_ABORTING_CONNECTION

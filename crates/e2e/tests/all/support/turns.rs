@@ -1,0 +1,60 @@
+//! A relay in front of a server that counts, for each connection, how often Freshet speaks after the server has spoken: that many
+//! ways to the server and back the connection takes, however far away the server is.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::sleep;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::relaying::{listen, pass_on};
+
+/// What has been said on one connection.
+struct Dialogue {
+    /// The server has spoken since Freshet has, or nobody has.
+    answered: bool,
+    turns: usize,
+}
+
+type Shared<T> = Arc<Mutex<T>>;
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// It listens until the process ends.
+pub(crate) struct Turns {
+    pub(crate) address: SocketAddr,
+    connections: Shared<Vec<Shared<Dialogue>>>,
+}
+
+impl Turns {
+    /// `way`: how long answers of the server are under way.
+    pub(crate) fn to(server: SocketAddr, way: Duration) -> Result<Self> {
+        let connections = Shared::<Vec<Shared<Dialogue>>>::default();
+        let all = Arc::clone(&connections);
+        let address = listen(server, move |client, server| {
+            let dialogue = Shared::new(Mutex::new(Dialogue { answered: true, turns: 0 }));
+            lock(&all).push(Arc::clone(&dialogue));
+            let heard = Arc::clone(&dialogue);
+            let of_client = move |_: &[u8]| {
+                let mut dialogue = lock(&dialogue);
+                dialogue.turns += usize::from(std::mem::take(&mut dialogue.answered));
+            };
+            let of_server = move |_: &[u8]| {
+                sleep(way);
+                lock(&heard).answered = true;
+            };
+            pass_on(client, server, of_client, of_server)
+        })?;
+        Ok(Self { address, connections })
+    }
+
+    /// Those of the connection that was opened last.
+    pub(crate) fn of_last(&self) -> Result<usize> {
+        let connections = lock(&self.connections);
+        let last = connections.last().context("no connection")?;
+        Ok(lock(last).turns)
+    }
+}
