@@ -74,6 +74,8 @@ struct Who<'a> {
     credentials: &'a Credentials,
     end_point: Option<&'a [u8]>,
     binding: ChannelBinding,
+    /// Messages to be sent with the last of the login, if it is known to be the last.
+    behind: &'a [u8],
 }
 
 /// A session of a client's, logged in: AuthenticationOk was taken, what follows it was not.
@@ -82,17 +84,21 @@ pub struct SessionLogin {
     pub socket: Socket,
     /// What came behind AuthenticationOk so far.
     pub received: bytes::BytesMut,
+    /// The messages that were to follow the login went with the last proof.
+    pub asked: bool,
 }
 
-/// Opens a session for a client: its own start-up packet, its own role.
+/// Opens a session for a client: its own start-up packet, its own role. `behind`: messages to be sent with the last proof, if one is
+/// asked for.
 pub async fn login_session(
     upstream: &Upstream,
     packet: &[u8],
     user: &str,
     credentials: &Credentials,
+    behind: &[u8],
 ) -> Result<SessionLogin, ConnectError> {
     let opened = open_session(upstream, packet).await?;
-    hand_on(upstream, opened, user, credentials).await
+    hand_on(upstream, opened, user, credentials, behind).await
 }
 
 /// Opens a session without answering what the server asks, when it is its turn and then within the upstream's connect time-out.
@@ -115,13 +121,14 @@ pub(super) async fn hand_on(
     opened: Opened,
     user: &str,
     credentials: &Credentials,
+    behind: &[u8],
 ) -> Result<SessionLogin, ConnectError> {
     let Opened { mut frames, end_point } = opened;
     let binding = upstream.conninfo().tls.channel_binding;
-    let who = Who { user, credentials, end_point: end_point.as_deref(), binding };
-    authenticate(&mut frames, &who).await?;
+    let who = Who { user, credentials, end_point: end_point.as_deref(), binding, behind };
+    let asked = authenticate(&mut frames, &who).await?;
     let (socket, received) = frames.into_parts();
-    Ok(SessionLogin { socket, received })
+    Ok(SessionLogin { socket, received, asked })
 }
 
 /// Opens a service connection to the first host that is what is asked for, and waits for the first ReadyForQuery.
@@ -174,7 +181,8 @@ async fn login_host(
     };
     let Opened { mut frames, end_point } = opened;
     let binding = conninfo.tls.channel_binding;
-    let who = Who { user: &conninfo.user, credentials: &credentials, end_point: end_point.as_deref(), binding };
+    let end_point = end_point.as_deref();
+    let who = Who { user: &conninfo.user, credentials: &credentials, end_point, binding, behind: &[] };
     authenticate(&mut frames, &who).await?;
     let mut answer = LoggedIn { host: at, ..LoggedIn::default() };
     for _ in 0..LOGIN_MESSAGES_MAX {
@@ -222,23 +230,34 @@ async fn fits(frames: &mut Frames, wanted: TargetSessionAttrs) -> Result<bool, C
     Ok(standby == Some(wants_standby))
 }
 
-/// Answers what the server asks, up to AuthenticationOk.
-async fn authenticate(frames: &mut Frames, who: &Who<'_>) -> Result<(), ConnectError> {
-    let mut step = Step::Plain;
+/// Whether the server asks for no more once this was answered, by the message's body: of SCRAM it asks twice, of MD5 once.
+pub(super) fn is_last_question(body: &[u8]) -> bool {
+    Reader::new(body).u32("authentication method").is_ok_and(|method| matches!(method, 5 | 11))
+}
+
+/// Answers what the server asks, up to AuthenticationOk. Whether what was to follow has been sent.
+async fn authenticate(frames: &mut Frames, who: &Who<'_>) -> Result<bool, ConnectError> {
+    let (mut step, mut asked) = (Step::Plain, false);
     for _ in 0..LOGIN_MESSAGES_MAX {
         let (tag, body) = frames.receive().await.map_err(ConnectError::Protocol)?;
         match tag {
             b'R' => {
+                let is_last = is_last_question(body) && !who.behind.is_empty() && !asked;
                 let (next, reply) = match step {
                     Step::ScramStarted(scram) => prove(body, scram).await?,
                     other => answer(body, other, who)?,
                 };
                 step = next;
                 if let Some(reply) = reply {
-                    frames.send(&frame(b'p', &reply)).await.map_err(ConnectError::Tcp)?;
+                    let mut message = frame(b'p', &reply);
+                    if is_last {
+                        message.extend_from_slice(who.behind);
+                        asked = true;
+                    }
+                    frames.send(&message).await.map_err(ConnectError::Tcp)?;
                 }
                 if matches!(step, Step::Accepted) {
-                    return Ok(());
+                    return Ok(asked);
                 }
             }
             b'E' => return Err(ConnectError::refused(body)),

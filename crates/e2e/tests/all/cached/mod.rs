@@ -28,6 +28,7 @@ mod shapes;
 mod signals;
 mod transaction_hazards;
 mod transactions;
+mod turns;
 mod unfollowed;
 mod unheld;
 

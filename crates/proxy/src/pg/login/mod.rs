@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use freshet_model::CatalogVersion;
 use freshet_net::Upstream;
 use freshet_net::pg::scram::ScramError;
 use freshet_net::pg::secret::Credentials;
@@ -40,6 +41,8 @@ use crate::peer::Peer;
 use crate::pg::Pg;
 use crate::pg::login::greet::{Greeted, Hello};
 use crate::pg::login::lookup::Sources;
+use crate::pg::session::first_question;
+use crate::shared::ServerIdentity;
 
 pub(crate) use greet::Incoming;
 pub(crate) use lookup::Question;
@@ -144,6 +147,34 @@ pub(crate) struct Admitted {
     pub(crate) replication: bool,
     /// As whom it logged in; empty if that is no text.
     pub(crate) user: String,
+    /// The catalogue in use when the question for the session's context was sent with the login, if it was.
+    pub(crate) asked_under: Option<CatalogVersion>,
+}
+
+/// Messages that ask for the session's context, to be sent with the login.
+struct Asking {
+    messages: Vec<u8>,
+    under: CatalogVersion,
+}
+
+impl Asking {
+    /// Nothing is asked of a session that cannot use the cache.
+    fn of(session: &startup::Session<'_>, shared: &Pg) -> Self {
+        let under = shared.catalog_version();
+        let database = if session.database.is_empty() { session.user } else { session.database };
+        let same = |stream: &ServerIdentity| stream.database.as_bytes() == database;
+        let reads = !session.replication && !shared.switches.bypass();
+        let asks = reads && shared.identity().is_some_and(|stream| same(&stream));
+        Self { messages: if asks { first_question() } else { Vec::new() }, under }
+    }
+}
+
+/// Who was let in.
+struct LoggedIn {
+    login: SessionLogin,
+    replication: bool,
+    user: String,
+    asked_under: Option<CatalogVersion>,
 }
 
 /// Why a client is not let in.
@@ -241,10 +272,10 @@ async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
     let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, shared)).await;
     let timed_out = || Err(Refusal::Say("57014", "canceling authentication due to timeout".into()));
     match login.unwrap_or_else(|_| timed_out()) {
-        Ok((login, replication, user)) => {
+        Ok(LoggedIn { login, replication, user, asked_under }) => {
             let upstream = Peer::with_input(login.socket, &login.received);
             backend::put_authentication(client.output.buffer(), 0, &[]);
-            Some(Admitted { client, upstream, replication, user })
+            Some(Admitted { client, upstream, replication, user, asked_under })
         }
         Err(refusal) => {
             refuse(&mut client, address, &refusal, shared).await;
@@ -282,7 +313,7 @@ async fn log_in(
     mut packet: Vec<u8>,
     tls: &greet::TlsFacts,
     shared: &Arc<Pg>,
-) -> Result<(SessionLogin, bool, String), Refusal> {
+) -> Result<LoggedIn, Refusal> {
     let session = match startup::parse(&packet) {
         Ok(startup::Startup::Session(session)) => session,
         Ok(_) => return Err(Refusal::Gone),
@@ -307,15 +338,19 @@ async fn log_in(
         return Err(Refusal::Say("28000", message));
     }
     if relays {
-        let login = relay::relay(client, &packet, &user, shared).await?;
-        let user = if user.as_bytes() == name { user } else { String::new() };
-        return Ok((login, replication, user));
+        let asking = Asking::of(&session, shared);
+        let is_text = user.as_bytes() == name;
+        let login = relay::relay(client, &packet, &user, shared, &asking.messages).await?;
+        let user = if is_text { user } else { String::new() };
+        let asked_under = login.asked.then_some(asking.under);
+        return Ok(LoggedIn { login, replication, user, asked_under });
     }
     if access.method != Method::Trust && name != user.as_bytes() {
         // Another name is read here than there.
         return Err(Refusal::wrong_password(&user));
     }
     let minor = greet::negotiate(client, &session, shared);
+    let asking = Asking::of(&session, shared);
     startup::set_minor(&mut packet, minor);
     let proven = match access.method {
         Method::Trust => exchange::Proven::default(),
@@ -325,10 +360,11 @@ async fn log_in(
         }
         Method::Auto => exchange::prove(client, &user, tls, shared).await?,
     };
-    let login = client.unless_gone(log_in_upstream(shared, &packet, &user, &proven.credentials));
-    let login = login.await.ok_or(Refusal::Gone)??;
+    let login = log_in_upstream(shared, &packet, &user, &proven.credentials, &asking.messages);
+    let login = client.unless_gone(login).await.ok_or(Refusal::Gone)??;
     client.output.put(&proven.last_words);
-    Ok((login, replication, user))
+    let asked_under = login.asked.then_some(asking.under);
+    Ok(LoggedIn { login, replication, user, asked_under })
 }
 
 async fn log_in_upstream(
@@ -336,9 +372,10 @@ async fn log_in_upstream(
     packet: &[u8],
     user: &str,
     credentials: &Credentials,
+    behind: &[u8],
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.own.upstream;
-    login_session(upstream, packet, user, credentials).await.map_err(|error| {
+    login_session(upstream, packet, user, credentials, behind).await.map_err(|error| {
         let other_verifier = matches!(error, ConnectError::OtherVerifier(_));
         if other_verifier || matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
             tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");

@@ -25,12 +25,13 @@ const SASL_FINAL: u32 = 12;
 /// Messages of one login.
 const MESSAGES_MAX: usize = 100;
 
-/// Relays messages up to AuthenticationOk, which is not relayed.
+/// Relays messages up to AuthenticationOk, which is not relayed. `behind`: what is to be sent with the last proof.
 pub(super) async fn relay(
     client: &mut Peer,
     packet: &[u8],
     user: &str,
     shared: &Arc<Pg>,
+    behind: &[u8],
 ) -> Result<SessionLogin, Refusal> {
     let upstream = &shared.own.upstream;
     let failed = |error: ConnectError| upstream_refusal(shared, error, false);
@@ -63,19 +64,20 @@ pub(super) async fn relay(
         }
         if hands_on {
             let password = Credentials::Password(ask_password(client).await?);
-            let login = relay.hand_on(upstream, user, &password).await;
+            let login = relay.hand_on(upstream, user, &password, behind).await;
             return login.map_err(|error| upstream_refusal(shared, error, true));
         }
         if encrypted && method == CLEARTEXT {
             let message = "the database asks for the password in clear text over TLS: use TLS to Freshet too";
             return Err(Refusal::Say("28000", message.into()));
         }
-        let offer = if method == SASL { without_plus(body) } else { body.to_vec() };
+        let question = body.to_vec();
+        let offer = if method == SASL { without_plus(body) } else { question.clone() };
         backend::put_message(client.output.buffer(), tag, &offer);
         if method != SASL_FINAL {
             let what = if matches!(method, SASL | SASL_CONTINUE) { "SASL" } else { "password" };
             let answer = receive_answer(client, what).await?;
-            relay.answer(&answer).await.map_err(failed)?;
+            relay.answer(&question, &answer, behind).await.map_err(failed)?;
             asked = true;
         }
     }

@@ -64,6 +64,7 @@ use crate::pg::session::way::Way;
 use crate::shared::ServerIdentity;
 use crate::unheld::Counted;
 
+pub(crate) use own::first_question;
 pub(crate) use startup::serve;
 
 /// Time for a last word over TLS.

@@ -7,8 +7,9 @@
 //! unnamed statement. Every name in them is qualified, so that no search path changes their meaning. The client does not see them: they are
 //! closed ahead of a statement that asks which prepared statements there are ([`Session::precede`]).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use freshet_model::CatalogVersion;
 use freshet_wire::pg::frontend;
 
 use crate::pg::question as context;
@@ -44,7 +45,27 @@ impl OwnStatements {
     }
 }
 
+/// The question for a session's context that is sent with its login: [`Ask::Context`].
+pub(crate) fn first_question() -> Vec<u8> {
+    static MESSAGES: OnceLock<Vec<u8>> = OnceLock::new();
+    let messages = MESSAGES.get_or_init(|| {
+        let mut out = Vec::new();
+        frontend::put_parse(&mut out, CONTEXT, context::question(true).as_bytes());
+        frontend::put_bind_execute(&mut out, CONTEXT, &[]);
+        frontend::put_sync(&mut out);
+        out
+    });
+    messages.clone()
+}
+
 impl Session {
+    /// The question for the context was sent with the login; its answer comes behind the start-up's.
+    pub(crate) fn asked_at_login(&mut self, under: CatalogVersion) {
+        self.known = Known::Asked { again: false };
+        self.asked_under = under;
+        self.units.push_back(Unit::own(Ask::Context));
+    }
+
     /// Asks, behind everything sent so far.
     pub(crate) fn ask(&mut self, ask: Ask) {
         self.put_question(ask);

@@ -30,13 +30,17 @@ pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {
 }
 
 async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result<(), SessionError> {
-    let Admitted { client, upstream, replication, user } = admitted;
+    let Admitted { client, upstream, replication, user, asked_under } = admitted;
     let _woken = shared.switches.enlist().await;
     // What a replication connection is owed cannot be counted; it may run SQL all the same.
     let kind = if replication { Kind::Raw } else { Kind::Startup };
     let session = Session::new(client, upstream, shared.clone(), kind);
     // The server's own word replaces the user as soon as it can be asked.
-    Session { worker, user, ..session }.run().await
+    let mut session = Session { worker, user, ..session };
+    if let Some(under) = asked_under {
+        session.asked_at_login(under);
+    }
+    session.run().await
 }
 
 impl Session {
