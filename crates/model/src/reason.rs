@@ -27,8 +27,6 @@ pub enum Reason {
     ClockLiteral,
     /// It uses a construct that is never cached, named here.
     Construct(&'static str),
-    /// It reads no table: nothing to save.
-    NoTable,
     // --- the tables ----------------------------------------------------------------------------------------
     /// No such relation is known (or a name that cannot be resolved).
     UnknownTable(Arc<str>),
@@ -114,7 +112,6 @@ impl Reason {
             Self::UserDefined(_) => "user_defined",
             Self::ClockLiteral => "clock_literal",
             Self::Construct(_) => "construct",
-            Self::NoTable => "no_table",
             Self::UnknownTable(_) => "unknown_table",
             Self::TableKind(_) => "table_kind",
             Self::RowSecurity(_) => "row_security",
@@ -164,7 +161,6 @@ impl fmt::Display for Reason {
             Self::UserDefined(name) => write!(f, "{name} may be user-defined"),
             Self::ClockLiteral => f.write_str("a literal such as 'now' or 'today' may become a clock reading"),
             Self::Construct(what) => write!(f, "{what} is never cached"),
-            Self::NoTable => f.write_str("the statement reads no table"),
             Self::UnknownTable(name) => write!(f, "relation {name} is not known"),
             Self::TableKind(name) => write!(f, "{name} is not an ordinary table"),
             Self::RowSecurity(name) => write!(f, "row-level security is enabled on {name}"),

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use freshet_model::{Column, Table};
-use sqlparser::ast::Ident;
+use freshet_model::{Column, Reason, Table};
+use sqlparser::ast::{Ident, ObjectName, TableAlias};
 
 use crate::derived::{Shown, ShownColumn};
+use crate::walk::{Outcome, Walk, absent};
 
 /// One item of a FROM clause.
 #[derive(Debug)]
@@ -167,5 +168,29 @@ impl Block {
         known(|meaning| matches!(meaning, Meaning::Column(..)))
             .or_else(|| known(|meaning| matches!(meaning, Meaning::Shown(..))))
             .unwrap_or(Meaning::Elsewhere)
+    }
+}
+
+impl Walk<'_> {
+    pub(crate) fn refer_opaque(&mut self, alias: Option<&TableAlias>, name: Option<&ObjectName>) -> Outcome {
+        absent(alias.is_none_or(|alias| alias.at.is_none()), "AT in an alias")?;
+        absent(
+            alias.is_none_or(|alias| alias.columns.iter().all(|c| c.data_type.is_none())),
+            "a column definition list",
+        )?;
+        for column in alias.iter().flat_map(|alias| &alias.columns) {
+            self.mentioned.given(&column.name.value);
+        }
+        let own_name = || name?.0.last()?.as_ident().map(|ident| ident.value.clone());
+        let alias = alias.map(|alias| alias.name.value.clone()).or_else(own_name).unwrap_or_default();
+        self.mentioned.given(&alias);
+        let shown = Shown::default();
+        self.refer(Reference { alias, schema: None, table: None, shown, nullable: false, source: Source::Opaque })
+    }
+
+    pub(crate) fn refer(&mut self, reference: Reference) -> Outcome {
+        let block = self.blocks.last_mut().ok_or(Reason::Construct("a FROM item outside a query"))?;
+        block.references.push(reference);
+        Ok(())
     }
 }

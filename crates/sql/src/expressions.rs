@@ -10,8 +10,8 @@ use sqlparser::ast::{
 use crate::block::{Meaning, parts};
 use crate::footprint::Usage;
 use crate::functions::{
-    FunctionClass, TypeClass, function_class, is_aggregate, is_bare_function, is_comparison, is_system_column,
-    type_class,
+    FunctionClass, TypeClass, function_class, is_aggregate, is_bare_function, is_comparison, is_of_context,
+    is_system_column, type_class,
 };
 use crate::lexer::VIEWS_BASE;
 use crate::mysql;
@@ -98,7 +98,7 @@ impl Walk<'_> {
     /// An expression whose value is shown, sorted or grouped by as it is: a column there is not converted.
     pub(crate) fn unconverted(&mut self, expr: &Expr) -> Outcome {
         let (date_time, times) = (self.date_time, self.times);
-        self.expr(expr)?;
+        self.stays_time(expr)?;
         if self.is_mysql() && column_name(expr).is_some() {
             (self.date_time, self.times) = (date_time, times);
         }
@@ -109,6 +109,9 @@ impl Walk<'_> {
     /// it, or a sub-query whose own columns were noted.
     pub(crate) fn note_dates(&mut self, name: &str) {
         self.note_types(|column| column.name.eq_ignore_ascii_case(name));
+        if self.kept_times.names.iter().any(|given| given.eq_ignore_ascii_case(name)) {
+            self.note_time();
+        }
     }
 
     /// The same for all columns of all tables.
@@ -126,7 +129,9 @@ impl Walk<'_> {
         let dates = types().any(|column| column.value_type.is_date());
         let times = types().any(|column| column.value_type == ValueType::Time);
         self.date_time |= dates;
-        self.times |= times;
+        if times {
+            self.note_time();
+        }
     }
 
     fn membership(&mut self, expr: &Expr) -> Outcome {
@@ -144,6 +149,7 @@ impl Walk<'_> {
             }
             Expr::Between { expr, low, high, negated: _ } => {
                 let compared = self.column_type(expr).map(|value_type| (value_type, false));
+                self.kept_times.is_next = self.is_time(expr, &[low, high]);
                 self.expr(expr)?;
                 self.operand(low, compared)?;
                 self.operand(high, compared)
@@ -253,14 +259,16 @@ impl Walk<'_> {
         }
         if self.is_mysql() {
             self.note_dates(name);
-            let quoted = idents.iter().any(|ident| ident.quote_style.is_some());
-            let calls = qualifier.is_none() && !quoted && mysql::functions::is_bare(name);
-            return if calls { Err(Reason::Function(name.into())) } else { Ok(()) };
+        } else {
+            absent(!is_system_column(name), "a system column")?;
         }
-        absent(!is_system_column(name), "a system column")?;
-        if qualifier.is_none() {
+        if self.is_mysql() || qualifier.is_none() {
             let quoted = idents.iter().any(|ident| ident.quote_style.is_some());
-            return if !quoted && is_bare_function(name) { Err(Reason::Function(name.into())) } else { Ok(()) };
+            let bare = if self.is_mysql() { mysql::functions::is_bare(name) } else { is_bare_function(name) };
+            // Elsewhere it would be taken for a column of that name.
+            let alone = || self.blocks.iter().all(|block| block.references.is_empty());
+            let calls = qualifier.is_none() && !quoted && bare && !(is_of_context(name) && alone());
+            return if calls { Err(Reason::Function(name.into())) } else { Ok(()) };
         }
         // `alias.name` calls a function of that name if there is no such column.
         let mut outwards = self.blocks.iter().rev().map(|block| block.meaning(idents));
@@ -273,7 +281,7 @@ impl Walk<'_> {
     }
 
     /// The type of the table column that an expression names.
-    fn column_type(&self, expr: &Expr) -> Option<ValueType> {
+    pub(crate) fn column_type(&self, expr: &Expr) -> Option<ValueType> {
         let idents = column_name(expr)?;
         let meaning = |block| match crate::block::Block::meaning(block, idents) {
             Meaning::Elsewhere => None,
@@ -300,7 +308,9 @@ impl Walk<'_> {
     fn compared(&mut self, left: &Expr, right: &Expr, equal: bool) -> Outcome {
         let with = |value_type: Option<ValueType>| value_type.map(|value_type| (value_type, equal));
         let (of_left, of_right) = (with(self.column_type(left)), with(self.column_type(right)));
+        self.kept_times.is_next = self.is_time(left, &[right]);
         self.operand(left, of_right)?;
+        self.kept_times.is_next = self.is_time(right, &[left]);
         self.operand(right, of_left)
     }
 
@@ -361,7 +371,9 @@ impl Walk<'_> {
             return Err(Reason::Function(name.to_string().into()));
         };
         self.date_time |= date_time;
-        self.times |= self.is_mysql() && mysql::functions::makes_time(plain);
+        if self.is_mysql() && mysql::functions::makes_time(plain) {
+            self.note_time();
+        }
         Ok(())
     }
 
@@ -376,6 +388,7 @@ impl Walk<'_> {
         self.folds.aggregates += usize::from(over.is_none() && (is_aggregate(plain) || !within_group.is_empty()));
         match args {
             // `name` without brackets is a keyword that calls.
+            FunctionArguments::None if !self.is_mysql() && is_of_context(plain) => {}
             FunctionArguments::None => return Err(Reason::Function(plain.into())),
             FunctionArguments::Subquery(query) => {
                 absent(plain == "array", "a sub-query as argument")?;
@@ -389,7 +402,9 @@ impl Walk<'_> {
                     return Err(Reason::Function("unix_timestamp".into()));
                 }
                 let counts = [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)];
-                if plain != "count" || list.args != counts {
+                if self.is_mysql() && list.args != counts {
+                    self.mysql_arguments(plain, &list.args)?;
+                } else if plain != "count" || list.args != counts {
                     self.arguments(&list.args)?;
                 }
                 for clause in &list.clauses {

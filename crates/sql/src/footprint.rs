@@ -23,9 +23,6 @@ use crate::top::Cut;
 use crate::ways::{Edge, is_open};
 use crate::{Furthest, Keys, Lineage, Literal, LiteralKind, Top};
 
-/// The reason that MySQL's conversion of TIME gives.
-const TIME_AMONG_DATES: &str = "a TIME among dates, which the current date completes,";
-
 /// A parameter of one execution: the statement's own, then the literals of its text.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameter<'a> {
@@ -98,9 +95,11 @@ pub struct Footprint {
     /// What values of parameters and constants may still bring.
     pub(crate) effects: Vec<Arc<TypeEffect>>,
     /// Some literal could be read as a date or time.
-    date_time: bool,
+    pub(crate) date_time: bool,
     /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
-    times: bool,
+    pub(crate) times: bool,
+    /// MySQL and MariaDB: a TIME, which meets constants at most.
+    pub(crate) shows_times: bool,
     pub(crate) dialect: Dialect,
 }
 
@@ -150,6 +149,8 @@ pub(crate) struct Dates {
     pub(crate) date_time: bool,
     /// MySQL's TIME.
     pub(crate) times: bool,
+    /// That meets constants at most.
+    pub(crate) shows_times: bool,
 }
 
 /// How a statement uses a parameter.
@@ -162,12 +163,14 @@ pub(crate) struct Usage {
     pub(crate) may_be_date: bool,
     /// Some use is other than a comparison with a column.
     pub(crate) loose: bool,
+    /// MySQL and MariaDB: it is to be an offset from UTC.
+    pub(crate) is_offset: bool,
 }
 
 impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
         let Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants, effects } = read;
-        let Dates { date_time, times } = dates;
+        let Dates { date_time, times, shows_times } = dates;
         let tables = Vec::new();
         let mut footprint = Self {
             tables,
@@ -184,6 +187,7 @@ impl Footprint {
             effects,
             date_time,
             times,
+            shows_times,
             dialect,
         };
         footprint.arrange();
@@ -202,22 +206,9 @@ impl Footprint {
         if self.dialect.is_mysql_family() {
             self.date_time |= other.date_time;
             self.times |= other.times;
+            self.shows_times |= other.shows_times;
         }
         self.arrange();
-    }
-
-    /// MySQL and MariaDB: a TIME that is compared with a date, or stands for one, is completed with the current date.
-    pub(crate) fn refuse_completed_times(&self) -> Result<(), Reason> {
-        let completed = self.times && self.date_time && self.dialect.is_mysql_family();
-        if completed { Err(Reason::Construct(TIME_AMONG_DATES)) } else { Ok(()) }
-    }
-
-    /// The same for parameters.
-    fn completes_times(&self, params: &[Parameter<'_>]) -> bool {
-        let is = |wanted: fn(&ParameterValue<'_>) -> bool| params.iter().any(|param| wanted(&param.value));
-        let times = self.times || is(|value| matches!(value, ParameterValue::Time));
-        let dates = self.date_time || is(|value| matches!(value, ParameterValue::Moment));
-        self.dialect.is_mysql_family() && times && dates
     }
 
     fn arrange(&mut self) {
@@ -228,8 +219,8 @@ impl Footprint {
         self.definitions.dedup_by_key(|relation| relation.id);
     }
 
-    /// Whether it depends on no relation at all.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether it depends on no relation at all, but on the session's context only.
+    pub fn is_empty(&self) -> bool {
         self.tables.is_empty() && self.definitions.is_empty()
     }
 
@@ -245,9 +236,7 @@ impl Footprint {
             return Err(Reason::ClockLiteral);
         }
         self.refuse_types(params)?;
-        if self.completes_times(params) {
-            return Err(Reason::Construct(TIME_AMONG_DATES));
-        }
+        self.refuse_completing_times(params)?;
         let params = self.params(params, client);
         let rows = self.rows(params);
         let top = self.top(&rows, params);

@@ -77,14 +77,20 @@ const DATE_TIME: &[&str] = &[
     "tstzrange", "daterange",
 ];
 
+/// Functions without arguments that tell of what is part of the cache key: the server's version, the database, users and
+/// schemas.
+#[rustfmt::skip]
+const OF_CONTEXT: &[&str] = &[
+    "current_catalog", "current_database", "current_role", "current_schema", "current_user", "session_user", "user",
+    "version",
+];
+
 /// Functions that only read, but something else than their arguments and the tables of the statement.
 #[rustfmt::skip]
 const PURE: &[&str] = &[
     "now", "clock_timestamp", "statement_timestamp", "transaction_timestamp", "timeofday", "current_date",
     "current_time", "current_timestamp", "localtime", "localtimestamp", "random", "random_normal", "gen_random_uuid",
-    "uuidv4", "uuidv7", "current_user", "session_user", "user", "current_role", "system_user", "current_catalog",
-    "current_database", "current_schema", "current_schemas", "current_query", "current_setting", "version",
-    "pg_backend_pid", "pg_my_temp_schema", "pg_is_in_recovery", "pg_last_wal_replay_lsn", "pg_current_wal_lsn",
+    "uuidv4", "uuidv7", "system_user", "current_schemas", "current_query", "current_setting", "pg_backend_pid", "pg_my_temp_schema", "pg_is_in_recovery", "pg_last_wal_replay_lsn", "pg_current_wal_lsn",
     "pg_current_wal_insert_lsn", "pg_current_snapshot", "txid_current_if_assigned", "txid_current_snapshot",
     "pg_current_xact_id_if_assigned", "pg_postmaster_start_time", "pg_conf_load_time", "inet_client_addr",
     "inet_client_port", "inet_server_addr", "inet_server_port", "pg_typeof", "pg_get_userbyid", "pg_get_expr",
@@ -152,7 +158,7 @@ pub(crate) enum FunctionClass {
 pub(crate) fn function_class(name: &str) -> FunctionClass {
     if DATE_TIME.contains(&name) {
         FunctionClass::Cacheable { date_time: true }
-    } else if CACHEABLE.contains(&name) || AGGREGATES.contains(&name) {
+    } else if [CACHEABLE, AGGREGATES, OF_CONTEXT].iter().any(|list| list.contains(&name)) {
         FunctionClass::Cacheable { date_time: false }
     } else if PURE.contains(&name) {
         FunctionClass::Pure
@@ -168,6 +174,11 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
 /// Whether a call makes one value of those of several rows, on any of the databases.
 pub(crate) fn is_aggregate(name: &str) -> bool {
     AGGREGATES.contains(&name) || crate::mysql::functions::is_aggregate(name)
+}
+
+/// Whether it tells of what is part of the cache key, with or without brackets.
+pub(crate) fn is_of_context(name: &str) -> bool {
+    OF_CONTEXT.contains(&name)
 }
 
 /// Words that are function calls without brackets.

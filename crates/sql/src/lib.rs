@@ -73,6 +73,7 @@ pub use lineage::{Key, Lineage};
 pub use mysql::TableName;
 pub use mysql::code::{Code, CodeScanner, stored_code};
 pub use mysql::scanner::{Modes, Quoting};
+pub use mysql::variables::KNOWN as KNOWN_VARIABLES;
 pub use pages::{End, Furthest};
 pub use params::Client;
 pub use template::{Hint, Template};

@@ -217,9 +217,6 @@ impl Template {
     /// (`current_schemas(true)`), or why it is not cached. Valid for this catalogue version and search path only.
     pub fn resolve(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<Footprint, Reason> {
         let mut footprint = self.resolve_but_views(catalog, schemas, true)?;
-        if footprint.is_empty() {
-            return Err(Reason::NoTable);
-        }
         add_views(self.dialect, &mut footprint, catalog)?;
         footprint.refuse_completed_times()?;
         Ok(footprint)

@@ -128,6 +128,7 @@ impl Walk<'_> {
 impl Footprint {
     /// Whether a parameter or a constant is a value of a type with effects.
     pub(crate) fn refuse_types(&self, params: &[Parameter<'_>]) -> Result<(), Reason> {
+        self.refuse_named_zones(params)?;
         let in_views = self.constants.iter().map(of_literal);
         let brings = |effect: &&Arc<TypeEffect>| {
             params.iter().zip(1u32..).any(|(param, number)| brings(effect, param, number, &self.usages))

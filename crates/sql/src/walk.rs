@@ -49,8 +49,7 @@ use std::sync::Arc;
 use freshet_model::{Catalog, Columns, Dialect, Reason, RelationKind, Table};
 use sqlparser::ast::{
     Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderBy, OrderByExpr,
-    OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableAlias,
-    TableFactor,
+    OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
 };
 
 use crate::absent::Absent;
@@ -62,6 +61,7 @@ use crate::ends::Paged;
 use crate::footprint::{Dates, Footprint, Read, TableReference, Usage};
 use crate::identity::Keyed;
 use crate::joins::only_standard_clauses;
+use crate::mysql::moments::KeptTimes;
 use crate::outer::{Clause, Condition};
 use crate::predicate::Predicate;
 use crate::relations::{holds_dates, meant};
@@ -113,6 +113,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) date_time: bool,
     /// MySQL: so does a TIME.
     pub(crate) times: bool,
+    /// MySQL: a TIME that meets constants at most.
+    pub(crate) kept_times: KeptTimes,
     pub(crate) dialect: Dialect,
     pub(crate) counts: Counts,
 }
@@ -127,6 +129,7 @@ impl<'a> Walk<'a> {
         Self {
             dialect,
             times: false,
+            kept_times: KeptTimes::default(),
             catalog,
             schemas: schemas.to_vec(),
             views: Views::default(),
@@ -156,7 +159,7 @@ impl<'a> Walk<'a> {
         if clock_text && self.date_time {
             return Err(Reason::ClockLiteral);
         }
-        let dates = Dates { date_time: self.date_time, times: self.times };
+        let dates = Dates { date_time: self.date_time, times: self.times, shows_times: self.kept_times.occur };
         let tables = self.references.iter().map(|reference| &reference.table);
         self.mentioned.settle(tables.chain(&self.definitions));
         for reference in &mut self.references {
@@ -308,8 +311,9 @@ impl<'a> Walk<'a> {
     }
 
     fn select_item(&mut self, item: &SelectItem) -> Outcome {
-        if let SelectItem::ExprWithAlias { alias, .. } = item {
+        if let SelectItem::ExprWithAlias { alias, expr } = item {
             self.mentioned.given(&alias.value);
+            self.name_time(expr, &alias.value);
         }
         match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => {
@@ -396,6 +400,11 @@ impl<'a> Walk<'a> {
                 self.exprs(array_exprs)?;
                 self.refer_opaque(alias.as_ref(), None)
             }
+            TableFactor::JsonTable { json_expr, json_path: _, columns, alias } if self.is_mysql() => {
+                self.expr(json_expr)?;
+                self.json_columns(columns);
+                self.refer_opaque(alias.as_ref(), None)
+            }
             TableFactor::NestedJoin { table_with_joins, alias } => {
                 // Its alias would hide the names inside.
                 absent(alias.is_none(), "a join with an alias")?;
@@ -424,7 +433,8 @@ impl<'a> Walk<'a> {
         self.counts.relations += 1;
         absent(sample.is_none(), "TABLESAMPLE")?;
         absent(with_hints.is_empty() && (index_hints.is_empty() || self.is_mysql()), "a table hint")?;
-        absent(version.is_none() && partitions.is_empty() && json_path.is_none(), "a FROM item of that kind")?;
+        absent(version.is_none() && json_path.is_none(), "a FROM item of that kind")?;
+        absent(partitions.is_empty() || self.is_mysql(), "a FROM item of that kind")?;
         if let Some(args) = args {
             absent(args.settings.is_none(), "settings of a function")?;
             self.function_name(name)?;
@@ -454,7 +464,8 @@ impl<'a> Walk<'a> {
         self.definitions.extend(meant.definitions);
         let places = first..self.references.len();
         let shown = if table.kind == RelationKind::View { self.view(&table)? } else { Shown::default() };
-        let renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty());
+        // Which partition a row is in, columns decide that are named nowhere; and Freshet's own queries read all of them.
+        let renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) || !partitions.is_empty();
         if renamed {
             self.mentioned.all();
         }
@@ -469,28 +480,6 @@ impl<'a> Walk<'a> {
         };
         self.mentioned.row(&reference.alias);
         self.refer(reference)
-    }
-
-    fn refer_opaque(&mut self, alias: Option<&TableAlias>, name: Option<&ObjectName>) -> Outcome {
-        absent(alias.is_none_or(|alias| alias.at.is_none()), "AT in an alias")?;
-        absent(
-            alias.is_none_or(|alias| alias.columns.iter().all(|c| c.data_type.is_none())),
-            "a column definition list",
-        )?;
-        for column in alias.iter().flat_map(|alias| &alias.columns) {
-            self.mentioned.given(&column.name.value);
-        }
-        let own_name = || name?.0.last()?.as_ident().map(|ident| ident.value.clone());
-        let alias = alias.map(|alias| alias.name.value.clone()).or_else(own_name).unwrap_or_default();
-        self.mentioned.given(&alias);
-        let shown = Shown::default();
-        self.refer(Reference { alias, schema: None, table: None, shown, nullable: false, source: Source::Opaque })
-    }
-
-    fn refer(&mut self, reference: Reference) -> Outcome {
-        let block = self.blocks.last_mut().ok_or(Reason::Construct("a FROM item outside a query"))?;
-        block.references.push(reference);
-        Ok(())
     }
 }
 

@@ -358,11 +358,87 @@ fn mentioned_columns() {
 }
 
 #[test]
+fn what_the_context_decides() {
+    check(&[
+        ("SELECT 1", ""),
+        ("SELECT @@version_comment LIMIT 1", ""),
+        ("SELECT @@SESSION.sql_mode, @@local.Time_Zone AS zone, VERSION()", ""),
+        ("SELECT DATABASE(), CURRENT_USER, CURRENT_USER()", ""),
+        ("SELECT id FROM t WHERE name = CURRENT_USER()", "t(*)"),
+        ("SELECT id FROM t WHERE name = CURRENT_USER", "function"),
+        ("SELECT @@global.sql_mode", "construct"),
+        ("SELECT @@autocommit", "construct"),
+        ("SELECT @version", "construct"),
+        ("SELECT @@sql_mode, @a", "construct"),
+        ("SELECT @@sql_mode FROM t", "construct"),
+        ("SELECT (SELECT @@sql_mode FROM t)", "construct"),
+    ]);
+}
+
+#[test]
+fn times_of_dates() {
+    check(&[
+        ("SELECT TIME(since) FROM hours", "hours(*)"),
+        (
+            "SELECT SEC_TO_TIME(SUM(id)) AS total, DATE(since) FROM hours GROUP BY DATE(since) ORDER BY total",
+            "hours(*)",
+        ),
+        ("SELECT since FROM hours WHERE TIME(since) BETWEEN '09:00' AND '17:00'", "hours(*)"),
+        ("SELECT id FROM hours WHERE TIME(since) >= '09:00' AND id = 1 ORDER BY TIME(since)", "hours(id=1)"),
+        ("SELECT HOUR(TIME(since)), TIME_FORMAT(SEC_TO_TIME(id), '%H') FROM hours", "hours(*)"),
+        ("SELECT id FROM hours WHERE opens = '10:00' AND DATE(since) = '2024-01-01'", "hours(*)"),
+        ("SELECT since FROM hours WHERE TIME(since) > since", "construct"),
+        ("SELECT since FROM hours WHERE TIME(since) > DATE '2024-01-01'", "construct"),
+        ("SELECT DATE(TIME(since)) FROM hours", "construct"),
+        ("SELECT IF(id, TIME(since), since) FROM hours", "construct"),
+        ("SELECT TIME(since) AS a, since AS b FROM hours HAVING a > b", "construct"),
+        ("SELECT TIME(since) UNION SELECT since FROM hours", "construct"),
+        ("SELECT * FROM (SELECT TIME(since) AS a, since AS b FROM hours) x WHERE a > b", "construct"),
+        ("SELECT COUNT(*), DATE(since) FROM hours", "hours(*)"),
+    ]);
+    let sql = "SELECT id FROM hours WHERE TIME(since) = ?";
+    assert_eq!(verdict_of(sql, &[ParameterValue::Text(b"10:00")]), "hours(*)");
+    assert_eq!(verdict_of(sql, &[ParameterValue::Moment]), "construct");
+}
+
+#[test]
+fn zones_shapes_json_hints_and_partitions() {
+    check(&[
+        ("SELECT CONVERT_TZ(at, '+00:00', '-05:30') FROM t WHERE id = 1", "t(id=1)"),
+        ("SELECT id FROM t WHERE CONVERT_TZ(at, '+00:00', '+2:00') > '2024-01-01'", "t(*)"),
+        ("SELECT CONVERT_TZ(at, 'UTC', '+01:00') FROM t", "function"),
+        ("SELECT CONVERT_TZ(at, '+00:00', 'SYSTEM') FROM t", "function"),
+        ("SELECT CONVERT_TZ(at, '+00:00', name) FROM t", "function"),
+        ("SELECT ST_X(weight), MBRContains(weight, POINT(1, 2)) FROM t WHERE id = 1", "t(id=1)"),
+        ("SELECT ST_Collect(weight) FROM t", "function"),
+        ("SELECT j.a FROM t, JSON_TABLE(t.name, '$[*]' COLUMNS (a INT PATH '$.a')) AS j WHERE t.id = 1", "t(id=1)"),
+        (
+            "SELECT * FROM t LEFT JOIN JSON_TABLE(name, '$' COLUMNS (n FOR ORDINALITY, NESTED PATH '$.b' COLUMNS \
+             (b VARCHAR(9) PATH '$'))) AS j ON TRUE WHERE t.id = 1",
+            "t(id=1)",
+        ),
+        ("SELECT * FROM hours, JSON_TABLE(id, '$' COLUMNS (a TIME PATH '$')) AS j WHERE j.a > since", "construct"),
+        ("SELECT /*+ MAX_EXECUTION_TIME(1000) NO_MERGE(t) */ id FROM t WHERE id = 1", "t(id=1)"),
+        ("SELECT id FROM t PARTITION (p0, p1) WHERE id = 1", "t(*)"),
+        ("SELECT id FROM t PARTITION (p0) AS x JOIN u ON u.t_id = x.id WHERE u.id = 1", "t(*) u(id=1)"),
+        (
+            "SELECT id FROM u WHERE id = 1 AND NOT EXISTS (SELECT 1 FROM t PARTITION (p0) WHERE t.id = u.t_id)",
+            "t(*) u(id=1)",
+        ),
+    ]);
+    assert_eq!(columns("SELECT id FROM t PARTITION (p0)"), "t(*)");
+    let sql = "SELECT CONVERT_TZ(at, ?, ?) FROM t WHERE id = 1";
+    let (text, null) = (ParameterValue::Text, ParameterValue::Null);
+    assert_eq!(verdict_of(sql, &[text(b"+00:00"), text(b"-11:00")]), "t(id=1)");
+    assert_eq!(verdict_of(sql, &[text(b"+00:00"), null]), "t(id=1)");
+    assert_eq!(verdict_of(sql, &[text(b"+00:00"), text(b"Europe/Berlin")]), "function");
+}
+
+#[test]
 fn passes() {
     check(&[
         ("SELECT * FROM Users", "unknown_table"),
         ("SELECT * FROM kept_in_memory", "table_kind"),
-        ("SELECT 1", "no_table"),
         ("SELECT 1 FROM DUAL", "unknown_table"),
         ("SELECT * FROM information_schema.tables", "unknown_table"),
         ("SELECT * FROM t WHERE id = 1 FOR UPDATE", "locks_rows"),
@@ -375,7 +451,8 @@ fn passes() {
         ("SELECT id FROM t WHERE id = @@server_id", "construct"),
         ("SELECT @a := id FROM t", "construct"),
         ("SELECT SQL_NO_CACHE id FROM t", "construct"),
-        ("SELECT /*+ MAX_EXECUTION_TIME(1000) */ id FROM t", "construct"),
+        ("SELECT /*+ SET_VAR(sql_mode='') */ id FROM t", "not_parsed"),
+        ("SELECT /*+ SET_VAR(sort_buffer_size = 16M) */ id FROM t", "construct"),
         ("SELECT /*! SQL_NO_CACHE */ id FROM t", "not_parsed"),
         ("SELECT id FROM t PROCEDURE ANALYSE()", "construct"),
         ("SELECT id || name FROM t", "operator"),

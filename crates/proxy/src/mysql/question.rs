@@ -13,7 +13,8 @@ use freshet_sql::Client;
 use crate::context::Described;
 use crate::mysql::session::reading::Reading;
 
-/// Settings of both servers that can change a result (`docs/PROTOCOL.md`, section 9), behind those with a meaning here.
+/// Settings of both servers that can change a result (`docs/PROTOCOL.md`, section 9), or that a statement may show
+/// ([`freshet_sql::KNOWN_VARIABLES`]), behind those with a meaning here.
 const SETTINGS: &[&str] = &[
     "@@time_zone",
     "@@system_time_zone",
@@ -36,6 +37,9 @@ const SETTINGS: &[&str] = &[
     "@@session_track_transaction_info",
     "@@max_allowed_packet",
     "@@optimizer_switch",
+    "@@version",
+    "@@version_comment",
+    "@@lower_case_table_names",
 ];
 /// MySQL's own.
 const MYSQL: &[&str] = &[
@@ -213,6 +217,18 @@ mod tests {
         row.extend([Some(modes.as_bytes()), Some(charset.as_bytes()), Some(b"0".as_slice())]);
         row.resize(1 + FIXED_COLUMNS + SETTINGS.len(), Some(b"x"));
         Answer::read(&row, Some(45))
+    }
+
+    #[test]
+    fn what_statements_may_show_is_asked_for() {
+        let questions = ["8.0.36", "10.11.6-MariaDB"]
+            .map(|version| question(&ServerVersion::parse(version.as_bytes())).replace("@@tx_", "@@transaction_"));
+        for name in freshet_sql::KNOWN_VARIABLES {
+            let name = format!("@@{}", name.replace("tx_", "transaction_"));
+            for question in &questions {
+                assert!(question.split(", ").any(|asked| asked == name), "{name}");
+            }
+        }
     }
 
     #[test]

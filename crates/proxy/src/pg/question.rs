@@ -34,7 +34,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Positions in the answer of [`question`] before the settings.
-const FIXED_COLUMNS: usize = 12;
+const FIXED_COLUMNS: usize = 13;
 /// All of them.
 pub(crate) const CONTEXT_COLUMNS: usize = FIXED_COLUMNS + SETTINGS.len();
 /// Where [`CONFIGURATION`] is.
@@ -91,7 +91,7 @@ pub(crate) fn question(with_server: bool) -> String {
          OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \
          pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid, {CONFIGURATION}, \
          pg_catalog.current_setting('idle_session_timeout', true), \
-         pg_catalog.current_setting('idle_in_transaction_session_timeout')"
+         pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.version()"
     );
     for setting in SETTINGS {
         let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
@@ -177,12 +177,17 @@ impl Answer {
         }
         let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
         let mut schemas = parse_name_array(&column(5)?)?;
+        // Where it is named first it is what `current_schema()` says.
+        let names_temporary = setting("search_path")?.to_ascii_lowercase().contains("pg_temp");
+        let first = schemas.iter().find(|schema| ***schema != *"pg_catalog").filter(|_| names_temporary);
+        let first = first.map(ToString::to_string);
         // An empty one changes nothing, and each session has its own.
         schemas.retain(|schema| !schema.starts_with("pg_temp_"));
         // The user, the search path in force and all settings, but not what changes from moment to moment.
         let mut key = vec![column(2), column(3), column(4), Some(format!("{schemas:?}")), Some(column(8)?)];
         debug_assert_eq!(key.len(), KEY_SETTINGS);
         key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
+        key.extend([first, Some(column(12)?)]);
         let obstacle = if column(6)? != "false" {
             Some(Reason::TemporaryTables)
         } else if column(7)? == "serializable" {

@@ -34,8 +34,8 @@ const CACHEABLE: &[&str] = &[
     "json_length", "json_loose", "json_merge", "json_merge_patch", "json_merge_preserve", "json_normalize",
     "json_object", "json_overlaps", "json_pretty", "json_query", "json_quote", "json_remove", "json_replace",
     "json_search", "json_set", "json_type", "json_unquote", "json_valid", "json_value",
-    // the current database, which is part of the key
-    "database", "schema",
+    // what is part of the key: the current database, the account, its role, the server's version
+    "current_role", "current_user", "database", "schema", "version",
     // times of day that become no date
     "hour", "microsecond", "minute", "second", "time_format", "time_to_sec",
 ];
@@ -57,8 +57,8 @@ const WINDOW: &[&str] = &[
 /// Cacheable functions that take or make dates: a TIME among them is completed with the current date.
 #[rustfmt::skip]
 const DATES: &[&str] = &[
-    "add_months", "adddate", "date", "date_add", "date_format", "date_sub", "datediff", "day", "dayname", "dayofmonth",
-    "dayofweek", "dayofyear", "extract", "from_days", "from_unixtime", "last_day", "makedate", "month", "monthname",
+    "add_months", "adddate", "convert_tz", "date", "date_add", "date_format", "date_sub", "datediff", "day", "dayname",
+    "dayofmonth", "dayofweek", "dayofyear", "extract", "from_days", "from_unixtime", "last_day", "makedate", "month", "monthname",
     "months_between", "period_add", "period_diff", "quarter", "subdate", "timestamp", "timestampadd", "timestampdiff",
     "to_char", "to_days", "to_seconds", "unix_timestamp", "week", "weekday", "weekofyear", "year", "yearweek",
 ];
@@ -66,21 +66,31 @@ const DATES: &[&str] = &[
 /// Cacheable functions that make a TIME.
 const TIMES: &[&str] = &["addtime", "maketime", "sec_to_time", "subtime", "time", "timediff"];
 
+/// Functions that take a TIME as one.
+const OF_TIMES: &[&str] = &["hour", "microsecond", "minute", "second", "time", "time_format", "time_to_sec"];
+
+/// Functions of shapes, besides those that begin with `ST_` and `MBR`.
+#[rustfmt::skip]
+const SHAPES: &[&str] = &[
+    "geometrycollection", "geomfromtext", "linestring", "multilinestring", "multipoint", "multipolygon", "point",
+    "polygon",
+];
+
 /// Functions that change no data, settings or temporary tables, but whose results are not kept: they read or change something
 /// else than their arguments.
 #[rustfmt::skip]
 const PURE: &[&str] = &[
     "benchmark", "binlog_gtid_pos", "column_add", "column_check", "column_create", "column_exists", "column_get",
-    "column_json", "column_list", "connection_id", "convert_tz", "curdate", "current_date", "current_role",
-    "current_time", "current_timestamp", "current_user", "curtime", "decode", "default", "des_decrypt", "des_encrypt",
-    "encode", "encrypt", "format_bytes", "format_pico_time", "found_rows", "geometrycollection", "geomfromtext",
+    "column_json", "column_list", "connection_id", "curdate", "current_date",
+    "current_time", "current_timestamp", "curtime", "decode", "default", "des_decrypt", "des_encrypt",
+    "encode", "encrypt", "format_bytes", "format_pico_time", "found_rows",
     "get_lock", "gtid_subset", "gtid_subtract", "icu_version", "is_free_lock", "is_used_lock", "json_table",
-    "last_insert_id", "lastval", "linestring", "load_file", "localtime", "localtimestamp", "master_gtid_wait",
-    "master_pos_wait", "multilinestring", "multipoint", "multipolygon", "name_const", "now", "old_password", "password",
-    "point", "polygon", "ps_current_thread_id", "ps_thread_id", "rand", "random_bytes", "release_all_locks",
+    "last_insert_id", "lastval", "load_file", "localtime", "localtimestamp", "master_gtid_wait",
+    "master_pos_wait", "name_const", "now", "old_password", "password",
+    "ps_current_thread_id", "ps_thread_id", "rand", "random_bytes", "release_all_locks",
     "release_lock", "roles_graphml", "row_count", "session_user", "sleep", "source_pos_wait", "statement_digest",
     "statement_digest_text", "str_to_date", "sys_guid", "sysdate", "system_user", "user", "utc_date", "utc_time",
-    "utc_timestamp", "uuid", "uuid_short", "validate_password_strength", "version", "wait_for_executed_gtid_set",
+    "utc_timestamp", "uuid", "uuid_short", "validate_password_strength", "wait_for_executed_gtid_set",
     "weight_string",
 ];
 
@@ -94,11 +104,13 @@ const BARE: &[&str] = &[
 /// What is known of a native function by its name, in lower case.
 pub(crate) fn function_class(name: &str) -> FunctionClass {
     let on = |list: &[&str]| list.contains(&name);
+    // An aggregate that may have a window.
+    let shape = name != "st_collect" && ["st_", "mbr"].iter().any(|prefix| name.starts_with(prefix));
     if on(DATES) {
         FunctionClass::Cacheable { date_time: true }
-    } else if on(CACHEABLE) || on(AGGREGATES) || on(WINDOW) || on(TIMES) {
+    } else if on(CACHEABLE) || on(AGGREGATES) || on(WINDOW) || on(TIMES) || on(SHAPES) || shape {
         FunctionClass::Cacheable { date_time: false }
-    } else if on(PURE) || ["st_", "mbr"].iter().any(|prefix| name.starts_with(prefix)) {
+    } else if on(PURE) || name == "st_collect" {
         FunctionClass::Pure
     } else {
         FunctionClass::Unknown
@@ -120,6 +132,11 @@ pub(crate) fn is_aggregate(name: &str) -> bool {
 /// MariaDB's functions that write to a sequence, and do no more.
 pub(crate) fn counts_sequence(name: &str) -> bool {
     ["nextval", "setval"].iter().any(|sequence| name.eq_ignore_ascii_case(sequence))
+}
+
+/// It takes a TIME as its first argument, and makes no date of it.
+pub(crate) fn takes_time(name: &str) -> bool {
+    OF_TIMES.contains(&name)
 }
 
 /// It makes a TIME.

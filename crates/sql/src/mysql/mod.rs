@@ -6,10 +6,13 @@ pub(crate) mod code;
 mod expressions;
 mod facts;
 pub(crate) mod functions;
+mod hints;
+pub(crate) mod moments;
 pub(crate) mod parse;
 pub(crate) mod scanner;
 pub(crate) mod statement;
 pub(crate) mod values;
+pub(crate) mod variables;
 pub(crate) mod words;
 
 pub use facts::Name as TableName;

@@ -4,7 +4,9 @@ use freshet_model::Reason;
 
 use super::facts::{Access, Facts, Name, Snapshot, unquoted};
 use super::functions::is_aggregate;
+use super::hints::is_harmless;
 use super::parse;
+use super::variables::are_known;
 use crate::bounds::is_too_long;
 use crate::effect::together;
 use crate::scanner::{Kind, Token};
@@ -308,13 +310,13 @@ fn refusal(tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
         Some(Reason::LocksRows)
     } else if says("into") {
         Some(Reason::Construct("SELECT … INTO"))
-    } else if is(Kind::Variable) {
+    } else if is(Kind::Variable) && !are_known(tokens) {
         Some(Reason::Construct("a user or system variable"))
     } else if says("procedure") {
         Some(Reason::Construct("PROCEDURE ANALYSE"))
     } else if tokens.windows(2).any(bars) {
         Some(Reason::Operator("||".into()))
-    } else if is(Kind::Hint) {
+    } else if tokens.iter().any(|token| token.kind == Kind::Hint && !is_harmless(token.text)) {
         Some(Reason::Construct("an optimizer hint"))
     } else if hint(words) == Some(Hint::NoCache) {
         Some(Reason::Construct("SQL_NO_CACHE"))

@@ -16,6 +16,7 @@ mod limits;
 mod logins;
 mod privileges;
 mod published;
+mod questions;
 mod redefinitions;
 mod refreshing;
 mod relations;

@@ -198,14 +198,35 @@ fn row_security(version: Version) -> Result<()> {
 fn views_and_functions_of_others(version: Version) -> Result<()> {
     let schema = format!(
         "{SCHEMA}
-        create view mine as select id, title from film where title <> current_user;
+        create view mine as select id, title, current_user as reader from film where title <> current_user;
         create function whoami(int) returns text language sql security definer stable as 'select current_user::text';"
     );
     let pair = Pair::new(version, &schema)?;
     let mut c = pair.connect()?;
-    never_hits(&pair, &mut c, "select title from mine where id = 1", "function")?;
     never_hits(&pair, &mut c, "select whoami(id) from film where id = 1", "")?;
-    never_hits(&pair, &mut c, "select current_user from film where id = 1", "")?;
-    never_hits(&pair, &mut c, "select title from film where title <> session_user and id = 1", "")?;
-    never_hits(&pair, &mut c, "select has_table_privilege('film', 'select') from film where id = 1", "")
+    never_hits(&pair, &mut c, "select has_table_privilege('film', 'select') from film where id = 1", "")?;
+    // Who asks is part of the key.
+    let name = &pair.database.name;
+    let (one, other) = (format!("{name}_one"), format!("{name}_other"));
+    pair.database.run(&format!(
+        "create role {one}; create role {other}; grant select on film, mine to {one}, {other};
+         insert into film values (1001, '{one}'), (1002, '{other}')"
+    ))?;
+    let reads = [
+        "select reader from mine where id = 1",
+        "select current_user from film where id = 1",
+        "select title from film where title = current_user and id > 1000",
+        "select session_user from film where id = 1",
+    ];
+    for statement in ["set role", "set session authorization"] {
+        for role in [&one, &other, &one] {
+            c.run(&format!("{statement} {role}"))?;
+            for read in &reads[..if statement == "set role" { 3 } else { 4 }] {
+                until_hit(&pair, &mut c, read)?;
+                ensure!(c.value(read)? == *role, "{read} after {statement} {role}");
+            }
+        }
+        c.run("reset role; reset session authorization")?;
+    }
+    pair.database.run(&format!("drop owned by {one}, {other}; drop role {one}, {other}"))
 }

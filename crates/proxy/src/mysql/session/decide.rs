@@ -184,7 +184,7 @@ impl Session {
         self.floor.snapshot = None;
         self.floor.snapshot = match self.standing.snapshot(&self.settings) {
             Err(reason) => return Lookup::Bypass(reason),
-            Ok(Snapshot::ToBeTaken) => return Lookup::Miss,
+            Ok(Snapshot::ToBeTaken) => return self.look_up_question(context, execution),
             Ok(Snapshot::None) => None,
             Ok(Snapshot::Of(bounds)) => Some(bounds),
         };
@@ -216,6 +216,15 @@ impl Session {
             Lookup::Miss => self.patience.gain(),
         }
         found
+    }
+
+    /// Looks an execution up that takes the snapshot of its transaction, unless it reads no table.
+    fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+        write_key(&mut self.key, context, self.shape, execution);
+        match self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now()) {
+            Lookup::Hit(entry) if !entry.payload.source.shape.template.names_relations() => Lookup::Hit(entry),
+            _ => Lookup::Miss,
+        }
     }
 
     /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
@@ -354,17 +363,18 @@ impl Session {
     /// Answers from the cache.
     pub(crate) fn answer_hit(&mut self, entry: &Entry<Body>) {
         let frames = entry.payload.frames();
-        self.put_kept(frames, entry.payload.status_places);
+        let reads = entry.payload.source.shape.template.names_relations();
+        self.put_kept(frames, entry.payload.status_places, reads);
         entry.payload.note_hit(self.worker);
         self.count_hit(frames.len());
     }
 }
 
 impl Session {
-    /// Writes an answer from memory, with this session's state in its places.
-    pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2]) {
+    /// Writes an answer from memory, with this session's state in its places. `reads`: of tables.
+    pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2], reads: bool) {
         // A read without autocommit opens a transaction, as far as the client can see.
-        let status = if self.autocommits() { self.status } else { self.status.with(Status::IN_TRANS) };
+        let status = if self.autocommits() || !reads { self.status } else { self.status.with(Status::IN_TRANS) };
         let out = self.client.output.buffer();
         let start = out.len();
         out.extend_from_slice(frames);

@@ -145,7 +145,7 @@ impl Session {
         if !matches!(self.allowed(), Allowed::Cache(_)) {
             return false;
         }
-        self.put_kept(&found.frames, found.status_places);
+        self.put_kept(&found.frames, found.status_places, true);
         self.count_hit(found.frames.len());
         self.replay.remember(packet, Kind::Query);
         true

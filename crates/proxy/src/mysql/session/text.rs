@@ -211,10 +211,7 @@ impl Session {
     /// Whether the session's context is to be asked for before this statement.
     pub(crate) fn is_to_ask(&mut self, statement: &Statement) -> bool {
         let template = &statement.shape.template;
-        template.effect() == Effect::Pure
-            && template.refusal().is_none()
-            && template.names_relations()
-            && matches!(self.allowed(), Allowed::Ask)
+        template.effect() == Effect::Pure && template.refusal().is_none() && matches!(self.allowed(), Allowed::Ask)
     }
 
     /// Looks up, and waits for a position that is about to come, or for another session's fill of the same key.
@@ -274,7 +271,6 @@ impl Session {
         self.replay_for_transaction(Some(template)).await?;
         let reason = match (template.refusal(), found) {
             (Some(reason), _) => reason.clone(),
-            (None, _) if !template.names_relations() => Reason::NoTable,
             (None, _) if template.hint() == Some(Hint::NoCache) => Reason::Construct("SQL_NO_CACHE"),
             (None, Found::Pass(reason)) => reason,
             (None, _) => match self.begin_fill(&statement, execution.0, execution.1) {

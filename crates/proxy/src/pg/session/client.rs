@@ -313,12 +313,13 @@ impl Session {
             };
         };
         let template = &statement.shape.template;
-        let mut written = None;
+        let (mut written, mut reads_nothing) = (None, false);
         let (effect, keeps_settings, refusal) = match &self.known {
             Known::Context(context, _) => {
                 let catalog = self.shared.catalog.load();
                 let verdict = statement.shape.resolve(&catalog, context);
                 written = verdict.written.map(|tables| (catalog.version, tables));
+                reads_nothing = verdict.footprint.as_ref().is_ok_and(|footprint| footprint.is_empty());
                 (verdict.effect, verdict.marks.keeps_settings, verdict.footprint.err())
             }
             // Views and policies of these relations may call anything, and a function of a built-in name may be another.
@@ -327,7 +328,7 @@ impl Session {
         };
         let refusal = template.refusal().cloned().or(refusal);
         let opens = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint));
-        let says_nothing = matches!(refusal, Some(Reason::NotSelect | Reason::NoTable));
+        let says_nothing = reads_nothing || refusal == Some(Reason::NotSelect);
         let is_silent = opens
             || (effect == Effect::Pure && says_nothing)
             || (effect == Effect::Signal && template.is_silent_signal());

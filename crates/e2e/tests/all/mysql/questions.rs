@@ -1,0 +1,129 @@
+//! Health checks and questions of frameworks: statements that read no table. They are answered from the cache, each session by its own
+//! settings.
+
+use anyhow::{Result, ensure};
+
+use super::support::{Kind, Pair, RawClient, on_both};
+use crate::support::{PATIENCE, eventually, rest};
+
+on_both!(questions_hit, answers_follow_the_session, questions_without_autocommit, rows_found);
+
+const SCHEMA: &str =
+    "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20)); INSERT INTO item VALUES (1, 'kettle'), (2, 'cup')";
+
+const QUESTIONS: [&str; 9] = [
+    "SELECT 1",
+    "SELECT @@SESSION.sql_mode",
+    "SELECT VERSION()",
+    "select @@version_comment limit 1",
+    "SELECT @@version, @@session.time_zone AS zone, @@max_allowed_packet, @@lower_case_table_names",
+    "SELECT DATABASE()",
+    "SELECT CURRENT_USER(), CURRENT_USER, CURRENT_ROLE()",
+    "SELECT @@character_set_client, @@collation_connection",
+    "SELECT CONCAT('a', LOWER('B'))",
+];
+
+/// Asks until the answer comes from memory.
+fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?;
+        c.query(sql)?;
+        let after = pair.freshet.metrics()?;
+        ensure!(after.hits() > before.hits(), "{sql}: no hit; {:?}", after.passed_since(&before));
+        rest();
+        Ok(())
+    })
+}
+
+fn questions_hit(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let mut c = pair.connect()?;
+    for sql in QUESTIONS {
+        until_hit(&pair, &mut c, sql)?;
+    }
+    pair.same_with_hits(QUESTIONS.len() as u64, |c| {
+        for sql in QUESTIONS.iter().chain(&QUESTIONS) {
+            c.query(sql)?;
+        }
+        c.expect_silence()
+    })?;
+    // What is not the same for all sessions of these settings is asked of the database.
+    let before = pair.freshet.metrics()?.hits();
+    for sql in
+        ["SELECT CONNECTION_ID()", "SELECT @@global.sql_mode", "SELECT @a", "SELECT @@autocommit", "SELECT NOW()"]
+    {
+        for _ in 0..3 {
+            c.query(sql)?;
+        }
+    }
+    ensure!(pair.freshet.metrics()?.hits() == before, "what was to pass hit");
+    Ok(())
+}
+
+fn answers_follow_the_session(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let mut c = pair.connect()?;
+    for sql in QUESTIONS {
+        until_hit(&pair, &mut c, sql)?;
+    }
+    pair.same_with_hits(QUESTIONS.len() as u64, |c| {
+        let settings = [
+            "SET sql_mode = ''",
+            "SET SESSION time_zone = '+03:00'",
+            "SET NAMES latin1",
+            "USE information_schema",
+            "SET @@session.sql_mode = 'STRICT_TRANS_TABLES'",
+        ];
+        for setting in settings {
+            c.query(setting)?;
+            for sql in QUESTIONS.iter().chain(&QUESTIONS) {
+                c.query(sql)?;
+            }
+        }
+        c.expect_silence()
+    })
+}
+
+/// A question opens no transaction, and takes no snapshot.
+fn questions_without_autocommit(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let mut c = pair.connect()?;
+    for sql in [QUESTIONS[0], QUESTIONS[1], "SELECT name FROM item WHERE id = 1"] {
+        until_hit(&pair, &mut c, sql)?;
+    }
+    pair.same_with_hits(2, |c| {
+        c.query("SET autocommit = 0")?;
+        for sql in [QUESTIONS[0], QUESTIONS[0], QUESTIONS[1], QUESTIONS[1], QUESTIONS[0]] {
+            c.query(sql)?;
+        }
+        c.query("SELECT name FROM item WHERE id = 1")?;
+        c.query(QUESTIONS[0])?;
+        c.query("COMMIT")?;
+        c.query(QUESTIONS[0])?;
+        c.expect_silence()
+    })?;
+    let mut other = pair.connect()?;
+    c.run("START TRANSACTION")?;
+    c.query(QUESTIONS[0])?;
+    other.run("UPDATE item SET name = 'pot' WHERE id = 1")?;
+    ensure!(c.value("SELECT name FROM item WHERE id = 1")? == "pot", "the snapshot was taken by a question");
+    c.run("COMMIT")
+}
+
+/// The number of rows found is that of the statement before it, hit or miss; and what follows goes on hitting.
+fn rows_found(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let mut c = pair.connect()?;
+    let found = "SELECT FOUND_ROWS()";
+    for _ in 0..3 {
+        ensure!(c.value("SELECT SQL_CALC_FOUND_ROWS id FROM item ORDER BY id LIMIT 1")? == "1", "a page");
+        ensure!(c.value(found)? == "2", "behind a page");
+        c.query(QUESTIONS[0])?;
+        ensure!(c.value(found)? == "1", "behind a question");
+        c.query("SELECT id FROM item")?;
+        ensure!(c.value(found)? == "2", "behind all rows");
+        c.run("UPDATE item SET name = 'pan' WHERE id = 2")?;
+    }
+    until_hit(&pair, &mut c, "SELECT name FROM item WHERE id = 1")?;
+    until_hit(&pair, &mut c, QUESTIONS[0])
+}

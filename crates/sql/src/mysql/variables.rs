@@ -1,0 +1,32 @@
+//! System variables whose values are part of the cache key, so that a statement that shows them can be kept.
+
+use crate::scanner::{Kind, Token};
+
+/// Those for which Freshet asks each session (`question.rs` of `proxy`), for its own values. What a server does not know is an error.
+#[rustfmt::skip]
+pub const KNOWN: &[&str] = &[
+    "character_set_client", "character_set_connection", "character_set_database", "character_set_results",
+    "collation_connection", "collation_database", "default_week_format", "div_precision_increment",
+    "group_concat_max_len", "lc_time_names", "lower_case_table_names", "max_allowed_packet", "max_join_size",
+    "max_sort_length", "optimizer_switch", "sql_auto_is_null", "sql_big_selects", "sql_buffer_result", "sql_mode",
+    "sql_safe_updates", "sql_select_limit", "system_time_zone", "time_zone", "transaction_isolation", "tx_isolation",
+    "version", "version_comment",
+];
+
+/// Whether a query shows variables of these only. One that reads tables as well is not analysed.
+pub(crate) fn are_known(tokens: &[Token<'_>]) -> bool {
+    let reads = |token: &Token<'_>| token.kind == Kind::Word && token.text.eq_ignore_ascii_case("from");
+    let known = |token: &Token<'_>| token.kind != Kind::Variable || is_known(token.text);
+    !tokens.iter().any(reads) && tokens.iter().all(known)
+}
+
+/// `@@name`, `@@session.name` or `@@local.name`.
+fn is_known(text: &str) -> bool {
+    let Some(name) = text.strip_prefix("@@") else { return false };
+    let name = match name.split_once('.') {
+        Some((scope, name)) if ["session", "local"].iter().any(|own| scope.eq_ignore_ascii_case(own)) => name,
+        Some(_) => return false,
+        None => name,
+    };
+    KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
