@@ -57,6 +57,8 @@ enum TestFault {
     NoTimedFlushes,
     /// Breaks nothing: event triggers that were dropped are made again at the next look, not minutes later
     TriggersAtOnce,
+    /// Breaks nothing: the catalogue is looked at only where it is known to be needed, not because time has passed
+    NoTimedLooks,
 }
 
 impl FaultArgs {
@@ -96,6 +98,7 @@ impl FaultArgs {
             shares_readings: is_on(TestFault::ShareReadings),
             no_timed_flushes: is_on(TestFault::NoTimedFlushes),
             triggers_at_once: is_on(TestFault::TriggersAtOnce),
+            no_timed_looks: is_on(TestFault::NoTimedLooks),
         };
         (cache, proxy)
     }

@@ -55,13 +55,13 @@ pub enum Reason {
     Snapshot,
     /// The session is SERIALIZABLE.
     Serializable,
-    /// The session has temporary tables, which may shadow others.
+    /// The session has temporary tables, which may hide what the statement names.
     TemporaryTables,
     /// Code that the session has run may have made temporary tables of any name.
     MayHaveTemporary,
     /// The session's settings cannot be known.
     SettingsUnknown,
-    /// MySQL and MariaDB: a setting under which statements are not analysed.
+    /// A setting under which statements are not analysed, or answers not repeated.
     Setting(&'static str),
     /// The session uses another database than the change stream.
     OtherDatabase,
@@ -193,7 +193,7 @@ impl fmt::Display for Reason {
                  PREPARE, or that Freshet's account is not shown)",
             ),
             Self::SettingsUnknown => f.write_str("the session's settings are not known"),
-            Self::Setting(setting) => write!(f, "statements are not analysed under {setting}"),
+            Self::Setting(setting) => write!(f, "statements are not cached under {setting}"),
             Self::OtherDatabase => f.write_str("the session uses another database than the change stream"),
             Self::OtherServer => f.write_str("the session's server is not the one that sends the change stream"),
             Self::MessageShape => {

@@ -3,8 +3,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::Reason;
-use freshet_sql::{Admin, Modes};
+use freshet_model::{Catalog, Reason};
+use freshet_sql::{Admin, Footprint, Modes};
 
 use crate::context::Context;
 use crate::registry::Shape;
@@ -21,8 +21,8 @@ pub(crate) struct Asker<'a> {
     pub(crate) context: Option<&'a Context>,
     /// Why the session bypasses at this moment, if it does.
     pub(crate) obstacle: Option<Reason>,
-    /// Whether a temporary table of the session hides those of a name.
-    pub(crate) hides: Option<&'a dyn Fn(&str) -> bool>,
+    /// Whether a temporary table of the session may hide one that the statement reads.
+    pub(crate) hides: &'a dyn Fn(&Shape, &Footprint, &Catalog) -> bool,
     /// How it quotes, to MySQL and MariaDB.
     pub(crate) modes: Modes,
 }
@@ -198,8 +198,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
     match explained {
         Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
         Ok((footprint, lines)) => {
-            let is_hidden = asker.hides.is_some_and(|hides| footprint.names(&catalog, hides));
-            let hidden = is_hidden.then_some(&Reason::TemporaryTables);
+            let hidden = (asker.hides)(shape, &footprint, &catalog).then_some(&Reason::TemporaryTables);
             let session = context.obstacle.as_ref().or(asker.obstacle.as_ref()).or(hidden);
             pairs.push((
                 "cached",

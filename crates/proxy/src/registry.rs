@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_cache::admission::{Hits, Worth};
 use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
-use freshet_sql::{Admin, Code, Effect, Footprint, Lexed, Literal, Modes, Quoting, Template};
+use freshet_sql::{Admin, Code, Effect, Footprint, Lexed, Literal, Modes, Quoting, Template, Words};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
@@ -110,6 +110,8 @@ pub(crate) struct Shape {
     pub(crate) tracking: OnceLock<Option<Tracking>>,
     /// MySQL and MariaDB: see [`Code`].
     code: OnceLock<Arc<Code>>,
+    /// PostgreSQL: see [`Words`].
+    words: OnceLock<Words>,
     resolutions: Mutex<Vec<Resolution>>,
     charge: Charge,
 }
@@ -175,6 +177,7 @@ impl Shape {
             disabled: AtomicBool::new(false),
             tracking: OnceLock::new(),
             code: OnceLock::new(),
+            words: OnceLock::new(),
             resolutions: Mutex::default(),
             charge: Charge::new(bytes, held),
         }
@@ -186,6 +189,11 @@ impl Shape {
             let code = Code::of(self.text.as_bytes(), Quoting::STANDARD);
             Arc::new(if self.template.creates_temporary().is_some() { code.without_named() } else { code })
         })
+    }
+
+    /// What in it may mean a temporary object.
+    pub(crate) fn words(&self) -> &Words {
+        self.words.get_or_init(|| Words::of(&self.text))
     }
 
     /// It is not cached any more.
@@ -291,7 +299,7 @@ impl Drop for Charge {
 pub(crate) struct Statement {
     /// Its number: never used for another text or other declared types.
     pub(crate) id: u64,
-    /// The text, and behind a zero byte the declared types, or the modes, if there are any.
+    /// The text, and behind a zero byte the declared types or the modes if there are any, and how it is read if in another way.
     key: Arc<[u8]>,
     text_bytes: usize,
     /// By which it was read.
@@ -384,17 +392,26 @@ impl Registry {
 
     /// The statement of a text and its declared types; None if it is too long or not UTF-8.
     pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+        self.statement_of(text, types, false)
+    }
+
+    /// The same. `escapes`: a backslash in a string constant is one (PostgreSQL, `standard_conforming_strings = off`).
+    pub(crate) fn statement_of(&self, text: &[u8], types: &[u8], escapes: bool) -> Result<Arc<Statement>, Reason> {
         if text.len() > TEXT_BYTES_MAX {
             return Err(Reason::TooLong);
         }
-        if types.is_empty() {
-            return self.lookup(text, text, (types, Modes::NONE));
+        let escapes = escapes && text.contains(&b'\\');
+        if types.is_empty() && !escapes {
+            return self.lookup(text, text, (types, Modes::NONE, false));
         }
-        let mut key = Vec::with_capacity(text.len() + types.len() + 1);
+        let mut key = Vec::with_capacity(text.len() + types.len() + 2);
         key.extend_from_slice(text);
         key.push(0); // no text has a zero byte
         key.extend_from_slice(types);
-        self.lookup(&key, text, (types, Modes::NONE))
+        if escapes {
+            key.push(b'E'); // types have four bytes
+        }
+        self.lookup(&key, text, (types, Modes::NONE, escapes))
     }
 
     /// The same for a session of MySQL or MariaDB that quotes by these modes.
@@ -408,19 +425,23 @@ impl Registry {
             return Err(Reason::NotParsed);
         }
         if modes == Modes::NONE {
-            return self.lookup(text, text, (&[], modes));
+            return self.lookup(text, text, (&[], modes, false));
         }
         let mode = 0xf8 | u8::from(modes.ansi_quotes) | u8::from(modes.plain_backslash) << 1;
-        self.lookup(&[text, &[0, mode]].concat(), text, (&[], modes))
+        self.lookup(&[text, &[0, mode]].concat(), text, (&[], modes, false))
     }
 
-    fn lookup(&self, key: &[u8], text: &[u8], read: (&[u8], Modes)) -> Result<Arc<Statement>, Reason> {
+    fn lookup(&self, key: &[u8], text: &[u8], read: (&[u8], Modes, bool)) -> Result<Arc<Statement>, Reason> {
         if let Some(found) = self.texts.get(key) {
             return Ok(found);
         }
-        let (types, modes) = read;
+        let (types, modes, escapes) = read;
         let text = std::str::from_utf8(text).map_err(|_| Reason::NotParsed)?;
-        let lexed = freshet_sql::lex_under(self.dialect, modes, text);
+        let lexed = if escapes {
+            freshet_sql::lex(self.dialect, &freshet_sql::with_escapes_marked(text))
+        } else {
+            freshet_sql::lex_under(self.dialect, modes, text)
+        };
         let (shape, new) = self.shape(&lexed);
         // A text keeps its shape alive, so the first text of a shape is charged for it.
         let shape_bytes = if new { shape.bytes() } else { 0 };

@@ -99,6 +99,8 @@ pub struct Faults {
     pub no_timed_flushes: bool,
     /// Not a rule: dropped event triggers are made again at the next look.
     pub triggers_at_once: bool,
+    /// The catalogue is looked at only where somebody asks for it.
+    pub no_timed_looks: bool,
 }
 
 /// Everything shared.

@@ -2,7 +2,7 @@
 //!
 //! A token that ends elsewhere than the server thinks could move a quote and with it the meaning of all that
 //! follows, so this scanner follows the server's `scan.l` rule by rule, under `standard_conforming_strings = on`
-//! (sessions with it off are not cached). It never fails: what the server would refuse comes out as some token
+//! (texts of sessions with it off are rewritten first: [`with_escapes_marked`]). It never fails: what the server would refuse comes out as some token
 //! and is refused later, by the SQL parser or by the server.
 
 /// What a token is.
@@ -45,6 +45,31 @@ pub(crate) struct Token<'a> {
 pub(crate) struct Scanner<'a> {
     text: &'a str,
     at: usize,
+    /// `standard_conforming_strings = off`: a backslash in a string constant is an escape.
+    escapes: bool,
+}
+
+/// The same text for `standard_conforming_strings = on`, but for the type of national strings: string constants with a backslash get
+/// an `E` in front.
+pub fn with_escapes_marked(text: &str) -> String {
+    let mut marked = String::with_capacity(text.len() + 16);
+    let mut scanner = Scanner { escapes: true, ..Scanner::new(text) };
+    let mut copied = 0;
+    while let Some(token) = scanner.next() {
+        let begin = scanner.at - token.text.len();
+        let quote = match (token.kind, token.text.as_bytes()) {
+            (Kind::Text | Kind::OpaqueText, [b'\'', ..]) => 0,
+            (Kind::OpaqueText, [b'n' | b'N', b'\'', ..]) => 1,
+            _ => continue,
+        };
+        if token.text.contains('\\') {
+            marked.push_str(text.get(copied..begin).unwrap_or_default());
+            marked.push_str(" E");
+            copied = begin + quote;
+        }
+    }
+    marked.push_str(text.get(copied..).unwrap_or_default());
+    marked
 }
 
 pub(crate) fn is_word_start(byte: u8) -> bool {
@@ -61,7 +86,7 @@ fn is_space(byte: u8) -> bool {
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(text: &'a str) -> Self {
-        Self { text, at: 0 }
+        Self { text, at: 0, escapes: false }
     }
 
     /// What is not cut yet.
@@ -159,7 +184,7 @@ impl<'a> Scanner<'a> {
     fn token(&self, start: usize, first: u8) -> (Kind, usize) {
         let all = self.text.len();
         match first {
-            b'\'' => match self.string_end(start + 1, false) {
+            b'\'' => match self.string_end(start + 1, self.escapes) {
                 Some((end, false)) => (Kind::Text, end),
                 Some((end, true)) => (Kind::OpaqueText, end),
                 None => (Kind::Hopeless, all),
@@ -176,7 +201,8 @@ impl<'a> Scanner<'a> {
     fn word(&self, start: usize, first: u8) -> (Kind, usize) {
         let prefixed = match (first, self.byte(start + 1)) {
             (b'e' | b'E', Some(b'\'')) => self.string_end(start + 2, true),
-            (b'b' | b'B' | b'x' | b'X' | b'n' | b'N', Some(b'\'')) => self.string_end(start + 2, false),
+            (b'n' | b'N', Some(b'\'')) => self.string_end(start + 2, self.escapes),
+            (b'b' | b'B' | b'x' | b'X', Some(b'\'')) => self.string_end(start + 2, false),
             (b'u' | b'U', Some(b'&')) => match self.byte(start + 2) {
                 Some(b'\'') => self.string_end(start + 3, false),
                 Some(b'"') => return (Kind::Hopeless, self.quoted_end(start + 3).unwrap_or(self.text.len())),
@@ -245,5 +271,25 @@ impl<'a> Iterator for Scanner<'a> {
             return Some(Token { kind: Kind::Hopeless, text: self.text.get(start..)?, spaced });
         };
         Some(Token { kind, text, spaced })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_marked_where_a_backslash_escapes() {
+        for (text, marked) in [
+            (r"select 'a', E'\n', 1", r"select 'a', E'\n', 1"),
+            (r"select 'a\'b', 'c'", r"select  E'a\'b', 'c'"),
+            (r"select '\'; drop table t; --'", r"select  E'\'; drop table t; --'"),
+            (r"select'a\\''', n'\'', x'a\'", r"select E'a\\''',  E'\'', x'a\'"),
+            ("select 'a'\n'\\'', 'b'", "select  E'a'\n'\\'', 'b'"),
+            (r#"select "a\", $$\'$$, '\é' -- '\"#, r#"select "a\", $$\'$$,  E'\é' -- '\"#),
+            (r"select 'a\'", r"select 'a\'"),
+        ] {
+            assert_eq!(with_escapes_marked(text), marked, "{text}");
+        }
     }
 }

@@ -391,7 +391,7 @@ fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
 }
 
 /// Whether built-in types, functions and operators come before all others (temporary schemas hold neither functions
-/// nor operators, and sessions with temporary tables are not cached).
+/// nor operators, and a statement that may name a temporary type is not cached: [`crate::Temporary`]).
 fn built_in_first(schemas: &[Arc<str>]) -> bool {
     schemas.iter().find(|schema| !schema.starts_with("pg_temp")).is_some_and(|schema| &**schema == "pg_catalog")
 }
@@ -421,10 +421,25 @@ fn locks_rows(tokens: &[Token<'_>]) -> bool {
 /// A string constant in the shape that may be folded to a clock reading if it reaches a date type.
 fn clock_text(token: &Token<'_>) -> bool {
     match token.kind {
-        Kind::OpaqueText => true,
+        Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| crate::footprint::names_clock(&text)),
         Kind::Text => crate::footprint::names_clock(token.text.as_bytes()),
         _ => false,
     }
+}
+
+/// The text of an `E'constant'` with a blank for each escape; None if one of them may be a letter, or it is another constant.
+fn without_escapes(constant: &str) -> Option<Vec<u8>> {
+    let inner = constant.strip_prefix(['e', 'E'])?.strip_prefix('\'')?.strip_suffix('\'')?;
+    let mut bytes = inner.bytes();
+    let mut text = Vec::with_capacity(inner.len());
+    while let Some(byte) = bytes.next() {
+        text.push(match (byte, byte == b'\\' || byte == b'\'') {
+            (_, false) => byte,
+            (b'\'', _) => bytes.next().filter(|next| *next == b'\'').map(|_| b' ')?,
+            _ => bytes.next().filter(|next| matches!(next, b'\'' | b'"' | b'\\' | b'n' | b'r' | b't')).map(|_| b' ')?,
+        });
+    }
+    Some(text)
 }
 
 /// Whether ONLY behind this token is the one of FROM, not that of FETCH FIRST.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_model::{Nanos, Reason};
-use freshet_sql::{Client, Isolation};
+use freshet_sql::{Client, Isolation, Temporary};
 
 use crate::context::{ContextKey, Described};
 
@@ -26,6 +26,7 @@ const SETTINGS: &[&str] = &[
     "transform_null_equals",
     "standard_conforming_strings",
     "backslash_quote",
+    "escape_string_warning",
     "default_text_search_config",
     "gin_fuzzy_search_limit",
     "quote_all_identifiers",
@@ -34,7 +35,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Positions in the answer of [`question`] before the settings.
-const FIXED_COLUMNS: usize = 13;
+const FIXED_COLUMNS: usize = 14;
 /// All of them.
 pub(crate) const CONTEXT_COLUMNS: usize = FIXED_COLUMNS + SETTINGS.len();
 /// Where [`CONFIGURATION`] is.
@@ -50,11 +51,31 @@ pub(crate) const SYSTEM_ID: &str = "(SELECT system_identifier::pg_catalog.text F
 /// [`crate::ServerIdentity::postmaster_start`]
 pub(crate) const POSTMASTER_START: &str = "extract(epoch from pg_catalog.pg_postmaster_start_time())::pg_catalog.text";
 
-/// Whether anything is in the session's temporary schema. The schema itself stays once it was made. What the server
+/// The names in the session's temporary schema, which stays once it was made: empty if nothing is in it, cut off if there are many, NULL if a
+/// table there belongs to another that is not, whose rows are then also its own. What the server
 /// drops at the session's end it finds by these dependencies, too; 2615 is `pg_namespace`.
-const TEMPORARY_OBJECTS: &str = "(pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 AND EXISTS (\
+const TEMPORARY_OBJECTS: &str = "CASE WHEN pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.=) 0 OR NOT EXISTS (\
      SELECT FROM pg_catalog.pg_depend WHERE refclassid OPERATOR(pg_catalog.=) 2615 \
-     AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()))::pg_catalog.text";
+     AND refobjid OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema()) THEN '{}' \
+     WHEN NOT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_inherits i ON i.inhrelid OPERATOR(pg_catalog.=) c.oid \
+     JOIN pg_catalog.pg_class p ON p.oid OPERATOR(pg_catalog.=) i.inhparent \
+     WHERE c.relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() \
+     AND p.relnamespace OPERATOR(pg_catalog.<>) c.relnamespace) \
+     THEN pg_catalog.left(ARRAY(SELECT relname FROM pg_catalog.pg_class \
+     WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema() \
+     UNION SELECT typname FROM pg_catalog.pg_type \
+     WHERE typnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())::pg_catalog.text, 8192) END";
+
+/// What the server says of its own work, for those who hear it: answers that came without a word of it are served as long as it is the same.
+const TALK: &str = "CASE WHEN pg_catalog.current_setting('client_min_messages') OPERATOR(pg_catalog.~) '^(debug|log)' \
+     THEN pg_catalog.concat_ws(' ', pg_catalog.current_setting('log_statement'), pg_catalog.current_setting('log_duration'), \
+     pg_catalog.current_setting('log_min_duration_statement'), pg_catalog.current_setting('log_min_duration_sample', true), \
+     pg_catalog.current_setting('log_statement_sample_rate', true), pg_catalog.current_setting('log_transaction_sample_rate', true), \
+     pg_catalog.current_setting('log_parser_stats'), pg_catalog.current_setting('log_planner_stats'), \
+     pg_catalog.current_setting('log_executor_stats'), pg_catalog.current_setting('log_statement_stats'), \
+     pg_catalog.current_setting('log_temp_files'), pg_catalog.current_setting('debug_print_parse'), \
+     pg_catalog.current_setting('debug_print_rewritten'), pg_catalog.current_setting('debug_print_plan'), \
+     pg_catalog.current_setting('trace_sort', true), pg_catalog.current_setting('auto_explain.log_min_duration', true)) END";
 
 /// `current_schemas(true)`. It makes the session's temporary schema where `pg_temp` comes first among the schemas that there are; NULL where
 /// that may be so. A schema in front of it is found by its name between the commas, with `"$user"` for the user's.
@@ -91,7 +112,7 @@ pub(crate) fn question(with_server: bool) -> String {
          OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \
          pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid, {CONFIGURATION}, \
          pg_catalog.current_setting('idle_session_timeout', true), \
-         pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.version()"
+         pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.version(), {TALK}"
     );
     for setting in SETTINGS {
         let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
@@ -123,6 +144,8 @@ pub(crate) struct Answer {
     pub(crate) database: String,
     pub(crate) session_user: String,
     pub(crate) idle_max: IdleMax,
+    /// The session's temporary objects; None: it may have others.
+    pub(crate) temporary: Option<Temporary>,
     /// The level of transactions that name none.
     pub(crate) isolation: Option<Isolation>,
     /// Why its sessions bypass, if they do.
@@ -164,10 +187,6 @@ impl Answer {
         self.key == *key
     }
 
-    pub(crate) fn has_temporary_objects(&self) -> bool {
-        self.obstacle == Some(Reason::TemporaryTables)
-    }
-
     /// Reads the row; None if it has not the shape that was asked for.
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
         let column =
@@ -181,23 +200,32 @@ impl Answer {
         let names_temporary = setting("search_path")?.to_ascii_lowercase().contains("pg_temp");
         let first = schemas.iter().find(|schema| ***schema != *"pg_catalog").filter(|_| names_temporary);
         let first = first.map(ToString::to_string);
-        // An empty one changes nothing, and each session has its own.
+        // In the last one nothing is found that is also in another.
+        let hides = schemas.last().is_none_or(|last| !last.starts_with("pg_temp_"));
+        let utf8 = setting("client_encoding")? == "UTF8";
+        // Bytes of other encodings may look like quotes.
+        let names = column(6).filter(|names| utf8 || names.is_ascii()).and_then(|names| parse_name_array(&names));
+        let names = names.map(|names| if hides { names } else { Vec::new() });
+        let temporary = names.map(|names| Temporary::new(names.iter().map(|name| &**name)));
+        // Each session has its own.
         schemas.retain(|schema| !schema.starts_with("pg_temp_"));
         // The user, the search path in force and all settings, but not what changes from moment to moment.
         let mut key = vec![column(2), column(3), column(4), Some(format!("{schemas:?}")), Some(column(8)?)];
         debug_assert_eq!(key.len(), KEY_SETTINGS);
         key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
         key.extend([first, Some(column(12)?)]);
-        let obstacle = if column(6)? != "false" {
+        let obstacle = if temporary.is_none() {
             Some(Reason::TemporaryTables)
         } else if column(7)? == "serializable" {
             Some(Reason::Serializable)
-        } else if setting("standard_conforming_strings")? != "on" || hears_logs(&setting("client_min_messages")?) {
-            Some(Reason::SettingsUnknown)
+        } else if setting("client_min_messages")? == "debug5" {
+            // No answer comes without a word about its transaction.
+            Some(Reason::Setting("client_min_messages = debug5"))
         } else {
             None
         };
         key.push(obstacle.as_ref().map(|reason| reason.label().to_owned()));
+        key.push(column(13));
         Some(Self {
             server: column(0).zip(column(1)),
             configuration: column(CONFIGURATION_COLUMN)?,
@@ -207,11 +235,12 @@ impl Answer {
                 outside: column(10).as_deref().and_then(timeout),
                 in_block: column(11).as_deref().and_then(timeout),
             },
+            temporary,
             isolation: Isolation::named(&column(7)?),
             obstacle,
             client: Client {
                 utc: is_utc(&setting("TimeZone")?),
-                utf8: setting("client_encoding")? == "UTF8",
+                utf8,
                 as_sent: false,
                 raw: false,
                 plain_backslash: false,
@@ -236,11 +265,6 @@ fn timeout(text: &str) -> Option<Nanos> {
         _ => return Some(1),
     };
     number.parse().map_or(Some(1), |number: Nanos| Some(number.saturating_mul(millis * 1_000_000)).filter(|n| *n > 0))
-}
-
-/// Whether the client is sent what the server says of its own work: no answer from memory says it.
-fn hears_logs(client_min_messages: &str) -> bool {
-    client_min_messages.starts_with("debug") || client_min_messages == "log"
 }
 
 /// Reads the text form of a `name[]`: `{a,"b c","d\"e"}`.
@@ -302,7 +326,7 @@ mod tests {
 
     #[test]
     fn the_question_names_each_setting_once() {
-        let sql = question(true).replace(SCHEMAS, "");
+        let sql = question(true).replace(SCHEMAS, "").replace(TALK, "");
         for setting in SETTINGS {
             assert_eq!(sql.matches(&format!("'{setting}'")).count(), 1, "{setting}");
         }

@@ -93,6 +93,12 @@ pub fn is_fatal(frame: &[u8]) -> bool {
     fields.split(|byte| *byte == 0).any(|field| matches!(field, b"VFATAL" | b"VPANIC"))
 }
 
+/// The setting and its value in a whole `ParameterStatus` frame.
+pub fn parameter_status(frame: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut parts = frame.get(HEADER_BYTES..)?.split(|byte| *byte == 0);
+    Some((parts.next()?, parts.next()?))
+}
+
 /// Appends an `ErrorResponse`.
 pub fn put_error(out: &mut Vec<u8>, severity: &str, sqlstate: &str, message: &str) {
     put_detailed_error(out, severity, sqlstate, message, None);

@@ -195,5 +195,24 @@ fn notices_of_a_read(version: Version) -> Result<()> {
         ensure!(direct == [true; 3], "no notices: nothing is tested");
         ensure!(through == direct, "{set}: with a notice: {through:?}");
     }
-    Ok(())
+    // What came without a word is served, until the server is told to say one.
+    for set in ["debug1", "debug2", "debug3", "debug4", "log"] {
+        let mut client = pair.connect()?;
+        client.query(&format!("set client_min_messages = {set}"))?;
+        until_hit(&pair, &mut client, read)?;
+        client.query("set log_duration = on")?;
+        for _ in 0..3 {
+            ensure!(client.query(read)?.iter().any(|m| m.tag == b'N'), "{set}: without a notice");
+            rest();
+        }
+    }
+    // Each message of the extended protocol is told of.
+    pair.same(|c| {
+        c.query("set client_min_messages = debug2")?;
+        for _ in 0..3 {
+            c.exchange(&[unnamed(read, &[]), sync()].concat(), 1)?;
+            rest();
+        }
+        Ok(())
+    })
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use freshet_cache::Lookup;
-use freshet_model::Reason;
-use freshet_sql::{Admin, Code, Effect, Hint};
+use freshet_model::{Catalog, Reason};
+use freshet_sql::{Admin, Code, Effect, Footprint, Hint};
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::packet::HEADER_BYTES;
 use freshet_wire::mysql::response::Kind;
@@ -20,7 +20,7 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{Statement, TEXT_BYTES_MAX};
+use crate::registry::{self, Statement, TEXT_BYTES_MAX};
 
 /// Of a long statement so much is waited for.
 const HEAD_BYTES: usize = 512;
@@ -302,9 +302,12 @@ impl Session {
             Known::Context(context, _) => Some(context.as_ref()),
             _ => None,
         };
-        let hides = |name: &str| self.settings.temporaries.hide(name);
+        let temporaries = &self.settings.temporaries;
+        let hides = |_: &registry::Shape, footprint: &Footprint, catalog: &Catalog| {
+            footprint.names(catalog, |name| temporaries.hide(name))
+        };
         let modes = self.settings.reading.modes();
-        let asker = Asker { user: &self.about.user, context, obstacle, hides: Some(&hides), modes };
+        let asker = Asker { user: &self.about.user, context, obstacle, hides: &hides, modes };
         let answer = admin::answer(&self.shared, &asker, admin);
         let shape = Shape { capabilities: self.about.capabilities, status: self.status, form };
         let out = self.client.output.buffer();

@@ -315,14 +315,16 @@ impl Session {
         let template = &statement.shape.template;
         let (mut written, mut reads_nothing) = (None, false);
         let (effect, keeps_settings, refusal) = match &self.known {
-            Known::Context(context, _) => {
+            Known::Context(context, _) if !self.hides(&statement.shape) => {
                 let catalog = self.shared.catalog.load();
                 let verdict = statement.shape.resolve(&catalog, context);
                 written = verdict.written.map(|tables| (catalog.version, tables));
                 reads_nothing = verdict.footprint.as_ref().is_ok_and(|footprint| footprint.is_empty());
                 (verdict.effect, verdict.marks.keeps_settings, verdict.footprint.err())
             }
-            // Views and policies of these relations may call anything, and a function of a built-in name may be another.
+            // Views and policies of these relations may call anything, and a function of a built-in name may be another. So may the checks
+            // of a domain.
+            Known::Context(..) => (template.effect().max(Effect::Write), false, None),
             _ if template.is_told_by_catalog() => (template.effect().max(Effect::Write), false, None),
             _ => (template.effect(), false, None),
         };

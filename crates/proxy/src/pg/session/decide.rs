@@ -1,12 +1,12 @@
 //! From an execution to its key, its tags and the right to keep its answer.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use freshet_cache::admission::Miss;
 use freshet_cache::{Filling, Lookup};
-use freshet_model::Reason;
-use freshet_sql::{Admin, Bound, Effect, Modes, Parameter, ParameterValue};
+use freshet_model::{Catalog, Reason};
+use freshet_sql::{Admin, Bound, Effect, Footprint, Modes, Parameter, ParameterValue};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
 
@@ -20,7 +20,7 @@ use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::Fill;
 use crate::pg::session::{Known, Session};
-use crate::registry::Statement;
+use crate::registry::{Shape, Statement};
 
 /// One execution: all that its key and its parameters are made of.
 #[derive(Clone, Copy)]
@@ -84,12 +84,16 @@ impl Session {
                 } else {
                     self.shared.want_reading();
                 }
-                if self.lacks_look() && self.shared.redefining.load(SeqCst) > 0 {
-                    self.shared.want_catalog_rarely(); // whoever redefines may take long, and all others would pass
+                if self.lacks_look() {
+                    self.shared.want_catalog_rarely(); // all would pass until the next one
                 }
                 self.habits.lacked();
             }
             Lookup::Bypass(_) => {}
+            Lookup::Hit(ref entry) if self.hides(&entry.payload.source.shape) => {
+                self.waiting.found();
+                return Lookup::Bypass(Reason::TemporaryTables);
+            }
             Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
             Lookup::Hit(ref entry) => {
                 let figures = &entry.payload.source.shape.figures;
@@ -119,6 +123,9 @@ impl Session {
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
         self.note_read(Some(statement));
         let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
+        if self.hides(&statement.shape) {
+            return Err(Reason::TemporaryTables);
+        }
         if !context.client.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);
         }
@@ -184,6 +191,14 @@ impl Session {
         Ok(Fill { permit, lineage, shown, expected, source, frames, started, took: 0, complete: false })
     }
 
+    /// Whether a temporary object of the session may be what the statement names.
+    pub(crate) fn hides(&self, shape: &Shape) -> bool {
+        match &self.temporary {
+            Some(temporary) => !temporary.is_empty() && temporary.may_be_among(shape.words()),
+            None => true,
+        }
+    }
+
     /// A session that reads needs its context, the next time after it has written.
     pub(crate) fn note_read(&mut self, statement: Option<&Arc<Statement>>) {
         self.reads |= statement.is_some_and(|statement| statement.shape.template.effect() == Effect::Pure);
@@ -223,7 +238,7 @@ impl Session {
                 Allowed::Pass(reason) => Some(reason),
                 _ => None,
             },
-            hides: None,
+            hides: &|shape: &Shape, _: &Footprint, _: &Catalog| self.hides(shape),
             modes: Modes::NONE,
         };
         match admin::answer(&self.shared, &asker, admin) {

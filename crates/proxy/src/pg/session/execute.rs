@@ -58,7 +58,7 @@ impl Session {
 
     /// A statement is prepared. Only Freshet's own statements are answered here.
     fn prepare(&mut self, parse: &Parse<'_>, describe: bool) -> Result<Step, Reason> {
-        let statement = self.shared.registry.statement(parse.query, parse.types)?;
+        let statement = self.statement(parse.query, parse.types)?;
         let Some(admin) = &statement.admin else { return Err(Reason::MessageShape) };
         if !self.is_idle() {
             return Ok(Step::Wait);
@@ -179,7 +179,7 @@ impl Session {
 
     fn statement_of(&mut self, group: &Group<'_>, context: Option<u32>) -> Result<Arc<Statement>, Reason> {
         match &group.parse {
-            Some((parse, _)) => self.shared.registry.statement(parse.query, parse.types),
+            Some((parse, _)) => self.statement(parse.query, parse.types),
             None => self.prepared_statement(group.bind.statement, context),
         }
     }

@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use freshet_cache::Floor;
 use freshet_model::{CatalogVersion, Lsn, Nanos, Reason, Visible};
-use freshet_sql::Isolation;
+use freshet_sql::{Isolation, Temporary};
 use thiserror::Error;
 use tokio::time::timeout;
 
@@ -143,8 +143,10 @@ struct Session {
     own: OwnStatements,
     /// A notification came since the last `ReadyForQuery`.
     notified: bool,
-    /// The session had temporary objects when its context was last asked for.
-    had_temporary: bool,
+    /// `standard_conforming_strings` is off, as last reported.
+    escapes: bool,
+    /// The temporary objects that the session had when its context was last asked for; None: it may have others.
+    temporary: Option<Temporary>,
     /// It has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last asked for behind a write.
     reads: bool,
     /// Look-ups since the last hit that led to a fill, 255 at most.

@@ -206,7 +206,7 @@ impl Session {
         if !is_suspect(parse.query) {
             return false;
         }
-        let statement = self.shared.registry.statement(parse.query, parse.types).ok();
+        let statement = self.statement(parse.query, parse.types).ok();
         self.must_make_way(statement.as_deref(), parse.query)
     }
 
@@ -215,7 +215,7 @@ impl Session {
         match head.tag {
             frontend::PARSE => {
                 if let Ok(parse) = Parse::read(bytes) {
-                    let statement = self.shared.registry.statement(parse.query, parse.types).ok();
+                    let statement = self.statement(parse.query, parse.types).ok();
                     self.precede(statement.as_ref());
                     self.last_unit().mark.note_other(statement.as_ref());
                     self.parse_sent(parse.name, statement.as_ref());

@@ -58,7 +58,7 @@ impl Session {
                 Lookup::Miss => {}
             }
         }
-        let statement = match self.shared.registry.statement(text, &[]) {
+        let statement = match self.statement(text, &[]) {
             Ok(statement) => statement,
             Err(reason) => return self.pass_query(message, None, &self.nature(None), &reason),
         };

@@ -6,10 +6,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use freshet_model::CatalogVersion;
+use freshet_model::{CatalogVersion, Reason};
 use freshet_sql::Defines;
+use freshet_wire::pg::backend;
 use rapidhash::quality::RandomState;
 
+use crate::pg::session::Session;
 use crate::registry::Statement;
 
 /// Named statements remembered per session; further ones pass.
@@ -25,6 +27,20 @@ pub(crate) enum Unnamed {
     Unsent,
     /// The client's was dropped by a `Query` that was answered from here.
     Dropped,
+}
+
+impl Session {
+    /// The statement of a text, as the server reads it in this session.
+    pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+        self.shared.registry.statement_of(text, types, self.escapes)
+    }
+
+    /// The server reports a setting; the message is whole.
+    pub(crate) fn setting_reported(&mut self, message: &[u8]) {
+        if let Some((b"standard_conforming_strings", value)) = backend::parameter_status(message) {
+            self.escapes = value != b"on";
+        }
+    }
 }
 
 /// Under which settings a statement was parsed: its constants were read under them.

@@ -48,6 +48,11 @@ impl Session {
                 .map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
             let Some(head) = head else { break };
             let input = self.upstream.input.bytes();
+            if head.tag == backend::PARAMETER_STATUS && head.frame_bytes <= OWN_ROW_BYTES_MAX {
+                let Some(message) = input.get(..head.frame_bytes).map(<[u8]>::to_vec) else { break };
+                self.setting_reported(&message);
+            }
+            let input = self.upstream.input.bytes();
             if head.tag == backend::READY || self.is_own_answer(head) {
                 let Some(message) = input.get(..head.frame_bytes) else {
                     if head.frame_bytes > OWN_ROW_BYTES_MAX {
@@ -386,7 +391,7 @@ impl Session {
             bytes.extend_from_slice(column.unwrap_or_default());
         }
         match &self.context_behind_write {
-            Some((last, context)) if **last == *bytes && !self.had_temporary => {
+            Some((last, context)) if **last == *bytes && self.temporary.is_some() => {
                 self.known = Known::Context(context.clone(), self.asked_under);
             }
             _ => {
@@ -412,8 +417,9 @@ impl Session {
         if let Some((system_id, postmaster_start)) = answer.server.take() {
             self.server = Some(ServerIdentity { system_id, postmaster_start, database: answer.database.clone() });
         }
-        let temporary = answer.has_temporary_objects();
-        if std::mem::replace(&mut self.had_temporary, temporary) || temporary {
+        let temporary = answer.temporary.take();
+        if temporary.is_none() || self.temporary != temporary {
+            self.temporary = temporary;
             // A statement may have been taken while a temporary table stood for another.
             self.statements.doubt_all();
         }

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use freshet_testbed::Settings;
 
 use super::{READ, Twins, each, pair, pair_of, same};
-use crate::support::frames::{query, sync, unnamed};
+use crate::support::frames::{bind_text, execute, parse, query, sync, unnamed};
 use crate::support::{Database, Message, PATIENCE, Pair, Version, eventually, on_both};
 
 on_both!(
@@ -16,6 +16,7 @@ on_both!(
     ways_back,
     search_paths,
     settings_that_bypass,
+    backslashes_in_constants,
     settings_by_function,
     settings_by_triggers,
     the_context_comes_with_the_end_of_the_log,
@@ -156,7 +157,7 @@ fn settings_that_bypass(version: Version) -> Result<()> {
     for (set, reason) in [
         ("set default_transaction_isolation = 'serializable'", "serializable"),
         ("set session characteristics as transaction isolation level serializable", "serializable"),
-        ("set standard_conforming_strings = off", "settings_unknown"),
+        ("set client_min_messages = debug5", "setting"),
     ] {
         twins.run(&[set])?;
         twins.passes(READ, reason)?;
@@ -164,6 +165,43 @@ fn settings_that_bypass(version: Version) -> Result<()> {
         twins.known_key(READ)?;
     }
     Ok(())
+}
+
+/// Under `standard_conforming_strings = off` they are escapes.
+fn backslashes_in_constants(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    let mut twins = Twins::new(&pair)?;
+    let escaped = r"select id, name, 'it\'s' as q from sample where name = 'a\\b' or name = '\'' -- '";
+    let plain = r"select id, name from sample where name = 'a\\b'";
+    twins.new_key(plain)?; // there is no such row
+    twins.run(&["set standard_conforming_strings = off"])?;
+    twins.new_key(READ)?;
+    // The server warns of each.
+    twins.run(&[plain, plain])?;
+    twins.run(&["set escape_string_warning = off"])?;
+    twins.new_key(plain)?;
+    twins.new_key(escaped)?;
+    let bound = [unnamed(escaped, &[]), sync()].concat();
+    twins.fills_until_hit(&bound)?;
+    twins.exchange(&[parse("s", plain), sync()].concat(), 1)?;
+    let prepared = [bind_text("", "s", &[]), execute("", 0), sync()].concat();
+    twins.fills_until_hit(&prepared)?;
+    for write in [r"update sample set name = 'a\\b' where id = 1", r"update sample set name = '\'' where id = 2"] {
+        twins.run(&[write])?;
+        twins.fills_until_hit(&query(plain))?;
+        twins.fills_until_hit(&query(escaped))?;
+        twins.fills_until_hit(&prepared)?;
+    }
+    // One statement, not three.
+    twins.run(&[r"select '\'; set timezone = \'Asia/Tokyo\'; select \'', name from sample where id = 1"])?;
+    twins.known_key(READ)?;
+    // Two that look like one.
+    twins.run(&[r"select '\\'; set timezone = 'Asia/Tokyo' --'"])?;
+    twins.new_key(READ)?;
+    twins.run(&["reset all", plain])?;
+    twins.exchange(&prepared, 1)?;
+    twins.known_key(plain)?;
+    twins.exchange(&prepared, 1)
 }
 
 fn settings_by_function(version: Version) -> Result<()> {

@@ -129,7 +129,9 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
         shared.catalog_rests.store(now + rest, Relaxed);
         // Wanted still: no snapshot shows what the stream has delivered.
         let soon = shared.cache.wants_catalog() || watch.triggers.wait();
-        pause = if soon { (pause * 2).min(TICK) } else { TICK };
+        let untimed = watch.in_use && shared.settings.faults.no_timed_looks;
+        let tick = if untimed { Duration::from_hours(1) } else { TICK };
+        pause = if soon { (pause * 2).min(TICK) } else { tick };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
             () = shared.catalog_wanted.notified() => pause = PAUSE_MIN,

@@ -135,7 +135,9 @@ impl Reader {
             Key::Query(text) => self.shared.registry.statement(text, &[]).ok()?,
             Key::Bound { .. } => job.source.statement.upgrade()?,
         };
-        (!statement.shape.is_disabled()).then_some((context, statement))
+        // The text of a `Query` may have been read in another way.
+        let same = statement.shape.text == job.source.shape.text;
+        (same && !statement.shape.is_disabled()).then_some((context, statement))
     }
 
     // --- the context ---------------------------------------------------------------------------------------
