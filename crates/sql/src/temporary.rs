@@ -25,7 +25,7 @@ const PRINTING: [&str; 10] = [
 /// The words of a text that may name relations or types.
 #[derive(Debug, Default)]
 pub struct Words {
-    words: HashSet<Box<str>>,
+    names: HashSet<Box<str>>,
     /// It may name any, or prints how others are named.
     any: bool,
     /// Some have letters beyond ASCII, which the session may spell in another encoding.
@@ -58,7 +58,7 @@ impl Words {
         };
         self.any |= name.starts_with("pg_temp") || name.len() > NAME_LEN_MAX || PRINTING.contains(&&*name);
         self.foreign |= !name.is_ascii();
-        self.words.insert(name.into());
+        self.names.insert(name.into());
     }
 }
 
@@ -99,7 +99,7 @@ impl Temporary {
         !self.is_empty()
             && (words.any
                 || (self.foreign && words.foreign)
-                || self.names.iter().any(|name| words.words.contains(name)))
+                || self.names.iter().any(|name| words.names.contains(name)))
     }
 }
 

@@ -192,6 +192,7 @@ fn backslashes_in_constants(version: Version) -> Result<()> {
         twins.fills_until_hit(&query(escaped))?;
         twins.fills_until_hit(&prepared)?;
     }
+    twins.fills_until_hit(&query(READ))?;
     // One statement, not three.
     twins.run(&[r"select '\'; set timezone = \'Asia/Tokyo\'; select \'', name from sample where id = 1"])?;
     twins.known_key(READ)?;
@@ -200,7 +201,7 @@ fn backslashes_in_constants(version: Version) -> Result<()> {
     twins.new_key(READ)?;
     twins.run(&["reset all", plain])?;
     twins.exchange(&prepared, 1)?;
-    twins.known_key(plain)?;
+    twins.fills_until_hit(&query(plain))?;
     twins.exchange(&prepared, 1)
 }
 

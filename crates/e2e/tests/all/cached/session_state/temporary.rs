@@ -261,7 +261,7 @@ fn more_than_are_looked_at(version: Version) -> Result<()> {
 fn definitions_are_looked_for_at_once(version: Version) -> Result<()> {
     let schema =
         format!("{} create table long (text text); create procedure does() language sql as 'select 1';", super::SCHEMA);
-    let options = ["--max-staleness", "1h", "--test-fault", "no-timed-looks"];
+    let options = ["--max-staleness", "10m", "--test-fault", "no-timed-looks"];
     let pair = Pair::over(Database::create(super::server(version))?, &schema, &options)?;
     let long = format!("insert into long values ('{}')", "x".repeat(70_000));
     let mut twins = Twins::new(&pair)?;
