@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use freshet_cache::{Payload, block_bytes};
 use freshet_model::Nanos;
 
+use crate::moving::Reached;
 use crate::registry::{Shape, Statement};
 
 /// `RowDescription` if the client asked for it, `DataRow`s, `CommandComplete`. If it asked for the statement's description:
@@ -19,6 +20,8 @@ pub struct Body {
     pub(crate) status_places: [u32; 2],
     /// MySQL and MariaDB: what `FOUND_ROWS()` said after it, if the statement counts them for that.
     pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
+    /// What other executions it answers.
+    pub(crate) reached: Option<Box<Reached>>,
     pub(crate) source: Source,
     /// When it was read.
     pub(crate) since: Nanos,
@@ -57,7 +60,8 @@ impl Body {
     pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos, took: Nanos) -> Self {
         source.shape.figures.entries.fetch_add(1, Relaxed);
         let (frames, hits, outweighed) = (frames.into(), AtomicU64::new(0), AtomicBool::new(false));
-        Self { frames, status_places: [0; 2], found_rows: None, source, since, took, hits, outweighed }
+        let (status_places, found_rows, reached) = ([0; 2], None, None);
+        Self { frames, status_places, found_rows, reached, source, since, took, hits, outweighed }
     }
 
     /// The answer's frames.
@@ -89,7 +93,8 @@ impl Drop for Body {
 impl Payload for Body {
     fn heap_bytes(&self) -> usize {
         // What comes later is counted from the beginning.
-        block_bytes(self.frames.len()) + self.found_rows.as_ref().map_or(0, |_| 2 * FoundRows::BYTES_MAX)
+        let found_rows = self.found_rows.as_ref().map_or(0, |_| 2 * FoundRows::BYTES_MAX);
+        block_bytes(self.frames.len()) + found_rows + self.reached.as_ref().map_or(0, |reached| reached.bytes())
     }
 
     fn nanos(&self) -> Nanos {

@@ -17,6 +17,7 @@ mod lineages;
 mod listener;
 mod memory;
 mod metrics;
+mod moving;
 pub mod mysql;
 mod once;
 mod peer;

@@ -396,6 +396,9 @@ impl Shared {
         }
         let Installed::Stored { entry, replaced } = installed else { return };
         shape.note_kept();
+        if let Some(reached) = &entry.payload.reached {
+            self.latest.installed(reached);
+        }
         self.note_filled(entry.weight());
         if refreshed {
             self.refreshes.count_installed();

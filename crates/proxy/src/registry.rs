@@ -25,7 +25,7 @@ use crate::mysql::session::track::Tracking;
 /// Bytes that a text or a shape takes besides its text.
 const OVERHEAD_BYTES: usize = 1024;
 /// Bytes of a literal besides its text.
-const LITERAL_BYTES: usize = 48;
+const LITERAL_BYTES: usize = 56;
 /// Bounds on the memory for texts, and for shapes.
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(64 << 20);
 /// Bytes of a statement's text beyond which it is passed without a look.
@@ -112,6 +112,8 @@ pub(crate) struct Shape {
     code: OnceLock<Arc<Code>>,
     /// PostgreSQL: see [`Words`].
     words: OnceLock<Words>,
+    /// Under some catalogue it has limits that may move: see [`crate::moving`].
+    pub(crate) moves: AtomicBool,
     resolutions: Mutex<Vec<Resolution>>,
     charge: Charge,
 }
@@ -178,6 +180,7 @@ impl Shape {
             tracking: OnceLock::new(),
             code: OnceLock::new(),
             words: OnceLock::new(),
+            moves: AtomicBool::new(false),
             resolutions: Mutex::default(),
             charge: Charge::new(bytes, held),
         }
@@ -227,6 +230,9 @@ impl Shape {
             marks: Marks::of(&self.template, catalog, &context.schemas),
             written: self.template.written(catalog, &context.schemas).map(Arc::from),
         };
+        if verdict.footprint.as_ref().is_ok_and(|footprint| footprint.moving_parameters().next().is_some()) {
+            self.moves.store(true, Relaxed);
+        }
         known.retain(|r| r.catalog == catalog.version);
         if known.len() >= RESOLUTIONS_MAX {
             known.remove(0);
@@ -306,6 +312,8 @@ pub(crate) struct Statement {
     pub(crate) modes: Modes,
     pub(crate) shape: Arc<Shape>,
     pub(crate) literals: Vec<Literal>,
+    /// See [`Lexed::places`].
+    pub(crate) places: Vec<(u32, u32)>,
     pub(crate) own_params: u16,
     charge: Charge,
     /// Bytes of the shape that it keeps alive, if it is the first of it.
@@ -438,7 +446,8 @@ impl Registry {
         let (types, modes, escapes) = read;
         let text = std::str::from_utf8(text).map_err(|_| Reason::NotParsed)?;
         let lexed = if escapes {
-            freshet_sql::lex(self.dialect, &freshet_sql::with_escapes_marked(text))
+            // Places in the marked text are none in this one.
+            Lexed { places: Vec::new(), ..freshet_sql::lex(self.dialect, &freshet_sql::with_escapes_marked(text)) }
         } else {
             freshet_sql::lex_under(self.dialect, modes, text)
         };
@@ -464,6 +473,7 @@ impl Registry {
             is_never_kept,
             own_params: lexed.own_params,
             literals: lexed.literals,
+            places: lexed.places,
             types: types.into(),
             ascii: text.is_ascii(),
             lists_prepared: self.dialect == Dialect::Postgres && lists_prepared(text),

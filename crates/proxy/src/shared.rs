@@ -18,6 +18,7 @@ use crate::context::Contexts;
 use crate::lateness::Lateness;
 use crate::lineages::Lineages;
 use crate::metrics::Metrics;
+use crate::moving::Latest;
 use crate::readings::Readings;
 use crate::refreshes::Refreshes;
 use crate::registry::{Registry, Shape};
@@ -127,6 +128,7 @@ pub struct Shared {
     /// What waits for its lineage.
     pub lineages: Lineages,
     pub(crate) registry: Registry,
+    pub(crate) latest: Latest,
     pub(crate) contexts: Contexts,
     pub(crate) catalog: ArcSwap<Catalog>,
     /// The version of `catalog`, for the hit path.
@@ -174,6 +176,7 @@ impl Shared {
             refreshes: Refreshes::new(settings.refresh_share > 0.0),
             verifier: Verifier::new(settings.verify, settings.dialect),
             registry: Registry::new(cache.limits().memory_bytes, settings.dialect),
+            latest: Latest::new(cache.limits().memory_bytes),
             settings,
             clock,
             metrics: Metrics::new(workers),

@@ -15,6 +15,7 @@ use crate::ends::Paged;
 use crate::identity::{BY_KEYS, Keyed};
 use crate::lineage::is_never;
 use crate::members::BY_THEIR_KEYS;
+use crate::moving::Moving;
 use crate::params::{Client, Params};
 use crate::predicate::{Atom, Operand, Predicate, Question};
 use crate::starts::Start;
@@ -91,6 +92,8 @@ pub struct Footprint {
     pub(crate) paged: Vec<Paged>,
     /// References whose rows are dropped by keys that others hold.
     pub(crate) absent: Vec<Absent>,
+    /// Limits that may move without another answer.
+    pub(crate) moving: Vec<Moving>,
     pub(crate) usages: BTreeMap<u32, Usage>,
     /// What values of parameters and constants may still bring.
     pub(crate) effects: Vec<Arc<TypeEffect>>,
@@ -133,6 +136,8 @@ pub(crate) struct Read {
     pub(crate) paged: Vec<Paged>,
     /// See [`Footprint::absent`].
     pub(crate) absent: Vec<Absent>,
+    /// See [`Footprint::moving`].
+    pub(crate) moving: Vec<Moving>,
     /// See [`Footprint::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
     /// See [`Footprint::unopened`].
@@ -169,7 +174,8 @@ pub(crate) struct Usage {
 
 impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants, effects } = read;
+        let Read { references, edges, cut, keyed, paged, absent, moving, definitions, unopened, constants, effects } =
+            read;
         let Dates { date_time, times, shows_times } = dates;
         let tables = Vec::new();
         let mut footprint = Self {
@@ -183,6 +189,7 @@ impl Footprint {
             keyed,
             paged,
             absent,
+            moving,
             usages,
             effects,
             date_time,
@@ -224,7 +231,7 @@ impl Footprint {
         self.tables.is_empty() && self.definitions.is_empty()
     }
 
-    fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
+    pub(crate) fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
         let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
         let utc = utc && !self.dialect.is_mysql_family();
         Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
@@ -404,22 +411,6 @@ impl Footprint {
         let open = rows.iter().enumerate().filter(|(place, rows)| is_open(*place, rows));
         open.filter_map(|(place, _)| Some(self.references.get(place)?.table.id)).collect()
     }
-
-    /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`.
-    pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
-        let declared = |param: &Parameter<'_>| declares_date(param.declared_type);
-        !self.dialect.is_mysql_family()
-            && (self.date_time || params.iter().any(declared))
-            && params.iter().zip(1u32..).any(|(param, number)| {
-                let text: &[u8] = match param.value {
-                    ParameterValue::Text(text) | ParameterValue::Binary(text) => text,
-                    ParameterValue::Literal(literal) => &literal.text,
-                    _ => return false,
-                };
-                let usage = self.usages.get(&number);
-                (declared(param) || usage.is_none_or(|usage| usage.may_be_date)) && names_clock(text)
-            })
-    }
 }
 
 /// Adds to conjunctions in words that the last row bounds this column.
@@ -431,19 +422,6 @@ fn bound_by(conjunctions: &mut Vec<String>, column: Option<&ComparedColumn>) {
     if conjunctions.is_empty() {
         conjunctions.push(cut);
     }
-}
-
-/// The OIDs of the types of dates and times of PostgreSQL, of their ranges and multiranges, and of arrays of all.
-fn declares_date(declared: u32) -> bool {
-    matches!(declared, 1082 | 1083 | 1114 | 1115 | 1182 | 1183 | 1184 | 1185 | 1266 | 1270 | 3908..=3913 | 4533..=4535 | 6152 | 6153 | 6155)
-}
-
-/// Whether a text contains, in any case, one of the words that date input folds to the current time.
-pub(crate) fn names_clock(text: &[u8]) -> bool {
-    const WORDS: [&[u8]; 4] = [b"now", b"today", b"tomorrow", b"yesterday"];
-    // Most are numbers.
-    text.iter().any(u8::is_ascii_alphabetic)
-        && WORDS.iter().any(|word| text.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word)))
 }
 
 /// The same of a column.

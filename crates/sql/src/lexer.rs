@@ -38,6 +38,8 @@ pub struct Lexed {
     pub own_params: u16,
     /// The literals, in the order of the text.
     pub literals: Vec<Literal>,
+    /// Where each of them begins and ends in the text, with its quotes.
+    pub places: Vec<(u32, u32)>,
 }
 
 /// A literal of the statement's text.
@@ -130,6 +132,8 @@ enum Before {
 struct Shaper {
     dialect: Dialect,
     modes: Modes,
+    /// Where the text begins in memory.
+    start: usize,
     lexed: Lexed,
     /// The number of the parameter before the first literal.
     base: u32,
@@ -150,6 +154,7 @@ impl Shaper {
         Self {
             dialect,
             modes: Modes::NONE,
+            start: text.as_ptr().addr(),
             lexed: Lexed { shape, ..Lexed::default() },
             base,
             in_view: false,
@@ -313,6 +318,9 @@ impl Shaper {
             LiteralKind::String if let Some(text) = escaped(text) => text,
             LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'").into_bytes(),
         };
+        // Tokens are parts of the text.
+        let start = text.as_ptr().addr().saturating_sub(self.start);
+        self.lexed.places.push((start as u32, (start + text.len()) as u32));
         self.lexed.literals.push(Literal { kind, text: value.into() });
         let number = self.lexed.literals.len() as u32;
         self.push_placeholder(self.base + number);

@@ -135,6 +135,7 @@ impl Walk<'_> {
         match self.blocks.len() {
             1 => {
                 let (of_page, keyed) = self.page_below(query).unwrap_or_default();
+                self.moving = self.moving_of(query);
                 self.cut = self.cut_of(query).or(of_page);
                 let keyed = self.keyed_by(query).into_iter().chain(keyed).collect();
                 self.keyed = self.in_each_branch(keyed);

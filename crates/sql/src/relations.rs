@@ -11,6 +11,7 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use freshet_model::{Catalog, Reason, RelationKind, ReplicaIdentity, Table, ValueType};
+use sqlparser::ast::{ObjectName, ObjectNamePart};
 
 /// Tables that one relation may stand for.
 const LEAVES_MAX: usize = 100;
@@ -79,4 +80,8 @@ fn name(table: &Table) -> Arc<str> {
 pub(crate) fn holds_dates(table: &Table) -> bool {
     let may_be = |value_type: ValueType| value_type.is_date() || value_type == ValueType::Other;
     table.datetime || table.columns.iter().any(|column| may_be(column.value_type))
+}
+
+pub(crate) fn unknown(parts: &[ObjectNamePart]) -> Reason {
+    Reason::UnknownTable(ObjectName(parts.to_vec()).to_string().into())
 }

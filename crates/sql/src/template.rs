@@ -247,6 +247,7 @@ impl Template {
                 walk.cut = None;
                 walk.paged.clear();
                 walk.keyed.clear();
+                walk.moving.clear();
             }
             walk.into_footprint(parsed.clock_text)
         };
@@ -421,8 +422,8 @@ fn locks_rows(tokens: &[Token<'_>]) -> bool {
 /// A string constant in the shape that may be folded to a clock reading if it reaches a date type.
 fn clock_text(token: &Token<'_>) -> bool {
     match token.kind {
-        Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| crate::footprint::names_clock(&text)),
-        Kind::Text => crate::footprint::names_clock(token.text.as_bytes()),
+        Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| crate::clock::names_clock(&text)),
+        Kind::Text => crate::clock::names_clock(token.text.as_bytes()),
         _ => false,
     }
 }

@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use freshet_model::{Catalog, Dialect, Reason, RelationKind, Table, TableId};
 
+use crate::clock::names_clock;
 use crate::derived::Shown;
-use crate::footprint::names_clock;
 use crate::lexer::{VIEWS_BASE, lex_view};
 use crate::type_effects::user_defined;
 use crate::walk::{Outcome, Walk, absent};

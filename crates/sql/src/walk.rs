@@ -48,8 +48,8 @@ use std::sync::Arc;
 
 use freshet_model::{Catalog, Columns, Dialect, Reason, RelationKind, Table};
 use sqlparser::ast::{
-    Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, ObjectName, ObjectNamePart, OrderBy, OrderByExpr,
-    OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+    Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, OrderBy, OrderByExpr, OrderByKind,
+    OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
 };
 
 use crate::absent::Absent;
@@ -62,9 +62,10 @@ use crate::footprint::{Dates, Footprint, Read, TableReference, Usage};
 use crate::identity::Keyed;
 use crate::joins::only_standard_clauses;
 use crate::mysql::moments::KeptTimes;
+use crate::moving::Moving;
 use crate::outer::{Clause, Condition};
 use crate::predicate::Predicate;
-use crate::relations::{holds_dates, meant};
+use crate::relations::{holds_dates, meant, unknown};
 use crate::survey::Counts;
 use crate::template::{table, without_only};
 use crate::top::Cut;
@@ -92,6 +93,8 @@ pub(crate) struct Walk<'a> {
     pub(crate) paged: Vec<Paged>,
     /// See [`Footprint::absent`].
     pub(crate) absent: Vec<Absent>,
+    /// See [`Footprint::moving`].
+    pub(crate) moving: Vec<Moving>,
     /// The outermost SELECT is walked once for each of its disjuncts (`branches.rs`).
     pub(crate) splits: bool,
     /// Where the references of each of these walks begin.
@@ -142,6 +145,7 @@ impl<'a> Walk<'a> {
             keyed: Vec::new(),
             paged: Vec::new(),
             absent: Vec::new(),
+            moving: Vec::new(),
             splits: false,
             starts: Vec::new(),
             mentioned: Mentioned::new(dialect.is_mysql_family()),
@@ -170,9 +174,10 @@ impl<'a> Walk<'a> {
             keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
         let effects = self.type_effects()?;
-        let Self { references, edges, cut, keyed, paged, absent, definitions, .. } = self;
+        let Self { references, edges, cut, keyed, paged, absent, moving, definitions, .. } = self;
         let Views { unopened, constants, .. } = self.views;
-        let read = Read { references, edges, cut, keyed, paged, absent, definitions, unopened, constants, effects };
+        let read =
+            Read { references, edges, cut, keyed, paged, absent, moving, definitions, unopened, constants, effects };
         Ok(Footprint::new(self.dialect, read, self.usages, dates))
     }
 
@@ -481,8 +486,4 @@ impl<'a> Walk<'a> {
         self.mentioned.row(&reference.alias);
         self.refer(reference)
     }
-}
-
-fn unknown(parts: &[ObjectNamePart]) -> Reason {
-    Reason::UnknownTable(ObjectName(parts.to_vec()).to_string().into())
 }

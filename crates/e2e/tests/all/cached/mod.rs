@@ -14,6 +14,7 @@ mod identity;
 mod joining;
 mod limits;
 mod logins;
+mod moving;
 mod privileges;
 mod published;
 mod questions;

@@ -52,7 +52,8 @@ fn answers_follow_the_session(version: Version) -> Result<()> {
         until_hit(&pair, &mut c, sql)?;
     }
     for setting in settings {
-        (c.run(setting)?, direct.run(setting)?);
+        c.run(setting)?;
+        direct.run(setting)?;
         for sql in questions {
             until_hit(&pair, &mut c, sql)?;
             ensure!(c.query(sql)? == direct.query(sql)?, "{sql} after {setting}");

@@ -6,6 +6,7 @@
 //! * `functions`: functions and clauses of these servers;
 //! * `limits`: what is behind the last row of an answer that LIMIT cuts;
 //! * `modes`: sessions that quote in other ways, or send bytes;
+//! * `moving`: limits that move with the clock;
 //! * `schema`: DDL, foreign keys, tables that are not to be cached; `checking`: `freshet check` and `uninstall`;
 //! * `clients`: real programs and drivers, the same session direct and through Freshet;
 //! * `outcomes`: what is said of answers that cannot be kept;
@@ -25,6 +26,7 @@ mod functions;
 mod joining;
 mod limits;
 mod modes;
+mod moving;
 mod outcomes;
 mod privileges;
 mod questions;

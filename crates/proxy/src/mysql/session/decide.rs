@@ -17,7 +17,9 @@ use freshet_wire::mysql::track::{Hidden, shown};
 
 use crate::body::{Body, Source};
 use crate::lineages::Complete;
+use crate::moving::Limits;
 use crate::mysql::session::Session;
+use crate::mysql::session::moving::Moving;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::Shown;
 use crate::mysql::session::transaction::Snapshot;
@@ -113,6 +115,7 @@ pub(crate) struct Fill {
     lineage: Option<Box<Lineage>>,
     /// What its rows tell.
     shown: Option<Box<Shown>>,
+    moving: Option<Box<Moving>>,
     /// See [`crate::verify`].
     expected: Option<Arc<Entry<Body>>>,
     source: Source,
@@ -181,18 +184,35 @@ impl Session {
     /// Looks an execution up.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
         self.key.clear();
-        self.floor.snapshot = None;
-        self.floor.snapshot = match self.standing.snapshot(&self.settings) {
+        match self.set_snapshot() {
             Err(reason) => return Lookup::Bypass(reason),
-            Ok(Snapshot::ToBeTaken) => return self.look_up_question(context, execution),
-            Ok(Snapshot::None) => None,
-            Ok(Snapshot::Of(bounds)) => Some(bounds),
-        };
+            Ok(false) => return self.look_up_question(context, execution),
+            Ok(true) => {}
+        }
         write_key(&mut self.key, context, self.shape, execution);
+        self.look_up_key(|_| true)
+    }
+
+    /// Takes note of the snapshot that a look-up is to be within; false: it is still to be taken, and nothing can be found.
+    pub(crate) fn set_snapshot(&mut self) -> Result<bool, Reason> {
+        self.floor.snapshot = None;
+        self.floor.snapshot = match self.standing.snapshot(&self.settings)? {
+            Snapshot::ToBeTaken => return Ok(false),
+            Snapshot::None => None,
+            Snapshot::Of(bounds) => Some(bounds),
+        };
+        Ok(true)
+    }
+
+    /// Looks up what is kept under the key, and answers.
+    pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Lookup<Body> {
         if !self.committed.is_empty() {
             self.settle_committed();
         }
-        let mut found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
+        let mut found = match self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now()) {
+            Lookup::Hit(entry) if !answers(&entry.payload) => Lookup::Miss,
+            found => found,
+        };
         if let Lookup::Hit(entry) = &found
             && !self.settings.temporaries.are_none()
             && let Err(reason) = self.reads_temporary(&entry.payload.source.shape)
@@ -247,7 +267,9 @@ impl Session {
             return Err(Reason::Disabled);
         }
         write_key(&mut self.key, context.id, self.shape, execution);
-        let miss = Miss { key: &self.key, late: false, known: bound.is_some() };
+        let limits = self.limits_of(statement, (execution, bound));
+        let key = Limits::counted(limits.as_ref(), &self.key);
+        let miss = Miss { key, late: false, known: bound.is_some() };
         self.shared.rests(&statement.shape, miss)?;
         let catalog = self.shared.catalog.load_full();
         if catalog.version != *known_under {
@@ -258,6 +280,8 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, miss)?;
         }
+        let limits = limits.or_else(|| self.limits_of(statement, (execution, bound)));
+        let moving = limits.map(|limits| Box::new(Moving::of(limits, execution, &self.key)));
         let mut depends = footprint.bind(&parameters(statement, bound)?, context.client)?;
         let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
         let shown = Shown::of(&mut depends, form);
@@ -291,7 +315,7 @@ impl Session {
         };
         let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
         let frames = Vec::new();
-        Ok(Fill { permit: Some(permit), lineage, shown, expected, source, proof, frames, started })
+        Ok(Fill { permit: Some(permit), lineage, shown, moving, expected, source, proof, frames, started })
     }
 
     /// The answer is complete: it waits for an end of the binlog, if it is one to be kept.
@@ -302,16 +326,17 @@ impl Session {
             }
             return;
         }
-        let Fill { permit, mut lineage, shown, expected, source, proof, mut frames, started, .. } = fill;
+        let Fill { permit, mut lineage, shown, moving, expected, source, proof, mut frames, started, .. } = fill;
         let Some(permit) = permit else { return };
         let told = shown.map(|shown| shown.tags(&frames, self.capabilities(), lineage.as_deref_mut()));
+        let reached = moving.and_then(|moving| moving.reached(&frames, self.capabilities()));
         let status_places = without_status(&mut frames, done);
         let now = self.now();
         let took = now.saturating_sub(started);
         self.shared.waits.answered_in(took);
         let own = source.shape.figures.fill_took(took, self.shared.waits.turn());
         let mut body = Body::new(frames, source, started, own);
-        body.status_places = status_places;
+        (body.status_places, body.reached) = (status_places, reached);
         body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
         self.replay.found_rows.clone_from(&body.found_rows);
         self.shared.await_end(Complete { permit, lineage, told, body, proof, expected, refreshed: false });

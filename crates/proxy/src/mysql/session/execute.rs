@@ -313,7 +313,7 @@ impl Session {
         let earlier = if message.types == Types::Earlier { types } else { &[] };
         let execution = Execution::Bound { statement: statement.id, types: earlier, tail };
         let mut asked = false;
-        let found = loop {
+        let mut found = loop {
             // What is never kept need not be looked for.
             if statement.shape.template.refusal().is_some() {
                 break Found::Miss { joined: false };
@@ -340,13 +340,21 @@ impl Session {
             self.remember_bound(number, message, sent);
             return Ok(Decision::Answered);
         }
-        let missed = matches!(found, Found::Miss { joined: false });
         // Their values matter to what is kept alone.
         let may_be_kept = matches!(found, Found::Miss { .. }) && statement.shape.template.refusal().is_none();
         let parameters = self.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
         let bind = || message.execute.bind(parameters, self.about.capabilities, Some(types)).ok();
         let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };
         let bound = may_be_kept.then(bind).flatten().unwrap_or_else(nothing);
+        if may_be_kept && statement.shape.moves() {
+            let moved = self.find_moved(statement, (execution, Some(&bound)), (packet, Kind::Execute), found);
+            found = Box::pin(moved).await;
+            if matches!(found, Found::Answered) {
+                self.remember_bound(number, message, sent);
+                return Ok(Decision::Answered);
+            }
+        }
+        let missed = matches!(found, Found::Miss { joined: false });
         let decision = self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await?;
         if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Execute)).await {
             self.remember_bound(number, message, sent);

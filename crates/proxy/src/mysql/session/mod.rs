@@ -23,6 +23,7 @@ mod execute;
 mod forward;
 mod hold;
 mod idle;
+mod moving;
 mod named;
 mod prepared;
 pub(crate) mod reading;

@@ -51,7 +51,7 @@ impl Shown {
     }
 }
 
-fn fields<'a>(row: &'a [rows::Field<'_>]) -> Vec<Field<'a>> {
+pub(crate) fn fields<'a>(row: &'a [rows::Field<'_>]) -> Vec<Field<'a>> {
     let field = |value: &'a rows::Field<'_>| match value {
         rows::Field::Null => Field::Null,
         rows::Field::Text(text) => Field::Text(text),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::Lookup;
+use freshet_cache::{Entry, Lookup};
 use freshet_model::{Catalog, Reason};
 use freshet_sql::{Admin, Code, Effect, Footprint, Hint};
 use freshet_wire::mysql::error::put_error;
@@ -12,6 +12,7 @@ use freshet_wire::mysql::result::{Form, Shape, put_text_result};
 use freshet_wire::mysql::statement::{Bound, Query};
 
 use crate::admin::Asker;
+use crate::body::Body;
 use crate::mysql::admin;
 use crate::mysql::session::decide::{Allowed, Execution, Fill};
 use crate::mysql::session::forward::To;
@@ -197,6 +198,10 @@ impl Session {
                 Allowed::Ask => Found::Pass(Reason::CatalogStale),
             };
         }
+        if statement.shape.moves() && matches!(found, Found::Miss { .. }) {
+            let moved = self.find_moved(&statement, (execution, None), (packet, Kind::Query), found);
+            found = Box::pin(moved).await;
+        }
         let missed = matches!(found, Found::Miss { joined: false });
         let decision = self.settle(statement, found, (execution, None), text).await?;
         if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Query)).await {
@@ -220,12 +225,7 @@ impl Session {
         loop {
             let generation = self.shared.waits.generation();
             match self.look_up(context, execution) {
-                Lookup::Hit(entry) => {
-                    self.answer_hit(&entry);
-                    self.replay.remember(packet, kind);
-                    self.replay.found_rows.clone_from(&entry.payload.found_rows);
-                    return Found::Answered;
-                }
+                Lookup::Hit(entry) => return self.answer_found(&entry, packet, kind),
                 Lookup::Miss => {
                     // One fill is waited for, not one after the other.
                     if joined || !self.join().await {
@@ -242,6 +242,13 @@ impl Session {
                 }
             }
         }
+    }
+
+    pub(crate) fn answer_found(&mut self, entry: &Entry<Body>, packet: &[u8], kind: Kind) -> Found {
+        self.answer_hit(entry);
+        self.replay.remember(packet, kind);
+        self.replay.found_rows.clone_from(&entry.payload.found_rows);
+        Found::Answered
     }
 
     /// What another session has begun to fill since the look-up is waited for as if it had been there before. Rare, so that its future

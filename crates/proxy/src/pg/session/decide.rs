@@ -12,6 +12,7 @@ use freshet_wire::pg::frontend::{Bind, Parse};
 
 use crate::admin;
 use crate::body::{Body, Source};
+use crate::moving::Limits;
 use crate::pg::session::batch::Describe;
 use crate::pg::session::client::Step;
 use crate::pg::session::habits::Behind;
@@ -71,8 +72,16 @@ impl Session {
             return if used { Lookup::Bypass(Reason::Snapshot) } else { Lookup::Miss };
         }
         write_key(&mut self.key, context, execution);
+        self.look_up_key(|_| true)
+    }
+
+    /// Looks up what is kept under the key, and answers.
+    pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Lookup<Body> {
         self.waiting.generation = self.shared.waits.generation();
-        let found = self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now());
+        let found = match self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now()) {
+            Lookup::Hit(entry) if !answers(&entry.payload) => Lookup::Miss,
+            found => found,
+        };
         match found {
             Lookup::Bypass(Reason::Fence) => self.shared.want_reading(),
             Lookup::Bypass(Reason::Floor | Reason::NotYetApplied) => {
@@ -134,7 +143,9 @@ impl Session {
         }
         write_key(&mut self.key, context.id, execution);
         let known = matches!(execution, Execution::Bound { .. });
-        let miss = Miss { key: &self.key, late: self.habits.is_late(), known };
+        let limits = self.limits_of(statement, execution);
+        let key = Limits::counted(limits.as_ref(), &self.key);
+        let miss = Miss { key, late: self.habits.is_late(), known };
         self.shared.rests(&statement.shape, miss)?;
         let catalog = self.shared.catalog.load_full();
         if catalog.version != *known_under {
@@ -153,6 +164,7 @@ impl Session {
         if expected.is_none() {
             self.shared.admits(&statement.shape, miss)?;
         }
+        let moving = self.moving(limits, statement, execution);
         let mut bound = footprint.bind(&parameters(statement, execution)?, context.client)?;
         let shown = Shown::of(&mut bound, execution);
         let Bound { tags, lineage, .. } = bound;
@@ -188,7 +200,7 @@ impl Session {
         };
         let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
         let frames = Vec::new();
-        Ok(Fill { permit, lineage, shown, expected, source, frames, started, took: 0, complete: false })
+        Ok(Fill { permit, lineage, shown, moving, expected, source, frames, started, took: 0, complete: false })
     }
 
     /// Whether a temporary object of the session may be what the statement names.

@@ -71,9 +71,11 @@ impl Session {
     fn take_complete(&mut self) -> impl Iterator<Item = Complete> {
         let proof = self.proof.take().map(Arc::new);
         self.complete.drain(..).map(move |fill| {
-            let Fill { permit, mut lineage, shown, expected, source, frames, started, took, .. } = fill;
+            let Fill { permit, mut lineage, shown, moving, expected, source, frames, started, took, .. } = fill;
             let told = shown.map(|shown| shown.tags(&frames, lineage.as_deref_mut()));
-            let body = Body::new(frames, source, started, took);
+            let reached = moving.and_then(|moving| moving.reached(&frames));
+            let mut body = Body::new(frames, source, started, took);
+            body.reached = reached;
             Complete { permit, lineage, told, body, proof: proof.clone(), expected, refreshed: false }
         })
     }

@@ -118,8 +118,12 @@ impl Session {
             return Ok(self.send_lead(leading));
         }
         let mut hits: SmallVec<[Option<Arc<Entry<Body>>>; 1]> = SmallVec::with_capacity(groups.len());
-        for execution in executions(groups, &statements) {
-            hits.push(match self.look_up(context, execution) {
+        for (execution, statement) in executions(groups, &statements).zip(&statements) {
+            let found = match self.look_up(context, execution) {
+                Lookup::Miss => self.look_up_moved(statement, execution),
+                found => found,
+            };
+            hits.push(match found {
                 Lookup::Hit(entry) => Some(entry),
                 Lookup::Miss => None,
                 Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Ok(Step::Wait),

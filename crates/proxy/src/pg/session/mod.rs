@@ -22,6 +22,7 @@ mod execute;
 mod habits;
 mod hold;
 mod long_text;
+pub(crate) mod moving;
 mod own;
 mod passing;
 mod plan;

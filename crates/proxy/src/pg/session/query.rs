@@ -69,6 +69,14 @@ impl Session {
             }
             return step;
         }
+        if matches!(allowed, Allowed::Cache { .. }) && bypass.is_none() {
+            match self.look_up_moved(&statement, execution) {
+                Lookup::Hit(entry) => return self.answer_query(&entry),
+                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Step::Wait,
+                Lookup::Bypass(reason) => bypass = Some(reason),
+                Lookup::Miss => {}
+            }
+        }
         let nature = self.nature(Some(&statement));
         let reason = match (allowed, bypass) {
             (_, Some(reason)) | (Allowed::Pass(reason), None) => reason,

@@ -50,13 +50,17 @@ impl Shown {
         by_last.chain(by_all).collect()
     }
 
-    /// The values of a row; none if it cannot be read.
     fn fields<'a>(&self, row: &'a [u8]) -> Vec<Field<'a>> {
-        let field = |(at, value): (usize, Option<_>)| match value {
-            None => Field::Null,
-            Some(bytes) if self.binary.contains(&at) => Field::Binary(bytes),
-            Some(bytes) => Field::Text(bytes),
-        };
-        data_row(row).unwrap_or_default().into_iter().enumerate().map(field).collect()
+        fields(&self.binary, row)
     }
+}
+
+/// The values of a row; none if it cannot be read. `binary`: the columns in that format, among those that are looked at.
+pub(crate) fn fields<'a>(binary: &[usize], row: &'a [u8]) -> Vec<Field<'a>> {
+    let field = |(at, value): (usize, Option<_>)| match value {
+        None => Field::Null,
+        Some(bytes) if binary.contains(&at) => Field::Binary(bytes),
+        Some(bytes) => Field::Text(bytes),
+    };
+    data_row(row).unwrap_or_default().into_iter().enumerate().map(field).collect()
 }

@@ -9,6 +9,7 @@ use freshet_wire::pg::backend;
 
 use crate::body::{Body, Source};
 use crate::pg::session::habits::Place;
+use crate::pg::session::moving::Moving;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::{Block, Mark};
 use crate::unheld::Counted;
@@ -242,6 +243,7 @@ pub(crate) struct Fill {
     pub(crate) permit: FillPermit<Body>,
     pub(crate) lineage: Option<Box<Lineage>>,
     pub(crate) shown: Option<Box<Shown>>,
+    pub(crate) moving: Option<Box<Moving>>,
     /// What the cache held for the key.
     pub(crate) expected: Option<Arc<Entry<Body>>>,
     pub(crate) source: Source,

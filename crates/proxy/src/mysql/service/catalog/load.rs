@@ -101,7 +101,7 @@ pub(super) struct Source {
 impl Source {
     fn new(relation: Option<Name>, name: &str, sql_mode: &str, text: Option<&str>) -> Self {
         let unusual = ["ANSI_QUOTES", "NO_BACKSLASH_ESCAPES", "ORACLE"].iter().any(|mode| sql_mode.contains(mode));
-        let quoting = if unusual { Quoting::Unknown } else { Quoting::Standard };
+        let quoting = if unusual { Quoting::Unknown } else { Quoting::STANDARD };
         let code = text.filter(|text| !text.is_empty()).map(|text| Arc::new(Code::of(text.as_bytes(), quoting)));
         Self { relation, name: name.into(), code }
     }

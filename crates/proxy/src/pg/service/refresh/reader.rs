@@ -25,6 +25,7 @@ use crate::pg::question::{self as context, Answer, Recipe};
 use crate::pg::service::connection::{ServiceError, connect};
 use crate::pg::session::batch::Describe;
 use crate::pg::session::decide::{Execution, parameters, write_key};
+use crate::pg::session::moving::{Moving, limits};
 use crate::pg::session::shown::Shown;
 use crate::refreshes::{Job, Outcome};
 use crate::registry::Statement;
@@ -181,14 +182,11 @@ impl Reader {
         if catalog.version != entered.catalog {
             return Ok(Outcome::NotAsked);
         }
-        let bound = || -> Result<_, Reason> {
-            statement
-                .shape
-                .resolve(&catalog, context)
-                .footprint?
-                .bind(&parameters(statement, execution)?, context.client)
-        };
+        let Ok(footprint) = statement.shape.resolve(&catalog, context).footprint else { return Ok(Outcome::NotAsked) };
+        let bound = || footprint.bind(&parameters(statement, execution)?, context.client);
         let Ok(mut bound) = bound() else { return Ok(Outcome::NotAsked) };
+        let moving = limits(&footprint, (statement, context), execution);
+        let moving = moving.map(|limits| Moving::of(limits, execution, &job.key));
         let shown = Shown::of(&mut bound, execution);
         let Bound { tags, mut lineage, .. } = bound;
         let started = shared.clock.now();
@@ -226,7 +224,9 @@ impl Reader {
         }
         let told = shown.map(|shown| shown.tags(&frames, lineage.as_mut()));
         let own = job.source.shape.figures.worth.own(took, shared.waits.turn());
-        let body = Body::new(frames, job.source.clone(), started, own);
+        let reached = moving.and_then(|moving| moving.reached(&frames));
+        let mut body = Body::new(frames, job.source.clone(), started, own);
+        body.reached = reached;
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
         let Some(epoch) = shared.cache.epoch() else { return Ok(Outcome::Read) };

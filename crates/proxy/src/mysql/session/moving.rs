@@ -1,0 +1,145 @@
+//! Executions whose limits have moved: see [`crate::moving`].
+
+use std::sync::Arc;
+
+use freshet_cache::Lookup;
+use freshet_wire::mysql::capabilities::Capabilities;
+use freshet_wire::mysql::response::Kind;
+use freshet_wire::mysql::result::Form;
+use freshet_wire::mysql::rows::Rows;
+use freshet_wire::mysql::statement::{Bound, Value};
+
+use crate::body::Body;
+use crate::moving::{Limits, Reached, put_text};
+use crate::mysql::session::Session;
+use crate::mysql::session::decide::{Allowed, Execution, parameters};
+use crate::mysql::session::settings::Known;
+use crate::mysql::session::shown::fields;
+use crate::mysql::session::text::Found;
+use crate::registry::Statement;
+
+/// Of a fill: its limits, and how its answer will be written.
+#[derive(Debug)]
+pub(crate) struct Moving {
+    limits: Limits,
+    entry: Arc<[u8]>,
+    form: Form,
+}
+
+impl Moving {
+    /// `entry`: the key that the answer will be kept under.
+    pub(crate) fn of(limits: Limits, execution: Execution<'_>, entry: &[u8]) -> Self {
+        let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
+        Self { limits, entry: entry.into(), form }
+    }
+
+    /// How far the whole answer reaches.
+    pub(crate) fn reached(self, frames: &[u8], capabilities: Capabilities) -> Option<Box<Reached>> {
+        let answer = Rows::of(frames, capabilities, self.form).ok()?;
+        let rows = answer.packets().iter().map(|row| answer.values(row).ok()).collect::<Option<Vec<_>>>()?;
+        self.limits.reached(self.entry, rows.iter(), |row| fields(row))
+    }
+}
+
+/// All that decides the answer's bytes but for the parameters of these numbers.
+fn write_key(
+    key: &mut Vec<u8>,
+    numbers: &[u32],
+    statement: &Statement,
+    (execution, bound): (Execution<'_>, Option<&Bound<'_>>),
+) -> Option<()> {
+    if matches!(execution, Execution::Text(_)) {
+        key.push(b'Q');
+        return put_text(key, statement, numbers);
+    }
+    let bound = bound?;
+    let is_own = |number: &u32| *number <= u32::from(statement.own_params);
+    if numbers.iter().all(is_own) {
+        key.push(b'n');
+        key.extend_from_slice(&statement.id.to_le_bytes());
+    } else {
+        key.push(b't');
+        put_text(key, statement, numbers)?;
+    }
+    let mut put = |kind: u8, bytes: &[u8]| {
+        key.push(kind);
+        key.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        key.extend_from_slice(bytes);
+    };
+    put(b'T', &bound.types);
+    for (value, number) in bound.values.iter().zip(1..) {
+        match value {
+            _ if numbers.contains(&number) => put(b'M', &[]),
+            Value::Null => put(b'0', &[]),
+            Value::Integer(integer) => put(b'1', &integer.to_le_bytes()),
+            Value::Text(text) => put(b'2', text),
+            Value::Opaque(bytes) => put(b'3', bytes),
+        }
+    }
+    Some(())
+}
+
+impl Session {
+    /// Finds what was looked up in vain: an answer to another execution that differs in its moving limits only.
+    pub(crate) async fn find_moved(
+        &mut self,
+        statement: &Statement,
+        execution: (Execution<'_>, Option<&Bound<'_>>),
+        (packet, kind): (&[u8], Kind),
+        missed: Found,
+    ) -> Found {
+        let mut due = None;
+        loop {
+            let generation = self.shared.waits.generation();
+            match self.look_up_moved(statement, execution) {
+                Lookup::Hit(entry) => return self.answer_found(&entry, packet, kind),
+                Lookup::Miss => return missed,
+                Lookup::Bypass(reason) => {
+                    due = self.worth_waiting_until(&reason, due);
+                    let Some(due) = due else { return Found::Pass(reason) };
+                    if !self.wait_for_position(generation, due).await {
+                        return Found::Pass(reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn look_up_moved(&mut self, statement: &Statement, execution: (Execution<'_>, Option<&Bound<'_>>)) -> Lookup<Body> {
+        if !matches!(self.allowed(), Allowed::Cache(_)) {
+            return Lookup::Miss;
+        }
+        match self.set_snapshot() {
+            Err(reason) => return Lookup::Bypass(reason),
+            Ok(false) => return Lookup::Miss,
+            Ok(true) => {}
+        }
+        let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Lookup::Miss };
+        let Some(entry) = self.shared.latest.entry(&key) else { return Lookup::Miss };
+        self.key.clear();
+        self.key.extend_from_slice(&entry);
+        self.look_up_key(|body| body.reached.as_ref().is_some_and(|reached| reached.covers(&at)))
+    }
+
+    /// What an execution says of its moving limits, if its statement is known to have such.
+    pub(crate) fn limits_of(
+        &self,
+        statement: &Statement,
+        execution: (Execution<'_>, Option<&Bound<'_>>),
+    ) -> Option<Limits> {
+        if !statement.shape.moves() {
+            return None;
+        }
+        let Known::Context(context, known_under) = &self.settings.known else { return None };
+        let catalog = self.shared.catalog.load();
+        if catalog.version != *known_under || !(context.client.utf8 || statement.ascii) {
+            return None;
+        }
+        let footprint = statement.shape.moving(&catalog, context)?;
+        let params = parameters(statement, execution.1).ok()?;
+        Limits::of(&footprint, &params, context, |key, numbers| {
+            key.push(self.shape);
+            write_key(key, numbers, statement, execution)
+        })
+    }
+}

@@ -1,0 +1,207 @@
+//! Which limits may move, and how far an answer says that they may.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use freshet_model::{
+    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, ValueType,
+};
+use freshet_sql::{Client, Field, Footprint, Parameter, ParameterValue, Positions, Reach, Template, lex};
+
+use Dialect::{MariaDb, MySql, Postgres};
+use ValueType::{Bytes, Date, Float8, Int, Numeric, Text, Timestamp, TimestampTz};
+
+fn catalog() -> Catalog {
+    let columns: &[(&str, ValueType)] = &[
+        ("id", Int),
+        ("n", Int),
+        ("m", Numeric),
+        ("s", Text),
+        ("d", Date),
+        ("t", Timestamp),
+        ("z", TimestampTz),
+        ("f", Float8),
+        ("y", Bytes),
+    ];
+    let table = Table {
+        id: TableId(1),
+        schema: "s".into(),
+        name: "x".into(),
+        kind: RelationKind::Table,
+        identity: ReplicaIdentity::Full,
+        key: Vec::new(),
+        row_security: false,
+        user_types: false,
+        datetime: false,
+        columns: columns
+            .iter()
+            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
+            .collect(),
+        version: "1".into(),
+        definition: None,
+        children: Vec::new(),
+        runs_code: false,
+    };
+    Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
+}
+
+fn footprint(dialect: Dialect, sql: &str) -> Footprint {
+    let schemas: Vec<Arc<str>> =
+        if dialect.is_mysql_family() { vec!["s".into()] } else { vec!["pg_catalog".into(), "s".into()] };
+    Template::parse(dialect, &lex(dialect, sql).shape).resolve(&catalog(), &schemas).expect(sql)
+}
+
+fn positions(dialect: Dialect, sql: &str, client: Client) -> Option<Positions> {
+    let lexed = lex(dialect, sql);
+    let literal = |literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 };
+    let params: Vec<Parameter<'_>> = lexed.literals.iter().map(literal).collect();
+    footprint(dialect, sql).positions(&params, client)
+}
+
+/// How far an answer of these rows of one or two columns reaches.
+fn reach(dialect: Dialect, sql: &str, rows: &[&[&str]]) -> Option<Reach> {
+    let at = positions(dialect, sql, Client::PLAIN)?;
+    let read = |row: &&&[&'static str]| row.iter().map(|text| Field::Text(text.as_bytes())).collect::<Vec<_>>();
+    // Their texts live as long as the test.
+    let rows: Vec<Vec<&'static str>> =
+        rows.iter().map(|row| row.iter().map(|text| &*text.to_string().leak()).collect()).collect();
+    let rows: Vec<&[&'static str]> = rows.iter().map(Vec::as_slice).collect();
+    footprint(dialect, sql).reach(&at, rows.iter(), read, true)
+}
+
+fn answers(dialect: Dialect, sql: &str, rows: &[&[&str]], other: &str) -> bool {
+    let reach = reach(dialect, sql, rows).expect(sql);
+    reach.covers(&positions(dialect, other, Client::PLAIN).expect(other))
+}
+
+#[test]
+fn the_numbers_of_moving_limits() {
+    for dialect in [Postgres, MySql, MariaDb] {
+        for (sql, expected) in [
+            ("SELECT n FROM x WHERE id = 1 AND n > 5", &[2][..]),
+            ("SELECT n FROM x WHERE 5 < n", &[1]),
+            ("SELECT * FROM x WHERE (id = 1 AND (n >= 5)) AND t < '2030-01-01'", &[2, 3]),
+            ("SELECT n FROM x WHERE n > 5 ORDER BY id LIMIT 3", &[1]),
+            ("SELECT a.n, b.id FROM x a LEFT JOIN x b ON b.id = a.n WHERE a.n > 5", &[1]),
+            ("SELECT n, (SELECT count(*) FROM x) FROM x WHERE n > 5", &[1]),
+            // What is not shown, or not a row for a row.
+            ("SELECT id FROM x WHERE n > 5", &[]),
+            ("SELECT n + 0 FROM x WHERE n > 5", &[]),
+            ("SELECT DISTINCT n FROM x WHERE n > 5", &[]),
+            ("SELECT n, count(*) FROM x WHERE n > 5 GROUP BY n", &[]),
+            ("SELECT n, row_number() OVER (ORDER BY id) FROM x WHERE n > 5", &[]),
+            ("SELECT n FROM x WHERE n > 5 ORDER BY id LIMIT 3 OFFSET 2", &[]),
+            ("SELECT n FROM x WHERE n > 5 UNION ALL SELECT 1", &[]),
+            ("SELECT n FROM (SELECT n FROM x WHERE n > 5 LIMIT 3) x", &[]),
+            // What is not joined by AND.
+            ("SELECT n FROM x WHERE n > 5 OR id = 1", &[]),
+            ("SELECT n FROM x WHERE NOT n > 5", &[]),
+            ("SELECT n FROM x WHERE (n > 5) IS TRUE", &[]),
+            ("SELECT n FROM x WHERE n + 1 > 5", &[]),
+            ("SELECT n FROM x WHERE n NOT BETWEEN 1 AND 5", &[]),
+            ("SELECT n FROM x WHERE n = 5", &[]),
+            // What has no order that is known.
+            ("SELECT s FROM x WHERE s > 'a'", &[]),
+            ("SELECT f FROM x WHERE f > 5", &[]),
+        ] {
+            let moving: Vec<u32> = footprint(dialect, sql).moving_parameters().collect();
+            assert_eq!(moving, expected, "{dialect:?} {sql}");
+        }
+    }
+    let between = "SELECT n FROM x WHERE n BETWEEN 1 AND 5";
+    assert_eq!(footprint(Postgres, between).moving_parameters().collect::<Vec<_>>(), [1, 2]);
+    // All three are compared in one way.
+    assert_eq!(footprint(MySql, between).moving_parameters().count(), 0);
+    // Used twice.
+    let twice = "SELECT n FROM x WHERE n > $1 AND id < $1";
+    assert_eq!(footprint(Postgres, twice).moving_parameters().count(), 0);
+}
+
+#[test]
+fn an_answer_reaches_up_to_its_nearest_row() {
+    let sql = |condition: &str| format!("SELECT id, n FROM x WHERE {condition}");
+    for dialect in [Postgres, MySql] {
+        let rows: &[&[&str]] = &[&["1", "30"], &["2", "20"], &["3", "40"]];
+        for (condition, other, expected) in [
+            ("n > 10", "n > 10", true),
+            ("n > 10", "n > 19", true),
+            ("n > 10", "n > 20", false),
+            ("n > 10", "n > 9", false),
+            ("n >= 10", "n >= 20", true),
+            ("n >= 10", "n >= 21", false),
+            ("n < 50", "n < 41", true),
+            ("n < 50", "n < 40", false),
+            ("n < 50", "n < 51", false),
+            ("n <= 50", "n <= 40", true),
+            ("n <= 50", "n <= 39", false),
+            ("n > 10 AND n < 50", "n > 15 AND n < 45", true),
+            ("n > 10 AND n < 50", "n > 20 AND n < 45", false),
+            ("n > 10 AND n < 50", "n > 15 AND n < 40", false),
+        ] {
+            assert_eq!(answers(dialect, &sql(condition), rows, &sql(other)), expected, "{condition}, {other}");
+        }
+        // Of no row it is known on one side only, and within the type that the server may give the limit.
+        for (condition, other, expected) in [
+            ("n > 10", "n > 32767", true),
+            ("n > 10", "n > 32768", false),
+            ("n > 40000", "n > 2147483647", true),
+            ("n > 10", "n > 9", false),
+            ("n <= 10", "n <= -32768", true),
+            ("n <= 10", "n <= 11", false),
+        ] {
+            assert_eq!(answers(dialect, &sql(condition), &[], &sql(other)), expected, "{condition}, {other}");
+        }
+    }
+    // A row that contradicts the condition, is NULL or cannot be read, or has another width.
+    for rows in [&["1", "5"], &["1", ""], &["1", "x"]] {
+        assert_eq!(reach(Postgres, &sql("n > 10"), &[&["2", "20"], rows]), None, "{rows:?}");
+    }
+    assert_eq!(reach(Postgres, &sql("n > 10"), &[&["20"]]), None);
+}
+
+#[test]
+fn moments_are_read_where_their_meaning_is_known() {
+    let utc = Client { utc: true, ..Client::PLAIN };
+    let known = |dialect, column: &str, limit: &str, client| {
+        positions(dialect, &format!("SELECT {column} FROM x WHERE {column} > {limit}"), client).is_some()
+    };
+    for dialect in [Postgres, MySql, MariaDb] {
+        for (column, limit, expected) in [
+            ("t", "'2030-01-01 10:00:00.5'", true),
+            ("t", "'2030-01-01'", true),
+            ("d", "'2030-01-01'", true),
+            ("t", "'2030-01-01 10:00:00.1234567'", false),
+            ("t", "'1.1.2030'", false),
+            ("t", "20300101", false),
+            ("z", "'2030-01-01 10:00:00'", false),
+            ("n", "5.5", false),
+            ("m", "5.0", true),
+            ("n", "'5'", true),
+        ] {
+            assert_eq!(known(dialect, column, limit, Client::PLAIN), expected, "{dialect:?} {column} {limit}");
+        }
+    }
+    // PostgreSQL cuts the time off, MySQL does not.
+    assert!(known(Postgres, "d", "'2030-01-01 10:00:00'", Client::PLAIN));
+    assert!(!known(MySql, "d", "'2030-01-01 10:00:00'", Client::PLAIN));
+    assert!(known(Postgres, "z", "'2030-01-01T10:00:00.5+02:00'::timestamptz", Client::PLAIN));
+    assert!(known(Postgres, "z", "'2030-01-01 10:00:00'", utc));
+    assert!(!known(Postgres, "t", "'2030-01-01 10:00:00+00'::timestamptz", Client::PLAIN));
+    // MediaWiki's times.
+    assert!(known(MySql, "y", "'20300101100000'", Client::PLAIN));
+    assert!(!known(MySql, "y", "'2030010110000'", Client::PLAIN));
+    assert!(!known(MySql, "y", "'2030010110000x'", Client::PLAIN));
+    let sql = |limit: &str| format!("SELECT z FROM x WHERE z > '{limit}'");
+    let rows: &[&[&str]] = &[&["2030-01-01 12:00:00.5+00"]];
+    for (limit, expected) in [
+        ("2030-01-01 12:00:00.499999+00", true),
+        ("2030-01-01 13:00:00.499999+01:00", true),
+        ("2030-01-01 12:00:00.5+00", false),
+        ("2030-01-01 09:59:59+00", false),
+    ] {
+        assert_eq!(answers(Postgres, &sql("2030-01-01 10:00:00+00"), rows, &sql(limit)), expected, "{limit}");
+    }
+    // Of another DateStyle, or infinity.
+    assert_eq!(reach(Postgres, &sql("2030-01-01 10:00:00+00"), &[&["01/01/2030 12:00:00 UTC"]]), None);
+    assert!(answers(Postgres, &sql("2030-01-01 10:00:00+00"), &[&["infinity"]], &sql("9999-01-01 10:00:00+00")));
+}
