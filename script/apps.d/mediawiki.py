@@ -90,7 +90,7 @@ class MediaWiki(App):
         text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
         text = re.sub(r'"wg(RequestId|BackendResponseTime|HostName)":("[^"]*"|\d+)', "", text)
         text = re.sub(r'"(cputime|walltime|timestamp|cachereport|wgPageParseReport)":("[^"]*"|\{[^{}]*\})', "", text)
-        text = re.sub(r"[0-9a-f]{32,48}\+\\+", "TOKEN", text)
+        text = re.sub(r"[0-9a-f]{32,48}(\+\\+|%2B%5C)", "TOKEN", text)
         text = re.sub(r"(from=|&quot;from&quot;:&quot;)\d{14}", "", text)
         text = re.sub(r"Show new changes starting from.*?</a>", "", text, flags=re.S)
         text = re.sub(r'name="(wpStarttime|wpEdittime|wpEditToken)"[^>]*|[^<]*name="(wpStarttime|wpEdittime|wpEditToken)"', "", text)

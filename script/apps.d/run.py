@@ -53,22 +53,21 @@ class Run:
                 side.get(self.client(side, who), path, measured)
 
     def compare(self, who, path):
-        """A page through Freshet is right if it is the one that was there before it was asked for, or after."""
-        before = self._page(self.direct, who, path)
-        page = self._page(self.through, who, path)
-        if page == before:
-            self.compared += 1
-            return
-        after = self._page(self.direct, who, path)
-        if page == after:
-            self.compared += 1
-        elif before == after:
-            self.compared += 1
-            self.wrong += 1
-            self.different.append((path, _difference(before, page)))
-        else:
-            self.undecided += 1
-            self.different.append((path, _difference(before, after)))
+        """A page through Freshet is right if it is the one that was there before it was asked for, or after.
+
+        A page that changes by being looked at is looked at once more.
+        """
+        for last in (False, True):
+            before, page, after = (self._page(side, who, path) for side in (self.direct, self.through, self.direct))
+            if page in (before, after) or before == after:
+                self.compared += 1
+                if page not in (before, after):
+                    self.wrong += 1
+                    self.different.append((path, _difference(before, page)))
+                return
+            if last:
+                self.undecided += 1
+                self.different.append((path, _difference(before, after)))
 
     def _page(self, side, who, path):
         return self.app.normalise(side.get(self.client(side, who), path, False))

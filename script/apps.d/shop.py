@@ -91,7 +91,7 @@ for n in range(int(os.environ['SEED_PRODUCTS'])):
 class Oscar(App):
     name = "Django Oscar"
     family = "pg"
-    login_statements = ("SET TIME ZONE 'UTC'",)
+    login_statements = ("SELECT set_config('TimeZone', 'UTC', false)",)
     first_read = 'SELECT "partner_partner"."id", "partner_partner"."code" FROM "partner_partner" WHERE "partner_partner"."id" = 1'
     pages = (
         ("anonymous", "/"), ("anonymous", "/catalogue/"), ("anonymous", "/catalogue/?page=2"), ("anonymous", "/basket/"),
