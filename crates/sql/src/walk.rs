@@ -48,8 +48,8 @@ use std::sync::Arc;
 
 use freshet_model::{Catalog, Columns, Dialect, Reason, RelationKind, Table};
 use sqlparser::ast::{
-    Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, OrderBy, OrderByExpr, OrderByKind,
-    OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+    Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, OrderBy, OrderByExpr, OrderByKind, OrderBySort,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
 };
 
 use crate::absent::Absent;
@@ -61,8 +61,8 @@ use crate::ends::Paged;
 use crate::footprint::{Dates, Footprint, Read, TableReference, Usage};
 use crate::identity::Keyed;
 use crate::joins::only_standard_clauses;
-use crate::mysql::moments::KeptTimes;
 use crate::moving::Moving;
+use crate::mysql::moments::KeptTimes;
 use crate::outer::{Clause, Condition};
 use crate::predicate::Predicate;
 use crate::relations::{holds_dates, meant, unknown};

@@ -76,7 +76,9 @@ impl Servers {
         let statements = script::statements(&String::from_utf8_lossy(&text));
         let mut statements = statements.with_context(|| format!("{file} needs several connections"))?;
         statements.retain(|sql| !LEFT_OUT.iter().any(|(name, piece, _)| *name == file && sql.contains(piece)));
-        statements.iter_mut().for_each(|sql| *sql = lasting(sql));
+        for sql in &mut statements {
+            *sql = lasting(sql);
+        }
         let begin = ["create database if not exists test", "use test"].map(str::to_owned);
         statements.splice(0..0, begin);
         statements.push("drop database test".to_owned());

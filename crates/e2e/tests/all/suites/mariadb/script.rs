@@ -25,7 +25,7 @@ pub(super) fn statements(script: &str) -> Option<Vec<String>> {
                 return None;
             }
             if word == "delimiter" && directive.is_some() {
-                delimiter = directive.and_then(|line| line.split_whitespace().nth(1)).unwrap_or(";").to_owned();
+                directive.and_then(|line| line.split_whitespace().nth(1)).unwrap_or(";").clone_into(&mut delimiter);
             }
             // Both branches of a condition are sent, and the body of a loop once.
             let control = ["if", "while"].contains(&word.as_str()) || line.starts_with(['{', '}', '#']);
@@ -44,7 +44,7 @@ pub(super) fn statements(script: &str) -> Option<Vec<String>> {
                 return None;
             }
             if word == "delimiter" {
-                delimiter = statement.split_whitespace().nth(1).unwrap_or(";").to_owned();
+                statement.split_whitespace().nth(1).unwrap_or(";").clone_into(&mut delimiter);
             } else if is_sent(&word, statement) {
                 statements.push(statement.to_owned());
             }
@@ -61,12 +61,10 @@ fn first_word(command: &str) -> String {
 
 fn is_sent(word: &str, statement: &str) -> bool {
     let lower = statement.to_ascii_lowercase();
-    STATEMENTS.split_whitespace().any(|known| known == word)
-        && !UNFIT.split_whitespace().any(|piece| lower.contains(piece))
-        && !lower.contains("load data")
-        && !lower.contains("kill ")
-        // The session's counters do not count hits.
-        && !(word == "show" && lower.contains("status"))
+    // The session's counters do not count hits.
+    let counts = word == "show" && lower.contains("status");
+    let unfit = ["load data", "kill "].into_iter().chain(UNFIT.split_whitespace()).any(|piece| lower.contains(piece));
+    STATEMENTS.split_whitespace().any(|known| known == word) && !unfit && !counts
 }
 
 /// Where the delimiter stands behind a command, outside quotes.

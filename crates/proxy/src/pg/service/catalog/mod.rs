@@ -130,7 +130,7 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
         // Wanted still: no snapshot shows what the stream has delivered.
         let soon = shared.cache.wants_catalog() || watch.triggers.wait();
         let untimed = watch.in_use && shared.settings.faults.no_timed_looks;
-        let tick = if untimed { Duration::from_hours(1) } else { TICK };
+        let tick = if untimed { Duration::from_secs(3_600) } else { TICK };
         pause = if soon { (pause * 2).min(TICK) } else { tick };
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
