@@ -93,6 +93,10 @@ impl Moving {
 
     fn shown(&self, row: &[Field<'_>], utf8: bool) -> Option<i64> {
         let field = row.get(self.at).filter(|_| row.len() == self.width)?;
+        // Zero bytes at the end are not in the normal form, but count in the order.
+        if self.column.value_type == ValueType::Bytes && !matches!(field, Field::Text(bytes) if bytes.len() == DIGITS) {
+            return None;
+        }
         number(self.column.value_type, &top::value(&self.column, *field, utf8)?)
     }
 }

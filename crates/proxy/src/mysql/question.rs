@@ -221,8 +221,9 @@ mod tests {
 
     #[test]
     fn what_statements_may_show_is_asked_for() {
-        let questions = ["8.0.36", "10.11.6-MariaDB"]
-            .map(|version| question(&ServerVersion::parse(version.as_bytes()), false).replace("@@tx_", "@@transaction_"));
+        let questions = ["8.0.36", "10.11.6-MariaDB"].map(|version| {
+            question(&ServerVersion::parse(version.as_bytes()), false).replace("@@tx_", "@@transaction_")
+        });
         for name in freshet_sql::KNOWN_VARIABLES {
             let name = format!("@@{}", name.replace("tx_", "transaction_"));
             for question in &questions {

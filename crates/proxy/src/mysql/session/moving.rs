@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::Lookup;
+use freshet_sql::Client;
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::response::Kind;
 use freshet_wire::mysql::result::Form;
@@ -88,10 +89,13 @@ impl Session {
         (packet, kind): (&[u8], Kind),
         missed: Found,
     ) -> Found {
-        let mut due = None;
+        if !statement.shape.moves() {
+            return missed;
+        }
+        let (mut due, own) = (None, self.key.clone());
         loop {
             let generation = self.shared.waits.generation();
-            match self.look_up_moved(statement, execution) {
+            match self.look_up_moved(statement, execution, &own) {
                 Lookup::Hit(entry) => return self.answer_found(&entry, packet, kind),
                 Lookup::Miss => return missed,
                 Lookup::Bypass(reason) => {
@@ -105,7 +109,13 @@ impl Session {
         }
     }
 
-    fn look_up_moved(&mut self, statement: &Statement, execution: (Execution<'_>, Option<&Bound<'_>>)) -> Lookup<Body> {
+    /// `own`: the key that was looked up in vain.
+    fn look_up_moved(
+        &mut self,
+        statement: &Statement,
+        execution: (Execution<'_>, Option<&Bound<'_>>),
+        own: &[u8],
+    ) -> Lookup<Body> {
         if !matches!(self.allowed(), Allowed::Cache(_)) {
             return Lookup::Miss;
         }
@@ -115,7 +125,9 @@ impl Session {
             Ok(true) => {}
         }
         let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Lookup::Miss };
-        let Some(entry) = self.shared.latest.entry(&key) else { return Lookup::Miss };
+        let Some(entry) = self.shared.latest.entry(&key).filter(|entry| **entry != *own) else {
+            return Lookup::Miss; // or it was found and is not to be used
+        };
         self.key.clear();
         self.key.extend_from_slice(&entry);
         self.look_up_key(|body| body.reached.as_ref().is_some_and(|reached| reached.covers(&at)))
@@ -132,7 +144,8 @@ impl Session {
         }
         let Known::Context(context, known_under) = &self.settings.known else { return None };
         let catalog = self.shared.catalog.load();
-        if catalog.version != *known_under || !(context.client.utf8 || statement.ascii) {
+        let Client { utf8, raw, .. } = context.client;
+        if catalog.version != *known_under || !(utf8 || raw || statement.ascii) {
             return None;
         }
         let footprint = statement.shape.moving(&catalog, context)?;

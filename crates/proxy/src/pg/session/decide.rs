@@ -63,6 +63,12 @@ pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_
     }
 }
 
+fn source(statement: &Arc<Statement>, execution: Execution<'_>) -> Source {
+    let by_number = matches!(execution, Execution::Bound { .. });
+    let number = if by_number { Arc::downgrade(statement) } else { Weak::new() };
+    Source { shape: statement.shape.clone(), statement: number }
+}
+
 impl Session {
     /// Looks an execution up.
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
@@ -98,7 +104,7 @@ impl Session {
                 }
                 self.habits.lacked();
             }
-            Lookup::Bypass(_) => {}
+            Lookup::Bypass(_) | Lookup::Miss => {}
             Lookup::Hit(ref entry) if self.hides(&entry.payload.source.shape) => {
                 self.waiting.found();
                 return Lookup::Bypass(Reason::TemporaryTables);
@@ -113,7 +119,6 @@ impl Session {
                 };
                 self.waiting.found();
             }
-            Lookup::Miss => self.waiting.found(),
         }
         found
     }
@@ -130,6 +135,7 @@ impl Session {
 
     /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
+        self.waiting.found(); // nothing, for certain
         self.note_read(Some(statement));
         let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
         if self.hides(&statement.shape) {
@@ -191,13 +197,7 @@ impl Session {
         if let Some(counters) = self.counters() {
             counters.fills.fetch_add(1, Relaxed);
         }
-        let source = Source {
-            shape: statement.shape.clone(),
-            statement: match execution {
-                Execution::Query(_) => Weak::new(),
-                Execution::Bound { .. } => Arc::downgrade(statement),
-            },
-        };
+        let source = source(statement, execution);
         let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
         let frames = Vec::new();
         Ok(Fill { permit, lineage, shown, moving, expected, source, frames, started, took: 0, complete: false })
@@ -219,6 +219,9 @@ impl Session {
     /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.
     pub(crate) fn reads_settings_at_parse(&self, statement: &Statement) -> bool {
         let Known::Context(context, _) = &self.known else { return true };
+        if statement.text().contains(&b'\\') {
+            return true; // `standard_conforming_strings`
+        }
         match statement.shape.resolve(&self.shared.catalog.load(), context).footprint {
             Ok(footprint) => footprint.reads_settings_at_parse(
                 statement.own_params,

@@ -20,6 +20,9 @@ use crate::pg::session::statements::ParsedUnder;
 use crate::pg::session::unit::{Ask, Fill, Kind};
 use crate::registry::Statement;
 
+/// What is found for each execution of a batch.
+type Found = SmallVec<[Option<Arc<Entry<Body>>>; 1]>;
+
 /// Bytes of several answers in one batch beyond which it passes.
 const BATCH_BYTES_MAX: usize = 1 << 20;
 
@@ -117,19 +120,7 @@ impl Session {
         if lead.closes {
             return Ok(self.send_lead(leading));
         }
-        let mut hits: SmallVec<[Option<Arc<Entry<Body>>>; 1]> = SmallVec::with_capacity(groups.len());
-        for (execution, statement) in executions(groups, &statements).zip(&statements) {
-            let found = match self.look_up(context, execution) {
-                Lookup::Miss => self.look_up_moved(statement, execution),
-                found => found,
-            };
-            hits.push(match found {
-                Lookup::Hit(entry) => Some(entry),
-                Lookup::Miss => None,
-                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Ok(Step::Wait),
-                Lookup::Bypass(reason) => return Err(reason),
-            });
-        }
+        let Some(hits) = self.look_up_all(context, groups, &statements)? else { return Ok(Step::Wait) };
         if let Some(entries) = hits.iter().map(Option::as_ref).collect::<Option<SmallVec<[_; 1]>>>() {
             let names = groups.first().is_some_and(Group::names_statement);
             return if names {
@@ -153,6 +144,29 @@ impl Session {
         }
         self.fill_batch(groups, &statements, fills, messages);
         Ok(Step::Done)
+    }
+
+    /// Looks all executions up; None: they are worth waiting for.
+    fn look_up_all(
+        &mut self,
+        context: u32,
+        groups: &[Group<'_>],
+        statements: &[Arc<Statement>],
+    ) -> Result<Option<Found>, Reason> {
+        let mut hits = Found::with_capacity(groups.len());
+        for (execution, statement) in executions(groups, statements).zip(statements) {
+            let found = match self.look_up(context, execution) {
+                Lookup::Miss => self.look_up_moved(statement, execution),
+                found => found,
+            };
+            hits.push(match found {
+                Lookup::Hit(entry) => Some(entry),
+                Lookup::Miss => None,
+                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Ok(None),
+                Lookup::Bypass(reason) => return Err(reason),
+            });
+        }
+        Ok(Some(hits))
     }
 
     /// All could be answered from the cache, but for the name that a statement gets: that is the server's to give.

@@ -93,7 +93,9 @@ impl Session {
             return Lookup::Miss;
         }
         let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Lookup::Miss };
-        let Some(entry) = self.shared.latest.entry(&key) else { return Lookup::Miss };
+        let Some(entry) = self.shared.latest.entry(&key).filter(|entry| **entry != *self.key) else {
+            return Lookup::Miss; // or it was found and is not to be used
+        };
         self.key.clear();
         self.key.extend_from_slice(&entry);
         self.look_up_key(|body| body.reached.as_ref().is_some_and(|reached| reached.covers(&at)))

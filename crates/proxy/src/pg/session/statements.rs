@@ -9,6 +9,7 @@ use std::sync::Arc;
 use freshet_model::{CatalogVersion, Reason};
 use freshet_sql::Defines;
 use freshet_wire::pg::backend;
+use freshet_wire::pg::frame::Header;
 use rapidhash::quality::RandomState;
 
 use crate::pg::session::Session;
@@ -16,6 +17,9 @@ use crate::registry::Statement;
 
 /// Named statements remembered per session; further ones pass.
 const NAMED_MAX: usize = 10_000;
+
+/// Longer reports are not looked at.
+const REPORT_BYTES_MAX: usize = 1 << 10;
 
 /// How the upstream's unnamed statement relates to the client's view of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,11 +39,16 @@ impl Session {
         self.shared.registry.statement_of(text, types, self.escapes)
     }
 
-    /// The server reports a setting; the message is whole.
-    pub(crate) fn setting_reported(&mut self, message: &[u8]) {
+    /// The server reports a setting, in the message at the start of the upstream's input; false: it is not whole yet.
+    pub(crate) fn setting_reported(&mut self, head: Header) -> bool {
+        if head.frame_bytes > REPORT_BYTES_MAX {
+            return true;
+        }
+        let Some(message) = self.upstream.input.bytes().get(..head.frame_bytes) else { return false };
         if let Some((b"standard_conforming_strings", value)) = backend::parameter_status(message) {
             self.escapes = value != b"on";
         }
+        true
     }
 }
 

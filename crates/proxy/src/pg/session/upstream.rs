@@ -47,10 +47,8 @@ impl Session {
             let head = frame::header(self.upstream.input.bytes())
                 .map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
             let Some(head) = head else { break };
-            let input = self.upstream.input.bytes();
-            if head.tag == backend::PARAMETER_STATUS && head.frame_bytes <= OWN_ROW_BYTES_MAX {
-                let Some(message) = input.get(..head.frame_bytes).map(<[u8]>::to_vec) else { break };
-                self.setting_reported(&message);
+            if head.tag == backend::PARAMETER_STATUS && !self.setting_reported(head) {
+                break;
             }
             let input = self.upstream.input.bytes();
             if head.tag == backend::READY || self.is_own_answer(head) {

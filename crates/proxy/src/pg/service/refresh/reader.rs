@@ -133,6 +133,8 @@ impl Reader {
         let (id, _) = job.key.split_first_chunk::<4>()?;
         let (context, _) = self.shared.contexts.get(u32::from_le_bytes(*id))?;
         let statement = match read_key(&job.key)? {
+            // It may have been read in another way, too: with its backslashes as escapes.
+            Key::Query(text) if text.contains(&b'\\') => return None,
             Key::Query(text) => self.shared.registry.statement(text, &[]).ok()?,
             Key::Bound { .. } => job.source.statement.upgrade()?,
         };
