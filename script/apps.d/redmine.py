@@ -122,6 +122,6 @@ class Redmine(App):
 
     def normalise(self, text):
         text = re.sub(r'name="authenticity_token" value="[^"]*"|name="csrf-token" content="[^"]*"', "", text)
-        text = re.sub(r'name="[\w-]*form-[0-9a-f]{8}"', "", text)
+        text = re.sub(r'name="[\w-]+-[0-9a-f]{8}"', "", text)
         text = re.sub(r'(key=|"api-access-key"[^>]*>|data-[\w-]*time=)"?\w+', "", text)
         return re.sub(r"(less than a|about an?|\d+) (minute|hour|second)s?", "", text)
