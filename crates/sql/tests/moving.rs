@@ -157,6 +157,10 @@ fn an_answer_reaches_up_to_its_nearest_row() {
         assert_eq!(reach(Postgres, &sql("n > 10"), &[&["2", "20"], rows]), None, "{rows:?}");
     }
     assert_eq!(reach(Postgres, &sql("n > 10"), &[&["20"]]), None);
+    // Zero bytes at the end of a time make it a later one.
+    let time = "SELECT id, y FROM x WHERE y <= '20250101000000'";
+    assert!(reach(MySql, time, &[&["1", "20240101000000"]]).is_some());
+    assert_eq!(reach(MySql, time, &[&["1", "20240101000000\0\0"]]), None);
 }
 
 #[test]
