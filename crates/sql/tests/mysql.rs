@@ -410,7 +410,14 @@ fn zones_shapes_json_hints_and_partitions() {
         ("SELECT CONVERT_TZ(at, '+00:00', 'SYSTEM') FROM t", "function"),
         ("SELECT CONVERT_TZ(at, '+00:00', name) FROM t", "function"),
         ("SELECT ST_X(weight), MBRContains(weight, POINT(1, 2)) FROM t WHERE id = 1", "t(id=1)"),
+        ("SELECT st_distance_sphere(weight, weight), MBREquals(weight, weight) FROM t WHERE id = 1", "t(id=1)"),
         ("SELECT ST_Collect(weight) FROM t", "function"),
+        // Of one server only, and of nobody: functions of such names may be anybody's.
+        ("SELECT ST_Transform(weight, 4326) FROM t", "function"),
+        ("SELECT st_total(1)", "function"),
+        ("SELECT ST_Random() FROM t", "function"),
+        ("SELECT mbr_of(id) FROM t", "function"),
+        ("SELECT st_(id) FROM t", "function"),
         ("SELECT j.a FROM t, JSON_TABLE(t.name, '$[*]' COLUMNS (a INT PATH '$.a')) AS j WHERE t.id = 1", "t(id=1)"),
         (
             "SELECT * FROM t LEFT JOIN JSON_TABLE(name, '$' COLUMNS (n FOR ORDINALITY, NESTED PATH '$.b' COLUMNS \
@@ -538,6 +545,8 @@ fn effects() {
         ("SELECT @a := 1", Settings),
         ("SELECT NOW(), SLEEP(1), f.x FROM t f", Pure),
         ("SELECT f(1)", Write),
+        ("SELECT st_total(1)", Write),
+        ("SELECT ST_Boundary(p) FROM t", Pure),
         ("SELECT shop.now()", Write),
         ("SELECT id FROM t FOR UPDATE", Write),
         ("SELECT id FROM t WHERE a MEMBER OF (b)", Pure),

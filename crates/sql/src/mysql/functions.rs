@@ -69,11 +69,36 @@ const TIMES: &[&str] = &["addtime", "maketime", "sec_to_time", "subtime", "time"
 /// Functions that take a TIME as one.
 const OF_TIMES: &[&str] = &["hour", "microsecond", "minute", "second", "time", "time_format", "time_to_sec"];
 
-/// Functions of shapes, besides those that begin with `ST_` and `MBR`.
+/// Cacheable functions of shapes: those that both servers have.
+///
+/// No prefix makes a name one of theirs: `st_total` is a function of somebody's own, and the catalogue may not show it.
 #[rustfmt::skip]
 const SHAPES: &[&str] = &[
-    "geometrycollection", "geomfromtext", "linestring", "multilinestring", "multipoint", "multipolygon", "point",
-    "polygon",
+    "geometrycollection", "linestring", "multilinestring", "multipoint", "multipolygon", "point", "polygon",
+    "mbrcontains", "mbrdisjoint", "mbrequals", "mbrintersects", "mbroverlaps", "mbrtouches", "mbrwithin", "st_area",
+    "st_asbinary", "st_asgeojson", "st_astext", "st_aswkb", "st_aswkt", "st_buffer", "st_centroid", "st_contains",
+    "st_convexhull", "st_crosses", "st_difference", "st_dimension", "st_disjoint", "st_distance", "st_distance_sphere",
+    "st_endpoint", "st_envelope", "st_equals", "st_exteriorring", "st_geomcollfromtext", "st_geomcollfromwkb",
+    "st_geometrycollectionfromtext", "st_geometrycollectionfromwkb", "st_geometryfromtext", "st_geometryfromwkb",
+    "st_geometryn", "st_geometrytype", "st_geomfromgeojson", "st_geomfromtext", "st_geomfromwkb", "st_interiorringn",
+    "st_intersection", "st_intersects", "st_isclosed", "st_isempty", "st_issimple", "st_length", "st_linefromtext",
+    "st_linefromwkb", "st_linestringfromtext", "st_linestringfromwkb", "st_mlinefromtext", "st_mlinefromwkb",
+    "st_mpointfromtext", "st_mpointfromwkb", "st_mpolyfromtext", "st_mpolyfromwkb", "st_multilinestringfromtext",
+    "st_multilinestringfromwkb", "st_multipointfromtext", "st_multipointfromwkb", "st_multipolygonfromtext",
+    "st_multipolygonfromwkb", "st_numgeometries", "st_numinteriorrings", "st_numpoints", "st_overlaps",
+    "st_pointfromtext", "st_pointfromwkb", "st_pointn", "st_polyfromtext", "st_polyfromwkb", "st_polygonfromtext",
+    "st_polygonfromwkb", "st_srid", "st_startpoint", "st_symdifference", "st_touches", "st_union", "st_within", "st_x",
+    "st_y",
+];
+
+/// Functions of shapes that one of the servers has, or has since a later version: with the other, the name is anybody's.
+#[rustfmt::skip]
+const SHAPES_OF_ONE: &[&str] = &[
+    "geomfromtext", "mbrcoveredby", "mbrcovers", "mbrequal", "st_boundary", "st_buffer_strategy", "st_collect",
+    "st_frechetdistance", "st_geohash", "st_geomcollfromtxt", "st_hausdorffdistance", "st_isring", "st_isvalid",
+    "st_latfromgeohash", "st_latitude", "st_lineinterpolatepoint", "st_lineinterpolatepoints", "st_longfromgeohash",
+    "st_longitude", "st_makeenvelope", "st_numinteriorring", "st_pointatdistance", "st_pointfromgeohash",
+    "st_pointonsurface", "st_relate", "st_simplify", "st_swapxy", "st_transform", "st_validate",
 ];
 
 /// Functions that change no data, settings or temporary tables, but whose results are not kept: they read or change something
@@ -104,13 +129,11 @@ const BARE: &[&str] = &[
 /// What is known of a native function by its name, in lower case.
 pub(crate) fn function_class(name: &str) -> FunctionClass {
     let on = |list: &[&str]| list.contains(&name);
-    // An aggregate that may have a window.
-    let shape = name != "st_collect" && ["st_", "mbr"].iter().any(|prefix| name.starts_with(prefix));
     if on(DATES) {
         FunctionClass::Cacheable { date_time: true }
-    } else if on(CACHEABLE) || on(AGGREGATES) || on(WINDOW) || on(TIMES) || on(SHAPES) || shape {
+    } else if on(CACHEABLE) || on(AGGREGATES) || on(WINDOW) || on(TIMES) || on(SHAPES) {
         FunctionClass::Cacheable { date_time: false }
-    } else if on(PURE) || name == "st_collect" {
+    } else if on(PURE) || on(SHAPES_OF_ONE) {
         FunctionClass::Pure
     } else {
         FunctionClass::Unknown
