@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Nanos, Reason, TableId};
-use freshet_sql::{Bracket, Effect};
+use freshet_sql::{Bracket, Code, Effect};
 use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::handshake::ChangeUser;
 use freshet_wire::mysql::ok::Ok as OkPacket;
@@ -110,12 +110,13 @@ impl Session {
         if let Some(status) = done.status {
             self.status = status.without(OF_ONE_STATEMENT);
         }
+        let unread = self.unread.clone();
         self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {
             self.settings.doubt();
         }
         if !matches!(mark.effect, Effect::Pure | Effect::Write) {
-            self.follow_settings(statement, done.status);
+            self.follow_settings(statement, unread.as_deref(), done.status);
         }
         let now = self.now();
         if mark.reads || mark.writes {
@@ -138,28 +139,32 @@ impl Session {
         }
     }
 
-    /// A statement that may change settings was answered: what is known of that without asking.
-    fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, status: Option<Status>) {
+    /// A statement that may change settings was answered: what is known of that without asking. `unread`: the code of one that is
+    /// not known.
+    fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, unread: Option<&Code>, status: Option<Status>) {
         let Some(statement) = statement else {
             self.settings.schemas.clear();
             self.settings.reading = Reading::default();
+            if unread.is_some() {
+                self.settings.ran(unread);
+            }
             return;
         };
-        let shape = &statement.shape.text;
+        let (shape, template) = (&statement.shape.text, &statement.shape.template);
         let word = first_word(shape).to_ascii_lowercase();
+        let says = |word: &str| statement.shape.code().words().any(|other| other == word);
         let text = statement.text();
-        let several = statement.shape.template.refusal() == Some(&Reason::SeveralStatements);
-        if several {
+        if template.refusal() == Some(&Reason::SeveralStatements) {
             self.settings.changed_by(text, None);
-            self.settings.schemas.clear();
-            self.settings.reading = Reading::default();
+            self.settings.ran_several(statement.shape.code());
+            return;
         }
         match word.as_str() {
-            "set" if !several => self.settings.changed_by(text, status),
+            "set" => self.settings.changed_by(text, status),
             // It may run a SET.
             "execute" => {
-                self.settings.changed_by(text, None);
-                self.settings.reading = Reading::default();
+                let code = self.settings.temporaries.executed(statement);
+                self.settings.ran(code.as_deref());
             }
             "use" if status.is_some() => {
                 let name = used_database(text);
@@ -170,12 +175,15 @@ impl Session {
                 let shape = shape.to_ascii_lowercase();
                 self.settings.locked |= shape.contains("lock") || shape.contains("export");
             }
-            "unlock" | "begin" | "start" => self.settings.locked = false,
-            // What they run may choose another database, or drop it.
-            "drop" if !shape.to_ascii_lowercase().contains("table") => self.settings.schemas.clear(),
-            _ if statement.shape.template.effect() == Effect::Forgets => {
+            // Not UNLOCK INSTANCE, nor START REPLICA.
+            "unlock" if says("tables") || says("table") => self.settings.locked = false,
+            "begin" | "start" if matches!(template.bracket(), Some(Bracket::Begin(_))) => self.settings.locked = false,
+            "drop" if says("database") || says("schema") => self.settings.schemas.clear(),
+            // What they run may choose another database, or drop it; comments of code may set anything.
+            _ if template.effect() == Effect::Forgets => {
+                self.settings.changed_by(text, None);
+                self.settings.ran(Some(statement.shape.code()));
                 self.settings.schemas.clear();
-                self.settings.reading = Reading::default();
             }
             _ => {}
         }

@@ -8,10 +8,11 @@
 //! Settings are asked for and not taken from the flags of answers. MySQL 8.0.15 says AUTOCOMMIT in a session that has inherited
 //! the opposite, and what `init_connect` sets is in no flag of the login.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_model::{CatalogVersion, Reason};
-use freshet_sql::Quoting;
+use freshet_sql::{Code, Quoting};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
@@ -32,6 +33,9 @@ use crate::shared::{ServerIdentity, Shared};
 
 /// Settings by which a session sees what is run in it: in the state that answers tell, SHOW PROFILES, OPTIMIZER_TRACE.
 const WATCHING: [&str; 3] = ["session_track_transaction_info", "profiling", "optimizer_trace"];
+/// Variables that have a value of their own for the next transaction.
+const OF_NEXT: [&str; 4] = ["transaction_isolation", "tx_isolation", "transaction_read_only", "tx_read_only"];
+
 /// What a session knows of its own context.
 #[derive(Debug)]
 pub(crate) enum Known {
@@ -183,11 +187,37 @@ impl Settings {
         let has = |word: &str| text.contains(word);
         self.reading.changed_by(&text, status);
         // `SET TRANSACTION …`, `SET @@transaction_isolation = …`; the word alone may be that of a value.
-        let words: Vec<&str> = text.split_ascii_whitespace().collect();
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '_' | '$');
+        let words: Vec<&str> = text.split(|letter| !is_part(letter)).filter(|word| !word.is_empty()).collect();
         let bare = words.windows(2).any(|pair| pair == ["set", "transaction"]);
         let commented = ["/*", "--", "#"].into_iter().any(has) && has("transaction");
+        let of_next = ["@@transaction_", "@@tx_", "@@`transaction_", "@@`tx_", "@@\"transaction_", "@@\"tx_"];
         self.watched = self.watched.or(WATCHING.into_iter().find(|name| has(name)));
-        self.one_shot |= bare || commented || has("@@transaction_") || has("@@tx_");
+        self.one_shot |= bare || commented || of_next.into_iter().any(has);
+    }
+
+    /// Code was run of which no more is known than its words; None: not even these.
+    pub(crate) fn ran(&mut self, code: Option<&Code>) {
+        self.reading = Reading::default();
+        let kind = code.filter(|code| !code.has_odd_names()).and_then(Code::single);
+        if kind.is_some_and(|word| ["select", "with", "insert", "replace", "update", "delete"].contains(&word)) {
+            return;
+        }
+        self.schemas.clear();
+        let words = code.map(words).filter(|words| !words.contains("prepare") && !words.contains("execute"));
+        // What is not known may do all of it.
+        let says = |word: &str| words.as_ref().is_none_or(|words| words.contains(word));
+        let of_next = says("transaction") && (says("isolation") || says("read"));
+        self.one_shot |= of_next || OF_NEXT.into_iter().any(says);
+        self.locked |= words.as_ref().is_none_or(locks_tables);
+        self.watched = self.watched.or_else(|| WATCHING.into_iter().find(|name| says(name)));
+    }
+
+    /// The same of several statements in one text, whose SET statements [`Self::changed_by`] finds.
+    pub(crate) fn ran_several(&mut self, code: &Code) {
+        self.locked |= locks_tables(&words(code));
+        self.reading = Reading::default();
+        self.schemas.clear();
     }
 
     /// Whether this connection leads to the server of the change stream; None: not known yet.
@@ -205,6 +235,16 @@ impl Settings {
         self.compared = Some((current, verdict.clone()));
         Some(verdict)
     }
+}
+
+fn words(code: &Code) -> HashSet<&str> {
+    code.words().collect()
+}
+
+/// It may say LOCK TABLES, FLUSH TABLES … WITH READ LOCK, or FLUSH TABLES … FOR EXPORT.
+fn locks_tables(words: &HashSet<&str>) -> bool {
+    let says = |word: &str| words.contains(word);
+    (says("table") || says("tables")) && (says("lock") || (says("flush") && says("export")))
 }
 
 impl Session {

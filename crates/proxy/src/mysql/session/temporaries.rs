@@ -111,6 +111,11 @@ impl Temporaries {
         self.tables.is_empty() && self.pending.is_empty() && !self.any
     }
 
+    /// The code that EXECUTE runs, as far as it is known.
+    pub(crate) fn executed(&self, statement: &Statement) -> Option<Arc<Code>> {
+        self.named.executed(statement)
+    }
+
     /// There may be any.
     pub(crate) fn may_be_any(&self) -> bool {
         self.any

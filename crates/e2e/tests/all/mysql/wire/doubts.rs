@@ -16,6 +16,8 @@ on_both!(
     collations_of_columns,
     a_failing_start,
     watched_statements,
+    levels_of_the_next_transaction,
+    locks_by_the_way,
 );
 
 const READ: &str = "SELECT name FROM item WHERE id = 1";
@@ -235,5 +237,72 @@ fn watched_statements(kind: Kind) -> Result<()> {
         profiles.push(shown.into_iter().map(|row| row.into_iter().nth(2).flatten()).collect::<Vec<_>>());
     }
     ensure!(profiles[0] == profiles[1] && profiles[0].len() == 5, "{profiles:?}");
+    Ok(())
+}
+
+/// `SET TRANSACTION` that runs otherwise than by its own text: the transaction behind it has the snapshot of its level.
+fn levels_of_the_next_transaction(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let connect = || -> Result<RawClient> {
+        let mut c = pair.connect()?;
+        c.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
+        Ok(c)
+    };
+    let mut ways = vec![
+        &["PREPARE s FROM 'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ'", "EXECUTE s"][..],
+        &["SET @way = 'SET TRANSACTION ISOLATION LEVEL REPEATABLE READ'", "PREPARE s FROM @way", "DO 0", "EXECUTE s"],
+        &["DO 0;SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"],
+        &["/*!40101 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ */"],
+    ];
+    match kind {
+        Kind::Mariadb => ways.push(&["SET @@`tx_isolation` = 'REPEATABLE-READ'"]),
+        Kind::Mysql => ways.push(&["SET @@`transaction_isolation` = 'REPEATABLE-READ'"]),
+    }
+    let mut other = connect()?;
+    let mut before = "item 1".to_owned();
+    for (round, way) in ways.into_iter().enumerate() {
+        let (mut c, after) = (connect()?, format!("round {round}"));
+        until_hit(&pair, &mut c, READ, &before)?;
+        way.iter().try_for_each(|statement| c.run(statement))?;
+        c.run("BEGIN")?;
+        ensure!(c.value(READ)? == before, "{way:?}");
+        pair.database.run(&format!("UPDATE item SET name = '{after}' WHERE id = 1"))?;
+        until_hit(&pair, &mut other, READ, &after)?;
+        let value = c.value(READ)?;
+        ensure!(value == before, "{value} instead of {before} after {way:?}");
+        c.run("COMMIT")?;
+        // It was for one transaction.
+        until_hit(&pair, &mut c, READ, &after)?;
+        before = after;
+    }
+    Ok(())
+}
+
+/// Tables that are locked otherwise than by a text of `LOCK TABLES` alone: others cannot be read.
+fn locks_by_the_way(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let mut ways = vec![&["DO 0; LOCK TABLES log READ"][..], &["/*!40101 LOCK TABLES log READ */"]];
+    match kind {
+        Kind::Mariadb => ways.push(&["PREPARE s FROM 'LOCK TABLES log READ'", "EXECUTE s"]),
+        Kind::Mysql => ways.push(&["LOCK TABLES log READ", "UNLOCK INSTANCE"]),
+    }
+    for way in ways {
+        let mut c = pair.connect()?;
+        if pair.freshet.is_there() {
+            until_hit(&pair, &mut c, READ, "item 1")?;
+        }
+        way.iter().try_for_each(|statement| c.run(statement))?;
+        for _ in 0..2 {
+            let error = c.query(READ)?.error();
+            ensure!(error.as_ref().is_some_and(|(code, ..)| *code == 1100), "{error:?} after {way:?}");
+        }
+        c.run("UNLOCK TABLES")?;
+        if pair.freshet.is_there() {
+            until_hit(&pair, &mut c, READ, "item 1")?;
+        }
+    }
     Ok(())
 }
