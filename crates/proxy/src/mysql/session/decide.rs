@@ -399,7 +399,10 @@ impl Session {
     /// Writes an answer from memory, with this session's state in its places. `reads`: of tables.
     pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2], reads: bool) {
         // A read without autocommit opens a transaction, as far as the client can see.
-        let status = if self.autocommits() || !reads { self.status } else { self.status.with(Status::IN_TRANS) };
+        let is_unseen = !self.autocommits() && !self.status.has(Status::IN_TRANS);
+        self.replay.hit(reads && is_unseen);
+        let is_open = self.replay.has_opened();
+        let status = if is_open { self.status.with(Status::IN_TRANS) } else { self.status };
         let out = self.client.output.buffer();
         let start = out.len();
         out.extend_from_slice(frames);

@@ -12,7 +12,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use freshet_sql::{Bracket, Effect, Template};
+use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::{Done, Kind};
 
@@ -22,7 +22,7 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::settings::put_query;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::Shape;
+use crate::registry::{Shape, Statement};
 
 /// The capacity that is kept.
 const KEEP_BYTES: usize = 4 << 10;
@@ -33,6 +33,10 @@ pub(crate) struct Replay {
     /// Its command, as a packet; empty if the server has run what came last.
     command: Vec<u8>,
     kind: Option<Kind>,
+    /// It read tables, and so has opened a transaction as far as the client knows.
+    opened: bool,
+    /// The hit that has opened one, if the last came behind it and reads no table.
+    opener: Option<(Vec<u8>, Kind)>,
     /// The server has run something since that was no SELECT.
     rows_only: bool,
     /// There was a SELECT, or a statement that is not known.
@@ -58,6 +62,21 @@ impl Counting {
 }
 
 impl Replay {
+    /// A hit is about to be remembered. `opens`: it opens a transaction, of which the server does not know.
+    pub(crate) fn hit(&mut self, opens: bool) {
+        if opens {
+            self.opener = None;
+        } else if let Some(kind) = self.kind.filter(|_| self.opened) {
+            self.opener = Some((std::mem::take(&mut self.command), kind));
+        }
+        self.opened = opens;
+    }
+
+    /// A hit has opened a transaction, and the server has run nothing since that opens or ends one.
+    pub(crate) fn has_opened(&self) -> bool {
+        self.opened || self.opener.is_some()
+    }
+
     /// A hit took the place of this command.
     pub(crate) fn remember(&mut self, packet: &[u8], kind: Kind) {
         self.command.clear();
@@ -106,7 +125,7 @@ impl Replay {
     }
 
     pub(crate) fn forget(&mut self) {
-        self.kind = None;
+        (self.kind, self.opened, self.opener) = (None, false, None);
         self.command.clear();
         self.found_rows = None;
     }
@@ -125,16 +144,24 @@ impl Session {
 
     /// A statement is about to be sent that opens no transaction by itself. Without autocommit a read opens one, and so has a hit, as far
     /// as the client knows: SET TRANSACTION, XA START and status flags are to find it open. How it ends does not depend on it.
-    pub(crate) async fn replay_for_transaction(&mut self, statement: Option<&Template>) -> Result<(), SessionError> {
-        let hit = self.replay.kind.is_some() && !self.replay.rows_only;
-        let unseen = hit && !self.autocommits() && !self.status.has(Status::IN_TRANS);
-        let opens_or_ends = statement.is_some_and(|template| {
-            template.names_relations() || matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::End))
-        });
-        if unseen && !opens_or_ends {
-            self.replay_hit(&[]).await?;
+    pub(crate) async fn replay_for_transaction(
+        &mut self,
+        statement: Option<&Arc<Statement>>,
+    ) -> Result<(), SessionError> {
+        if !self.replay.has_opened() {
+            return Ok(());
         }
-        Ok(())
+        let opens_or_ends = statement.is_some_and(|statement| {
+            let template = &statement.shape.template;
+            let writes = template.effect() == Effect::Write && template.names_relations();
+            let brackets = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::End));
+            writes || brackets || self.mark(Some(statement)).takes_snapshot
+        });
+        if opens_or_ends {
+            (self.replay.opened, self.replay.opener) = (false, None);
+            return Ok(());
+        }
+        self.replay_hit(&[]).await
     }
 
     /// Answers the question for the rows found as it was answered when the hit before it was filled, if this is that.
@@ -145,7 +172,7 @@ impl Session {
         if !matches!(self.allowed(), Allowed::Cache(_)) {
             return false;
         }
-        self.put_kept(&found.frames, found.status_places, true);
+        self.put_kept(&found.frames, found.status_places, false);
         self.count_hit(found.frames.len());
         self.replay.remember(packet, Kind::Query);
         true
@@ -172,16 +199,23 @@ impl Session {
     /// A statement is about to be sent that may look for what the one before it left.
     pub(crate) async fn replay_hit(&mut self, text: &[u8]) -> Result<(), SessionError> {
         let Some(kind) = self.replay.kind else { return Ok(()) };
-        if self.replay.rows_only && !names_found_rows(text) {
+        if self.replay.rows_only && !names_found_rows(text) && !self.replay.has_opened() {
             return Ok(());
         }
-        self.answer_from = 1;
-        self.upstream.output.put(&self.replay.command);
+        let last = (std::mem::take(&mut self.replay.command), kind);
+        let opener = self.replay.opener.take();
         self.replay.forget();
-        self.raise_floor(self.now());
-        // In a transaction it may take the snapshot.
-        self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
-        self.answer(kind, To::Nobody).await?;
+        for (command, kind) in opener.into_iter().chain([last]) {
+            self.answer_from = 1;
+            self.upstream.output.put(&command);
+            self.raise_floor(self.now());
+            // In a transaction it may take the snapshot.
+            self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
+            let done = self.answer(kind, To::Nobody).await?;
+            if done.status.is_some_and(|status| status.has(Status::IN_TRANS)) {
+                self.status = self.status.with(Status::IN_TRANS);
+            }
+        }
         Ok(())
     }
 }

@@ -275,7 +275,7 @@ impl Session {
         } else if template.effect() != Effect::Pure {
             self.replay_for_warnings().await?;
         }
-        self.replay_for_transaction(Some(template)).await?;
+        self.replay_for_transaction(Some(&statement)).await?;
         let reason = match (template.refusal(), found) {
             (Some(reason), _) => reason.clone(),
             (None, _) if template.hint() == Some(Hint::NoCache) => Reason::Construct("SQL_NO_CACHE"),

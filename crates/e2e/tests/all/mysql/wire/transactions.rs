@@ -94,6 +94,15 @@ fn hits_open_transactions(kind: Kind) -> Result<()> {
                     c.query("COMMIT")?;
                 }
             }
+            // What reads no table opens none, and hides none that is open.
+            for behind in behind.into_iter().chain(["SELECT 1 FROM DUAL", "SELECT nothing FROM no_such_table"]) {
+                for sql in [begin, READ, "SELECT 1", behind, "SELECT 1", behind, "COMMIT"] {
+                    c.query(sql)?;
+                }
+            }
+            for sql in [begin, READ, "SELECT 1 FROM DUAL", "SET TRANSACTION READ ONLY", "COMMIT"] {
+                c.query(sql)?;
+            }
             for command in [packets::ping(), packets::reset_statement(statement.id)] {
                 c.query(begin)?;
                 c.query("SELECT name FROM item WHERE id = 1")?;
