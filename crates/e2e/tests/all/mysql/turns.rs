@@ -171,8 +171,11 @@ fn diagnostics_behind_a_block_begins(kind: Kind) -> Result<()> {
     let openings: [&[&str]; 4] = [&[], &["SET NAMES utf8mb4"], &["SET sql_mode = 'NO_SUCH_MODE'"], &["SHOW TABLES"]];
     for opening in openings {
         for asks in ["SELECT FOUND_ROWS()", "SELECT ROW_COUNT()", "SHOW WARNINGS"] {
+            // In a new session MariaDB's FOUND_ROWS() is what an earlier session has left that ran in the same thread.
+            let is_left = kind == Kind::Mariadb && asks == "SELECT FOUND_ROWS()" && opening != ["SHOW TABLES"];
+            let begins: &[&str] = if is_left { &["BEGIN"] } else { &["BEGIN", asks, asks] };
             pair.same(|c| {
-                for sql in opening.iter().copied().chain(["BEGIN", asks, asks, READ, asks, "COMMIT", asks]) {
+                for sql in opening.iter().chain(begins).copied().chain([READ, asks, "COMMIT", asks]) {
                     c.query(sql)?;
                 }
                 c.expect_silence()

@@ -205,7 +205,7 @@ impl Session {
         let is_first = self.settings.opening && !self.replay.has_selected() && !self.warned;
         if begins && is_first && matches!(self.allowed(), Allowed::Ask) {
             self.put_question();
-            // MariaDB's FOUND_ROWS() is 1 in a new session, as it is behind the question.
+            // In a new session MariaDB's FOUND_ROWS() is whatever an earlier session has left that ran in the same thread.
             if !self.about.version.is_mariadb {
                 self.replay.nothing_found(self.capabilities());
             }
