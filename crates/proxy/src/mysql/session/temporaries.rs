@@ -225,7 +225,9 @@ impl Session {
     pub(crate) fn note_temporaries(&mut self, mark: Mark, statement: Option<&Arc<Statement>>, failed: bool) {
         let (unread, before) = (self.unread.take(), self.code_before.take());
         let Some(statement) = statement else {
-            self.settings.temporaries.named = Named::default();
+            if mark.effect != Effect::Pure {
+                self.settings.temporaries.named = Named::default();
+            }
             match unread {
                 _ if !mark.makes_temporary => {}
                 Some(code) => {

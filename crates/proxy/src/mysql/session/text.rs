@@ -53,6 +53,12 @@ pub(crate) enum Found {
     Pass(Reason),
 }
 
+/// Of a statement whose words alone are known.
+fn mark_of_words(code: Option<&Code>) -> Mark {
+    let of_rows = |word: &str| ["insert", "replace", "update", "delete", "select"].contains(&word);
+    if code.and_then(Code::single).is_some_and(of_rows) { Mark::LONG } else { Mark::UNKNOWN }
+}
+
 impl Session {
     pub(crate) async fn query(&mut self, command: Command) -> Result<(), SessionError> {
         if !command.whole || command.header.payload_bytes > TEXT_BYTES_MAX {
@@ -83,11 +89,10 @@ impl Session {
         self.reading = Some(Reading::new(self.settings.quoting(), before_text));
         self.send_command(command).await?;
         let code = self.reading.take().map(Reading::finish);
-        let of_rows = |word: &str| ["insert", "replace", "update", "delete", "select"].contains(&word);
-        let plain = code.as_ref().and_then(Code::single).is_some_and(of_rows);
+        let mark = mark_of_words(code.as_ref());
         let done = self.answer(Kind::Query, To::Client { fill: None, impure: true }).await?;
         self.unread = code.map(Arc::new);
-        self.after(if plain { &Mark::LONG } else { &Mark::UNKNOWN }, None, &done, was).await
+        self.after(&mark, None, &done, was).await
     }
 
     /// Does what was decided.
@@ -148,7 +153,8 @@ impl Session {
         self.replay.unknown();
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: None, impure: true }).await?;
-        self.after(&Mark::UNKNOWN, None, &done, was).await
+        let mark = mark_of_words(self.unread.as_deref());
+        self.after(&mark, None, &done, was).await
     }
 
     async fn decide_query(&mut self, packet: &[u8]) -> Result<Decision, SessionError> {
