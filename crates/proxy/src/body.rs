@@ -20,6 +20,8 @@ pub struct Body {
     pub(crate) status_places: [u32; 2],
     /// MySQL and MariaDB: what `FOUND_ROWS()` said after it, if the statement counts them for that.
     pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
+    /// MySQL and MariaDB: how many rows `FOUND_ROWS()` counts after it, if that is the number of its rows.
+    pub(crate) rows: Option<u32>,
     /// What other executions it answers.
     pub(crate) reached: Option<Box<Reached>>,
     pub(crate) source: Source,
@@ -60,8 +62,8 @@ impl Body {
     pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos, took: Nanos) -> Self {
         source.shape.figures.entries.fetch_add(1, Relaxed);
         let (frames, hits, outweighed) = (frames.into(), AtomicU64::new(0), AtomicBool::new(false));
-        let (status_places, found_rows, reached) = ([0; 2], None, None);
-        Self { frames, status_places, found_rows, reached, source, since, took, hits, outweighed }
+        let (status_places, found_rows, rows, reached) = ([0; 2], None, None, None);
+        Self { frames, status_places, found_rows, rows, reached, source, since, took, hits, outweighed }
     }
 
     /// The answer's frames.

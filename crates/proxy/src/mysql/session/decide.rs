@@ -19,6 +19,7 @@ use crate::body::{Body, Source};
 use crate::lineages::Complete;
 use crate::moving::Limits;
 use crate::mysql::session::Session;
+use crate::mysql::session::diagnostics::rows_found;
 use crate::mysql::session::moving::Moving;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::Shown;
@@ -338,6 +339,7 @@ impl Session {
         let mut body = Body::new(frames, source, started, own);
         (body.status_places, body.reached) = (status_places, reached);
         body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
+        body.rows = rows_found(&body.source.shape, done);
         self.replay.found_rows.clone_from(&body.found_rows);
         self.shared.await_end(Complete { permit, lineage, told, body, proof, expected, refreshed: false });
         self.shared.want_reading();

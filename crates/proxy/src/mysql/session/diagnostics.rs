@@ -2,7 +2,8 @@
 //!
 //! A hit leaves nothing behind on the server. So the last hit is remembered, and if a later statement may look for
 //! what it left, it is run on the server first, and its answer thrown away. Whatever the server runs meanwhile takes the place of
-//! what a hit would have left, but for the rows found, which only a SELECT sets.
+//! what a hit would have left, but for the rows found, which only some statements count. How many a hit has found is known from its
+//! answer, unless it has a LIMIT. Ahead of a statement that may count rows or not, the hit is run.
 //!
 //! `SELECT SQL_CALC_FOUND_ROWS … LIMIT` is always followed by `SELECT FOUND_ROWS()`, and to run the first for the second would make the
 //! hit worthless. So the answer to the second is kept with the first: what the client is told that asked right after the
@@ -12,6 +13,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use freshet_model::Reason;
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::{Done, Kind};
@@ -27,6 +29,77 @@ use crate::registry::{Shape, Statement};
 /// The capacity that is kept.
 const KEEP_BYTES: usize = 4 << 10;
 
+/// Rows of a hit that are counted.
+const ROWS_MAX: u32 = 10_000;
+
+/// What a statement does to the number that FOUND_ROWS() tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// It is that of its own rows.
+    Rows,
+    /// It stays.
+    Nothing,
+    /// One or the other.
+    Either,
+}
+
+impl Leaves {
+    pub(crate) fn behind(shape: &Shape, mariadb: bool) -> Self {
+        if shape.selects {
+            return Self::Rows;
+        }
+        if shape.template.refusal() == Some(&Reason::SeveralStatements) {
+            return Self::Either;
+        }
+        let text = shape.text.to_ascii_lowercase();
+        let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+        let first = words.next().unwrap_or_default();
+        let names = |others: &[&str]| others.iter().any(|other| text.contains(other));
+        let keeps = match first {
+            "with" if shape.template.effect() == Effect::Pure => return Self::Rows,
+            "insert" | "replace" | "create" => !names(&["select", "with"]) && (first == "create" || !names(&["table"])),
+            "update" => {
+                let tables = text.split_once("set").map_or("", |(tables, _)| tables);
+                let plain = !names(&["select"]) && !tables.contains(',') && !tables.contains("join");
+                // MySQL counts the rows that it finds to change.
+                if plain && !mariadb {
+                    return Self::Rows;
+                }
+                plain
+            }
+            "delete" => words.next() == Some("from") && !names(&["select", "using", "join", ","]),
+            "show" => matches!(words.next(), Some("warnings" | "errors" | "count")),
+            "set" | "do" | "begin" | "start" | "commit" | "rollback" | "savepoint" | "release" | "use" | "lock"
+            | "unlock" | "flush" | "prepare" | "deallocate" | "signal" | "resignal" | "get" | "truncate" | "drop" => {
+                true
+            }
+            _ => false,
+        };
+        if keeps { Self::Nothing } else { Self::Either }
+    }
+}
+
+/// How many rows FOUND_ROWS() counts behind an answer, if they are those of the answer.
+pub(crate) fn rows_found(shape: &Shape, done: &Done) -> Option<u32> {
+    const OTHERS: [&str; 6] = ["limit", "fetch", "calc", "union", "except", "intersect"];
+    let text = shape.text.to_ascii_lowercase();
+    let plain = !OTHERS.iter().any(|word| text.contains(word));
+    u32::try_from(done.rows).ok().filter(|rows| plain && *rows <= ROWS_MAX)
+}
+
+/// A query that finds so many rows, and reads no table.
+fn finding(rows: u32) -> String {
+    let ten = ["SELECT 1"; 10].join(" UNION ALL ");
+    let mut tables = Vec::new();
+    let mut reached = 1;
+    while reached < rows {
+        tables.push(format!("({ten}) f{}", tables.len()));
+        reached *= 10;
+    }
+    let from = if tables.is_empty() { String::new() } else { format!(" FROM {}", tables.join(", ")) };
+    format!("SELECT 1{from} LIMIT {rows}")
+}
+
 /// The last hit.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
@@ -37,7 +110,9 @@ pub(crate) struct Replay {
     opened: bool,
     /// The hit that has opened one, if the last came behind it and reads no table.
     opener: Option<(Vec<u8>, Kind)>,
-    /// The server has run something since that was no SELECT.
+    /// How many rows it has found, if that is known.
+    pub(crate) rows: Option<u32>,
+    /// The server has run something since that has not counted rows.
     rows_only: bool,
     /// There was a SELECT, or a statement that is not known.
     selected: bool,
@@ -83,7 +158,13 @@ impl Replay {
         self.command.shrink_to(KEEP_BYTES);
         self.command.extend_from_slice(packet);
         (self.kind, self.rows_only, self.selected) = (Some(kind), false, true);
-        self.found_rows = None;
+        (self.found_rows, self.rows) = (None, None);
+    }
+
+    /// In place of the command that is remembered, the server understands this one.
+    pub(crate) fn resend(&mut self, packet: &[u8]) {
+        self.command.clear();
+        self.command.extend_from_slice(packet);
     }
 
     /// A question of Freshet's own stands where no query has stood yet, and has found a row.
@@ -93,20 +174,25 @@ impl Replay {
         self.kind = Some(Kind::Query);
     }
 
-    /// The server is about to run a statement; `selects`: it sets all that a SELECT does.
-    pub(crate) fn overtaken(&mut self, selects: bool) {
-        self.selected |= selects;
-        if selects {
-            self.forget();
-        } else {
-            self.rows_only = true;
-            self.found_rows = None;
-        }
+    /// The server is about to run something; `counts`: it may count rows.
+    pub(crate) fn overtaken(&mut self, counts: bool) {
+        self.selected |= counts;
+        self.rows_only = true;
+        self.found_rows = None;
     }
 
-    /// A SELECT was answered. Of one row of no table as many rows are found as by Freshet's own questions, which may be sent behind it.
-    pub(crate) fn answered(&mut self, shape: &Shape, done: &Done) {
+    /// The server is about to run a statement.
+    pub(crate) fn overtaken_by(&mut self, leaves: Leaves) {
+        self.overtaken(leaves != Leaves::Nothing);
+    }
+
+    /// A statement was answered. Of one row of no table as many rows are found as by Freshet's own questions, which may be sent behind it.
+    pub(crate) fn answered(&mut self, shape: &Shape, leaves: Leaves, done: &Done) {
         const LONGER: [&str; 5] = ["from", "union", "limit", "into", "calc"];
+        // What failed has counted nothing.
+        if leaves == Leaves::Rows && done.error.is_none() {
+            self.forget();
+        }
         let is_one = shape.selects && done.error.is_none() && (done.result_sets, done.rows) == (1, 1);
         if is_one && shape.template.effect() == Effect::Pure && !LONGER.iter().any(|word| shape.text.contains(word)) {
             self.selected = false;
@@ -127,7 +213,7 @@ impl Replay {
     pub(crate) fn forget(&mut self) {
         (self.kind, self.opened, self.opener) = (None, false, None);
         self.command.clear();
-        self.found_rows = None;
+        (self.found_rows, self.rows) = (None, None);
     }
 }
 
@@ -164,6 +250,11 @@ impl Session {
         self.replay_hit(&[]).await
     }
 
+    /// What a statement does to the number of rows found.
+    pub(crate) fn leaves(&self, statement: &Statement) -> Leaves {
+        Leaves::behind(&statement.shape, self.about.version.is_mariadb)
+    }
+
     /// Answers the question for the rows found as it was answered when the hit before it was filled, if this is that.
     pub(crate) fn answer_found_rows(&mut self, text: &[u8], packet: &[u8]) -> bool {
         let hit = self.replay.kind.is_some() && !self.replay.rows_only;
@@ -198,9 +289,21 @@ impl Session {
 
     /// A statement is about to be sent that may look for what the one before it left.
     pub(crate) async fn replay_hit(&mut self, text: &[u8]) -> Result<(), SessionError> {
-        let Some(kind) = self.replay.kind else { return Ok(()) };
         if self.replay.rows_only && !names_found_rows(text) && !self.replay.has_opened() {
             return Ok(());
+        }
+        self.replay_now().await
+    }
+
+    /// A statement is about to be sent that may count rows, or leave what was counted.
+    pub(crate) async fn replay_now(&mut self) -> Result<(), SessionError> {
+        let Some(mut kind) = self.replay.kind else { return Ok(()) };
+        if let Some(rows) = self.replay.rows.filter(|_| self.replay.rows_only && !self.replay.has_opened()) {
+            // What it has read may have changed since.
+            self.replay.command.clear();
+            let capabilities = self.capabilities();
+            put_query(&mut self.replay.command, capabilities, finding(rows).as_bytes());
+            kind = Kind::Query;
         }
         let last = (std::mem::take(&mut self.replay.command), kind);
         let opener = self.replay.opener.take();

@@ -370,7 +370,7 @@ impl Session {
             && !prepared.server_knows_types
             && let Some(packet) = with_types_of(packet, prepared.parameters, types)
         {
-            self.replay.remember(&packet, Kind::Execute);
+            self.replay.resend(&packet);
         }
     }
 

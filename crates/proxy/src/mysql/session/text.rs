@@ -15,6 +15,7 @@ use crate::admin::Asker;
 use crate::body::Body;
 use crate::mysql::admin;
 use crate::mysql::session::decide::{Allowed, Execution, Fill};
+use crate::mysql::session::diagnostics::Leaves;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::settings::Known;
@@ -137,10 +138,11 @@ impl Session {
         if mark.takes_snapshot && mark.bracket.is_some() {
             self.before = self.shared.cache.proven();
         }
-        self.replay.overtaken(statement.shape.selects);
+        let leaves = self.leaves(statement);
+        self.replay.overtaken_by(leaves);
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: fill.as_deref_mut(), impure: mark.writes }).await?;
-        self.replay.answered(&statement.shape, &done);
+        self.replay.answered(&statement.shape, leaves, &done);
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
             self.finish_fill(*fill, &done);
@@ -185,7 +187,7 @@ impl Session {
         let mut statement = match self.statement(text) {
             Ok(statement) => statement,
             Err(reason) => {
-                self.replay_hit(text).await?;
+                self.replay_now().await?;
                 self.unread = Some(self.unread(text));
                 return Ok(Decision::Pass(None, reason));
             }
@@ -254,6 +256,7 @@ impl Session {
         self.answer_hit(entry);
         self.replay.remember(packet, kind);
         self.replay.found_rows.clone_from(&entry.payload.found_rows);
+        self.replay.rows = entry.payload.rows;
         Found::Answered
     }
 
@@ -282,6 +285,9 @@ impl Session {
             self.replay_for_warnings().await?;
         }
         self.replay_for_transaction(Some(&statement)).await?;
+        if self.leaves(&statement) == Leaves::Either {
+            self.replay_now().await?;
+        }
         let reason = match (template.refusal(), found) {
             (Some(reason), _) => reason.clone(),
             (None, _) if template.hint() == Some(Hint::NoCache) => Reason::Construct("SQL_NO_CACHE"),

@@ -4,6 +4,7 @@ mod accounts;
 mod deaths;
 mod doubts;
 mod encryption;
+mod found_rows;
 mod handshakes;
 mod infile;
 mod large;

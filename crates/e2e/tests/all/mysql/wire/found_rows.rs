@@ -1,0 +1,91 @@
+//! FOUND_ROWS() behind a hit and another statement: some leave what the hit would have counted, others count themselves.
+
+use anyhow::{Context, Result};
+
+use super::SCHEMA;
+use crate::mysql::support::{Kind, Pair, on_both};
+
+on_both!(behind_others, with_limits);
+
+const READ: &str = "SELECT id FROM item WHERE id < 100";
+const COUNT: &str = "SELECT FOUND_ROWS()";
+const OTHERS: [&str; 41] = [
+    "INSERT INTO log (line) SELECT 'a' FROM DUAL WHERE FALSE",
+    "INSERT INTO log (line) SELECT name FROM item WHERE id = 1",
+    "REPLACE INTO log (line) SELECT 'a' FROM DUAL WHERE FALSE",
+    "INSERT INTO item (id, name) VALUES (60, 'sixty')",
+    "INSERT INTO item (id, name) VALUES (1, 'is there')",
+    "INSERT INTO log SET line = (SELECT 'b')",
+    "UPDATE item SET name = name WHERE id = 1",
+    "UPDATE item SET name = name WHERE id IN (SELECT 1)",
+    "UPDATE item JOIN item other ON item.id = other.id SET item.name = item.name WHERE other.id > 90",
+    "DELETE FROM item WHERE id = 60",
+    "DELETE item FROM item WHERE id > 90",
+    "DELETE FROM log",
+    "CREATE TEMPORARY TABLE copy SELECT 1 AS a FROM DUAL WHERE FALSE",
+    "SET @x = (SELECT 5)",
+    "SET @x = 5",
+    "DO (SELECT 5)",
+    "SELECT id INTO @z FROM item WHERE id = 1",
+    "SELECT * FROM no_such_table",
+    "SELECT no_such_column FROM item",
+    "SELECT no_such_function(1)",
+    "SELECT",
+    "UPDATE item SET name = name WHERE id > 99",
+    "WITH one AS (SELECT 1) SELECT * FROM one",
+    "SHOW TABLES LIKE 'item'",
+    "SHOW STATUS LIKE 'Uptime_since_flush'",
+    "SHOW WARNINGS",
+    "SHOW CREATE TABLE log",
+    "EXPLAIN SELECT 1",
+    "ANALYZE TABLE log",
+    "CHECK TABLE log",
+    "PREPARE s FROM 'SELECT 1 UNION SELECT 2'",
+    "EXECUTE s",
+    "CALL no_such_procedure()",
+    "SET NAMES utf8mb4",
+    "HANDLER log OPEN",
+    "HANDLER log CLOSE",
+    "BEGIN",
+    "COMMIT",
+    "FLUSH TABLES log",
+    "SIGNAL SQLSTATE '01000'",
+    "TRUNCATE log",
+];
+
+fn behind_others(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    for other in OTHERS {
+        pair.same_with_hits(1, |c| {
+            if other.starts_with("EXECUTE") || other.ends_with("CLOSE") {
+                c.query("PREPARE s FROM 'SELECT 1 UNION SELECT 2'")?;
+                c.query("HANDLER log OPEN")?;
+            }
+            c.query(READ)?;
+            c.query(READ)?;
+            // What the statement itself says may be of the moment.
+            let at = c.heard.len();
+            c.query(other)?;
+            c.heard.truncate(at);
+            c.query(COUNT)?;
+            c.query(COUNT)?;
+            c.query("DELETE FROM item WHERE id = 60")?;
+            c.expect_silence()
+        })
+        .with_context(|| other)?;
+    }
+    Ok(())
+}
+
+fn with_limits(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    for read in ["SELECT id FROM item ORDER BY id LIMIT 1", "SELECT id FROM item WHERE id > 1000"] {
+        pair.same_with_hits(1, |c| {
+            for sql in ["TRUNCATE log", read, read, "INSERT INTO log (line) VALUES ('a')", COUNT] {
+                c.query(sql)?;
+            }
+            c.expect_silence()
+        })?;
+    }
+    Ok(())
+}
