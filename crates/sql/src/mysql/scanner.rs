@@ -77,6 +77,11 @@ fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | 0x09..=0x0d)
 }
 
+/// A word, a number or white space.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || is_space(byte)
+}
+
 impl<'a> Scanner<'a> {
     pub(crate) fn under(modes: Modes, text: &'a str) -> Self {
         Self { text, modes, at: 0, name_end: None }
@@ -112,12 +117,16 @@ impl<'a> Scanner<'a> {
                 (Some(b'-'), Some(b'-'), next) => next.is_none_or(|b| is_space(b) || b.is_ascii_control()),
                 (Some(b'/'), Some(b'*'), next) => {
                     // `/*! code */`, `/*M! code */`; `/*+ hint */` is a token.
-                    match next {
-                        None | Some(b'!' | b'M') => return Err(()),
+                    at = match next {
+                        None | Some(b'M') => return Err(()),
+                        Some(b'!') => self.executable(at + 3).ok_or(())?,
                         Some(b'+') => return Ok(at),
-                        Some(_) => {}
-                    }
-                    at = self.block_comment(at + 2).ok_or(())?;
+                        Some(_) => self.block_comment(at + 2).ok_or(())?,
+                    };
+                    continue;
+                }
+                (Some(b'*'), Some(b'/'), _) if self.ends_executable(at) => {
+                    at += 2;
                     continue;
                 }
                 _ => false,
@@ -131,6 +140,22 @@ impl<'a> Scanner<'a> {
                 None => self.text.len(),
             };
         }
+    }
+
+    /// Where the code begins of an executable comment that begins before `at`, if each supported server runs it and it holds but
+    /// words and numbers. MariaDB skips the versions of MySQL from 5.7 on.
+    fn executable(&self, at: usize) -> Option<usize> {
+        let code = self.skip_while_at(at, |b| b.is_ascii_digit());
+        let is_run = code == at || (code == at + 5 && self.text.get(at..code)? < "50700");
+        let end = self.skip_while_at(code, is_plain);
+        (is_run && self.byte(end) == Some(b'*') && self.byte(end + 1) == Some(b'/')).then_some(code)
+    }
+
+    /// Whether the `*/` at this position, which is in no string and no other comment, ends such a comment.
+    fn ends_executable(&self, at: usize) -> bool {
+        let before = self.text.as_bytes().get(..at).unwrap_or_default();
+        let start = before.iter().rposition(|b| !is_plain(*b)).map_or(0, |place| place + 1);
+        before.get(..start).is_some_and(|before| before.ends_with(b"/*!")) && self.executable(start).is_some()
     }
 
     fn block_comment(&self, mut at: usize) -> Option<usize> {

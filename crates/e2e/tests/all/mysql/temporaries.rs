@@ -130,6 +130,11 @@ fn sessions_that_go_on(kind: Kind) -> Result<()> {
         until_hit(&pair, &mut c, READ)
             .with_context(|| format!("after {head}: {:?}", pair.freshet.metrics().map(|m| m.passed_since(&before))))?;
     }
+    for read in
+        ["SELECT /*! STRAIGHT_JOIN */ name FROM item WHERE id = 1", "SELECT name /*!40101 FROM item */ WHERE id = 1"]
+    {
+        until_hit(&pair, &mut pair.connect()?, read).context(read)?;
+    }
     // As prepared statements.
     let mut c = pair.connect()?;
     for text in [

@@ -106,15 +106,21 @@ fn a_fill(version: Version) -> Result<()> {
     let mut client = RawClient::login(pair.address(), named(login, VICTIM))?;
     let ways = [query(SLOW_READ), [unnamed(SLOW_READ, &[]), sync()].concat()];
     for all in ways.iter().chain(&ways) {
-        let before = pair.freshet.metrics()?.count("freshet_fills_total");
+        let before = pair.freshet.metrics()?;
         client.send(all)?;
         wait_until(&pair, "victim", "state = 'active' and query like '%item e%'")?;
         request(pair.address(), &client.key_data.clone())?;
         cancelled(&mut client)?;
-        client.expect_silence()?;
         crate::support::rest();
-        let fills = pair.freshet.metrics()?.count("freshet_fills_total") - before;
-        ensure!(fills == 1 || !pair.freshet.is_there(), "it was no fill");
+        let after = pair.freshet.metrics()?;
+        let fills = after.count("freshet_fills_total") - before.count("freshet_fills_total");
+        ensure!(
+            fills == 1 || !pair.freshet.is_there(),
+            "{fills} fills of {}; {:?}",
+            all.escape_ascii(),
+            after.passed_since(&before)
+        );
+        client.expect_silence()?;
     }
     crate::cached::until_hit(&pair, &mut client, READ)
 }
