@@ -18,6 +18,7 @@ use rapidhash::quality::RandomState;
 
 use crate::context::Context;
 use crate::mysql::session::after::first_word;
+use crate::mysql::session::diagnostics::Leaves;
 use crate::mysql::session::track::Tracking;
 
 mod figures;
@@ -52,6 +53,8 @@ pub(crate) struct Shape {
     pub(crate) tracking: OnceLock<Option<Tracking>>,
     /// MySQL and MariaDB: see [`Code`].
     code: OnceLock<Arc<Code>>,
+    /// MySQL and MariaDB: see [`Leaves`].
+    leaves: OnceLock<Leaves>,
     /// PostgreSQL: see [`Words`].
     words: OnceLock<Words>,
     /// Under some catalogue it has limits that may move: see [`crate::moving`].
@@ -121,6 +124,7 @@ impl Shape {
             disabled: AtomicBool::new(false),
             tracking: OnceLock::new(),
             code: OnceLock::new(),
+            leaves: OnceLock::new(),
             words: OnceLock::new(),
             moves: AtomicBool::new(false),
             resolutions: Mutex::default(),
@@ -134,6 +138,11 @@ impl Shape {
             let code = Code::of(self.text.as_bytes(), Quoting::STANDARD);
             Arc::new(if self.template.creates_temporary().is_some() { code.without_named() } else { code })
         })
+    }
+
+    /// What it does to the number that FOUND_ROWS() tells.
+    pub(crate) fn leaves(&self, mariadb: bool) -> Leaves {
+        *self.leaves.get_or_init(|| Leaves::behind(self, mariadb))
     }
 
     /// What in it may mean a temporary object.

@@ -2,8 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::support::{Kind, Pair, RawClient, on_both};
-use crate::support::{PATIENCE, eventually, rest};
+use super::support::{Kind, Pair, on_both};
 
 on_both!(times_and_zones, shapes, json_tables, hints, partitions);
 
@@ -12,7 +11,7 @@ fn follow(pair: &Pair, reads: &[&str], changes: &[&str]) -> Result<()> {
     let (mut direct, mut c) = (pair.database.connect()?, pair.connect()?);
     for change in changes {
         for read in reads {
-            hits(pair, &mut c, read)?;
+            pair.until_hit(&mut c, read)?;
         }
         c.run(change)?;
         for read in reads {
@@ -21,17 +20,6 @@ fn follow(pair: &Pair, reads: &[&str], changes: &[&str]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn hits(pair: &Pair, c: &mut RawClient, sql: &str) -> Result<()> {
-    eventually(PATIENCE, || {
-        let before = pair.freshet.metrics()?;
-        c.query(sql)?;
-        let after = pair.freshet.metrics()?;
-        ensure!(after.hits() > before.hits(), "{sql}: no hit; {:?}", after.passed_since(&before));
-        rest();
-        Ok(())
-    })
 }
 
 /// None of these is answered from the cache.

@@ -3,8 +3,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::support::{Kind, Pair, RawClient, on_both};
-use crate::support::{PATIENCE, eventually, rest};
+use super::support::{Kind, Pair, on_both};
 
 on_both!(questions_hit, answers_follow_the_session, questions_without_autocommit, rows_found);
 
@@ -23,23 +22,11 @@ const QUESTIONS: [&str; 9] = [
     "SELECT CONCAT('a', LOWER('B'))",
 ];
 
-/// Asks until the answer comes from memory.
-fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str) -> Result<()> {
-    eventually(PATIENCE, || {
-        let before = pair.freshet.metrics()?;
-        c.query(sql)?;
-        let after = pair.freshet.metrics()?;
-        ensure!(after.hits() > before.hits(), "{sql}: no hit; {:?}", after.passed_since(&before));
-        rest();
-        Ok(())
-    })
-}
-
 fn questions_hit(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     let mut c = pair.connect()?;
     for sql in QUESTIONS {
-        until_hit(&pair, &mut c, sql)?;
+        pair.until_hit(&mut c, sql)?;
     }
     pair.same_with_hits(QUESTIONS.len() as u64, |c| {
         for sql in QUESTIONS.iter().chain(&QUESTIONS) {
@@ -64,7 +51,7 @@ fn answers_follow_the_session(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     let mut c = pair.connect()?;
     for sql in QUESTIONS {
-        until_hit(&pair, &mut c, sql)?;
+        pair.until_hit(&mut c, sql)?;
     }
     pair.same_with_hits(QUESTIONS.len() as u64, |c| {
         let settings = [
@@ -89,7 +76,7 @@ fn questions_without_autocommit(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
     let mut c = pair.connect()?;
     for sql in [QUESTIONS[0], QUESTIONS[1], "SELECT name FROM item WHERE id = 1"] {
-        until_hit(&pair, &mut c, sql)?;
+        pair.until_hit(&mut c, sql)?;
     }
     pair.same_with_hits(2, |c| {
         c.query("SET autocommit = 0")?;
@@ -124,6 +111,6 @@ fn rows_found(kind: Kind) -> Result<()> {
         ensure!(c.value(found)? == "2", "behind all rows");
         c.run("UPDATE item SET name = 'pan' WHERE id = 2")?;
     }
-    until_hit(&pair, &mut c, "SELECT name FROM item WHERE id = 1")?;
-    until_hit(&pair, &mut c, QUESTIONS[0])
+    pair.until_hit(&mut c, "SELECT name FROM item WHERE id = 1")?;
+    pair.until_hit(&mut c, QUESTIONS[0])
 }

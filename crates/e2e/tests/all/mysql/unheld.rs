@@ -9,7 +9,7 @@ use super::support::packets::{self, Value};
 use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::lineage::stage::Session;
 use crate::support::races::{self, TABLES, table};
-use crate::support::{PATIENCE, eventually, rest};
+use crate::support::{PATIENCE, eventually};
 
 on_both!(
     what_nobody_reads_is_not_held,
@@ -37,17 +37,6 @@ fn alone(kind: Kind) -> Result<Pair> {
 fn counts(pair: &Pair) -> Result<(u64, u64)> {
     let metrics = pair.freshet.metrics()?;
     Ok((metrics.count("freshet_held_total"), metrics.count("freshet_unheld_total")))
-}
-
-fn until_hit(pair: &Pair, reader: &mut RawClient, sql: &str) -> Result<()> {
-    eventually(PATIENCE, || {
-        let before = pair.freshet.metrics()?;
-        reader.run(sql)?;
-        let after = pair.freshet.metrics()?;
-        ensure!(after.hits() > before.hits(), "{sql}: no hit; {:?}", after.passed_since(&before));
-        rest();
-        Ok(())
-    })
 }
 
 /// Writes until a write is not held: somebody may define, or something may rest on its table. A session that only writes
@@ -85,7 +74,7 @@ fn what_nobody_reads_is_not_held(kind: Kind) -> Result<()> {
         "{held_then} held, {unheld_then} not; {held} and {unheld} before"
     );
     // Behind its own write a session reads what is kept: the commit that it was told of is as good as an end of the binlog.
-    until_hit(&pair, &mut writer, "SELECT n FROM item WHERE id = 2")?;
+    pair.until_hit(&mut writer, "SELECT n FROM item WHERE id = 2")?;
     let before = pair.freshet.metrics()?;
     for n in 0..20 {
         writer.run(&format!("UPDATE visit SET n = 3000 + {n} WHERE id = 1"))?;
@@ -99,7 +88,7 @@ fn what_nobody_reads_is_not_held(kind: Kind) -> Result<()> {
         let read = "SELECT n FROM visit WHERE id = 1";
         writer.run(&format!("UPDATE visit SET n = {n} WHERE id = 1"))?;
         ensure!(reader.value(read)? == n.to_string(), "{n} was acknowledged");
-        until_hit(&pair, &mut reader, read)?;
+        pair.until_hit(&mut reader, read)?;
         writer.run(&format!("UPDATE visit SET n = -{n} WHERE id = 1"))?;
         ensure!(reader.value(read)? == format!("-{n}"), "-{n} was acknowledged");
     }
@@ -120,9 +109,9 @@ fn transactions(kind: Kind) -> Result<()> {
     let (read, other) = ("SELECT n FROM item WHERE id = 1", "SELECT n FROM item WHERE id = 2");
     until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
     for n in 1..20 {
-        until_hit(&pair, &mut reader, read)?;
+        pair.until_hit(&mut reader, read)?;
         // No write here touches it, so that something rests on the table all the time; and the writer's session knows its context.
-        until_hit(&pair, &mut writer, other)?;
+        pair.until_hit(&mut writer, other)?;
         let (_, before) = counts(&pair)?;
         writer.run("UPDATE visit SET n = n + 1000 WHERE id = 1")?;
         let (_, unheld) = counts(&pair)?;
@@ -154,14 +143,14 @@ fn a_fill_that_begins_under_way_is_minded(kind: Kind) -> Result<()> {
     let (mut writer, mut reader, mut locker) =
         (pair.connect()?, pair.connect()?, RawClient::login(pair.database.address(), pair.login())?);
     let read = "SELECT n FROM visit WHERE id = 1";
-    until_hit(&pair, &mut reader, read)?;
+    pair.until_hit(&mut reader, read)?;
     for round in 1..20 {
         // Evicts what rests on the table.
         until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1000 WHERE id = 1")?;
         locker.run("BEGIN")?;
         locker.run("SELECT n FROM visit WHERE id = 1 FOR UPDATE")?;
         writer.send(&packets::query(&format!("UPDATE visit SET n = {round} WHERE id = 1")))?;
-        until_hit(&pair, &mut reader, read)?;
+        pair.until_hit(&mut reader, read)?;
         locker.run("COMMIT")?;
         ensure!(writer.answer()?.error().is_none(), "the write failed");
         let now = reader.value(read)?;
@@ -180,7 +169,7 @@ fn what_a_new_trigger_writes_is_seen(kind: Kind) -> Result<()> {
     let read = "SELECT n FROM item WHERE id = 70";
     for n in 1000u32..1015 {
         until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
-        until_hit(&pair, &mut reader, read)?;
+        pair.until_hit(&mut reader, read)?;
         let trigger =
             "CREATE TRIGGER counts AFTER UPDATE ON visit FOR EACH ROW UPDATE item SET n = NEW.n WHERE id = 70";
         definer.send(&packets::query(trigger))?;
@@ -211,10 +200,10 @@ fn what_foreign_keys_change_is_seen(kind: Kind) -> Result<()> {
         writer.run("INSERT INTO owner VALUES (1)")?;
         writer.run("INSERT INTO thing VALUES (1, 1)")?;
         ensure!(reader.value(read)? == "1", "the insert was acknowledged");
-        until_hit(&pair, &mut reader, read)?;
+        pair.until_hit(&mut reader, read)?;
         writer.run("DELETE FROM owner WHERE id = 1")?;
         ensure!(reader.value(read)? == "0", "the delete was acknowledged");
-        until_hit(&pair, &mut reader, read)?;
+        pair.until_hit(&mut reader, read)?;
     }
     Ok(())
 }

@@ -32,7 +32,7 @@ const KEEP_BYTES: usize = 4 << 10;
 /// Rows of a hit that are counted.
 const ROWS_MAX: u32 = 10_000;
 
-/// What a statement does to the number that FOUND_ROWS() tells.
+/// What a statement does to the number that `FOUND_ROWS()` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Leaves {
     /// It is that of its own rows.
@@ -252,7 +252,7 @@ impl Session {
 
     /// What a statement does to the number of rows found.
     pub(crate) fn leaves(&self, statement: &Statement) -> Leaves {
-        Leaves::behind(&statement.shape, self.about.version.is_mariadb)
+        statement.shape.leaves(self.about.version.is_mariadb)
     }
 
     /// Answers the question for the rows found as it was answered when the hit before it was filled, if this is that.

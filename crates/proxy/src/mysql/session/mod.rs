@@ -18,7 +18,7 @@
 pub(crate) mod after;
 mod command;
 mod decide;
-mod diagnostics;
+pub(crate) mod diagnostics;
 mod execute;
 mod forward;
 mod hold;

@@ -1,7 +1,7 @@
 //! Statements that are prepared by a name, in SQL: what EXECUTE runs is known where the text was written out.
 //!
-//! That is in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`. Of all others it is not known, and code that may prepare some in another way may make any temporary
-//! table anyway.
+//! That is in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`. Of all others it is not
+//! known. Code that may prepare some in another way is taken to make any temporary table.
 
 use std::sync::Arc;
 
@@ -24,7 +24,9 @@ impl Named {
     /// A statement was sent, and its texts are read so.
     pub(crate) fn sent(&mut self, statement: &Statement, quoting: Quoting) {
         let variable = self.variable.take();
-        let words = words(statement);
+        let begins =
+            |word: &str| statement.shape.text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+        let words = if begins("set") || begins("prepare") { words(statement) } else { Vec::new() };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
             ["set", variable, "=", "$1"] if variable.starts_with('@') && !variable.starts_with("@@") => {

@@ -44,6 +44,18 @@ impl Pair {
         RawClient::login(self.address(), self.login())
     }
 
+    /// Reads until the answer comes from the cache.
+    pub(crate) fn until_hit(&self, client: &mut RawClient, sql: &str) -> Result<()> {
+        eventually(PATIENCE, || {
+            let before = self.freshet.metrics()?;
+            client.run(sql)?;
+            let after = self.freshet.metrics()?;
+            ensure!(after.hits() > before.hits(), "{sql}: no hit; {:?}", after.passed_since(&before));
+            rest();
+            Ok(())
+        })
+    }
+
     /// The conversation sounds the same directly and through Freshet, twice; for a driver of today and for an old one,
     /// which hears EOF packets.
     pub(crate) fn same(&self, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
