@@ -8,7 +8,14 @@ use super::support::packets::Value;
 use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
-on_both!(binary_texts, quoted_names, plain_backslashes, modes_do_not_share, modes_at_a_prepare);
+on_both!(
+    binary_texts,
+    quoted_names,
+    plain_backslashes,
+    modes_do_not_share,
+    modes_at_a_prepare,
+    backslashes_in_comments
+);
 
 const SCHEMA: &[&str] = &[
     "CREATE TABLE page (id INT PRIMARY KEY, title VARBINARY(255) NOT NULL, ci VARCHAR(20), exact VARCHAR(20) COLLATE utf8mb4_bin, \
@@ -240,6 +247,34 @@ fn modes_at_a_prepare(kind: Kind) -> Result<()> {
             said.push(rows);
         }
         assert_eq!(said.first(), said.last(), "{first}, then {second}");
+    }
+    Ok(())
+}
+
+/// What stands in a comment is not read: a session hits whose every statement has a backslash there, from its first statement on.
+fn backslashes_in_comments(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let read = r"SELECT /* Page\Store::get it's */ title FROM page WHERE id = 3";
+    let mut writer = pair.database.connect()?;
+    for expected in ["other", "changed", "again"] {
+        writer.run(&format!("UPDATE page SET title = '{expected}' WHERE id = 3"))?;
+        eventually(PATIENCE, || {
+            let mut c = pair.connect()?;
+            c.run(r"SET /* Database\Base::open */ group_concat_max_len = 262144, `sql_mode` = ''")?;
+            c.run(r"BEGIN /* Database\Base::begin (Page\Store) */")?;
+            // It takes the snapshot.
+            c.run(r"SELECT /* Page\Store */ id FROM page WHERE id = 1")?;
+            let before = pair.freshet.metrics()?;
+            let found = c.value(read)?;
+            let after = pair.freshet.metrics()?;
+            c.run(r"COMMIT /* \ */")?;
+            ensure!(found == expected, "{found}");
+            ensure!(after.hits() > before.hits(), "no hit; {:?}", after.passed_since(&before));
+            Ok(())
+        })?;
     }
     Ok(())
 }

@@ -5,6 +5,8 @@
 //! change any of it for its caller, since both servers put mode and character set back behind it. After anything else that may
 //! have, a text for which it matters is read only once the session has been asked.
 
+use std::borrow::Cow;
+
 use freshet_sql::Modes;
 use freshet_wire::mysql::capabilities::Status;
 
@@ -43,7 +45,10 @@ impl Reading {
             None => by(None, text.windows(2).any(may_be_one)),
             known => by(known, !text.is_ascii()),
         };
-        let quotes = self.ansi_quotes.is_none() && backslash && text.contains(&b'"');
+        let unknown = self.ansi_quotes.is_none() || self.plain_backslash.is_none();
+        let code = if unknown && backslash { without_comments(text) } else { Cow::Borrowed(text) };
+        let backslash = backslash && code.contains(&b'\\');
+        let quotes = self.ansi_quotes.is_none() && backslash && code.contains(&b'"');
         let escapes = self.plain_backslash.is_none() && backslash;
         characters.max(if quotes || escapes { Readable::Perhaps } else { Readable::Yes })
     }
@@ -86,6 +91,43 @@ impl Reading {
         let plain_backslash = |status: Status| status.has(Status::NO_BACKSLASH_ESCAPES);
         self.plain_backslash = status.filter(|_| is_plain).map(plain_backslash);
     }
+}
+
+/// The text without its `/* … */`, as far as they are comments under all modes: what stands in a comment is not read at all.
+/// From the first thing on whose end depends on more, a backslash in a string or any other comment, all is left as it is.
+pub(super) fn without_comments(text: &[u8]) -> Cow<'_, [u8]> {
+    let (mut code, mut rest, mut at) = (Vec::new(), text, 0);
+    while let Some(byte) = rest.get(at) {
+        let behind = rest.get(at + 1..).unwrap_or_default();
+        match byte {
+            b'\'' | b'"' | b'`' => {
+                let Some(end) = behind.iter().position(|other| other == byte) else { break };
+                if behind.iter().take(end).any(|other| *other == b'\\') {
+                    break;
+                }
+                at += 1 + end;
+            }
+            b'/' if behind.starts_with(b"*") => {
+                let inside = behind.get(1..).unwrap_or_default();
+                // Code of some servers' versions, or a hint.
+                let runs = matches!(inside, [b'!' | b'+', ..] | [b'M', b'!', ..]);
+                let Some(end) = inside.windows(2).position(|pair| pair == b"*/").filter(|_| !runs) else { break };
+                code.extend_from_slice(rest.get(..at).unwrap_or_default());
+                code.push(b' ');
+                (rest, at) = (inside.get(end + 2..).unwrap_or_default(), 0);
+                continue;
+            }
+            b'#' => break,
+            b'-' if behind.starts_with(b"-") => break,
+            _ => {}
+        }
+        at += 1;
+    }
+    if rest.len() == text.len() {
+        return Cow::Borrowed(text);
+    }
+    code.extend_from_slice(rest);
+    Cow::Owned(code)
 }
 
 /// The modes in `= 'mode, …'`, if that is the end.
@@ -139,6 +181,27 @@ mod tests {
         assert_eq!(readable(Reading { ansi_quotes: None, ..UTF8 }, &texts), [Yes, Yes, Perhaps, Yes, Yes]);
         assert_eq!(readable(Reading { multibyte: Some(true), ..UTF8 }, &texts), [Yes, Yes, Yes, No, No]);
         assert_eq!(readable(Reading { multibyte: None, ..UTF8 }, &texts), [Yes, Yes, Yes, Yes, Perhaps]);
+    }
+
+    #[test]
+    fn comments_are_left_out_where_they_are_sure_to_be_some() {
+        for (text, code) in [
+            (r"SELECT /* A\B::c */ 1", "SELECT   1"),
+            (r#"/* it's \ */SELECT 'a', "b", `c` /*\*/"#, r#" SELECT 'a', "b", `c`  "#),
+            (r"SELECT '/* \ */'", r"SELECT '/* \ */'"),
+            (r"SELECT 'it''s', /*\*/ '\'/*\*/", r"SELECT 'it''s',   '\'/*\*/"),
+            (r"SELECT /*! '\' */ 1", r"SELECT /*! '\' */ 1"),
+            (r"SELECT /*M! '\' */ 1", r"SELECT /*M! '\' */ 1"),
+            (r"SELECT /*+ '\' */ 1", r"SELECT /*+ '\' */ 1"),
+            ("SELECT 1 -- /*\n, '\\' /* */", "SELECT 1 -- /*\n, '\\' /* */"),
+            ("SELECT 1 # /*\n, '\\' /* */", "SELECT 1 # /*\n, '\\' /* */"),
+            (r"SELECT 1 /* \", r"SELECT 1 /* \"),
+            (r"SELECT 1 /*/ \ */ + 1", r"SELECT 1   + 1"),
+        ] {
+            assert_eq!(String::from_utf8_lossy(&without_comments(text.as_bytes())), code, "{text}");
+        }
+        let texts = [r"SELECT /* A\B */ 'a', x FROM t", r#"/* A\B */ SELECT "a""#, r"/* \ */ SELECT 'a\n'"];
+        assert_eq!(readable(Reading::default(), &texts), [Readable::Yes, Readable::Yes, Readable::Perhaps]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::mysql::question::{Answer, Level, question, take_server};
 use crate::mysql::session::after::first_word;
 use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::forward::To;
-use crate::mysql::session::reading::{Readable, Reading};
+use crate::mysql::session::reading::{Readable, Reading, without_comments};
 use crate::mysql::session::temporaries::Temporaries;
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::Statement;
@@ -183,7 +183,7 @@ impl Settings {
     /// A statement that changes settings was answered, with this state (None: by an error): what it means for what is known
     /// without asking.
     pub(crate) fn changed_by(&mut self, text: &[u8], status: Option<Status>) {
-        let text = String::from_utf8_lossy(text).to_ascii_lowercase();
+        let text = String::from_utf8_lossy(&without_comments(text)).to_ascii_lowercase();
         let has = |word: &str| text.contains(word);
         self.reading.changed_by(&text, status);
         // `SET TRANSACTION …`, `SET @@transaction_isolation = …`; the word alone may be that of a value.
