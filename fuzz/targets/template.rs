@@ -115,6 +115,7 @@ fn catalog() -> Catalog {
         definition: (kind == RelationKind::View).then(|| " SELECT a, b FROM public.t WHERE c > 1;".into()),
         children: Vec::new(),
         runs_code: false,
+        capacities: Vec::new(),
         columns: vec![
             column("a", ValueType::Int),
             column("b", ValueType::Text),

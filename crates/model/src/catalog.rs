@@ -143,6 +143,9 @@ pub struct Table {
     /// Writing to it may run other code than the server's own, or built-in code that changes settings: triggers; on PostgreSQL also
     /// rules, defaults, checks, expressions of indexes and policies. A view there: reading it may.
     pub runs_code: bool,
+    /// Of each column: up to which whole number, or up to how many characters, every value surely fits into it; 0: not known. Empty
+    /// if that is known of none, and for tables of parts, some of which a condition may leave out. MySQL and MariaDB.
+    pub capacities: Vec<u64>,
 }
 
 impl Table {
@@ -321,6 +324,7 @@ mod tests {
             definition: None,
             children: Vec::new(),
             runs_code: false,
+            capacities: Vec::new(),
         }
     }
 

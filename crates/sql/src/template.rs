@@ -15,8 +15,10 @@ use crate::Footprint;
 use crate::bounds::{NESTING_MAX, is_too_long};
 use crate::branches::has_branches;
 use crate::effect::{Defines, Effect, together};
+use crate::footprint::Parameter;
 use crate::mysql::{self, Facts, Snapshot};
 use crate::pages;
+use crate::params::Client;
 use crate::plain;
 use crate::scanner::{Kind, Token};
 use crate::survey::Survey;
@@ -169,6 +171,20 @@ impl Template {
             Snapshot::Reading(name) => base_table(name),
             Snapshot::Unknown => false,
         }
+    }
+
+    /// MySQL and MariaDB: the same, with these parameters, if it returns no row. `sql_select_limit` is not 0.
+    pub fn surely_takes_snapshot(
+        &self,
+        catalog: &Catalog,
+        schemas: &[Arc<str>],
+        params: &[Parameter<'_>],
+        client: Client,
+    ) -> bool {
+        let (Snapshot::Reading(name), Ok(parsed)) = (&self.facts.snapshot, &self.verdict) else { return false };
+        let table = mysql::resolve(catalog, schemas, name);
+        let table = table.filter(|table| table.kind == RelationKind::Table && !table.capacities.is_empty());
+        table.is_some_and(|table| mysql::sure::reads(&parsed.query, table, params, client))
     }
 
     /// MySQL and MariaDB: the session may have more temporary tables after it: `CREATE TEMPORARY TABLE`, and what

@@ -35,6 +35,7 @@ fn catalog() -> Catalog {
         definition: None,
         children: Vec::new(),
         runs_code: false,
+        capacities: Vec::new(),
     };
     let tables = vec![
         table(1, "posts", Some(&["id"])),

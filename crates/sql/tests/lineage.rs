@@ -42,6 +42,7 @@ fn catalog(dialect: Dialect) -> Catalog {
         definition: None,
         children: Vec::new(),
         runs_code: false,
+        capacities: Vec::new(),
     };
     Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
 }

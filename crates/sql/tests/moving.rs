@@ -41,6 +41,7 @@ fn catalog() -> Catalog {
         definition: None,
         children: Vec::new(),
         runs_code: false,
+        capacities: Vec::new(),
     };
     Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
 }

@@ -46,6 +46,7 @@ fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
         definition: None,
         children: Vec::new(),
         runs_code: name == "logged",
+        capacities: Vec::new(),
     }
 }
 
@@ -841,6 +842,75 @@ fn what_a_session_must_know() {
     assert_eq!(parse("SELECT SQL_CACHE id FROM t").hint(), Some(Hint::Cache));
     assert_eq!(parse("select sql_no_cache id FROM t").hint(), Some(Hint::NoCache));
     assert_eq!(parse("SELECT id FROM t").hint(), None);
+}
+
+/// A query that surely reads its table takes the snapshot without a row, too.
+#[test]
+fn reads_that_find_nothing() {
+    let columns = [("id", ValueType::Int), ("small", ValueType::Int), ("name", ValueType::FoldedText)];
+    let columns = [&columns[..], &[("raw", ValueType::Bytes), ("other", ValueType::Other)]].concat();
+    let known = Table { capacities: vec![0x7fff_ffff, 0x7f, 10, 8, 0], ..table(1, "t", &columns) };
+    let tables = vec![known, table(2, "parts", &columns)];
+    let catalog = Catalog::new(CatalogVersion(1), tables, HashSet::new(), HashSet::new());
+    let sure_in = |sql: &str, client: Client| {
+        let lexed = lex(sql);
+        let literals = lexed.literals.iter().map(ParameterValue::Literal);
+        let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
+        parse(sql).surely_takes_snapshot(&catalog, &schemas(), &params, client)
+    };
+    let sure = |sql: &str| sure_in(sql, Client::PLAIN);
+    for sql in [
+        "SELECT * FROM t",
+        "SELECT id FROM t LIMIT 1",
+        "SELECT id FROM t WHERE id = 2147483647 ORDER BY name LIMIT 5 OFFSET 3",
+        "SELECT id FROM t WHERE t.id = 5 AND (name = 'ten--bytes')",
+        "SELECT id FROM t x WHERE x.id IN (1, '2', 3) AND raw = 'é'",
+        "SELECT id FROM t WHERE (id = 1 AND name = 'a') OR (id = 2 AND name = 'b')",
+        "SELECT id FROM t WHERE (id = 1 OR small = 2) AND raw = ''",
+        "SELECT DISTINCT name FROM t WHERE small = 127",
+    ] {
+        assert!(sure(sql), "{sql}");
+    }
+    for sql in [
+        "SELECT id FROM t LIMIT 0",
+        "SELECT id FROM t LIMIT 5, 0",
+        "SELECT id FROM t WHERE id = 2147483648",
+        "SELECT id FROM t WHERE small = 128",
+        "SELECT id FROM t WHERE small = -1",
+        "SELECT id FROM t WHERE id = 1.5",
+        "SELECT id FROM t WHERE id = '1x'",
+        "SELECT id FROM t WHERE id = NULL",
+        "SELECT id FROM t WHERE id IS NULL",
+        "SELECT id FROM t WHERE name = 'eleven-byte'",
+        "SELECT id FROM t WHERE name = 'é'",
+        "SELECT id FROM t WHERE name = 5",
+        "SELECT id FROM t WHERE raw = '9--bytes-'",
+        "SELECT id FROM t WHERE other = 'a'",
+        "SELECT id FROM t WHERE nowhere = 1",
+        "SELECT id FROM t WHERE id = 1 AND id = 2",
+        "SELECT id FROM t WHERE (id = 1 OR small = 2) AND id = 3",
+        "SELECT id FROM t WHERE id = 1 AND 1 = 0",
+        "SELECT id FROM t WHERE id = 1 OR 1 = 0",
+        "SELECT id FROM t WHERE id = small",
+        "SELECT id FROM t WHERE NOT id = 1",
+        "SELECT id FROM t WHERE id IN (1, NULL)",
+        "SELECT id FROM t WHERE id IN (1, 3000000000)",
+        "SELECT id FROM t WHERE id = (SELECT 1)",
+        "SELECT COUNT(*) FROM t WHERE id = 1",
+        "SELECT id FROM t GROUP BY id HAVING 1 = 0",
+        "SELECT t.id FROM t JOIN t u ON t.id = u.id WHERE t.small = 1",
+        "SELECT id FROM parts WHERE id = 1",
+        "SELECT id FROM parts",
+        "SELECT 1",
+    ] {
+        assert!(!sure(sql), "{sql}");
+    }
+    let converted = Client { as_sent: false, ..Client::PLAIN };
+    assert!(
+        !sure_in("SELECT id FROM t WHERE raw = 'é'", converted)
+            && sure_in("SELECT id FROM t WHERE raw = 'e'", converted)
+    );
+    assert!(!sure_in("SELECT id FROM t WHERE raw = 'e'", Client { wide: true, ..Client::PLAIN }));
 }
 
 #[test]

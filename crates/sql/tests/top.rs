@@ -34,6 +34,7 @@ fn catalog(dialect: Dialect) -> Catalog {
         definition: (kind == RelationKind::View).then(|| "SELECT * FROM s.x ORDER BY id LIMIT 3".into()),
         children,
         runs_code: false,
+        capacities: Vec::new(),
     };
     let tables = vec![
         table(1, "x", RelationKind::Table, Vec::new()),

@@ -45,6 +45,7 @@ fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
         definition: None,
         children: Vec::new(),
         runs_code: false,
+        capacities: Vec::new(),
     }
 }
 

@@ -59,6 +59,8 @@ const MARIADB_11_2: &str = "@@character_set_collations";
 const FIXED_COLUMNS: usize = 7;
 /// Where `@@character_set_connection` is.
 const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
+/// Where `@@sql_select_limit` is.
+const SELECT_LIMIT: usize = FIXED_COLUMNS + 8;
 
 /// Modes under which a text means something else to the server than to Freshet, or values show otherwise. Quotes are read by the
 /// session's own ([`freshet_sql::Modes`]), and `||` is not cached in any.
@@ -167,7 +169,9 @@ impl Answer {
         let utf8 = utf8 && !wide && !raw;
         // `id IS NULL` finds the row that this session has inserted last.
         let finds_inserted = (text(6) != Some("0")).then_some(Reason::Setting("sql_auto_is_null"));
-        let obstacle = obstacle.or(finds_inserted);
+        // Nothing is read then.
+        let wants_nothing = (text(SELECT_LIMIT) == Some("0")).then_some(Reason::Setting("sql_select_limit = 0"));
+        let obstacle = obstacle.or(finds_inserted).or(wants_nothing);
         let has_mode = |name: &str| text(4).is_some_and(|modes| modes.split(',').any(|mode| mode == name));
         let plain_backslash = has_mode("NO_BACKSLASH_ESCAPES");
         let reading = Reading {
@@ -234,6 +238,7 @@ mod tests {
 
     #[test]
     fn settings_that_hinder_are_named() {
+        assert_eq!(SETTINGS[SELECT_LIMIT - FIXED_COLUMNS], "@@sql_select_limit");
         let plain = answer("REPEATABLE-READ", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "utf8mb4").unwrap();
         assert!(plain.described.obstacle.is_none() && plain.described.client.utf8 && plain.autocommits);
         assert_eq!(plain.reading.multibyte, Some(false));

@@ -11,6 +11,7 @@ pub(crate) mod moments;
 pub(crate) mod parse;
 pub(crate) mod scanner;
 pub(crate) mod statement;
+pub(crate) mod sure;
 pub(crate) mod values;
 pub(crate) mod variables;
 pub(crate) mod words;

@@ -167,6 +167,7 @@ fn catalog(schema: &str, tables: &[Described<'_>]) -> Catalog {
         definition: None,
         children: Vec::new(),
         runs_code: false,
+        capacities: Vec::new(),
     };
     Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
 }

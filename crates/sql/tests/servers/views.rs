@@ -54,6 +54,7 @@ pub(crate) fn create(
             definition: Some(definition(upstream, name)?.into()),
             children: Vec::new(),
             runs_code: false,
+            capacities: Vec::new(),
         });
     }
     let numbers = tables.iter().map(|view| view.id).collect();

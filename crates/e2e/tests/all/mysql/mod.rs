@@ -13,6 +13,7 @@
 //! * `privileges`: what is taken away through Freshet is refused at once;
 //! * `questions`: statements that read no table;
 //! * `races`: single interleavings, made by holding or delaying what Freshet asks and is told;
+//! * `snapshots`: transactions whose first reads find nothing;
 //! * `stress`: the promises under concurrent writers, while things go wrong;
 //! * `temporaries`: temporary tables, and code that may make some;
 //! * `unheld`: writes that are acknowledged at once;
@@ -32,6 +33,7 @@ mod privileges;
 mod questions;
 mod races;
 mod schema;
+mod snapshots;
 mod stress;
 pub(crate) mod support;
 mod temporaries;

@@ -110,6 +110,8 @@ impl Session {
         if let Some(status) = done.status {
             self.status = status.without(OF_ONE_STATEMENT);
         }
+        // A cursor's rows may be read later.
+        self.standing.is_sure &= !done.cursor;
         let unread = self.unread.clone();
         self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {

@@ -340,12 +340,12 @@ impl Session {
             self.remember_bound(number, message, sent);
             return Ok(Decision::Answered);
         }
-        // Their values matter to what is kept alone.
+        // Their values matter to what is kept, and to what takes a snapshot.
         let may_be_kept = matches!(found, Found::Miss { .. }) && statement.shape.template.refusal().is_none();
         let parameters = self.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
         let bind = || message.execute.bind(parameters, self.about.capabilities, Some(types)).ok();
         let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };
-        let bound = may_be_kept.then(bind).flatten().unwrap_or_else(nothing);
+        let bound = (may_be_kept || self.standing.wants_snapshot()).then(bind).flatten().unwrap_or_else(nothing);
         if may_be_kept && statement.shape.moves() {
             let moved = self.find_moved(statement, (execution, Some(&bound)), (packet, Kind::Execute), found);
             found = Box::pin(moved).await;

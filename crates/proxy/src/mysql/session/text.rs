@@ -14,7 +14,7 @@ use freshet_wire::mysql::statement::{Bound, Query};
 use crate::admin::Asker;
 use crate::body::Body;
 use crate::mysql::admin;
-use crate::mysql::session::decide::{Allowed, Execution, Fill};
+use crate::mysql::session::decide::{Allowed, Execution, Fill, parameters};
 use crate::mysql::session::diagnostics::Leaves;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
@@ -278,6 +278,7 @@ impl Session {
         if matches!(found, Found::Answered) {
             return Ok(Decision::Answered);
         }
+        self.standing.is_sure = self.takes_snapshot_surely(&statement, execution.1);
         let template = &statement.shape.template;
         if template.reads_diagnostics() {
             self.replay_hit(text).await?;
@@ -298,6 +299,22 @@ impl Session {
             },
         };
         Ok(Decision::Pass(Some(statement), reason))
+    }
+
+    /// Whether a statement that goes upstream takes the open transaction's snapshot even if it returns no row.
+    fn takes_snapshot_surely(&self, statement: &Statement, bound: Option<&Bound<'_>>) -> bool {
+        let Known::Context(context, _) = &self.settings.known else { return false };
+        // What it names the session may have defined a moment ago.
+        let is_behind = self.shared.cache.catalog_as_of() < self.floor.catalog_since;
+        let is_known = context.obstacle.is_none() && context.schemas == self.settings.schemas;
+        if !self.standing.wants_snapshot() || is_behind || !is_known {
+            return false;
+        }
+        let catalog = self.shared.catalog.load();
+        let takes = |params: Vec<_>| {
+            statement.shape.template.surely_takes_snapshot(&catalog, &context.schemas, &params, context.client)
+        };
+        parameters(statement, bound).is_ok_and(takes)
     }
 
     /// Counts a statement that passes.

@@ -11,7 +11,8 @@
 //! | READ UNCOMMITTED, SERIALIZABLE | nothing |
 //!
 //! A snapshot is taken by the first consistent read of InnoDB, not by the first statement: it is *possible* with any
-//! statement that reads, and *sure* once one that must have read a table has returned a row. lo is read before the first
+//! statement that reads, and *sure* once one that must have read a table has returned a row, or must have read it even so
+//! ([`freshet_sql::Template::surely_takes_snapshot`]). lo is read before the first
 //! possible one, hi after the first sure one.
 
 use std::sync::Arc;
@@ -54,6 +55,8 @@ pub(crate) struct Standing {
     lost: bool,
     /// A statement has failed since the last answer that told, which may have left one open if it was not one of its own.
     tried: bool,
+    /// The statement that is sent next takes the snapshot, if it [takes one](Mark::takes_snapshot), also without a row.
+    pub(crate) is_sure: bool,
 }
 
 /// What a statement does to data and to the transaction, as far as it says.
@@ -140,6 +143,11 @@ impl Standing {
     /// Whether the open transaction has written.
     pub(crate) fn wrote(&self) -> bool {
         self.lost || self.block.as_ref().is_some_and(|block| block.wrote)
+    }
+
+    /// It is not known yet whether the open transaction has a snapshot.
+    pub(crate) fn wants_snapshot(&self) -> bool {
+        !self.lost && self.block.as_ref().is_some_and(|block| block.taken.is_none() && !block.wrote)
     }
 
     /// All is forgotten: the session begins anew. `autocommits`: each statement is a transaction of its own.
@@ -235,6 +243,7 @@ impl Session {
     /// A statement was answered; `self.status` is the state it left if `status_known`. Whether a transaction that wrote may
     /// have been committed with it.
     pub(crate) fn follow_block(&mut self, mark: Mark, answered: Answered) -> bool {
+        let takes_snapshot = mark.takes_snapshot && (std::mem::take(&mut self.standing.is_sure) || answered.rows > 0);
         let wrote = mark.writes || self.standing.wrote();
         let in_transaction = self.status.has(Status::IN_TRANS);
         let era = self.settings.era;
@@ -277,7 +286,7 @@ impl Session {
         }
         if let Some(block) = &mut standing.block {
             block.wrote |= mark.writes;
-            if mark.takes_snapshot && answered.rows > 0 && block.taken.is_none() {
+            if takes_snapshot && block.taken.is_none() {
                 block.taken = Some(answered.now);
             }
             if one_shot {

@@ -258,7 +258,7 @@ async fn read_functions(
 
 fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, basis: &Basis) -> Table {
     let described = row.join("\u{1f}");
-    let [schema, name, table_type, engine, ..] = row;
+    let [schema, name, table_type, engine, .., options] = row;
     let key = (schema, name);
     let columns = parts.columns.remove(&key).unwrap_or_default();
     let may_read = |(at, column): (usize, &[String; 10])| {
@@ -285,6 +285,8 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
     let runs_code = !basis.sees_triggers || parts.triggers.contains(&key);
     let primary: Vec<Arc<str>> =
         columns.iter().filter(|[.., of_key, _]| of_key == "PRI").map(|[_, name, ..]| name.as_str().into()).collect();
+    let in_parts = options.to_ascii_lowercase().contains("partition");
+    let capacities = if in_parts { Vec::new() } else { columns.iter().map(capacity).collect() };
     let columns = columns.iter().map(column).collect();
     let (schema, name) = key;
     let whole = primary.is_empty() || !server.logs_keys_only();
@@ -295,6 +297,7 @@ fn table(mysql: &MySql, row: [String; 7], parts: &mut Parts, server: &Server, ba
         version: version.into(),
         definition,
         runs_code,
+        capacities,
         ..relation(mysql, schema, name, kind)
     }
 }
@@ -316,6 +319,7 @@ fn relation(mysql: &MySql, schema: String, name: String, kind: RelationKind) -> 
         definition: None,
         children: Vec::new(),
         runs_code: false,
+        capacities: Vec::new(),
     }
 }
 
@@ -326,6 +330,22 @@ fn column([_, name, data_type, column_type, collation, extra, ..]: &[String; 10]
         value_type: ValueType::of_mysql_column(data_type, column_type, collation),
         // In the row images, but reckoned for the log alone: not stored anywhere.
         generated: extra.contains("VIRTUAL GENERATED"),
+    }
+}
+
+/// See [`Table::capacities`].
+fn capacity([_, _, data_type, column_type, _, extra, ..]: &[String; 10]) -> u64 {
+    let length = || column_type.split_once('(')?.1.split_once(')')?.0.parse().ok();
+    match data_type.to_ascii_lowercase().as_str() {
+        _ if extra.contains("GENERATED") => 0,
+        "tinyint" => 0x7f,
+        "smallint" => 0x7fff,
+        "mediumint" => 0x7f_ffff,
+        "int" => 0x7fff_ffff,
+        "bigint" => i64::MAX.unsigned_abs(),
+        "char" | "varchar" | "varbinary" => length().unwrap_or(0),
+        "text" | "mediumtext" | "longtext" | "blob" | "mediumblob" | "longblob" => 0xff,
+        _ => 0,
     }
 }
 

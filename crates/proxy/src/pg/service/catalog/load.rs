@@ -346,6 +346,7 @@ fn table(row: [String; 7], parts: &mut Parts) -> Result<Table, ServiceError> {
         definition: parts.definitions.remove(&id),
         children: parts.children.remove(&id).unwrap_or_default(),
         runs_code: parts.other_code.contains(id.as_str()),
+        capacities: Vec::new(),
     })
 }
 
