@@ -34,6 +34,11 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
         1
     }
 
+    /// The key by which its misses were counted, if not by its own.
+    fn counted_by(&self) -> Option<&[u8]> {
+        None
+    }
+
     /// Whether it is served at present; if not, a look-up misses.
     fn is_served(&self) -> bool {
         true
@@ -215,7 +220,7 @@ impl<P: Payload> Store<P> {
     /// Inserts an entry whose key is not present; returns the ids of those that had to go, or None if it is not kept.
     pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Option<Vec<Id>> {
         let hash = self.hasher.hash_one(&*key);
-        let (earlier, time) = (self.misses.earlier(hash), self.misses.time());
+        let (earlier, time) = (self.misses.earlier(self.counted(hash, &entry)), self.misses.time());
         let Some(gone) = self.residents().insert(key.clone(), entry.clone(), earlier, time) else {
             entry.payload.outweighed();
             return None;
@@ -224,6 +229,11 @@ impl<P: Payload> Store<P> {
         let mut entries = self.shard(hash).entries.write().unwrap_or_else(PoisonError::into_inner);
         entries.insert_unique(hash, (key, entry), |(key, _)| self.hasher.hash_one(&**key));
         Some(gone)
+    }
+
+    /// By what the misses of the entry under this key were counted.
+    fn counted(&self, hash: u64, entry: &Entry<P>) -> u64 {
+        entry.payload.counted_by().map_or(hash, |key| self.hasher.hash_one(key))
     }
 
     /// Room for so many bytes from now on; returns the ids of those that had to go.
@@ -249,7 +259,7 @@ impl<P: Payload> Store<P> {
         let (key, entry) = self.take(hash, key)?;
         // It did not have to go for others: its next result begins with what is known of it.
         let rate = self.residents().remove(&entry, self.misses.time());
-        self.misses.learn(hash, rate.unwrap_or_default());
+        self.misses.learn(self.counted(hash, &entry), rate.unwrap_or_default());
         Some((key, entry))
     }
 

@@ -10,12 +10,17 @@ use freshet_model::{
     Snapshot, TableId, Tag, Visible,
 };
 
+/// So many bytes, and what the misses are counted by if not by the key.
 #[derive(Debug)]
-struct Block(usize);
+struct Block(usize, Option<&'static [u8]>);
 
 impl Payload for Block {
     fn heap_bytes(&self) -> usize {
         self.0
+    }
+
+    fn counted_by(&self) -> Option<&[u8]> {
+        self.1
     }
 }
 
@@ -46,9 +51,13 @@ fn begin(cache: &Arc<Cache<Block>>, key: u32) -> FillPermit<Block> {
 }
 
 fn fill(cache: &Arc<Cache<Block>>, key: u32, bytes: usize) -> bool {
+    fill_with(cache, key, Block(bytes, None))
+}
+
+fn fill_with(cache: &Arc<Cache<Block>>, key: u32, block: Block) -> bool {
     let permit = begin(cache, key);
     let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
-    matches!(permit.commit(Block(bytes), Some(&proof), Lsn(10)), Installed::Stored { .. })
+    matches!(permit.commit(block, Some(&proof), Lsn(10)), Installed::Stored { .. })
 }
 
 /// How many steps it takes.
@@ -88,6 +97,30 @@ fn less_memory_takes_entries_away_and_more_lets_others_in() {
     (20_000..23_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
     cache.validate();
     assert!(cache.levels(2).bytes > 40 * MIB, "{:?}", cache.levels(2));
+}
+
+/// A key with a clock in it is never missed twice, but what it asks for is.
+#[test]
+fn what_is_asked_for_by_ever_other_keys_finds_room_in_a_full_cache() {
+    let cache = keeping(Keep::Worthwhile, 4 * MIB);
+    for key in 0..1_000u32 {
+        for _ in 0..4 {
+            cache.missed(&key.to_be_bytes());
+        }
+        fill(&cache, key, 16 << 10);
+    }
+    let mut clock = 10_000u32;
+    let mut kept = |counted_by: Option<&'static [u8]>| {
+        let (from, to) = (clock, clock + 50);
+        clock = to;
+        let keys = (from..to).map(|key| {
+            cache.missed(counted_by.unwrap_or(&key.to_be_bytes()));
+            fill_with(&cache, key, Block(16 << 10, counted_by))
+        });
+        keys.filter(|kept| *kept).count()
+    };
+    let (unknown, known) = (kept(None), kept(Some(b"the question without the clock")));
+    assert!(unknown < 5 && known > 40, "{unknown} and {known} of 50");
 }
 
 #[test]

@@ -103,6 +103,10 @@ impl Payload for Body {
         self.took
     }
 
+    fn counted_by(&self) -> Option<&[u8]> {
+        self.reached.as_ref()?.counted_by()
+    }
+
     fn is_served(&self) -> bool {
         let shape = &self.source.shape;
         !shape.is_disabled() && shape.figures.worth.serves()

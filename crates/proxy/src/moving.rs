@@ -44,6 +44,8 @@ pub(crate) struct Reached {
     /// The entry's own key.
     entry: Arc<[u8]>,
     reach: Reach,
+    /// See [`Limits::counted`].
+    by_clock: bool,
 }
 
 impl Limits {
@@ -76,7 +78,8 @@ impl Limits {
         read: impl Fn(&R) -> Vec<Field<'a>>,
     ) -> Option<Box<Reached>> {
         let reach = self.footprint.reach(&self.at, rows, read, self.utf8)?;
-        Some(Box::new(Reached { key: self.key, entry, reach }))
+        let by_clock = self.footprint.moves_with_clock();
+        Some(Box::new(Reached { key: self.key, entry, reach, by_clock }))
     }
 }
 
@@ -84,6 +87,11 @@ impl Reached {
     /// Whether the entry answers an execution with these limits.
     pub(crate) fn covers(&self, at: &Positions) -> bool {
         self.reach.covers(at)
+    }
+
+    /// The key that the misses were counted by, if not the entry's own.
+    pub(crate) fn counted_by(&self) -> Option<&[u8]> {
+        self.by_clock.then_some(&*self.key)
     }
 
     /// Bytes of it, and of what leads to it.
