@@ -14,7 +14,8 @@ on_both!(
     plain_backslashes,
     modes_do_not_share,
     modes_at_a_prepare,
-    backslashes_in_comments
+    backslashes_in_comments,
+    writes_of_bytes
 );
 
 const SCHEMA: &[&str] = &[
@@ -276,5 +277,25 @@ fn backslashes_in_comments(kind: Kind) -> Result<()> {
             Ok(())
         })?;
     }
+    Ok(())
+}
+
+/// A write whose bytes are no text is told as the write that it is, and what it changes goes.
+fn writes_of_bytes(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    c.run("SET NAMES binary")?;
+    let read = "SELECT HEX(title) FROM page WHERE id = 3";
+    pair.until_hit(&mut c, read)?;
+    let before = pair.freshet.metrics()?;
+    let write = [b"\x03UPDATE /* Store\\set */ page SET title = '\xff\xfe\\'' WHERE id = 3".as_slice()].concat();
+    let answer = c.command(&write)?;
+    ensure!(answer.error().is_none(), "{answer:?}");
+    let after = pair.freshet.metrics()?;
+    ensure!(after.passed("not_select") == before.passed("not_select") + 1, "{:?}", after.passed_since(&before));
+    ensure!(c.value(read)? == "FFFE27");
     Ok(())
 }

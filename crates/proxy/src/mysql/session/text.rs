@@ -27,6 +27,9 @@ use crate::registry::{self, Statement, TEXT_BYTES_MAX};
 /// Of a long statement so much is waited for.
 const HEAD_BYTES: usize = 512;
 
+/// First words of statements that write rows.
+const ROW_WRITES: [&str; 4] = ["insert", "replace", "update", "delete"];
+
 /// What becomes of a statement.
 pub(crate) enum Decision {
     /// It has been answered.
@@ -56,7 +59,7 @@ pub(crate) enum Found {
 
 /// Of a statement whose words alone are known.
 fn mark_of_words(code: Option<&Code>) -> Mark {
-    let of_rows = |word: &str| ["insert", "replace", "update", "delete", "select"].contains(&word);
+    let of_rows = |word: &str| word == "select" || ROW_WRITES.contains(&word);
     if code.and_then(Code::single).is_some_and(of_rows) { Mark::LONG } else { Mark::UNKNOWN }
 }
 
@@ -188,8 +191,10 @@ impl Session {
             Ok(statement) => statement,
             Err(reason) => {
                 self.replay_now().await?;
-                self.unread = Some(self.unread(text));
-                return Ok(Decision::Pass(None, reason));
+                let unread = self.unread(text);
+                let writes = unread.single().is_some_and(|word| ROW_WRITES.contains(&word));
+                self.unread = Some(unread);
+                return Ok(Decision::Pass(None, if writes { Reason::NotSelect } else { reason }));
             }
         };
         if let Some(admin) = &statement.admin {
