@@ -397,7 +397,12 @@ impl Shared {
         let Installed::Stored { entry, replaced } = installed else { return };
         shape.note_kept();
         if let Some(reached) = &entry.payload.reached {
-            self.latest.installed(reached);
+            let before = self.latest.installed(reached).and_then(|key| self.expected(&key));
+            let answers =
+                |before: &Arc<Entry<Body>>| before.payload.reached.as_ref().is_some_and(|it| reached.is_within(it));
+            if let Some(before) = before.filter(answers) {
+                self.verifier.compare(before, entry.clone(), end);
+            }
         }
         self.note_filled(entry.weight());
         if refreshed {

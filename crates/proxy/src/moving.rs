@@ -44,6 +44,8 @@ pub(crate) struct Reached {
     /// The entry's own key.
     entry: Arc<[u8]>,
     reach: Reach,
+    /// Where the entry's own limits are.
+    at: Positions,
     /// See [`Limits::counted`].
     by_clock: bool,
 }
@@ -79,7 +81,7 @@ impl Limits {
     ) -> Option<Box<Reached>> {
         let reach = self.footprint.reach(&self.at, rows, read, self.utf8)?;
         let by_clock = self.footprint.moves_with_clock();
-        Some(Box::new(Reached { key: self.key, entry, reach, by_clock }))
+        Some(Box::new(Reached { key: self.key, entry, reach, at: self.at, by_clock }))
     }
 }
 
@@ -87,6 +89,11 @@ impl Reached {
     /// Whether the entry answers an execution with these limits.
     pub(crate) fn covers(&self, at: &Positions) -> bool {
         self.reach.covers(at)
+    }
+
+    /// Whether the entry's own execution would be answered by another entry, too.
+    pub(crate) fn is_within(&self, other: &Self) -> bool {
+        self.key == other.key && self.entry != other.entry && other.covers(&self.at)
     }
 
     /// The key that the misses were counted by, if not the entry's own.
@@ -165,9 +172,11 @@ impl Latest {
         self.keys.get(key)
     }
 
-    /// An entry is installed.
-    pub(crate) fn installed(&self, reached: &Reached) {
+    /// An entry is installed; the key of the one before.
+    pub(crate) fn installed(&self, reached: &Reached) -> Option<Arc<[u8]>> {
+        let before = self.entry(&reached.key);
         self.keys.insert(reached.key.clone(), reached.entry.clone());
+        before
     }
 }
 

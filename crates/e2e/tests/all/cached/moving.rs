@@ -4,9 +4,16 @@
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::support::frames::{Bound, bind, describe_portal, execute, parse, parse_typed, query, sync, unnamed};
-use crate::support::{Message, PATIENCE, Pair, RawClient, Version, eventually, on_both, rest};
+use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both, rest};
 
-on_both!(sessions_of_django, prepared_statements, lists_of_the_last_day, what_does_not_move, answers_are_the_databases);
+on_both!(
+    sessions_of_django,
+    prepared_statements,
+    lists_of_the_last_day,
+    what_does_not_move,
+    answers_are_the_databases,
+    hits_are_verified
+);
 
 const SCHEMA: &str = "
     create table django_session (session_key varchar(40) not null primary key, session_data text not null,
@@ -49,6 +56,38 @@ fn until_moved(pair: &Pair, mut read: impl FnMut() -> Result<Vec<Message>>, expe
         ensure!(hit, "no hit; {:?}", after.passed_since(&before));
         Ok(())
     })
+}
+
+/// `--verify` asks the database for what an entry of other limits would answer, too, and finds it equal, also while rows change.
+fn hits_are_verified(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &["--verify", "0.5", "--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut c, mut writer) = (pair.connect()?, pair.connect()?);
+    let mut now = 0;
+    let mut next = move || {
+        now += 1_007;
+        noon(now)
+    };
+    eventually(PATIENCE, || {
+        for _ in 0..20 {
+            c.query(&session("k1", &next()))?;
+        }
+        let metrics = pair.freshet.metrics()?;
+        let (verified, hits) = (metrics.count("freshet_verified_total"), metrics.hits());
+        ensure!(verified >= 20 && hits >= 20, "{verified} verified, {hits} hits");
+        Ok(())
+    })?;
+    for round in 0..50 {
+        writer.run(&format!("update django_session set session_data = 'round {round}' where session_key = 'k1'"))?;
+        for _ in 0..3 {
+            let found = values(&c.query(&session("k1", &next()))?);
+            ensure!(found[0].contains(&format!("round {round}")), "{found:?} in round {round}");
+        }
+    }
+    ensure!(pair.freshet.metrics()?.count("freshet_verify_mismatches_total") == 0, "a right answer was found wrong");
+    Ok(())
 }
 
 fn sessions_of_django(version: Version) -> Result<()> {

@@ -5,10 +5,10 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::support::answer::Answer;
 use super::support::packets::Value;
-use super::support::{Kind, Pair, RawClient, on_both};
+use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
-on_both!(sessions_of_django, caches_of_mediawiki, prepared_statements, answers_are_the_databases);
+on_both!(sessions_of_django, caches_of_mediawiki, prepared_statements, answers_are_the_databases, hits_are_verified);
 
 const SCHEMA: &str = "CREATE TABLE django_session (session_key VARCHAR(40) NOT NULL PRIMARY KEY, session_data LONGTEXT NOT NULL, \
      expire_date DATETIME(6) NOT NULL, KEY (expire_date)); \
@@ -105,6 +105,38 @@ fn caches_of_mediawiki(kind: Kind) -> Result<()> {
     until_moved(&pair, || read(&mut c), &["other"])?;
     writer.run("DELETE FROM objectcache")?;
     until_moved(&pair, || read(&mut c), &[])
+}
+
+/// `--verify` asks the database for what an entry of other limits would answer, too, and finds it equal, also while rows change.
+fn hits_are_verified(kind: Kind) -> Result<()> {
+    let pair = Pair::over(Database::shared(kind)?, SCHEMA, &["--verify", "0.5", "--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut c, mut writer) = (pair.connect()?, pair.connect()?);
+    let mut now = 0;
+    let mut next = move || {
+        now += 1_007;
+        noon(now)
+    };
+    eventually(PATIENCE, || {
+        for _ in 0..20 {
+            c.query(&session("k1", &next()))?;
+        }
+        let metrics = pair.freshet.metrics()?;
+        let (verified, hits) = (metrics.count("freshet_verified_total"), metrics.hits());
+        ensure!(verified >= 20 && hits >= 20, "{verified} verified, {hits} hits");
+        Ok(())
+    })?;
+    for round in 0..50 {
+        writer.run(&format!("UPDATE django_session SET session_data = 'round {round}' WHERE session_key = 'k1'"))?;
+        for _ in 0..3 {
+            let rows = payloads(&c.query(&session("k1", &next()))?);
+            ensure!(String::from_utf8_lossy(&rows[0]).contains(&format!("round {round}")), "{rows:?} in round {round}");
+        }
+    }
+    ensure!(pair.freshet.metrics()?.count("freshet_verify_mismatches_total") == 0, "a right answer was found wrong");
+    Ok(())
 }
 
 fn prepared_statements(kind: Kind) -> Result<()> {
