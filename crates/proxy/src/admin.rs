@@ -224,6 +224,8 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
                 pairs.push(("table", name + &note));
             }
             pairs.extend(lines.into_iter().map(|line| ("depends_on", line)));
+            let moves = |number: u32| format!("other values of ${number}, up to what its rows show");
+            pairs.extend(footprint.moving_parameters().map(|number| ("also_answers", moves(number))));
             pairs.extend(footprint.identity_hints().into_iter().map(|hint| ("hint", hint)));
         }
     }

@@ -57,6 +57,10 @@ fn sessions_of_django(kind: Kind) -> Result<()> {
         noon(now)
     };
     until_moved(&pair, || c.query(&session("k1", &next())), &["one"])?;
+    if pair.freshet.is_there() {
+        let explained = format!("{:?}", c.query(&format!("EXPLAIN CACHE {}", session("k1", &next())))?.rows());
+        ensure!(explained.contains("other values of $1, up to what its rows show"), "{explained}");
+    }
     until_moved(&pair, || c.query(&session("k3", &next())), &[])?;
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?;
