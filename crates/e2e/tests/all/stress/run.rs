@@ -21,6 +21,10 @@ use crate::support::{Database, Freshet, Version};
 
 /// Less than this tests nothing.
 const HITS_MIN: u64 = 100;
+/// What keeps a change stream from starting.
+const OPEN: &str =
+    "select 'the server runs', pid, backend_type, state, wait_event, backend_xid, backend_xmin, xact_start, query
+    from pg_stat_activity; select 'prepared', gid, prepared from pg_prepared_xacts";
 const WRITERS: usize = 5;
 const CURIOUS: usize = 6;
 const PATIENT: usize = 6;
@@ -117,6 +121,12 @@ impl Run {
             let joined = self.join(&mut cast, stage, Random(seed), soak.is_some());
             if joined.is_err() {
                 stage.violated("the run did not start".into());
+            }
+            if stage.freshet().is_there() && self.fault.is_none() {
+                cast.add("the counter of hits", move || {
+                    stage.wait_for_hits(HITS_MIN);
+                    Ok(())
+                });
             }
             let outcome = cast.end();
             joined.and(outcome)
@@ -218,7 +228,8 @@ fn keys_of_writer(stage: &Stage, writer: usize) -> Vec<KeyId> {
 
 /// When nothing is written any more, every answer equals the database's.
 fn compare_at_rest(stage: &Stage, random: &mut Random) -> Result<()> {
-    stage.freshet().wait_ready()?;
+    let ready = stage.freshet().wait_ready();
+    ready.or_else(|error| Err(error.context(stage.database.server.psql(OPEN)?)))?;
     thread::sleep(STALENESS_MAX + Duration::from_millis(500));
     let (mut direct, mut through) = (stage.reconnect(false)?, stage.reconnect(true)?);
     for question in Question::some(random, &SOURCES) {

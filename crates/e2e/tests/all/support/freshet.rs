@@ -1,5 +1,6 @@
 //! A running Freshet.
 
+use std::cell::RefCell;
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -66,6 +67,7 @@ impl Freshet {
         let lines = lines(stdout.context("no stdout")?);
         freshet.address = freshet.announced(&lines, "listening on ")?;
         freshet.http = freshet.announced(&lines, "http on ")?;
+        OF_THIS_TEST.with_borrow_mut(|all| all.push(freshet.http));
         Ok(freshet)
     }
 
@@ -143,6 +145,7 @@ impl Freshet {
 
 impl Drop for Freshet {
     fn drop(&mut self) {
+        OF_THIS_TEST.with_borrow_mut(|all| all.retain(|http| *http != self.http));
         if let Some(child) = &mut self.child {
             // It may have ended by itself.
             let _ = child.kill();
@@ -153,6 +156,16 @@ impl Drop for Freshet {
             eprintln!("--- Freshet's log ends:\n{}", log.get(tail..).unwrap_or_default());
         }
     }
+}
+
+thread_local! {
+    /// Each test runs on a thread of its own.
+    static OF_THIS_TEST: RefCell<Vec<SocketAddr>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Where those that this thread has started tell how they are.
+pub(super) fn of_this_test() -> Vec<SocketAddr> {
+    OF_THIS_TEST.with_borrow(Vec::clone)
 }
 
 /// The binary: named by `FRESHET_BIN` or beside this one. `FRESHET_BIN=none` lets the conversations run twice directly,

@@ -18,7 +18,7 @@ pub(crate) use server::{Database, Version, connect, on_both, on_both_at_length};
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 /// The default patience for what takes a moment.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,7 +43,20 @@ pub(crate) fn eventually<T>(patience: Duration, mut attempt: impl FnMut() -> Res
     }
 }
 
-/// Time for the change stream to pass what a session has read, so that its next read may come from memory.
+/// Waits until each Freshet of this test has read the end of the log and looked at the catalogue once more, so that the next
+/// read of a session may hit whatever the session was told before.
 pub(crate) fn rest() {
-    std::thread::sleep(Duration::from_millis(200));
+    let began = Instant::now();
+    for http in freshet::of_this_test() {
+        let settled = eventually(PATIENCE, || {
+            let elapsed = began.elapsed().as_secs_f64();
+            // It has ended: nothing will hit.
+            let Ok(metrics) = Metrics::read(http) else { return Ok(()) };
+            for age in ["freshet_stream_age_seconds", "freshet_catalog_age_seconds"] {
+                ensure!(metrics.value(age) < elapsed, "{age} is {} after {elapsed} s", metrics.value(age));
+            }
+            Ok(())
+        });
+        settled.unwrap_or_else(|error| panic!("{error:#}"));
+    }
 }

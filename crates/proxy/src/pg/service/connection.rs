@@ -105,8 +105,10 @@ impl Connection {
     }
 
     async fn client(&mut self) -> Result<&mut Client, ServiceError> {
-        // Without a stream none is bothered.
+        // Without a stream no server is bothered. A transaction is open here if the stream ended between two of its statements: it ends
+        // with its connection, else the next stream would wait for it for ever.
         if self.shared.identity().is_none() {
+            self.client = None;
             return Err(ServiceError::NoStream);
         }
         if self.client.as_ref().is_none_or(Client::is_dead) {

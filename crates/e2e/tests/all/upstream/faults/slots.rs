@@ -9,7 +9,13 @@ use super::watch::{RESET, Watch};
 use super::{LASTING, healthy, logged, primary, times, walsender, with_each_slot};
 use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, on_both};
 
-on_both!(a_walsender_that_is_ended, a_slot_that_is_dropped, an_invalidated_slot, the_end_of_freshet);
+on_both!(
+    a_walsender_that_is_ended,
+    an_end_while_tables_are_published,
+    a_slot_that_is_dropped,
+    an_invalidated_slot,
+    the_end_of_freshet,
+);
 
 /// Rows that nobody writes.
 const ENTRIES: std::ops::RangeInclusive<i64> = 61..=79;
@@ -58,6 +64,39 @@ fn a_walsender_that_is_ended(version: Version) -> Result<()> {
         outcome?;
         healthy(&freshet)?;
         database.run(RESET)?;
+    }
+    Ok(())
+}
+
+/// The stream ends while Freshet publishes tables: no transaction of its own may keep the next stream from starting.
+fn an_end_while_tables_are_published(version: Version) -> Result<()> {
+    const TABLES: usize = 150;
+    let database = primary(version, &Settings::default())?;
+    let freshet = Freshet::start(&database, &[])?;
+    if !freshet.is_there() {
+        return Ok(());
+    }
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    let mut direct = RawClient::login(database.address(), database.login())?;
+    for round in 0..6 {
+        let tables = || (0..TABLES).map(|number| format!("t_{round}_{number}"));
+        let create: String = tables().map(|name| format!("create table {name} (id int primary key);")).collect();
+        database.run(&create)?;
+        healthy(&freshet)?;
+        let published = "select count(*) from pg_publication_rel";
+        let before = direct.value(published)?;
+        eventually(PATIENCE, || {
+            // Asked again: the first time Freshet may not know them yet.
+            for name in tables() {
+                client.query(&format!("select id from {name}"))?;
+            }
+            ensure!(direct.value(published)? != before, "no table is published");
+            Ok(())
+        })?;
+        let stands = times(&freshet, "change stream stands");
+        database.server.psql("select pg_terminate_backend(pid) from pg_stat_replication")?;
+        logged(&freshet, "change stream stands", stands)?;
+        healthy(&freshet)?;
     }
     Ok(())
 }
