@@ -242,6 +242,8 @@ pub(super) struct Shown {
     acted_on: Rows,
     views: Vec<View>,
     effects: Vec<Arc<TypeEffect>>,
+    /// See [`Catalog::defining`].
+    pub(super) defining: HashSet<Box<str>>,
 }
 
 /// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: the name as a literal.
@@ -255,7 +257,8 @@ pub(super) async fn read(connection: &mut Connection, publication: &str) -> Resu
     let acted_on = connection.query(ACTED_ON).await?;
     let effects = type_effects(connection).await?;
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
-    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects })
+    let defining = HashSet::new();
+    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects, defining })
 }
 
 /// Makes a catalogue of it, with the texts of views, which are read now.
@@ -273,6 +276,7 @@ pub(super) async fn finish(
     }
     let mut catalog = Catalog::new(version, tables, shown.functions, shown.operators);
     catalog.type_effects = shown.effects;
+    catalog.defining = shown.defining;
     catalog.built_in_surroundings = !parts.other_code.contains("0");
     catalog.built_in_code_only = parts.other_code.is_empty();
     for row in shown.acted_on {
@@ -376,6 +380,6 @@ pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str
     texts.try_into().map_err(|_| ServiceError::Shape(what))
 }
 
-fn names(rows: Rows) -> HashSet<Box<str>> {
+pub(super) fn names(rows: Rows) -> HashSet<Box<str>> {
     rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).map(String::into_boxed_str).collect()
 }
