@@ -15,6 +15,7 @@ on_both!(
     what_is_not_used_does_not_come_back,
     answers_are_those_of_the_session,
     answers_are_those_of_the_role,
+    backslashes_are_read_as_the_session_reads_them,
     the_share_is_kept,
     none_without_a_share_or_while_switched_off,
 );
@@ -234,6 +235,26 @@ fn answers_are_those_of_the_role(version: Version) -> Result<()> {
     let refused = refused.iter().find(|m| m.tag == b'E').context("the answer of one who may not read")?;
     ensure!(refused.field(b'C').as_deref() == Some("42501"), "{refused:?}");
     ensure!(own.value(READ)? == "3000", "an old answer");
+    Ok(())
+}
+
+/// Under `standard_conforming_strings = off` one backslash of two is meant, whoever reads the text: the reader's own row evicts it each time.
+fn backslashes_are_read_as_the_session_reads_them(version: Version) -> Result<()> {
+    let Some(pair) = pair(version)? else { return Ok(()) };
+    pair.database.run(r"insert into film values (901, 'a\b'), (902, 'a\\b')")?;
+    let (mut through, mut writer) = (pair.connect()?, pair.connect()?);
+    through.run("set standard_conforming_strings = off; set escape_string_warning = off")?;
+    let read = r"select sum(votes) from film where title = 'a\\b'";
+    for round in 1..8 {
+        until_hit(&pair, &mut through, read)?;
+        until_hit(&pair, &mut through, READ)?;
+        let before = pair.freshet.metrics()?;
+        writer.run(&format!(r"update film set votes = {round} where title = 'a\b' or id = 1"))?;
+        // The other one's refresh shows that there was time for this one's.
+        until_refreshed(&pair, &before, 1)?;
+        let now = through.value(read)?;
+        ensure!(now == round.to_string(), "{now} after write {round}");
+    }
     Ok(())
 }
 

@@ -17,6 +17,7 @@ on_both!(
     search_paths,
     settings_that_bypass,
     backslashes_in_constants,
+    backslashes_behind_an_unanswered_set,
     settings_by_function,
     settings_by_triggers,
     the_context_comes_with_the_end_of_the_log,
@@ -208,6 +209,31 @@ fn backslashes_in_constants(version: Version) -> Result<()> {
     twins.exchange(&[parse("t", plain), sync()].concat(), 1)?;
     twins.run(&["set standard_conforming_strings = off"])?;
     twins.passes_as(&[bind_text("", "t", &[]), execute("", 0), sync()].concat(), "settings_unknown")
+}
+
+/// What is parsed behind a SET that is not answered yet is read as the SET says, or not at all.
+fn backslashes_behind_an_unanswered_set(version: Version) -> Result<()> {
+    let pair = pair(version)?;
+    let plain = r"select id, name from sample where name = 'a\\b'";
+    for (before, after) in [("on", "off"), ("off", "on")] {
+        let mut twins = Twins::new(&pair)?;
+        let set = |value: &str| query(&format!("set standard_conforming_strings = {value}"));
+        twins.run(&["set escape_string_warning = off"])?;
+        twins.exchange(&set(before), 1)?;
+        twins.fills_until_hit(&query(plain))?;
+        let bound = [bind_text("", "s", &[]), execute("", 0), sync()].concat();
+        let pipelined = [set(after), parse("s", plain), sync(), bound.clone(), bound.clone()].concat();
+        twins.exchange(&pipelined, 4)?;
+        for name in ["a", r"a\b", "a", r"a\\b", "a"] {
+            for _ in 0..4 {
+                twins.exchange(&bound, 1)?;
+                twins.exchange(&query(plain), 1)?;
+            }
+            twins.run(&[&format!("update sample set name = e'{}' where id = 1", name.replace('\\', r"\\"))])?;
+        }
+        twins.exchange(&bound, 1)?;
+    }
+    Ok(())
 }
 
 fn settings_by_function(version: Version) -> Result<()> {
