@@ -93,3 +93,28 @@ impl Reader {
         Ok((client, identity))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use freshet_net::mysql::ServerError;
+
+    use super::*;
+
+    #[test]
+    fn failures_say_whether_to_try_again() {
+        let server = |code: u16| {
+            let error = ServerError { code, sqlstate: "HY000".into(), message: String::new() };
+            failure(&ServiceError::Query(Error::Server(Box::new(error))))
+        };
+        for costly in TOO_LONG {
+            assert_eq!(server(costly), Failure::Costly, "{costly}");
+        }
+        assert_eq!(failure(&ServiceError::Query(Error::TooLarge(1))), Failure::Costly);
+        for refused in [1142, 1146, 1064] {
+            assert_eq!(server(refused), Failure::Refused, "{refused}");
+        }
+        assert_eq!(failure(&ServiceError::Shape("keys")), Failure::Refused);
+        assert_eq!(failure(&ServiceError::Query(Error::Closed)), Failure::Broken);
+        assert_eq!(failure(&ServiceError::OtherServer), Failure::Broken);
+    }
+}

@@ -163,3 +163,40 @@ async fn unreadable(client: &mut Client, tables: &[TableId]) -> Result<Vec<Table
     let found: Vec<TableId> = rows.iter().filter_map(id).collect();
     Ok(if found.is_empty() { tables.to_vec() } else { found })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use freshet_net::pg::ServerError;
+
+    use super::*;
+
+    #[test]
+    fn failures_say_whether_to_try_again() {
+        let server = |code: &str| {
+            let error = ServerError {
+                severity: "ERROR".into(),
+                code: code.into(),
+                message: String::new(),
+                detail: String::new(),
+                hint: String::new(),
+                body: Box::default(),
+            };
+            failure(&ServiceError::Query(Error::Server(Box::new(error))))
+        };
+        assert_eq!(server("57014"), Failure::Costly, "statement_timeout");
+        assert_eq!(failure(&ServiceError::Query(Error::TooLarge(1))), Failure::Costly);
+        for refused in ["42501", "42P01", "22012", "XX000"] {
+            assert_eq!(server(refused), Failure::Refused, "{refused}");
+        }
+        assert_eq!(failure(&ServiceError::Shape("keys")), Failure::Refused);
+        for ended in ["57P01", "57P02", "57P03", "57P05"] {
+            assert_eq!(server(ended), Failure::Broken, "{ended}");
+        }
+        for broken in [Error::Closed, Error::Timeout(Duration::ZERO), Error::Unexpected(b'X')] {
+            assert_eq!(failure(&ServiceError::Query(broken)), Failure::Broken);
+        }
+        assert_eq!(failure(&ServiceError::OtherServer), Failure::Broken);
+    }
+}
