@@ -5,7 +5,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use freshet_testbed::{Mariadb, MysqlSettings};
 
 use super::support::{Database, Kind, RawClient, on_both};
@@ -17,6 +17,7 @@ on_both!(
     a_filtered_log,
     an_account_without_rights,
     rights_on_one_database,
+    views_of_other_definers,
     every_database_is_cached,
     tables_that_are_unfit,
     the_script_prepares_everything,
@@ -198,6 +199,61 @@ fn rights_on_one_database(kind: Kind) -> Result<()> {
     let mut client = RawClient::login(freshet.address, database.login())?;
     hits(&freshet, &mut client, "SELECT name FROM item WHERE id = 1")?;
     hits(&freshet, &mut client, "SELECT name FROM shown WHERE id = 1")
+}
+
+/// MySQL shows the text of a view to its definer and hardly anybody else.
+fn views_of_other_definers(kind: Kind) -> Result<()> {
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    database.run(SCHEMA)?;
+    let account = Account { name: format!("{}_reader", database.name), database: &database };
+    let plugin = if kind == Kind::Mysql { "WITH mysql_native_password BY" } else { "BY" };
+    database.run(&format!(
+        "CREATE USER {0}@'%' IDENTIFIED {plugin} 'secret'; \
+         GRANT SELECT, SHOW VIEW, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {0}@'%'",
+        account.name
+    ))?;
+    database.run(
+        "INSERT INTO item VALUES (1, 'one'); CREATE VIEW plain AS SELECT id, name FROM item WHERE name <> '\\''; \
+         CREATE VIEW `named (` (`a) AS`, b) AS SELECT id, name FROM plain WHERE id < 5 WITH LOCAL CHECK OPTION",
+    )?;
+    let url = account.url() + &database.name;
+    if let Some(said) = check(&url, &[])? {
+        ensure!(!said.stdout.contains("is not shown what these views are made of"), "{said:#?}");
+    }
+    let freshet = Freshet::start_unready(database.address(), &url, &["--keep", "always"])?;
+    freshet.wait_ready()?;
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    let reads = ["SELECT name FROM plain WHERE id = 1", "SELECT b FROM `named (` WHERE `a) AS` = 1"];
+    for read in reads {
+        hits(&freshet, &mut client, read)?;
+    }
+    database.run("UPDATE item SET name = 'two' WHERE id = 1")?;
+    for read in reads {
+        eventually(PATIENCE, || {
+            let found = client.value(read)?;
+            ensure!(found == "two", "{read}: {found}");
+            Ok(())
+        })?;
+    }
+    // Another definition, over another table.
+    let plain = "SELECT name FROM plain WHERE id = 1";
+    database.run(
+        "CREATE TABLE other (id INT PRIMARY KEY, name VARCHAR(40)); INSERT INTO other VALUES (1, 'one'); \
+         CREATE OR REPLACE VIEW plain AS SELECT id, name FROM other",
+    )?;
+    hits(&freshet, &mut client, plain)?;
+    hits(&freshet, &mut client, "SELECT b FROM `named (` WHERE `a) AS` = 1")?;
+    database.run("UPDATE other SET name = 'two' WHERE id = 1")?;
+    eventually(PATIENCE, || {
+        let found = client.value(plain)?;
+        ensure!(found == "two", "{found}");
+        Ok(())
+    })?;
+    // In between the view is invalid.
+    database.run("DROP TABLE other")?;
+    eventually(PATIENCE, || client.value(plain).map_or(Ok(()), |found| bail!("still there: {found}")))?;
+    database.run("CREATE TABLE other (name VARCHAR(50), id INT PRIMARY KEY); INSERT INTO other VALUES ('one', 1)")?;
+    hits(&freshet, &mut client, plain)
 }
 
 /// Reads until a read comes from memory.

@@ -128,15 +128,21 @@ async fn readable(database: &mut Database, wanted: Option<&str>, report: &mut Re
     Ok(())
 }
 
-/// Views whose text is hidden. Which right shows it differs: MariaDB takes SHOW VIEW on anything, MySQL 8.0.15 takes SELECT and SHOW
-/// VIEW on that very view alone. So the answer is looked at, not the rights.
+/// Views whose text is hidden. Which right shows it differs: MariaDB takes SHOW VIEW on anything; MySQL 8.0.15 takes SELECT and SHOW
+/// VIEW, and shows it by SHOW CREATE VIEW alone. So the answers are looked at, not the rights.
 async fn views(database: &mut Database, report: &mut Report) -> Result<()> {
     let account = database.account.clone();
     let sql = format!(
         "SELECT table_schema, table_name FROM information_schema.views WHERE table_schema NOT IN {SYSTEM} \
          AND COALESCE(view_definition, '') = '' ORDER BY 1, 2"
     );
-    let views: Vec<[String; 2]> = database.rows(&sql).await?;
+    let mut views: Vec<[String; 2]> = Vec::new();
+    for view @ [schema, name] in &database.rows::<2>(&sql).await? {
+        let question = format!("SHOW CREATE VIEW {}.{}", quote_name(schema), quote_name(name));
+        if database.rows::<4>(&question).await.is_err() {
+            views.push(view.clone());
+        }
+    }
     if views.is_empty() {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use crate::shared::ServerIdentity;
 pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// What the operator of the server may have set for sessions in general, and would bend answers or end the connection.
 const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSION wait_timeout = 31536000, \
-                       SESSION sql_select_limit = 18446744073709551615";
+                       SESSION sql_quote_show_create = 1, SESSION sql_select_limit = 18446744073709551615";
 
 /// What the server says where DDL comes between: `ER_BAD_DB_ERROR`, `ER_BAD_TABLE_ERROR`, `ER_BAD_FIELD_ERROR`, `ER_NO_SUCH_TABLE`,
 /// `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_VIEW_INVALID`, `ER_TABLE_DEF_CHANGED`.

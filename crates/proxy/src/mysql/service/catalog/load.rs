@@ -19,6 +19,7 @@ use freshet_sql::{Code, Quoting, stored_code};
 
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};
+use crate::mysql::service::catalog::definitions;
 use crate::mysql::service::catalog::server::Server;
 use crate::mysql::service::connection::{Connection, ServiceError};
 
@@ -191,12 +192,17 @@ async fn read_parts(connection: &mut Connection, basis: &Basis, among: Option<&[
     for columns in parts.columns.values_mut() {
         columns.sort_by_key(|[at, ..]| at.parse().unwrap_or(u32::MAX));
     }
+    let mut hidden = Vec::new();
     for row in connection.query(&question(VIEWS, own, among)).await? {
         let [schema, name, text] = texts(row, "views")?;
-        if !text.is_empty() && text.len() < VIEW_BYTES_MAX {
-            parts.views.insert((schema, name), text.into());
+        match text.len() {
+            0 => hidden.push((schema, name)),
+            1..VIEW_BYTES_MAX => drop(parts.views.insert((schema, name), text.into())),
+            _ => {}
         }
     }
+    let shown = definitions::shown(connection, &hidden).await?.into_iter();
+    parts.views.extend(shown.filter(|(_, text)| text.len() < VIEW_BYTES_MAX).map(|(view, text)| (view, text.into())));
     if basis.sees_triggers {
         let subjects = question(TRIGGERS, ["event_object_schema", "event_object_table"], among);
         for row in connection.query(&subjects).await? {

@@ -15,6 +15,7 @@
 //! Tables need no publication: whatever is in the binlog is covered as soon as it is known.
 
 mod cascades;
+mod definitions;
 mod load;
 mod part;
 mod redefined;

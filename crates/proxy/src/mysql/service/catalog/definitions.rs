@@ -1,0 +1,94 @@
+//! The texts of views that MySQL does not show in `information_schema`: those of other definers, unless the account may do
+//! nearly everything. SHOW CREATE VIEW shows them to whoever has SELECT and SHOW VIEW.
+
+use crate::mysql::service::catalog::load::Name;
+use crate::mysql::service::connection::{Connection, ServiceError};
+
+/// Views asked for at a time: each takes a round trip.
+const VIEWS_MAX: usize = 1000;
+
+/// The texts of views, as far as they are shown.
+pub(super) async fn shown(connection: &mut Connection, views: &[Name]) -> Result<Vec<(Name, String)>, ServiceError> {
+    let mut texts = Vec::new();
+    if !views.is_empty() {
+        // In the database of a view the server leaves it out.
+        connection.query("USE information_schema").await?;
+    }
+    for view in views.iter().take(VIEWS_MAX) {
+        if let Some(text) = definition(connection, view).await? {
+            texts.push((view.clone(), text));
+        }
+    }
+    Ok(texts)
+}
+
+/// The text of a view; None: it is not shown.
+async fn definition(connection: &mut Connection, (schema, name): &Name) -> Result<Option<String>, ServiceError> {
+    let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
+    let question = format!("SHOW CREATE VIEW {}.{}", quoted(schema), quoted(name));
+    match connection.query(&question).await {
+        Ok(rows) => {
+            let statement = rows.into_iter().next().and_then(|row| row.into_iter().nth(1)).flatten();
+            Ok(statement.and_then(|statement| query_of(&statement).map(str::to_owned)))
+        }
+        // It may be gone, or be invalid.
+        Err(error) if error.is_refusal() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The query in `CREATE … VIEW name [(columns)] AS query [WITH … CHECK OPTION]`; None where names lack their database, as they do if it
+/// is the connection's.
+fn query_of(statement: &str) -> Option<&str> {
+    let mut rest = statement;
+    loop {
+        if let Some(behind) = rest.strip_prefix(" VIEW ") {
+            rest = behind;
+            break;
+        }
+        rest = behind_one(rest)?;
+    }
+    rest = behind_one(rest.strip_prefix('`').map(|_| rest)?)?;
+    rest = behind_one(rest.strip_prefix('.')?)?;
+    if let Some(columns) = rest.strip_prefix(" (") {
+        rest = columns;
+        while !rest.starts_with(')') {
+            rest = behind_one(rest)?;
+        }
+        rest = rest.strip_prefix(')')?;
+    }
+    let query = rest.strip_prefix(" AS ")?;
+    let options = [" WITH CASCADED CHECK OPTION", " WITH LOCAL CHECK OPTION"];
+    Some(options.iter().find_map(|option| query.strip_suffix(option)).unwrap_or(query))
+}
+
+/// What follows a name in backquotes, or a character.
+fn behind_one(text: &str) -> Option<&str> {
+    let Some(mut rest) = text.strip_prefix('`') else {
+        let mut characters = text.chars();
+        characters.next()?;
+        return Some(characters.as_str());
+    };
+    loop {
+        rest = rest.split_once('`')?.1;
+        match rest.strip_prefix('`') {
+            Some(more) => rest = more,
+            None => return Some(rest),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::query_of;
+
+    #[test]
+    fn queries_are_found_behind_any_name() {
+        let head = "CREATE ALGORITHM=UNDEFINED DEFINER=` VIEW ``x`@`%` SQL SECURITY DEFINER VIEW ";
+        let of = |rest: &str| query_of(&format!("{head}{rest}")).map(str::to_owned);
+        assert_eq!(of("`a`.`b ``(` AS select 1").as_deref(), Some("select 1"));
+        assert_eq!(of("`a`.`b` (`) AS x`,`y`) AS select 1 WITH LOCAL CHECK OPTION").as_deref(), Some("select 1"));
+        assert_eq!(of("`b` AS select 1"), None);
+        assert_eq!((of("`a`.`b"), of("")), (None, None));
+    }
+}
