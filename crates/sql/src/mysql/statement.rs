@@ -6,7 +6,7 @@ use super::facts::{Access, Facts, Name, Snapshot, unquoted};
 use super::functions::is_aggregate;
 use super::hints::is_harmless;
 use super::parse;
-use super::variables::are_known;
+use super::variables::{are_known, is_global};
 use crate::bounds::is_too_long;
 use crate::effect::together;
 use crate::scanner::{Kind, Token};
@@ -310,6 +310,8 @@ fn refusal(tokens: &[Token<'_>], words: &[&str]) -> Option<Reason> {
         Some(Reason::LocksRows)
     } else if says("into") {
         Some(Reason::Construct("SELECT … INTO"))
+    } else if tokens.iter().any(is_global) {
+        Some(Reason::Construct("a global variable, whose changes no change stream tells of,"))
     } else if is(Kind::Variable) && !are_known(tokens) {
         Some(Reason::Construct("a user or system variable"))
     } else if says("procedure") {

@@ -13,6 +13,15 @@ pub const KNOWN: &[&str] = &[
     "version", "version_comment",
 ];
 
+/// Those that cannot change while a server runs, and are the same for all sessions. A restart ends the change stream, and with it all
+/// entries. Other global variables are never known: who changes one leaves no trace in the binlog.
+#[rustfmt::skip]
+const CONSTANT: &[&str] = &[
+    "basedir", "character_set_system", "datadir", "hostname", "innodb_page_size", "innodb_version", "license", "log_bin",
+    "lower_case_file_system", "lower_case_table_names", "pid_file", "port", "protocol_version", "server_uuid", "socket",
+    "system_time_zone", "tmpdir", "version", "version_comment", "version_compile_machine", "version_compile_os",
+];
+
 /// Whether a query shows variables of these only. One that reads tables as well is not analysed.
 pub(crate) fn are_known(tokens: &[Token<'_>]) -> bool {
     let reads = |token: &Token<'_>| token.kind == Kind::Word && token.text.eq_ignore_ascii_case("from");
@@ -20,13 +29,19 @@ pub(crate) fn are_known(tokens: &[Token<'_>]) -> bool {
     !tokens.iter().any(reads) && tokens.iter().all(known)
 }
 
-/// `@@name`, `@@session.name` or `@@local.name`.
+/// `@@name`, `@@session.name`, `@@local.name` or `@@global.name`.
 fn is_known(text: &str) -> bool {
     let Some(name) = text.strip_prefix("@@") else { return false };
-    let name = match name.split_once('.') {
-        Some((scope, name)) if ["session", "local"].iter().any(|own| scope.eq_ignore_ascii_case(own)) => name,
-        Some(_) => return false,
-        None => name,
-    };
-    KNOWN.iter().any(|known| name.eq_ignore_ascii_case(known))
+    let is_among = |names: &[&str], name: &str| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+    match name.split_once('.') {
+        Some((scope, name)) if is_among(&["session", "local"], scope) => is_among(KNOWN, name),
+        Some((scope, name)) => scope.eq_ignore_ascii_case("global") && is_among(CONSTANT, name),
+        None => is_among(KNOWN, name) || is_among(CONSTANT, name),
+    }
+}
+
+/// Whether a token is a global variable that may change at any time.
+pub(crate) fn is_global(token: &Token<'_>) -> bool {
+    let scope = token.text.get(..9).is_some_and(|scope| scope.eq_ignore_ascii_case("@@global."));
+    token.kind == Kind::Variable && scope && !is_known(token.text)
 }

@@ -10,12 +10,13 @@ on_both!(questions_hit, answers_follow_the_session, questions_without_autocommit
 const SCHEMA: &str =
     "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(20)); INSERT INTO item VALUES (1, 'kettle'), (2, 'cup')";
 
-const QUESTIONS: [&str; 9] = [
+const QUESTIONS: [&str; 10] = [
     "SELECT 1",
     "SELECT @@SESSION.sql_mode",
     "SELECT VERSION()",
     "select @@version_comment limit 1",
     "SELECT @@version, @@session.time_zone AS zone, @@max_allowed_packet, @@lower_case_table_names",
+    "SELECT @@GLOBAL.version, @@hostname, @@global.datadir, @@port, @@lower_case_file_system",
     "SELECT DATABASE()",
     "SELECT CURRENT_USER(), CURRENT_USER, CURRENT_ROLE()",
     "SELECT @@character_set_client, @@collation_connection",
@@ -34,11 +35,17 @@ fn questions_hit(kind: Kind) -> Result<()> {
         }
         c.expect_silence()
     })?;
-    // What is not the same for all sessions of these settings is asked of the database.
+    // What is not the same for all sessions of these settings, or may change unseen, is asked of the database.
     let before = pair.freshet.metrics()?.hits();
-    for sql in
-        ["SELECT CONNECTION_ID()", "SELECT @@global.sql_mode", "SELECT @a", "SELECT @@autocommit", "SELECT NOW()"]
-    {
+    for sql in [
+        "SELECT CONNECTION_ID()",
+        "SELECT @@global.sql_mode",
+        "SELECT @@GLOBAL.read_only",
+        "SELECT @@server_id",
+        "SELECT @a",
+        "SELECT @@autocommit",
+        "SELECT NOW()",
+    ] {
         for _ in 0..3 {
             c.query(sql)?;
         }
