@@ -138,3 +138,47 @@ fn roles_that_a_session_leaves(kind: Kind) -> Result<()> {
     }
     Ok(())
 }
+
+/// Roles of everybody are in no log.
+#[test]
+fn roles_of_everybody() -> Result<()> {
+    let stage = Stage::new(Kind::Mysql)?;
+    if !stage.pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut owner = stage.pair.connect()?;
+    stage.run(
+        &mut owner,
+        &[
+            stage.create_user(),
+            "GRANT INSERT ON {}.item TO reader@'%'",
+            "CREATE ROLE viewer",
+            "GRANT SELECT ON {}.item TO viewer",
+            "SET @none = ''",
+        ],
+    )?;
+    for taken in [
+        "SET GLOBAL mandatory_roles = ''",
+        "SET @@GLOBAL.mandatory_roles = @none",
+        "SET PERSIST mandatory_roles = ''",
+        "PREPARE s FROM 'SET GLOBAL mandatory_roles = @none'; EXECUTE s",
+    ] {
+        for _ in 0..ROUNDS {
+            stage.run(&mut owner, &["SET GLOBAL mandatory_roles = 'viewer'"])?;
+            let mut direct = stage.reader(stage.pair.database.address())?;
+            let mut through = stage.reader(stage.pair.address())?;
+            direct.run("SET ROLE ALL")?;
+            through.run("SET ROLE ALL")?;
+            stage.until_hit(&mut through)?;
+            assert_eq!(refused(&mut direct)?, None);
+            for statement in taken.split("; ") {
+                owner.run(statement)?;
+            }
+            for _ in 0..3 {
+                let told = refused(&mut through)?;
+                assert_eq!(told, refused(&mut direct)?, "behind {taken}");
+            }
+        }
+    }
+    Ok(())
+}

@@ -90,12 +90,25 @@ impl Session {
         done: &Done,
         was: Status,
     ) -> Result<(), SessionError> {
+        let is_unlogged = mark.effect >= Effect::Settings && self.sets_roles(statement);
         self.followed(mark, statement, done, was).await;
+        if is_unlogged {
+            self.hold_for_look().await;
+        }
         let opens = matches!(mark.effect, Effect::Settings | Effect::TransactionControl) && !mark.writes;
         self.settings.opening &= opens;
         // It is acknowledged, and definitions do not wait for a COMMIT.
         self.defining = None;
         Ok(())
+    }
+
+    /// Whether a statement may set roles of everybody (`mandatory_roles`), as far as its text is known.
+    fn sets_roles(&self, statement: Option<&Arc<Statement>>) -> bool {
+        let says = |code: &Code| code.words().any(|word| word == "mandatory_roles");
+        let executed = statement.and_then(|statement| self.settings.temporaries.executed(statement));
+        statement.is_some_and(|statement| says(statement.shape.code()))
+            || executed.is_some_and(|code| says(&code))
+            || self.unread.as_deref().is_some_and(says)
     }
 
     async fn followed(&mut self, mark: &Mark, statement: Option<&Arc<Statement>>, done: &Done, was: Status) {

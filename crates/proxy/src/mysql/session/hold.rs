@@ -4,7 +4,8 @@
 //! OK stays in the output until the stream has applied the commit that it names ([`super::track`]), or else until it has
 //! passed an end of the binlog that was asked for after it: one reading of the lease service, for all that wait. If that
 //! takes too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the
-//! stream then does not move at all, it is set at once. What touched only tables on which nothing rests is not held ([`crate::unheld`]).
+//! stream then does not move at all, it is set at once. A change of privileges that is in no log (`mandatory_roles`) waits for a look at the
+//! catalogue instead. What touched only tables on which nothing rests is not held ([`crate::unheld`]).
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not for
@@ -83,6 +84,23 @@ impl Session {
             shared.waits.held_in_vain(shared.cache.applied());
             shared.waits.fences.fetch_add(1, Relaxed);
             shared.want_reading();
+        }
+        shared.waits.held_for(self.now().saturating_sub(since));
+    }
+
+    /// Holds what is in the client's output until the catalogue has been looked at: what was changed is in no log. Sessions that
+    /// it may concern are answered from memory only behind that look.
+    pub(crate) async fn hold_for_look(&self) {
+        let (shared, since) = (&self.shared, self.now());
+        if shared.settings.faults.skip_hold {
+            return;
+        }
+        shared.want_catalog();
+        let limit = Duration::from_nanos(if shared.cache.epoch().is_some() { shared.settings.hold_max } else { 0 });
+        let looked = || shared.cache.catalog_as_of() >= since;
+        if !self.holds_until(limit, WaitFor::Catalog(since), looked).await {
+            shared.cache.fence_catalog(since);
+            shared.waits.fences.fetch_add(1, Relaxed);
         }
         shared.waits.held_for(self.now().saturating_sub(since));
     }

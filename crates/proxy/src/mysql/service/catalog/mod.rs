@@ -66,6 +66,7 @@ pub(super) async fn watch_catalog(mysql: Arc<MySql>) {
             Ok(()) => once.clear(),
             Err(error) => once.warn_of("cannot read the catalogue", &error),
         }
+        watch.mysql.waits.looked(watch.mysql.cache.catalog_as_of());
         // Wanted still: what was read does not show what the stream has delivered.
         pause = if mysql.cache.wants_catalog() { (pause * 2).min(TICK) } else { TICK };
         tokio::select! {
