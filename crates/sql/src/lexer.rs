@@ -230,11 +230,12 @@ impl Shaper {
         }
         let shape = &mut self.lexed.shape;
         let (start, behind_point, behind_like) = (shape.len(), shape.ends_with('.'), shape.ends_with(" like "));
+        let behind_execute = shape.eq_ignore_ascii_case("execute ");
         shape.push_str(word);
         let (_, lower) = shape.split_at_mut(start);
         lower.make_ascii_lowercase();
-        // `LIKE BINARY 'x'`
-        let operator = mysql && lower == "binary" && behind_like;
+        // `LIKE BINARY 'x'`, `EXECUTE IMMEDIATE 'x'`
+        let operator = mysql && (lower == "binary" && behind_like || lower == "immediate" && behind_execute);
         self.before = if operator { Before::ExpressionWord } else { class_of(lower, mysql) };
         // Names of tables and aliases differ by case there, also those that are spelled like a reserved word behind a point.
         if mysql && (behind_point || !mysql::words::is_reserved(lower)) {

@@ -156,7 +156,7 @@ fn sequences_that_go_on(kind: Kind) -> Result<()> {
         return Ok(());
     }
     let both = |first: &'static str, second: &'static str| [first, second];
-    let sequences = vec![
+    let mut sequences = vec![
         // A SELECT that is not cached is the first.
         both("SELECT @@session.sql_mode AS mode", "INSERT INTO blobs (body) VALUES ('it\\'s easy to rename')"),
         both("PREPARE s FROM 'SELECT name FROM item WHERE id = 1'", "EXECUTE s"),
@@ -167,6 +167,12 @@ fn sequences_that_go_on(kind: Kind) -> Result<()> {
         both("SET @text = 'UPDATE logged SET n = n + 1'; SET @n = 1", "PREPARE s FROM @text"),
         both("SET @text := 'UPDATE logged SET n = n + 1'", "PREPARE S FROM @text"),
     ];
+    if kind == Kind::Mariadb {
+        sequences.extend([
+            both("SET @n = 1", "EXECUTE IMMEDIATE 'UPDATE logged SET n = ?' USING @n"),
+            both("SET @text = 'SELECT 1'", "EXECUTE IMMEDIATE @text"),
+        ]);
+    }
     for sequence in sequences {
         let mut c = pair.connect()?;
         for statement in sequence.iter().flat_map(|text| text.split("; ")) {
@@ -228,7 +234,18 @@ fn explains(c: &mut RawClient, why: &str) -> Result<()> {
 fn tables_that_hide_others(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     let long = format!("CALL hides_with_a_table('item'/*{}*/)", "x".repeat(100_000));
-    for statements in [
+    let immediate: &[&[&str]] = &[
+        &["EXECUTE IMMEDIATE 'CALL hides()'"],
+        &["SET @text = 'CALL hides()'", "EXECUTE IMMEDIATE @text"],
+        &[
+            "SET @text = 'SELECT 1'",
+            "SET @other = 1",
+            "SET @text = CONCAT('CALL ', 'hides()')",
+            "EXECUTE IMMEDIATE @text",
+        ],
+    ];
+    let immediate = if kind == Kind::Mariadb { immediate } else { &[] };
+    let all = [
         &["CREATE TEMPORARY TABLE item SELECT 1 AS id, 'mine' AS name"][..],
         &[
             "create temporary table `ITEM` (id int)",
@@ -244,6 +261,14 @@ fn tables_that_hide_others(kind: Kind) -> Result<()> {
         &["SET @text = 'CALL hides()'", "PREPARE s FROM @text", "EXECUTE s"],
         &["SET @text = 'SELECT 1'", "SET @text = 'CALL hides()', @other = 1", "PREPARE s FROM @text", "EXECUTE s"],
         &["PREPARE s FROM 'SELECT ?'", "SET @n = 1", "EXECUTE s USING @n", "CALL hides()"],
+        &["SET @text = CONCAT('SELECT ', 'hiding()')", "PREPARE s FROM @text", "EXECUTE s"],
+        &["SET @text = CONCAT('SELECT ', 1), @text = 'CALL hides()'", "PREPARE s FROM @text", "EXECUTE s"],
+        &[
+            "SET @text = 'CALL hides()'",
+            "SET @text = CONCAT('SELECT ', nothing())",
+            "PREPARE s FROM @text",
+            "EXECUTE s",
+        ],
         &["CALL hides()"],
         &["CALL hides_with_a_table('item')"],
         &[&long],
@@ -260,7 +285,9 @@ fn tables_that_hide_others(kind: Kind) -> Result<()> {
         &["SET sql_mode = 'NO_BACKSLASH_ESCAPES'", "SELECT '\\', hiding(), '\\'"],
         &["CREATE PROCEDURE goes () CALL hides()", "CALL goes()", "DROP PROCEDURE goes"],
         &["CREATE VIEW going AS SELECT hiding() AS n", "SELECT n FROM going", "DROP VIEW going"],
-    ] {
+        &["PREPARE s FROM 'SELECT 1'", "SET @n = 1; PREPARE s FROM 'CALL hides()'", "EXECUTE s"],
+    ];
+    for statements in all.iter().chain(immediate).copied() {
         let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
         if pair.freshet.is_there() {
             until_hit(&pair, &mut c, READ)?;

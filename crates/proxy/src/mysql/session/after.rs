@@ -90,9 +90,9 @@ impl Session {
         done: &Done,
         was: Status,
     ) -> Result<(), SessionError> {
-        let is_unlogged = mark.effect >= Effect::Settings && self.sets_roles(statement);
+        let unread = self.unread.clone();
         self.followed(mark, statement, done, was).await;
-        if is_unlogged {
+        if mark.effect >= Effect::Settings && self.sets_roles(statement, unread.as_deref()) {
             self.hold_for_look().await;
         }
         let opens = matches!(mark.effect, Effect::Settings | Effect::TransactionControl) && !mark.writes;
@@ -102,13 +102,12 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a statement may set roles of everybody (`mandatory_roles`), as far as its text is known.
-    fn sets_roles(&self, statement: Option<&Arc<Statement>>) -> bool {
+    /// Whether a statement that was answered may have set roles of everybody (`mandatory_roles`), as far as its text is known.
+    fn sets_roles(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
         let says = |code: &Code| code.words().any(|word| word == "mandatory_roles");
-        let executed = statement.and_then(|statement| self.settings.temporaries.executed(statement));
         statement.is_some_and(|statement| says(statement.shape.code()))
-            || executed.is_some_and(|code| says(&code))
-            || self.unread.as_deref().is_some_and(says)
+            || statement.and_then(|_| self.settings.temporaries.run()).is_some_and(|code| says(code))
+            || unread.is_some_and(says)
     }
 
     async fn followed(&mut self, mark: &Mark, statement: Option<&Arc<Statement>>, done: &Done, was: Status) {
@@ -178,7 +177,7 @@ impl Session {
             "set" => self.settings.changed_by(text, status),
             // It may run a SET.
             "execute" => {
-                let code = self.settings.temporaries.executed(statement);
+                let code = self.settings.temporaries.run().cloned();
                 self.settings.ran(code.as_deref());
             }
             "use" if status.is_some() => {

@@ -1,7 +1,7 @@
 //! Statements that are prepared by a name, in SQL: what EXECUTE runs is known where the text was written out.
 //!
-//! That is in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`. Of all others it is not
-//! known. Code that may prepare some in another way is taken to make any temporary table.
+//! That is in `PREPARE name FROM 'text'`, and in `SET @x = 'text'` directly before `PREPARE name FROM @x`; likewise in EXECUTE IMMEDIATE. Of
+//! all others it is not known. Code that may prepare some in another way is taken to make any temporary table.
 
 use std::sync::Arc;
 
@@ -18,11 +18,14 @@ pub(crate) struct Named {
     statements: Vec<(Box<str>, Arc<Code>)>,
     /// The variable that the last statement has set to a text, and that text's code.
     variable: Option<(Box<str>, Arc<Code>)>,
+    /// What the last statement has run, if it is an EXECUTE and that is known.
+    run: Option<Arc<Code>>,
 }
 
 impl Named {
-    /// A statement was sent, and its texts are read so.
+    /// A statement was answered, and its texts are read so.
     pub(crate) fn sent(&mut self, statement: &Statement, quoting: Quoting) {
+        self.run = self.executed(statement, quoting);
         let variable = self.variable.take();
         let begins =
             |word: &str| statement.shape.text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
@@ -51,19 +54,25 @@ impl Named {
     }
 
     /// The code that EXECUTE runs, as far as it is known.
-    pub(crate) fn executed(&self, statement: &Statement) -> Option<Arc<Code>> {
+    pub(crate) fn executed(&self, statement: &Statement, quoting: Quoting) -> Option<Arc<Code>> {
+        if !statement.shape.text.get(..8).is_some_and(|word| word.eq_ignore_ascii_case("execute ")) {
+            return None;
+        }
         let words = words(statement);
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
-            ["execute", name] if is_name(name) => self.of(name),
-            // Only variables: others may call functions.
-            ["execute", name, "using", values @ ..]
-                if is_name(name) && values.iter().all(|value| value.trim_end_matches(',').starts_with('@')) =>
-            {
-                self.of(name)
+            ["execute", "immediate", source, using @ ..] if takes_variables(using) => {
+                let variable = self.variable.as_ref().filter(|(variable, _)| **variable == **source);
+                if *source == "$1" { code(statement, quoting) } else { variable.map(|(_, code)| code.clone()) }
             }
+            ["execute", name, using @ ..] if is_name(name) && takes_variables(using) => self.of(name),
             _ => None,
         }
+    }
+
+    /// What the last statement has run, if it is an EXECUTE and that is known.
+    pub(crate) fn run(&self) -> Option<&Arc<Code>> {
+        self.run.as_ref()
     }
 
     fn of(&self, name: &str) -> Option<Arc<Code>> {
@@ -90,12 +99,25 @@ fn is_name(word: &str) -> bool {
     word != "immediate" && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_'))
 }
 
+/// `USING` with variables only, or nothing: other values may call functions.
+fn takes_variables(words: &[&str]) -> bool {
+    match words {
+        [] => true,
+        ["using", values @ ..] => values.iter().all(|value| value.trim_end_matches(',').starts_with('@')),
+        _ => false,
+    }
+}
+
 /// The code that a statement's only constant is.
 fn code(statement: &Statement, quoting: Quoting) -> Option<Arc<Code>> {
     let [literal] = statement.literals.as_slice() else { return None };
-    // Under other modes it may be another text.
+    let known = literal.kind == LiteralKind::String && is_read_alike(statement, quoting);
+    known.then(|| Arc::new(Code::of(&literal.text, Quoting::STANDARD)))
+}
+
+/// Under other modes its constants may be other texts.
+fn is_read_alike(statement: &Statement, quoting: Quoting) -> bool {
     let text = statement.text();
     let is_alike = statement.ascii && !text.contains(&b'"') && !text.contains(&b'\\');
-    let is_plain = is_alike || (quoting == Quoting::STANDARD && statement.modes == Modes::NONE);
-    (literal.kind == LiteralKind::String && is_plain).then(|| Arc::new(Code::of(&literal.text, Quoting::STANDARD)))
+    is_alike || (quoting == Quoting::STANDARD && statement.modes == Modes::NONE)
 }

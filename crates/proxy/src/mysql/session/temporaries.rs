@@ -111,9 +111,9 @@ impl Temporaries {
         self.tables.is_empty() && self.pending.is_empty() && !self.any
     }
 
-    /// The code that EXECUTE runs, as far as it is known.
-    pub(crate) fn executed(&self, statement: &Statement) -> Option<Arc<Code>> {
-        self.named.executed(statement)
+    /// The code that the last statement has run, if it is an EXECUTE and that is known.
+    pub(crate) fn run(&self) -> Option<&Arc<Code>> {
+        self.named.run()
     }
 
     /// There may be any.
@@ -255,7 +255,7 @@ impl Session {
                 temporaries.created(&settings.schemas, name);
             }
             if mark.runs_stored_code || created.is_none() {
-                let executed = temporaries.named.executed(statement);
+                let executed = temporaries.named.executed(statement, quoting);
                 if let Some(code) = &executed {
                     temporaries.defined(code);
                 }
