@@ -135,7 +135,7 @@ impl Footprint {
 }
 
 fn named_zone() -> Reason {
-    Reason::Function("convert_tz with a named time zone".into())
+    Reason::Function("convert_tz with a named time zone (an offset such as '+02:00' is cached)".into())
 }
 
 fn holds_offset(value: &ParameterValue<'_>) -> bool {
