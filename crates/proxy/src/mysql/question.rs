@@ -63,16 +63,14 @@ const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
 const SELECT_LIMIT: usize = FIXED_COLUMNS + 8;
 
 /// Modes under which a text means something else to the server than to Freshet, or values show otherwise. Quotes are read by the
-/// session's own ([`freshet_sql::Modes`]), and `||` is not cached in any.
+/// session's own ([`freshet_sql::Modes`]), and `||` is not cached in any. MariaDB's POSTGRESQL, DB2 and MAXDB are ANSI_QUOTES, PIPES_AS_CONCAT and
+/// IGNORE_SPACE, which are in the list as well, and change definitions and how they are shown. MSSQL quotes names in square brackets.
 const MODES: &[(&str, &str)] = &[
     ("HIGH_NOT_PRECEDENCE", "sql_mode HIGH_NOT_PRECEDENCE"),
     ("PAD_CHAR_TO_FULL_LENGTH", "sql_mode PAD_CHAR_TO_FULL_LENGTH"),
     ("EMPTY_STRING_IS_NULL", "sql_mode EMPTY_STRING_IS_NULL"),
     ("ORACLE", "sql_mode ORACLE"),
     ("MSSQL", "sql_mode MSSQL"),
-    ("DB2", "sql_mode DB2"),
-    ("POSTGRESQL", "sql_mode POSTGRESQL"),
-    ("MAXDB", "sql_mode MAXDB"),
 ];
 
 /// How much of other transactions a transaction sees.

@@ -102,6 +102,27 @@ fn until_hit(pair: &Pair, c: &mut RawClient, direct: &mut RawClient, read: Read<
     })
 }
 
+/// Those that are combinations of others.
+#[test]
+fn modes_of_other_products() -> Result<()> {
+    for mode in ["POSTGRESQL", "DB2", "MAXDB"] {
+        let pair = pair(Kind::Mariadb)?;
+        if !pair.freshet.is_there() {
+            return Ok(());
+        }
+        let set = format!("SET sql_mode = '{mode}'");
+        let reads = [
+            (text("SELECT \"id\" FROM page WHERE \"ci\" = 'main'"), "UPDATE page SET id = 11 WHERE id = 1"),
+            (bound("SELECT COUNT (*) FROM \"page\" WHERE ci = ?", "main"), "UPDATE page SET ci = 'x' WHERE id = 11"),
+        ];
+        hits_and_goes(&pair, &[&set], &reads)?;
+        // Another session reads another text.
+        let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+        until_hit(&pair, &mut c, &mut direct, text("SELECT id FROM page WHERE \"ci\" = 'ci'"))?;
+    }
+    Ok(())
+}
+
 fn binary_texts(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     if !pair.freshet.is_there() {
