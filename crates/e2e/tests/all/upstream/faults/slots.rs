@@ -80,8 +80,8 @@ fn an_end_while_tables_are_published(version: Version) -> Result<()> {
     let mut direct = RawClient::login(database.address(), database.login())?;
     for round in 0..6 {
         let tables = || (0..TABLES).map(|number| format!("t_{round}_{number}"));
-        let create: String = tables().map(|name| format!("create table {name} (id int primary key);")).collect();
-        database.run(&create)?;
+        let create: Vec<String> = tables().map(|name| format!("create table {name} (id int primary key);")).collect();
+        database.run(&create.concat())?;
         healthy(&freshet)?;
         let published = "select count(*) from pg_publication_rel";
         let before = direct.value(published)?;
