@@ -22,6 +22,9 @@ const SHUTDOWN: u8 = 0x08;
 impl Session {
     /// Handles the command at the start of the client's input; false if the session ends.
     pub(crate) async fn command(&mut self, command: Command) -> Result<bool, SessionError> {
+        if self.replay.has_closed() {
+            self.replay.put_closed(self.upstream.output.buffer());
+        }
         match command.code {
             Some(code::QUERY) => self.query(command).await?,
             Some(code::STMT_EXECUTE) => self.execute(command).await?,
@@ -85,13 +88,23 @@ impl Session {
                 if let Some(prepared) = prepared {
                     prepared.involved = true;
                 }
+                // The piece is not the hit's.
+                let number = number.and_then(|number| self.prepareds.number_of(number));
+                if number.is_some_and(|number| self.replay.runs(number)) {
+                    self.replay_now().await?;
+                }
                 self.send_command(command).await
             }
             Some(code::STMT_CLOSE) => {
-                if let Some(number) = number {
-                    self.prepareds.remove(number);
+                let closed = number.and_then(|number| self.prepareds.remove(number));
+                match closed.filter(|number| command.whole && self.replay.runs(*number)) {
+                    Some(number) => {
+                        self.replay.close(number);
+                        self.client.input.consume(command.header.packet_bytes());
+                        Ok(())
+                    }
+                    None => self.send_command(command).await,
                 }
-                self.send_command(command).await
             }
             Some(code::STMT_RESET) => {
                 if let Some(prepared) = prepared {
@@ -111,7 +124,11 @@ impl Session {
         let packet = command.header.packet_bytes().min(HEADER_BYTES + 5);
         self.client.receive_at_least(packet).await?;
         let bytes = self.client.input.bytes().get(HEADER_BYTES + 1..packet).unwrap_or_default();
-        Ok(bytes.first_chunk().map(|number| u32::from_le_bytes(*number)))
+        let number = bytes.first_chunk().map(|number| u32::from_le_bytes(*number));
+        if let Some(number) = number {
+            self.close_before(number).await?;
+        }
+        Ok(number)
     }
 
     async fn init_db(&mut self, command: Command) -> Result<(), SessionError> {

@@ -10,12 +10,18 @@
 //! fill, every later one is told that asks right after a hit, in the same words.
 //!
 //! Without autocommit it leaves an open transaction, too.
+//!
+//! A client may close a statement right behind its hit (COM_STMT_CLOSE, which has no answer). As long as the hit may be run on the server, that command
+//! is kept back: the server gets it behind the hit, or once something else has taken the hit's place.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use freshet_model::Reason;
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
+use freshet_wire::mysql::command as code;
+use freshet_wire::mysql::packet::{self, HEADER_BYTES};
 use freshet_wire::mysql::response::{Done, Kind};
 
 use crate::body::FoundRows;
@@ -31,6 +37,13 @@ const KEEP_BYTES: usize = 4 << 10;
 
 /// Rows of a hit that are counted.
 const ROWS_MAX: u32 = 10_000;
+
+/// Errors of a query that was running, of which no column may have been told: more rows than one of a subquery, a value out of range,
+/// another of a division, a lock not got, a deadlock, an end by KILL or by time.
+const WHILE_RUNNING: [u16; 7] = [1242, 1690, 1365, 1205, 1213, 1317, 1969];
+
+/// Where the number of the statement is in the packet of an execution.
+const NUMBER: Range<usize> = HEADER_BYTES + 1..HEADER_BYTES + 5;
 
 /// What a statement does to the number that `FOUND_ROWS()` tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +70,8 @@ impl Leaves {
         let names = |others: &[&str]| others.iter().any(|other| text.contains(other));
         let keeps = match first {
             "with" if shape.template.effect() == Effect::Pure => return Self::Rows,
+            // MySQL runs it as a SELECT that finds none.
+            "do" if !mariadb => return Self::Rows,
             "insert" | "replace" | "create" => !names(&["select", "with"]) && (first == "create" || !names(&["table"])),
             "update" => {
                 let tables = text.split_once("set").map_or("", |(tables, _)| tables);
@@ -68,11 +83,15 @@ impl Leaves {
                 plain
             }
             "delete" => words.next() == Some("from") && !names(&["select", "using", "join", ","]),
-            "show" => matches!(words.next(), Some("warnings" | "errors" | "count")),
+            "show" => match words.next() {
+                Some("count") => return Self::Rows,
+                other => matches!(other, Some("warnings" | "errors")),
+            },
             "set" | "do" | "begin" | "start" | "commit" | "rollback" | "savepoint" | "release" | "use" | "lock"
             | "unlock" | "flush" | "prepare" | "deallocate" | "signal" | "resignal" | "get" | "truncate" | "drop" => {
                 true
             }
+            "values" => mariadb,
             _ => false,
         };
         if keeps { Self::Nothing } else { Self::Either }
@@ -116,6 +135,8 @@ pub(crate) struct Replay {
     rows_only: bool,
     /// There was a SELECT, or a statement that is not known.
     selected: bool,
+    /// Numbers of statements that the client has closed, and that are run here. The server has not been told yet.
+    closed: Vec<u32>,
     /// Of the last statement, hit or filled: where the number of rows is kept that it counted.
     pub(crate) found_rows: Option<Arc<OnceLock<FoundRows>>>,
 }
@@ -152,6 +173,52 @@ impl Replay {
         self.opened || self.opener.is_some()
     }
 
+    /// Whether this statement may still be run.
+    pub(crate) fn runs(&self, number: u32) -> bool {
+        let last = self.kind.filter(|_| self.rows.is_none() || !self.rows_only || self.has_opened());
+        let last = last.map(|kind| (&self.command, kind));
+        let opener = self.opener.as_ref().map(|(command, kind)| (command, *kind));
+        last.into_iter().chain(opener).any(|(command, kind)| number_in(command, kind) == Some(number))
+    }
+
+    /// The client has closed a statement that may still be run.
+    pub(crate) fn close(&mut self, number: u32) {
+        self.closed.push(number);
+    }
+
+    /// The server has statements that the client has closed.
+    pub(crate) fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Appends a COM_STMT_CLOSE for each that is not run any more.
+    pub(crate) fn put_closed(&mut self, out: &mut Vec<u8>) {
+        let mut closed = std::mem::take(&mut self.closed);
+        closed.retain(|number| {
+            let is_kept = self.runs(*number);
+            if !is_kept {
+                packet::put_with(out, &mut 0, |out| {
+                    out.push(code::STMT_CLOSE);
+                    out.extend_from_slice(&number.to_le_bytes());
+                });
+            }
+            is_kept
+        });
+        self.closed = closed;
+    }
+
+    /// The hit's command names the statement that was prepared last; later it would be another one.
+    pub(crate) fn name(&mut self, number: u32) {
+        if let Some(place) = self.command.get_mut(NUMBER) {
+            place.copy_from_slice(&number.to_le_bytes());
+        }
+    }
+
+    /// The server has opened or ended a transaction itself.
+    pub(crate) fn has_met_transaction(&mut self) {
+        (self.opened, self.opener) = (false, None);
+    }
+
     /// A hit took the place of this command.
     pub(crate) fn remember(&mut self, packet: &[u8], kind: Kind) {
         self.command.clear();
@@ -159,6 +226,13 @@ impl Replay {
         self.command.extend_from_slice(packet);
         (self.kind, self.rows_only, self.selected) = (Some(kind), false, true);
         (self.found_rows, self.rows) = (None, None);
+    }
+
+    /// A hit leaves the number of rows found as it was: what the hit before it has left stands. False if there was none.
+    pub(crate) fn keep_rows(&mut self) -> bool {
+        let is_there = self.kind.is_some() && !self.command.is_empty();
+        self.rows_only &= !is_there;
+        is_there
     }
 
     /// In place of the command that is remembered, the server understands this one.
@@ -187,11 +261,16 @@ impl Replay {
     }
 
     /// A statement was answered. Of one row of no table as many rows are found as by Freshet's own questions, which may be sent behind it.
-    pub(crate) fn answered(&mut self, shape: &Shape, leaves: Leaves, done: &Done) {
+    /// `mariadb`: a query that fails while it runs has counted its rows so far.
+    pub(crate) fn answered(&mut self, shape: &Shape, leaves: Leaves, done: &Done, mariadb: bool) {
         const LONGER: [&str; 5] = ["from", "union", "limit", "into", "calc"];
-        // What failed has counted nothing.
-        if leaves == Leaves::Rows && done.error.is_none() {
-            self.forget();
+        // What failed may have opened no transaction.
+        if done.error.is_none() {
+            self.has_met_transaction();
+        }
+        let ran = done.error.is_none_or(|error| mariadb && (done.columns > 0 || WHILE_RUNNING.contains(&error)));
+        if leaves == Leaves::Rows && ran {
+            self.forget_rows();
         }
         let is_one = shape.selects && done.error.is_none() && (done.result_sets, done.rows) == (1, 1);
         if is_one && shape.template.effect() == Effect::Pure && !LONGER.iter().any(|word| shape.text.contains(word)) {
@@ -208,6 +287,15 @@ impl Replay {
     pub(crate) fn unknown(&mut self) {
         self.overtaken(false);
         self.selected = true;
+    }
+
+    /// The server has counted others since.
+    fn forget_rows(&mut self) {
+        if self.has_opened() {
+            (self.rows, self.found_rows) = (None, None);
+        } else {
+            self.forget();
+        }
     }
 
     pub(crate) fn forget(&mut self) {
@@ -237,15 +325,15 @@ impl Session {
         if !self.replay.has_opened() {
             return Ok(());
         }
-        let opens_or_ends = statement.is_some_and(|statement| {
-            let template = &statement.shape.template;
-            let writes = template.effect() == Effect::Write && template.names_relations();
-            let brackets = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::End));
-            writes || brackets || self.mark(Some(statement)).takes_snapshot
-        });
-        if opens_or_ends {
-            (self.replay.opened, self.replay.opener) = (false, None);
+        let Some(statement) = statement else { return self.replay_hit(&[]).await };
+        let template = &statement.shape.template;
+        if matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::End)) {
+            self.replay.has_met_transaction();
             return Ok(());
+        }
+        let writes = template.effect() == Effect::Write && template.names_relations();
+        if writes || self.mark(Some(statement)).takes_snapshot {
+            return Ok(()); // it has opened one if it does not fail
         }
         self.replay_hit(&[]).await
     }
@@ -319,8 +407,23 @@ impl Session {
                 self.status = self.status.with(Status::IN_TRANS);
             }
         }
+        self.replay.put_closed(self.upstream.output.buffer());
         Ok(())
     }
+
+    /// A command names this statement. If the client has closed it, the server is told so ahead.
+    pub(crate) async fn close_before(&mut self, number: u32) -> Result<(), SessionError> {
+        if self.replay.has_closed() && self.prepareds.get_mut(number).is_none() {
+            self.replay_now().await?;
+        }
+        Ok(())
+    }
+}
+
+/// The statement that an execution is of.
+fn number_in(command: &[u8], kind: Kind) -> Option<u32> {
+    let bytes = command.get(NUMBER).filter(|_| kind != Kind::Query)?;
+    bytes.first_chunk().map(|number| u32::from_le_bytes(*number))
 }
 
 fn names_found_rows(text: &[u8]) -> bool {

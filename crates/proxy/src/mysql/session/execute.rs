@@ -89,6 +89,9 @@ impl Session {
                     made.statement,
                     Prepared { statement, unread, under, catalog, parameters, types, server_knows_types, involved },
                 );
+                if !self.about.version.is_mariadb {
+                    self.prepareds.forget_last();
+                }
             }
             _ => self.prepareds.forget_last(),
         }
@@ -371,6 +374,9 @@ impl Session {
             && let Some(packet) = with_types_of(packet, prepared.parameters, types)
         {
             self.replay.resend(&packet);
+        }
+        if let Some(own) = self.prepareds.number_of(number).filter(|own| *own != number) {
+            self.replay.name(own);
         }
     }
 

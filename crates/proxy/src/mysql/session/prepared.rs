@@ -76,12 +76,19 @@ impl Prepareds {
     }
 
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut Prepared> {
-        let number = if number == LAST { self.last? } else { number };
+        let number = self.number_of(number)?;
         self.by_number.get_mut(&number)
     }
 
-    pub(crate) fn remove(&mut self, number: u32) {
-        self.by_number.remove(&number);
+    /// The server's own number of a statement.
+    pub(crate) fn number_of(&self, number: u32) -> Option<u32> {
+        if number == LAST { self.last } else { Some(number) }
+    }
+
+    /// Its own number, if it was there.
+    pub(crate) fn remove(&mut self, number: u32) -> Option<u32> {
+        let number = self.number_of(number)?;
+        self.by_number.remove(&number).map(|_| number)
     }
 
     pub(crate) fn clear(&mut self) {

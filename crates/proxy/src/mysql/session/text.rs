@@ -145,7 +145,7 @@ impl Session {
         self.replay.overtaken_by(leaves);
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: fill.as_deref_mut(), impure: mark.writes }).await?;
-        self.replay.answered(&statement.shape, leaves, &done);
+        self.replay.answered(&statement.shape, leaves, &done, self.about.version.is_mariadb);
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
             self.finish_fill(*fill, &done);
@@ -259,9 +259,14 @@ impl Session {
 
     pub(crate) fn answer_found(&mut self, entry: &Entry<Body>, packet: &[u8], kind: Kind) -> Found {
         self.answer_hit(entry);
-        self.replay.remember(packet, kind);
-        self.replay.found_rows.clone_from(&entry.payload.found_rows);
-        self.replay.rows = entry.payload.rows;
+        let counts = entry.payload.source.shape.leaves(self.about.version.is_mariadb) != Leaves::Nothing;
+        if counts || kind != Kind::Query || !self.replay.keep_rows() {
+            self.replay.remember(packet, kind);
+        }
+        if counts {
+            self.replay.found_rows.clone_from(&entry.payload.found_rows);
+            self.replay.rows = entry.payload.rows;
+        }
         Found::Answered
     }
 

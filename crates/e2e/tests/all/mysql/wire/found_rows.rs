@@ -5,11 +5,12 @@ use anyhow::{Context, Result};
 use super::SCHEMA;
 use crate::mysql::support::{Kind, Pair, on_both};
 
-on_both!(behind_others, with_limits);
+on_both!(behind_others, with_limits, behind_values);
 
 const READ: &str = "SELECT id FROM item WHERE id < 100";
+const VALUES: &str = "VALUES (1), (2)";
 const COUNT: &str = "SELECT FOUND_ROWS()";
-const OTHERS: [&str; 40] = [
+const OTHERS: [&str; 45] = [
     "INSERT INTO log (line) SELECT 'a' FROM DUAL WHERE FALSE",
     "INSERT INTO log (line) SELECT name FROM item WHERE id = 1",
     "REPLACE INTO log (line) SELECT 'a' FROM DUAL WHERE FALSE",
@@ -26,16 +27,21 @@ const OTHERS: [&str; 40] = [
     "SET @x = (SELECT 5)",
     "SET @x = 5",
     "DO (SELECT 5)",
+    "DO 1",
     "SELECT id INTO @z FROM item WHERE id = 1",
     "SELECT * FROM no_such_table",
     "SELECT no_such_column FROM item",
     "SELECT no_such_function(1)",
+    "SELECT (SELECT id FROM item other WHERE other.id <= item.id) FROM item",
+    "SELECT id FROM item WHERE id <= (SELECT id FROM item)",
+    "VALUES (1), (2)",
     "SELECT",
     "UPDATE item SET name = name WHERE id > 99",
     "WITH one AS (SELECT 1) SELECT * FROM one",
     "SHOW TABLES LIKE 'item'",
     "SHOW STATUS LIKE 'Uptime_since_flush'",
     "SHOW WARNINGS",
+    "SHOW COUNT(*) WARNINGS",
     "SHOW CREATE TABLE log",
     "EXPLAIN SELECT 1",
     "ANALYZE TABLE log",
@@ -85,6 +91,32 @@ fn with_limits(kind: Kind) -> Result<()> {
             }
             c.expect_silence()
         })?;
+    }
+    Ok(())
+}
+
+/// MariaDB: a VALUES that was answered from the cache.
+fn behind_values(kind: Kind) -> Result<()> {
+    if kind == Kind::Mysql {
+        return Ok(());
+    }
+    let pair = Pair::new(kind, SCHEMA)?;
+    for between in ["SELECT 1", "SET @x = 5", "INSERT INTO log (line) VALUES ('a')", "SHOW TABLES LIKE 'item'"] {
+        pair.same_with_hits(2, |c| {
+            for first in [READ, VALUES] {
+                for sql in [first, VALUES, VALUES, COUNT, first, VALUES, between, COUNT, first, between, VALUES, COUNT]
+                {
+                    let at = c.heard.len();
+                    c.query(sql)?;
+                    if sql.starts_with("INSERT") {
+                        c.heard.truncate(at);
+                    }
+                }
+            }
+            c.query("TRUNCATE log")?;
+            c.expect_silence()
+        })
+        .with_context(|| between)?;
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! A conversation held directly with the server and one held through Freshet are the same, packet by packet.
 
 mod accounts;
+mod closed;
 mod deaths;
 mod doubts;
 mod encryption;

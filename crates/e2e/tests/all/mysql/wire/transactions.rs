@@ -100,8 +100,11 @@ fn hits_open_transactions(kind: Kind) -> Result<()> {
                     c.query(sql)?;
                 }
             }
-            for sql in [begin, READ, "SELECT 1 FROM DUAL", "SET TRANSACTION READ ONLY", "COMMIT"] {
-                c.query(sql)?;
+            // What is refused opens none.
+            for between in ["SELECT 1 FROM DUAL", "SELECT nothing FROM item", "DELETE FROM item WHERE nothing = 1"] {
+                for sql in [begin, READ, between, "SET TRANSACTION READ ONLY", "COMMIT"] {
+                    c.query(sql)?;
+                }
             }
             for command in [packets::ping(), packets::reset_statement(statement.id)] {
                 c.query(begin)?;
