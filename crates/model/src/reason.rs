@@ -159,7 +159,10 @@ impl fmt::Display for Reason {
             Self::Function(name) => write!(f, "function {name} is not known to depend on its arguments alone"),
             Self::Operator(name) => write!(f, "operator {name} is not on the allow-list"),
             Self::UserDefined(name) => write!(f, "{name} may be user-defined"),
-            Self::ClockLiteral => f.write_str("a literal such as 'now' or 'today' may become a clock reading"),
+            Self::ClockLiteral => f.write_str(
+                "a literal such as 'now' or 'today', or a text of the data that is cast to a date or time, may become a clock reading \
+                 (write the date as a constant; read texts by to_date() or to_timestamp() with a format)",
+            ),
             Self::Construct(what) => write!(f, "{what} is never cached"),
             Self::UnknownTable(name) => write!(f, "relation {name} is not known"),
             Self::TableKind(name) => write!(f, "{name} is not an ordinary table"),

@@ -7,6 +7,7 @@ use freshet_model::{Column, Reason, Table};
 use sqlparser::ast::{Ident, ObjectName, TableAlias};
 
 use crate::derived::{Shown, ShownColumn};
+use crate::functions::{TypeClass, type_class};
 use crate::walk::{Outcome, Walk, absent};
 
 /// One item of a FROM clause.
@@ -171,13 +172,26 @@ impl Block {
     }
 }
 
+/// The values of a column definition list are made of texts that only the data knows.
+fn defined_columns(alias: &TableAlias) -> Outcome {
+    for data_type in alias.columns.iter().filter_map(|column| column.data_type.as_ref()) {
+        match type_class(data_type) {
+            Some(TypeClass::Plain | TypeClass::Tagged(_)) => {}
+            Some(TypeClass::DateTime) => return Err(Reason::Construct(DATE_IN_LIST)),
+            None => return Err(Reason::Construct("a type of that name in a column definition list")),
+        }
+    }
+    Ok(())
+}
+
+/// A text in JSON may say `today`.
+const DATE_IN_LIST: &str =
+    "a date or time in a column definition list, which may be a word such as 'now' (define the column as text)";
+
 impl Walk<'_> {
     pub(crate) fn refer_opaque(&mut self, alias: Option<&TableAlias>, name: Option<&ObjectName>) -> Outcome {
         absent(alias.is_none_or(|alias| alias.at.is_none()), "AT in an alias")?;
-        absent(
-            alias.is_none_or(|alias| alias.columns.iter().all(|c| c.data_type.is_none())),
-            "a column definition list",
-        )?;
+        alias.map_or(Ok(()), defined_columns)?;
         for column in alias.iter().flat_map(|alias| &alias.columns) {
             self.mentioned.given(&column.name.value);
         }

@@ -297,6 +297,7 @@ impl Walk<'_> {
 
     fn binary(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Outcome {
         allowed(binary_symbol(self.dialect, op))?;
+        self.date_time |= *op == BinaryOperator::Overlaps;
         if is_comparison(op) {
             self.compared(left, right, *op == BinaryOperator::Eq)
         } else {

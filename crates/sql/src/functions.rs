@@ -41,7 +41,7 @@ const CACHEABLE: &[&str] = &[
     "jsonb_set_lax", "jsonb_insert", "jsonb_pretty", "jsonb_path_exists", "jsonb_path_match", "jsonb_path_query",
     "jsonb_path_query_array", "jsonb_path_query_first", "json_array_elements", "jsonb_array_elements",
     "json_array_elements_text", "jsonb_array_elements_text", "json_each", "jsonb_each", "json_each_text",
-    "jsonb_each_text", "json_object_keys", "jsonb_object_keys", "jsonb_exists", "jsonb_contains",
+    "jsonb_each_text", "json_to_record", "jsonb_to_record", "json_to_recordset", "jsonb_to_recordset", "json_object_keys", "jsonb_object_keys", "jsonb_exists", "jsonb_contains",
     // date and time: see DATE_TIME
     // sets
     "generate_series",
@@ -209,7 +209,8 @@ pub(crate) fn is_system_column(name: &str) -> bool {
 pub(crate) fn binary_operator(op: &BinaryOperator) -> Result<Option<String>, String> {
     use BinaryOperator as B;
     match op {
-        B::And | B::Or => Ok(None),
+        // OVERLAPS calls a function: see `lookups.rs`.
+        B::And | B::Or | B::Overlaps => Ok(None),
         B::Plus
         | B::Minus
         | B::Multiply

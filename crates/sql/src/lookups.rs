@@ -9,7 +9,7 @@
 //! statement with parameters, is a write that fires event triggers, and does not record casts through input and output, nor those that
 //! functions look up when they run; of a prepared statement the server shows nothing, but in its log.
 
-use sqlparser::ast::{Expr, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
+use sqlparser::ast::{BinaryOperator, Expr, JoinConstraint, JoinOperator, TableFactor, TableWithJoins};
 
 /// What syntax looks up.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,6 +38,7 @@ impl Lookups {
             Expr::Function(function) if function.name.0.last().is_some_and(|part| part.to_string() == "nullif") => {
                 EQUAL
             }
+            Expr::BinaryOp { op: BinaryOperator::Overlaps, .. } => functions(&["overlaps"]),
             Expr::Like { .. } => Self { operators: &["~~", "!~~"], functions: &["like_escape"] },
             Expr::ILike { .. } => Self { operators: &["~~*", "!~~*"], functions: &["like_escape"] },
             Expr::SimilarTo { .. } => Self { operators: &["~", "!~"], functions: &["similar_to_escape"] },

@@ -214,6 +214,7 @@ impl Visitor for Survey {
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         self.counts.table_factors += 1;
         self.look_up(Lookups::of_factor(factor));
+        self.handled.note_defined(factor);
         match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.function(name),
             _ => {}

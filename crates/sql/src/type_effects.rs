@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use freshet_model::{Catalog, Columns, Reason, Table, TypeEffect};
-use sqlparser::ast::{Expr, Value};
+use sqlparser::ast::{Expr, TableFactor, Value};
 
 use crate::footprint::{Footprint, Parameter, ParameterValue, Usage};
 use crate::functions::oid;
@@ -52,6 +52,15 @@ impl Handled {
                 _ => drop(self.types.insert(Some(oid::TEXT))),
             },
             _ => {}
+        }
+    }
+
+    /// Adds the types of a column definition list.
+    pub(crate) fn note_defined(&mut self, factor: &TableFactor) {
+        if let TableFactor::Table { alias: Some(alias), .. } | TableFactor::Function { alias: Some(alias), .. } = factor
+        {
+            let types = alias.columns.iter().filter_map(|column| column.data_type.as_ref());
+            self.types.extend(types.map(comparable_type));
         }
     }
 

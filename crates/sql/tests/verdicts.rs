@@ -695,6 +695,11 @@ fn passes() {
         ("SELECT max(n) FROM plain WHERE a = 1", "plain(a=1)"),
         ("SELECT * FROM plain WHERE b SIMILAR TO 'x'", "user_defined"),
         ("SELECT * FROM plain WHERE a NOT BETWEEN 1 AND 2 AND id = 3", "plain(id=3)"),
+        ("SELECT * FROM title WHERE (updated, updated) OVERLAPS ('2024-01-01', '2024-01-02')", "title(*)"),
+        ("SELECT * FROM title WHERE (updated, updated) OVERLAPS ('2024-01-01', 'today')", "clock_literal"),
+        ("SELECT x.a FROM plain, jsonb_to_record('{}') AS x(a int, b text) WHERE id = 1", "plain(id=1)"),
+        ("SELECT x.a FROM plain, jsonb_to_record('{}') AS x(a date) WHERE id = 1", "construct"),
+        ("SELECT x.a FROM plain, jsonb_to_record('{}') AS x(a mood) WHERE id = 1", "construct"),
         ("SELECT * FROM plain WHERE a BETWEEN 1 AND 2 AND id = 3", "plain(a=1..2,id=3)"),
         (
             "SELECT * FROM plain WHERE a = 1 AND b IS NULL AND (n > 2 OR n < 1)",

@@ -8,6 +8,7 @@ mod admin;
 mod binary_keys;
 mod definitions;
 mod drivers;
+mod edges;
 mod freshness;
 mod hazards;
 mod identity;
