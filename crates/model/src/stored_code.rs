@@ -18,6 +18,9 @@ pub enum Temporaries {
 }
 
 impl Temporaries {
+    /// Among the names: the code may set what holds for the next transaction only (`SET TRANSACTION`). No table has this name.
+    pub const NEXT_TRANSACTION: &str = "\0transaction";
+
     /// One more name.
     pub fn name(&mut self, name: &str) {
         match self {

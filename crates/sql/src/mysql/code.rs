@@ -68,6 +68,13 @@ impl Code {
         self.has_odd_names
     }
 
+    /// It may set what holds for the next transaction only: `SET TRANSACTION`, `SET @@transaction_isolation`.
+    pub fn sets_next_transaction(&self) -> bool {
+        const OF_NEXT: [&str; 4] = ["transaction_isolation", "tx_isolation", "transaction_read_only", "tx_read_only"];
+        let says = |word: &str| self.words.contains(word);
+        says("set") && (says("transaction") && (says("isolation") || says("read")) || OF_NEXT.into_iter().any(says))
+    }
+
     /// Its words, in lower case.
     pub fn words(&self) -> impl Iterator<Item = &str> {
         self.words.iter().map(|word| &**word)
@@ -266,6 +273,9 @@ impl CodeScanner {
         }
         if self.code.words.len().max(self.code.accented.len()) > WORDS_MAX {
             self.code.own = Temporaries::Any;
+        }
+        if self.code.sets_next_transaction() {
+            self.code.own.name(Temporaries::NEXT_TRANSACTION);
         }
         self.code
     }

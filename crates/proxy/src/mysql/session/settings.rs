@@ -33,8 +33,6 @@ use crate::shared::{ServerIdentity, Shared};
 
 /// Settings by which a session sees what is run in it: in the state that answers tell, SHOW PROFILES, OPTIMIZER_TRACE.
 const WATCHING: [&str; 3] = ["session_track_transaction_info", "profiling", "optimizer_trace"];
-/// Variables that have a value of their own for the next transaction.
-const OF_NEXT: [&str; 4] = ["transaction_isolation", "tx_isolation", "transaction_read_only", "tx_read_only"];
 
 /// What a session knows of its own context.
 #[derive(Debug)]
@@ -207,8 +205,7 @@ impl Settings {
         let words = code.map(words).filter(|words| !words.contains("prepare") && !words.contains("execute"));
         // What is not known may do all of it.
         let says = |word: &str| words.as_ref().is_none_or(|words| words.contains(word));
-        let of_next = says("transaction") && (says("isolation") || says("read"));
-        self.one_shot |= of_next || OF_NEXT.into_iter().any(says);
+        self.one_shot |= words.is_none() || code.is_some_and(Code::sets_next_transaction);
         self.locked |= words.as_ref().is_none_or(locks_tables);
         self.watched = self.watched.or_else(|| WATCHING.into_iter().find(|name| says(name)));
     }

@@ -194,15 +194,20 @@ impl Temporaries {
         }
     }
 
-    /// The catalogue shows what the pending code is.
-    fn judge(&mut self, catalog: &Catalog) {
+    /// The catalogue shows what the pending code is. Whether it may have set what holds for the next transaction only.
+    fn judge(&mut self, catalog: &Catalog) -> bool {
+        let mut sets_next = false;
         for pending in std::mem::take(&mut self.pending) {
             match pending.judged(catalog) {
                 Made::None => {}
-                Made::Named(names) => names.into_iter().for_each(|name| self.add(Temporary { schema: None, name })),
+                Made::Named(mut names) => {
+                    sets_next |= names.remove(Made::NEXT_TRANSACTION);
+                    names.into_iter().for_each(|name| self.add(Temporary { schema: None, name }));
+                }
                 Made::Any => self.become_any(),
             }
         }
+        sets_next
     }
 }
 
@@ -285,9 +290,12 @@ impl Session {
             if !self.shared.cache.reflects(&self.floor, catalog.version) {
                 return Err(Reason::Floor);
             }
-            temporaries.judge(&catalog);
+            self.settings.one_shot |= temporaries.judge(&catalog);
+            if self.settings.one_shot {
+                return Err(Reason::InTransaction);
+            }
         }
-        if temporaries.any { Err(Reason::MayHaveTemporary) } else { Ok(()) }
+        if self.settings.temporaries.any { Err(Reason::MayHaveTemporary) } else { Ok(()) }
     }
 
     /// Why a result of this query may not be served or kept, if temporary tables are why.

@@ -262,7 +262,8 @@ impl Session {
         if std::mem::take(&mut self.standing.lost) {
             self.standing.block = Some(Block::unknown());
         }
-        if answered.was_in_transaction && !in_transaction {
+        // A read outside of one is a transaction by itself.
+        if !in_transaction && (answered.was_in_transaction || takes_snapshot) {
             self.settings.one_shot = false;
         }
         if !in_transaction {

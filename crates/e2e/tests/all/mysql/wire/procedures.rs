@@ -12,7 +12,8 @@ on_both!(
     prepared_calls,
     cursors_of_their_own,
     functions_and_triggers,
-    procedures_that_change_the_session
+    procedures_that_change_the_session,
+    procedures_that_set_the_next_transaction
 );
 
 fn pair(kind: Kind) -> Result<Pair> {
@@ -144,4 +145,36 @@ fn procedures_that_change_the_session(kind: Kind) -> Result<()> {
         ensure!(seen == "item 1", "{seen}");
         c.expect_silence()
     })
+}
+
+/// The next transaction has another level than the session's, and reads one snapshot.
+fn procedures_that_set_the_next_transaction(kind: Kind) -> Result<()> {
+    let pair = pair(kind)?;
+    let variable = if kind == Kind::Mariadb { "tx_isolation" } else { "transaction_isolation" };
+    let mut other = pair.database.connect()?;
+    other.run("CREATE PROCEDURE level() BEGIN SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; END")?;
+    other.run("CREATE PROCEDURE calling() BEGIN DO 1; CALL level(); END")?;
+    other.run(&format!("CREATE PROCEDURE by_variable() BEGIN SET @@{variable} = 'REPEATABLE-READ'; END"))?;
+    let read = "SELECT price FROM item WHERE id = 1";
+    let (mut reader, mut writer) = (pair.connect()?, pair.connect()?);
+    reader.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")?;
+    for call in ["CALL level()", "CALL calling()", "CALL by_variable()"] {
+        writer.run("UPDATE item SET price = 1 WHERE id = 1")?;
+        pair.until_hit(&mut reader, read).context("before")?;
+        reader.run(call)?;
+        reader.run("BEGIN")?;
+        let first = reader.value(read)?;
+        writer.run("UPDATE item SET price = 2 WHERE id = 1")?;
+        pair.until_hit(&mut writer, read)?;
+        let second = reader.value(read)?;
+        reader.run("COMMIT")?;
+        let behind = reader.value(read)?;
+        ensure!([&*first, &*second, &*behind] == ["1.00", "1.00", "2.00"], "{call}: {first}, {second}, {behind}");
+        // The level is the session's again, and it has its hits.
+        pair.until_hit(&mut reader, read).context("behind")?;
+        // A read of its own is the next transaction.
+        reader.run(call)?;
+        pair.until_hit(&mut reader, read).context("without a transaction")?;
+    }
+    Ok(())
 }
