@@ -128,7 +128,7 @@ pub struct Table {
     pub key: Vec<Arc<str>>,
     /// Row-level security is enabled, so what a query sees depends on who asks.
     pub row_security: bool,
-    /// A column has a type that is neither built in nor an enum: its operators are not known.
+    /// A column has a type that is neither built in nor an enum nor an array of one: its operators are not known.
     pub user_types: bool,
     /// A column has a date or time type, so that a literal such as `today` may be folded to a clock reading.
     pub datetime: bool,
@@ -175,6 +175,15 @@ pub struct TypeEffect {
     pub rows: HashSet<TableId>,
 }
 
+/// What a name of PostgreSQL means that is that of an enum in some schema.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EnumType {
+    /// An enum. Casts to it and to arrays of it run the server's own code only.
+    Plain,
+    /// An enum to which casts by functions lead that somebody made, or another type.
+    Other,
+}
+
 /// The rows that foreign keys change with those of a parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cascade {
@@ -196,6 +205,8 @@ pub struct Catalog {
     pub user_functions: HashSet<Box<str>>,
     /// Names of such operators.
     pub user_operators: HashSet<Box<str>>,
+    /// PostgreSQL: the types of each name that an enum has, by schema.
+    pub enums: HashMap<Box<str>, HashMap<Box<str>, EnumType>>,
     /// Types whose values are more than data.
     pub type_effects: Vec<Arc<TypeEffect>>,
     /// Stands for all that verdicts and rights rest on beside relations: schemas, types, functions, operators, operator
@@ -297,6 +308,16 @@ impl Catalog {
     /// The relation of that name in that schema.
     pub fn in_schema(&self, schema: &str, name: &str) -> Option<&Arc<Table>> {
         self.tables.get(self.by_name.get(schema)?.get(name)?)
+    }
+
+    /// Whether a type's name means an enum to which a statement may cast, under the schemas of a search path unless it names its own.
+    pub fn is_plain_enum(&self, schemas: &[Arc<str>], schema: Option<&str>, name: &str) -> bool {
+        let Some(types) = self.enums.get(name) else { return false };
+        let found = match schema {
+            Some(schema) => types.get(schema),
+            None => schemas.iter().find_map(|schema| types.get(&**schema)),
+        };
+        found == Some(&EnumType::Plain)
     }
 
     /// The relation that an unqualified name means under the schemas of a search path, in their order.

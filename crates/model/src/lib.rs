@@ -16,8 +16,8 @@ mod tag;
 mod value;
 
 pub use catalog::{
-    Cascade, Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, TableNames,
-    TypeEffect,
+    Cascade, Catalog, CatalogVersion, Column, Dialect, EnumType, RelationKind, ReplicaIdentity, Table, TableId,
+    TableNames, TypeEffect,
 };
 pub use change::{Cell, Change, ChangeSet, Commit, Relation, Row};
 pub use draw::is_drawn;

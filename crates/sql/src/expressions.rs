@@ -2,15 +2,15 @@
 
 use freshet_model::{Column, Reason, ValueType};
 use sqlparser::ast::{
-    AccessExpr, BinaryOperator, CastKind, CeilFloorKind, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Subscript, Value, WindowFrame, WindowFrameBound,
-    WindowSpec, WindowType,
+    AccessExpr, ArrayElemTypeDef, BinaryOperator, CastKind, CeilFloorKind, DataType, Expr, Function, FunctionArg,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Subscript, Value, WindowFrame,
+    WindowFrameBound, WindowSpec, WindowType,
 };
 
 use crate::block::{Meaning, parts};
 use crate::footprint::Usage;
 use crate::functions::{
-    FunctionClass, TypeClass, function_class, is_aggregate, is_bare_function, is_comparison, is_of_context,
+    FunctionClass, TypeClass, enum_name, function_class, is_aggregate, is_bare_function, is_comparison, is_of_context,
     is_system_column, type_class,
 };
 use crate::lexer::VIEWS_BASE;
@@ -166,18 +166,22 @@ impl Walk<'_> {
                     format.is_none() && matches!(kind, CastKind::Cast | CastKind::DoubleColon),
                     "a cast of that form",
                 )?;
-                match type_class(data_type) {
+                match self.type_class(data_type) {
                     Some(TypeClass::DateTime) if !self.never_text(expr) => return Err(Reason::ClockLiteral),
                     Some(TypeClass::DateTime) => self.date_time = true,
                     Some(TypeClass::Plain | TypeClass::Tagged(_)) => {}
-                    None => return Err(Reason::Construct("a cast to a type of that name")),
+                    None => {
+                        return Err(Reason::Construct(
+                            "a cast to a type that is not built in, nor an enum without casts by functions (a cast to its base type may do)",
+                        ));
+                    }
                 }
                 self.expr(expr)
             }
             Expr::TypedString(typed) => {
                 absent(!typed.uses_odbc_syntax, "ODBC syntax")?;
                 self.date_time |= type_class(&typed.data_type) == Some(TypeClass::DateTime);
-                absent(type_class(&typed.data_type).is_some(), "a literal of a type of that name")
+                absent(self.type_class(&typed.data_type).is_some(), "a literal of a type of that name")
             }
             Expr::Interval(interval) => {
                 self.date_time = true;
@@ -223,6 +227,16 @@ impl Walk<'_> {
             }
             _ => Err(Reason::Construct("an expression of that kind")),
         }
+    }
+
+    /// See [`type_class`]; also of enums and arrays of them, which are watched.
+    fn type_class(&self, data_type: &DataType) -> Option<TypeClass> {
+        let element = match data_type {
+            DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => element,
+            data_type => data_type,
+        };
+        let is_enum = |(schema, name)| self.catalog.is_plain_enum(&self.schemas, schema, name);
+        type_class(data_type).or_else(|| enum_name(element).filter(|name| is_enum(*name)).map(|_| TypeClass::Plain))
     }
 
     /// `(composite).name` may call a function of that name.

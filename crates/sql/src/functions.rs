@@ -33,6 +33,8 @@ const CACHEABLE: &[&str] = &[
     "array_upper", "cardinality", "trim_array", "unnest", "generate_subscripts", "array_reverse", "array_sort",
     "isempty", "lower_inc", "upper_inc", "lower_inf", "upper_inf", "range_merge", "int4range", "int8range",
     "numrange", "multirange",
+    // enums, whose labels are watched
+    "enum_first", "enum_last", "enum_range",
     // json
     "to_json", "to_jsonb", "row_to_json", "array_to_json", "json_build_array", "json_build_object",
     "jsonb_build_array", "jsonb_build_object", "json_object", "jsonb_object", "json_array_length",
@@ -310,6 +312,8 @@ pub(crate) mod oid {
     pub(crate) const TIMESTAMPTZ: u32 = 1184;
     pub(crate) const NUMERIC: u32 = 1700;
     pub(crate) const UUID: u32 = 2950;
+    /// The pseudo-type of all enums; here any of them.
+    pub(crate) const ANYENUM: u32 = 3500;
 }
 
 /// A type that a cached statement may cast to.
@@ -369,6 +373,18 @@ pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
         D::Custom(name, modifiers) if modifiers.is_empty() => return custom_type(&name.0),
         _ => return None,
     })
+}
+
+/// The schema, if it names one, and the name of a type that may be somebody's enum.
+pub(crate) fn enum_name(data_type: &DataType) -> Option<(Option<&str>, &str)> {
+    let DataType::Custom(name, modifiers) = data_type else { return None };
+    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
+    match name.0.len() {
+        _ if !modifiers.is_empty() || type_class(data_type).is_some() => None,
+        1 => Some((None, ident(0)?)),
+        2 => Some((Some(ident(0)?), ident(1)?)),
+        _ => None,
+    }
 }
 
 fn custom_type(parts: &[ObjectNamePart]) -> Option<TypeClass> {

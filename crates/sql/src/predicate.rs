@@ -12,9 +12,9 @@ use std::collections::BTreeSet;
 use freshet_model::{ComparedColumn, ValueType};
 use sqlparser::ast::{BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
 
-use crate::functions::{TypeClass, oid, type_class};
+use crate::functions::{TypeClass, enum_name, oid, type_class};
 use crate::moments::{self, Span};
-use crate::patterns::{Folding, Matching};
+use crate::patterns::{self, Folding, Matching};
 use crate::questions::{equality, is_negated, is_plain_text, question};
 use crate::residuals::Residual;
 use crate::rows;
@@ -433,11 +433,14 @@ pub(crate) fn operand(expr: &Expr) -> Option<Operand> {
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
             Some(Operand { parameter: parameter(unwrapped(expr))?, negated: true, cast: None })
         }
-        Expr::Cast { expr, data_type, .. } => Some(Operand {
-            parameter: parameter(unwrapped(expr))?,
-            negated: false,
-            cast: Some(comparable_type(data_type)?),
-        }),
+        Expr::Cast { expr, data_type, .. } => {
+            let (cast, inner) = match enum_name(data_type) {
+                // No other cast is walked than to an enum.
+                Some(_) => (oid::ANYENUM, patterns::as_text(expr).1),
+                None => (comparable_type(data_type)?, &**expr),
+            };
+            Some(Operand { parameter: parameter(unwrapped(inner))?, negated: false, cast: Some(cast) })
+        }
         _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
     }
 }

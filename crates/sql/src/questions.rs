@@ -3,6 +3,7 @@
 use freshet_model::ValueType;
 use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, Value};
 
+use crate::functions::{enum_name, oid};
 use crate::predicate::{
     Limit, Operand, Question, column_name, comparable_type, operand, operands, parameter, unwrapped,
 };
@@ -87,7 +88,8 @@ fn array_operand(expr: &Expr) -> Option<Operand> {
     match expr {
         Expr::Cast { expr, data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), .. } => {
             let parameter = parameter(unwrapped(expr))?;
-            Some(Operand { parameter, negated: false, cast: Some(comparable_type(element)?) })
+            let cast = enum_name(element).map_or_else(|| comparable_type(element), |_| Some(oid::ANYENUM))?;
+            Some(Operand { parameter, negated: false, cast: Some(cast) })
         }
         _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
     }

@@ -461,7 +461,7 @@ fn literal_value(column: ValueType, operand: Operand, literal: &Literal, form: F
 /// A cast from the one type to the other changes no value.
 fn keeps_value(from: u32, to: u32) -> bool {
     let integer = |oid| matches!(oid, oid::INT2 | oid::INT4 | oid::INT8);
-    let text = |oid| matches!(oid, oid::TEXT | oid::VARCHAR);
+    let text = |oid| matches!(oid, oid::TEXT | oid::VARCHAR | oid::ANYENUM);
     from == to || (integer(from) && (integer(to) || to == oid::NUMERIC)) || (text(from) && text(to))
 }
 
@@ -480,7 +480,7 @@ fn normal_form(column: ValueType, parameter: Option<u32>) -> Option<ValueType> {
         // `text = char(n)` compares as text without the trailing blanks of the one that is padded.
         (ValueType::Text | ValueType::OrderedText, oid::TEXT | oid::VARCHAR) => Some(ValueType::Text),
         (ValueType::PaddedText, oid::TEXT | oid::VARCHAR | oid::BPCHAR) => Some(ValueType::PaddedText),
-        (ValueType::Bool, oid::BOOL) => Some(ValueType::Bool),
+        (ValueType::Bool, oid::BOOL) | (ValueType::Enum, oid::ANYENUM) => Some(column),
         (ValueType::Uuid, oid::UUID) | (ValueType::Bytea, oid::BYTEA) => Some(column),
         (ValueType::Date | ValueType::Timestamp, oid::DATE) => Some(ValueType::Date),
         (ValueType::Date | ValueType::Timestamp, oid::TIMESTAMP) => Some(ValueType::Timestamp),

@@ -1489,3 +1489,40 @@ fn negatives_and_patterns_of_a_row() {
         ("SELECT title FROM title WHERE NOT (updated > date '2024-06-01')", "title(updated not null)"),
     ]);
 }
+
+#[test]
+fn casts_to_enums() {
+    use freshet_model::EnumType::{Other, Plain};
+    let mut known = catalog();
+    let schemas =
+        |of: &[(&str, freshet_model::EnumType)]| of.iter().map(|(schema, of)| ((*schema).into(), *of)).collect();
+    known.enums.insert("Role".into(), schemas(&[("public", Plain)]));
+    known.enums.insert("cast_by_function".into(), schemas(&[("public", Other)]));
+    known.enums.insert("hidden".into(), schemas(&[("pg_catalog", Other), ("public", Plain)]));
+    known.enums.insert("elsewhere".into(), schemas(&[("other", Plain)]));
+    let cases = [
+        ("SELECT id FROM \"User\" WHERE \"Role\" = CAST($1::text AS \"Role\")", "User(Role=ADMIN)"),
+        ("SELECT id FROM \"User\" WHERE \"Role\" = $1::public.\"Role\"", "User(Role=ADMIN)"),
+        (
+            "SELECT id FROM \"User\" WHERE \"Role\" IN ('A'::\"Role\", CAST($1::varchar AS \"Role\"))",
+            "User(Role=A|ADMIN)",
+        ),
+        ("SELECT id FROM \"User\" WHERE \"Role\" = CAST($1::varchar(3) AS \"Role\")", "User(*)"),
+        ("SELECT id FROM \"User\" WHERE \"Role\" = ANY('{A,B}'::\"Role\"[])", "User(*)"),
+        ("SELECT enum_range(NULL::\"Role\")", ""),
+        ("SELECT 'a'::role", "construct"),
+        ("SELECT 'a'::cast_by_function", "construct"),
+        ("SELECT 'a'::hidden", "construct"),
+        ("SELECT 'a'::public.hidden", ""),
+        ("SELECT 'a'::elsewhere", "construct"),
+        ("SELECT ARRAY['a']::other.elsewhere[]", ""),
+        ("SELECT ('a'::\"Role\")::text::date", "clock_literal"),
+        ("SELECT ('a'::\"Role\")::date", "clock_literal"),
+    ];
+    let wrong: Vec<_> = cases
+        .iter()
+        .map(|(sql, expected)| (sql, *expected, verdict_under(&known, sql, &[text("ADMIN")], true)))
+        .filter(|(_, expected, found)| found != expected)
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}

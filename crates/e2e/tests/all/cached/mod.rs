@@ -9,6 +9,7 @@ mod binary_keys;
 mod definitions;
 mod drivers;
 mod edges;
+mod enums;
 mod freshness;
 mod hazards;
 mod identity;

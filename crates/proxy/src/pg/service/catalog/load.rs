@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use freshet_model::{
-    Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType,
+    Catalog, CatalogVersion, Column, EnumType, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType,
 };
 use freshet_net::pg::Rows;
 
@@ -94,7 +94,8 @@ SELECT a.attrelid::text, a.attname::text,
        WHEN t.oid = 17 THEN 'bytea'
        ELSE 'other' END,
   (a.attgenerated <> '')::text,
-  ((b.typnamespace <> 'pg_catalog'::regnamespace OR b.oid >= 16384) AND b.typtype <> 'e' AND b.oid NOT IN (SELECT oid FROM known))::text
+  ((b.typnamespace <> 'pg_catalog'::regnamespace OR b.oid >= 16384) AND b.typtype <> 'e' AND b.oid NOT IN (SELECT oid FROM known)
+   AND NOT EXISTS (SELECT FROM pg_type e WHERE e.typarray = b.oid AND e.typtype = 'e'))::text
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid
 JOIN pg_type b ON b.oid = CASE WHEN t.typtype = 'd' THEN t.typbasetype ELSE t.oid END
 LEFT JOIN pg_collation l ON l.oid = a.attcollation
@@ -124,6 +125,8 @@ const SURROUNDINGS: &str = "
 WITH versions(v) AS (
   SELECT 't' || oid || ' ' || xmin FROM pg_type
    WHERE oid >= 16384 AND typtype IN ('b', 'd', 'e', 'r') AND typelem = 0
+  UNION ALL SELECT 'q' || oid || ' ' || xmin FROM pg_type t WHERE typname IN (SELECT typname FROM pg_type WHERE typtype = 'e')
+   AND NOT EXISTS (SELECT FROM pg_namespace n WHERE n.oid = t.typnamespace AND nspname ~ '^pg_(toast_)?temp_')
   UNION ALL SELECT 'e' || oid || ' ' || xmin FROM pg_enum
   UNION ALL SELECT 'p' || oid || ' ' || xmin FROM pg_proc WHERE oid >= 16384
   UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
@@ -135,6 +138,13 @@ WITH versions(v) AS (
   UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_ts_dict
   UNION ALL SELECT 'm' || count(*) || ' ' || coalesce(sum(int8in(xidout(xmin))), 0) FROM pg_ts_config_map)
 SELECT coalesce(md5(string_agg(v, ',' ORDER BY v)), '') FROM versions";
+
+/// All types of the names that enums have, and whether each is one to which only the server's own code casts: see [`EnumType`].
+const ENUMS: &str = "
+SELECT t.typname::text, n.nspname::text, (t.typtype = 'e' AND NOT EXISTS (SELECT FROM pg_cast c
+  WHERE c.casttarget IN (t.oid, t.typarray) AND c.castmethod <> 'i'))::text
+FROM pg_type t JOIN pg_namespace n ON n.oid = t.typnamespace
+WHERE t.typname IN (SELECT typname FROM pg_type WHERE typtype = 'e') AND n.nspname !~ '^pg_(toast_)?temp_'";
 
 const USER_FUNCTIONS: &str = "
 made(name, arguments, of_known) AS (
@@ -242,6 +252,7 @@ pub(super) struct Shown {
     acted_on: Rows,
     views: Vec<View>,
     effects: Vec<Arc<TypeEffect>>,
+    enums: Rows,
     /// See [`Catalog::defining`].
     pub(super) defining: HashSet<Box<str>>,
 }
@@ -256,9 +267,10 @@ pub(super) async fn read(connection: &mut Connection, publication: &str) -> Resu
     let surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
     let acted_on = connection.query(ACTED_ON).await?;
     let effects = type_effects(connection).await?;
+    let enums = connection.query(ENUMS).await?;
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
     let defining = HashSet::new();
-    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects, defining })
+    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects, enums, defining })
 }
 
 /// Makes a catalogue of it, with the texts of views, which are read now.
@@ -282,6 +294,11 @@ pub(super) async fn finish(
     for row in shown.acted_on {
         let [table] = texts(row, "foreign keys")?;
         catalog.acted_on.insert(table_id(&table)?);
+    }
+    for row in shown.enums {
+        let [name, schema, plain] = texts(row, "enums")?;
+        let of = if plain == "true" { EnumType::Plain } else { EnumType::Other };
+        catalog.enums.entry(name.into()).or_default().insert(schema.into(), of);
     }
     catalog.surroundings = shown.surroundings;
     Ok(catalog)

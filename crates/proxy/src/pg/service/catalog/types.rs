@@ -4,7 +4,8 @@
 //!   whose types differ, in functions that make JSON. They count unless they only do what a cast in the text does with the server's own
 //!   code: `WITH INOUT` between built-in types and enums whose input reads neither the catalogue nor the clock. The clock is read by
 //!   the input of dates; a cast to one that the text asks for is seen there. A built-in cast counts where somebody altered its row. A type
-//!   that somebody made is not asked for in a cached text; without that only functions and operators made for it want such values.
+//!   that somebody made is not asked for in a cached text, unless it is an enum to which no cast by a function leads; without that only
+//!   functions and operators made for it want such values.
 //! - **Operator classes** that are the default of a type sort, group and compare its values without any operator in the text.
 //! - **Names** are printed by `regclass` and its kin and by `aclitem`. Whatever renames or hides an object changes what they look like. Not by
 //!   `regconfig` and `regdictionary`: each change of text search empties the cache.
