@@ -480,8 +480,8 @@ fn normal_form(column: ValueType, parameter: Option<u32>) -> Option<ValueType> {
         // `text = char(n)` compares as text without the trailing blanks of the one that is padded.
         (ValueType::Text | ValueType::OrderedText, oid::TEXT | oid::VARCHAR) => Some(ValueType::Text),
         (ValueType::PaddedText, oid::TEXT | oid::VARCHAR | oid::BPCHAR) => Some(ValueType::PaddedText),
-        (ValueType::Bool, oid::BOOL) | (ValueType::Enum, oid::ANYENUM) => Some(column),
-        (ValueType::Uuid, oid::UUID) | (ValueType::Bytea, oid::BYTEA) => Some(column),
+        (ValueType::Bool, oid::BOOL) => Some(ValueType::Bool),
+        (ValueType::Uuid, oid::UUID) | (ValueType::Bytea, oid::BYTEA) | (ValueType::Enum, oid::ANYENUM) => Some(column),
         (ValueType::Date | ValueType::Timestamp, oid::DATE) => Some(ValueType::Date),
         (ValueType::Date | ValueType::Timestamp, oid::TIMESTAMP) => Some(ValueType::Timestamp),
         (ValueType::TimestampTz, oid::TIMESTAMPTZ) => Some(ValueType::TimestampTz),
