@@ -202,7 +202,9 @@ impl Temporaries {
                 Made::None => {}
                 Made::Named(mut names) => {
                     sets_next |= names.remove(Made::NEXT_TRANSACTION);
-                    names.into_iter().for_each(|name| self.add(Temporary { schema: None, name }));
+                    for name in names {
+                        self.add(Temporary { schema: None, name });
+                    }
                 }
                 Made::Any => self.become_any(),
             }
