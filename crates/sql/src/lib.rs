@@ -82,7 +82,7 @@ pub use pages::{End, Furthest};
 pub use params::Client;
 pub use scanner::with_escapes_marked;
 pub use template::{Hint, Template};
-pub use temporary::{Temporary, Words, mentions};
+pub use temporary::{Temporary, Words};
 pub use top::{Field, Top};
 pub use transaction::{Bracket, Isolation};
 pub use written::Parameterised;

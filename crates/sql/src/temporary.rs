@@ -4,7 +4,6 @@
 //! are never found there. Which word of a text is such a name is not analysed: any word may be, but for one behind a dot.
 
 use std::collections::HashSet;
-use std::hash::BuildHasher;
 
 use crate::scanner::{Kind, Scanner, Token};
 use crate::template::NAME_LEN_MAX;
@@ -63,20 +62,6 @@ impl Words {
     }
 }
 
-/// Whether a word of a shape is one of these names, in any case and behind a dot as well; the empty name is in every shape.
-pub fn mentions<S: BuildHasher>(shape: &str, names: &HashSet<Box<str>, S>) -> bool {
-    let named = |token: Token<'_>| match token.kind {
-        Kind::Word => token.text.len() > NAME_LEN_MAX || names.contains(&*token.text.to_ascii_lowercase()),
-        Kind::Quoted => {
-            let name = unquoted(token.text).replace("\"\"", "\"").to_ascii_lowercase();
-            name.len() > NAME_LEN_MAX || names.contains(&*name)
-        }
-        Kind::Hopeless => true,
-        _ => false,
-    };
-    !names.is_empty() && (names.contains("") || Scanner::new(shape).any(named))
-}
-
 fn unquoted(text: &str) -> &str {
     text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
 }
@@ -121,20 +106,6 @@ impl Temporary {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn shapes_that_mention_a_name() {
-        let names = |names: &[&str]| names.iter().map(|name| Box::from(*name)).collect::<HashSet<Box<str>>>();
-        let long = format!("select {}($1)", "a".repeat(64));
-        for text in ["select F($1)", "select s.f()", "insert into \"F\" values ($1)", "select u&\"\\0066\"()", &long] {
-            assert!(mentions(text, &names(&["f"])), "{text}");
-            assert!(!mentions(text, &names(&[])), "{text}");
-        }
-        for text in ["select ff($1), 'f' from t -- f", "select $1"] {
-            assert!(!mentions(text, &names(&["f"])), "{text}");
-            assert!(mentions(text, &names(&["f", ""])), "{text}");
-        }
-    }
 
     #[test]
     fn words_that_may_name_what_is_temporary() {

@@ -253,8 +253,6 @@ pub(super) struct Shown {
     views: Vec<View>,
     effects: Vec<Arc<TypeEffect>>,
     enums: Rows,
-    /// See [`Catalog::defining`].
-    pub(super) defining: HashSet<Box<str>>,
 }
 
 /// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: the name as a literal.
@@ -269,8 +267,7 @@ pub(super) async fn read(connection: &mut Connection, publication: &str) -> Resu
     let effects = type_effects(connection).await?;
     let enums = connection.query(ENUMS).await?;
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
-    let defining = HashSet::new();
-    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects, enums, defining })
+    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects, enums })
 }
 
 /// Makes a catalogue of it, with the texts of views, which are read now.
@@ -288,7 +285,6 @@ pub(super) async fn finish(
     }
     let mut catalog = Catalog::new(version, tables, shown.functions, shown.operators);
     catalog.type_effects = shown.effects;
-    catalog.defining = shown.defining;
     catalog.built_in_surroundings = !parts.other_code.contains("0");
     catalog.built_in_code_only = parts.other_code.is_empty();
     for row in shown.acted_on {
@@ -397,6 +393,6 @@ pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str
     texts.try_into().map_err(|_| ServiceError::Shape(what))
 }
 
-pub(super) fn names(rows: Rows) -> HashSet<Box<str>> {
+fn names(rows: Rows) -> HashSet<Box<str>> {
     rows.into_iter().filter_map(|row| row.into_iter().next().flatten()).map(String::into_boxed_str).collect()
 }

@@ -18,7 +18,6 @@
 //! anything about roles changed. The publication is read after the proof: a table that a transaction took out of it and
 //! redefined is not covered any more when fills begin again.
 
-mod defining;
 mod definitions;
 mod load;
 mod triggers;
@@ -242,11 +241,7 @@ impl Watch {
     async fn read(&mut self, ddl_in_stream: bool) -> Result<(Visible, Fingerprint, Shown), ServiceError> {
         let (proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
         let publication = self.shared.publication_literal();
-        let mut shown = load::read(&mut self.connection, &publication).await?;
-        if !ddl_in_stream {
-            shown.defining = defining::read(&mut self.connection).await?;
-        }
-        Ok((proof, fingerprint, shown))
+        Ok((proof, fingerprint, load::read(&mut self.connection, &publication).await?))
     }
 
     /// Has the cache take the catalogue, unless the stream is ahead of it.
