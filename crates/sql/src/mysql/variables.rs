@@ -19,7 +19,7 @@ pub const KNOWN: &[&str] = &[
 const CONSTANT: &[&str] = &[
     "basedir", "character_set_system", "datadir", "hostname", "innodb_page_size", "innodb_version", "license", "log_bin",
     "lower_case_file_system", "lower_case_table_names", "pid_file", "port", "protocol_version", "server_uuid", "socket",
-    "system_time_zone", "tmpdir", "version", "version_comment", "version_compile_machine", "version_compile_os",
+    "tmpdir", "version", "version_comment", "version_compile_machine", "version_compile_os",
 ];
 
 /// Whether a query shows variables of these only. One that reads tables as well is not analysed.

@@ -11,7 +11,8 @@ on_both!(
     reads_hit_behind_one_that_finds_nothing,
     prepared_reads_hit_behind_one_that_finds_nothing,
     what_may_not_have_read_is_no_snapshot,
-    hits_are_those_of_the_snapshot
+    hits_are_those_of_the_snapshot,
+    a_table_that_is_hidden_takes_none
 );
 
 const SCHEMA: &str = "CREATE TABLE page (id INT AUTO_INCREMENT PRIMARY KEY, space TINYINT NOT NULL, title VARBINARY(20) NOT NULL, \
@@ -169,6 +170,31 @@ fn hits_are_those_of_the_snapshot(kind: Kind) -> Result<()> {
         }
         c.run("COMMIT")?;
         ensure!(c.value(COUNT)? == later, "after the end of round {round}");
+    }
+    Ok(())
+}
+
+/// A read of a temporary table takes no snapshot, and says nothing of the long statement behind it, which reads no table.
+fn a_table_that_is_hidden_takes_none(kind: Kind) -> Result<()> {
+    const PASSES: &str = "SELECT COUNT(*) + 0 * SLEEP(0) FROM page WHERE space = 0";
+    let pair = pair(kind)?;
+    pair.database.run("CREATE TABLE hidden (id INT PRIMARY KEY)")?;
+    let (mut c, mut other) = (pair.connect()?, pair.connect()?);
+    c.run("CREATE TEMPORARY TABLE hidden (id INT PRIMARY KEY) ENGINE = MEMORY")?;
+    let long = c.prepare("SELECT id FROM parts WHERE id = 100 AND 'a' <> ?")?;
+    for round in 0..3 {
+        if pair.freshet.is_there() {
+            pair.until_hit(&mut c, COUNT)?;
+        }
+        c.run("BEGIN")?;
+        ensure!(rows(&mut c, "SELECT id FROM hidden WHERE id = 1")? == 0);
+        let nothing = c.execute(long, &[Value::Text(&"x".repeat(70_000))])?;
+        ensure!(nothing.rows().is_empty(), "{nothing:?}");
+        let first = c.value(COUNT)?;
+        other.run(&format!("INSERT INTO page (space, title, name) VALUES (0, 'more {round}', 'new')"))?;
+        let seen = [c.value(PASSES)?, c.value(COUNT)?];
+        ensure!(seen == [first.clone(), first.clone()], "{first}, then {seen:?}");
+        c.run("COMMIT")?;
     }
     Ok(())
 }

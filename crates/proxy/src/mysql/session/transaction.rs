@@ -243,7 +243,9 @@ impl Session {
     /// A statement was answered; `self.status` is the state it left if `status_known`. Whether a transaction that wrote may
     /// have been committed with it.
     pub(crate) fn follow_block(&mut self, mark: Mark, answered: Answered) -> bool {
-        let takes_snapshot = mark.takes_snapshot && (std::mem::take(&mut self.standing.is_sure) || answered.rows > 0);
+        // It is of this statement alone.
+        let is_sure = std::mem::take(&mut self.standing.is_sure);
+        let takes_snapshot = mark.takes_snapshot && (is_sure || answered.rows > 0);
         let wrote = mark.writes || self.standing.wrote();
         let in_transaction = self.status.has(Status::IN_TRANS);
         let era = self.settings.era;
