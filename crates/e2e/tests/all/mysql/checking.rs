@@ -4,12 +4,13 @@
 //! they stand, and then the check must find nothing.
 
 use std::process::Command;
+use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use freshet_testbed::{Mariadb, MysqlSettings};
 
 use super::support::{Database, Kind, RawClient, on_both};
-use crate::support::{Freshet, PATIENCE, eventually, program};
+use crate::support::{Freshet, PATIENCE, eventually, program, rest};
 
 on_both!(
     what_is_fit,
@@ -205,13 +206,7 @@ fn rights_on_one_database(kind: Kind) -> Result<()> {
 fn views_of_other_definers(kind: Kind) -> Result<()> {
     let database = Database::create(kind.start(&Kind::settings())?)?;
     database.run(SCHEMA)?;
-    let account = Account { name: format!("{}_reader", database.name), database: &database };
-    let plugin = if kind == Kind::Mysql { "WITH mysql_native_password BY" } else { "BY" };
-    database.run(&format!(
-        "CREATE USER {0}@'%' IDENTIFIED {plugin} 'secret'; \
-         GRANT SELECT, SHOW VIEW, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {0}@'%'",
-        account.name
-    ))?;
+    let account = reader(&database, kind)?;
     database.run(
         "INSERT INTO item VALUES (1, 'one'); CREATE VIEW plain AS SELECT id, name FROM item WHERE name <> '\\''; \
          CREATE VIEW `named (` (`a) AS`, b) AS SELECT id, name FROM plain WHERE id < 5 WITH LOCAL CHECK OPTION",
@@ -254,6 +249,66 @@ fn views_of_other_definers(kind: Kind) -> Result<()> {
     eventually(PATIENCE, || client.value(plain).map_or(Ok(()), |found| bail!("still there: {found}")))?;
     database.run("CREATE TABLE other (name VARCHAR(50), id INT PRIMARY KEY); INSERT INTO other VALUES ('one', 1)")?;
     hits(&freshet, &mut client, plain)
+}
+
+/// An account with the documented rights, which has defined nothing.
+fn reader(database: &Database, kind: Kind) -> Result<Account<'_>> {
+    let account = Account { name: format!("{}_reader", database.name), database };
+    let plugin = if kind == Kind::Mysql { "WITH mysql_native_password BY" } else { "BY" };
+    database.run(&format!(
+        "CREATE USER {0}@'%' IDENTIFIED {plugin} 'secret'; \
+         GRANT SELECT, SHOW VIEW, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT ON *.* TO {0}@'%'",
+        account.name
+    ))?;
+    Ok(account)
+}
+
+/// Waits until a session waits for the lock of a table.
+fn locked(database: &Database) -> Result<()> {
+    let mut client = database.connect()?;
+    eventually(PATIENCE, || {
+        let waiting =
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table metadata lock'";
+        ensure!(client.value(waiting)? == "1", "nobody waits");
+        Ok(())
+    })
+}
+
+/// The text of the view cannot be read meanwhile. All else is served. MariaDB opens tables to tell of them, and waits itself.
+#[test]
+fn a_table_under_a_view_is_locked() -> Result<()> {
+    let kind = Kind::Mysql;
+    let database = Database::create(kind.start(&Kind::settings())?)?;
+    database.run(SCHEMA)?;
+    let account = reader(&database, kind)?;
+    database.run(
+        "CREATE TABLE other LIKE item; INSERT INTO other VALUES (1, 'one'); CREATE TABLE held (id INT PRIMARY KEY); \
+         CREATE VIEW above AS SELECT id FROM held",
+    )?;
+    let freshet = Freshet::start_unready(database.address(), &(account.url() + &database.name), &["--keep", "always"])?;
+    freshet.wait_ready()?;
+    let mut client = RawClient::login(freshet.address, database.login())?;
+    let read = "SELECT name FROM other WHERE id = 1";
+    hits(&freshet, &mut client, read)?;
+    let (mut holder, mut locker) = (database.connect()?, database.connect()?);
+    holder.run("BEGIN")?;
+    holder.query("SELECT * FROM item")?;
+    thread::scope(|scope| {
+        // It has the exclusive lock of the one table, and waits for that of the other.
+        let renaming = scope.spawn(|| locker.run("RENAME TABLE held TO held_before, item TO item_before"));
+        let outcome = locked(&database).and_then(|()| {
+            for right in ["INSERT", "UPDATE", "DELETE"] {
+                // The whole catalogue is read again.
+                database.run(&format!("GRANT {right} ON {}.other TO {}@'%'", database.name, account.name))?;
+                rest();
+                hits(&freshet, &mut client, read)?;
+            }
+            Ok(())
+        });
+        holder.run("COMMIT")?;
+        renaming.join().map_err(|_| anyhow!("a panic"))??;
+        outcome
+    })
 }
 
 /// Reads until a read comes from memory.

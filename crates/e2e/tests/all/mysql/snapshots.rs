@@ -1,6 +1,6 @@
 //! Snapshots of transactions whose first reads find nothing: they are taken all the same, and later reads hit within them.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::support::packets::Value;
 use super::support::{Database, Kind, Pair, RawClient, on_both};
@@ -69,7 +69,23 @@ fn the_server_takes_them(kind: Kind) -> Result<()> {
     Ok(())
 }
 
-/// The first read finds nothing, and the ones behind it hit.
+/// In a transaction that begins with a read of no row, the reads behind it hit, sooner or later.
+fn until_hits_behind(pair: &Pair, c: &mut RawClient, first: impl Fn(&mut RawClient) -> Result<usize>) -> Result<()> {
+    eventually(PATIENCE, || {
+        c.run("BEGIN")?;
+        let found = first(c)?;
+        let hits = pair.freshet.metrics()?.hits();
+        for _ in 0..4 {
+            ensure!(c.value(READ)? == "main");
+        }
+        let hit = pair.freshet.metrics()?.hits() - hits;
+        c.run("COMMIT")?;
+        rest();
+        ensure!((found, hit) == (0, 4), "{found} rows, {hit} hits");
+        Ok(())
+    })
+}
+
 fn reads_hit_behind_one_that_finds_nothing(kind: Kind) -> Result<()> {
     let pair = pair(kind)?;
     if !pair.freshet.is_there() {
@@ -78,19 +94,7 @@ fn reads_hit_behind_one_that_finds_nothing(kind: Kind) -> Result<()> {
     let mut c = pair.connect()?;
     pair.until_hit(&mut c, READ)?;
     for sql in EMPTY {
-        eventually(PATIENCE, || {
-            c.run("BEGIN")?;
-            let found = rows(&mut c, sql)?;
-            let hits = pair.freshet.metrics()?.hits();
-            for _ in 0..4 {
-                ensure!(c.value(READ)? == "main");
-            }
-            let hit = pair.freshet.metrics()?.hits() - hits;
-            c.run("COMMIT")?;
-            rest();
-            ensure!((found, hit) == (0, 4), "{sql}: {found} rows, {hit} hits");
-            Ok(())
-        })?;
+        until_hits_behind(&pair, &mut c, |c| rows(c, sql)).context(*sql)?;
     }
     Ok(())
 }
@@ -103,19 +107,7 @@ fn prepared_reads_hit_behind_one_that_finds_nothing(kind: Kind) -> Result<()> {
     let mut c = pair.connect()?;
     let by_title = c.prepare("SELECT id FROM page WHERE space = ? AND title = ? LIMIT 1")?;
     pair.until_hit(&mut c, READ)?;
-    eventually(PATIENCE, || {
-        c.run("BEGIN")?;
-        let empty = c.execute(by_title, &[Value::Int(8), Value::Text("None")])?;
-        let hits = pair.freshet.metrics()?.hits();
-        for _ in 0..4 {
-            ensure!(c.value(READ)? == "main");
-        }
-        let hit = pair.freshet.metrics()?.hits() - hits;
-        c.run("COMMIT")?;
-        rest();
-        ensure!((empty.rows().len(), hit) == (0, 4), "{} rows, {hit} hits", empty.rows().len());
-        Ok(())
-    })
+    until_hits_behind(&pair, &mut c, |c| Ok(c.execute(by_title, &[Value::Int(8), Value::Text("None")])?.rows().len()))
 }
 
 /// A read that the server may answer without reading takes no snapshot for sure: nothing hits behind it.

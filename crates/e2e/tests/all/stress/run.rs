@@ -21,16 +21,16 @@ use crate::support::{Database, Freshet, Version};
 
 /// Less than this tests nothing.
 const HITS_MIN: u64 = 100;
-/// What keeps a change stream from starting.
-const OPEN: &str =
-    "select 'the server runs', pid, backend_type, state, wait_event, backend_xid, backend_xmin, xact_start, query
-    from pg_stat_activity; select 'prepared', gid, prepared from pg_prepared_xacts";
 const WRITERS: usize = 5;
 const CURIOUS: usize = 6;
 const PATIENT: usize = 6;
 const FAITHFUL: usize = 4;
 const QUICK: usize = 3;
 const STEADY: usize = 2;
+/// Open transactions, which a new change stream waits for.
+const OPEN: &str =
+    "select 'the server runs', pid, backend_type, state, wait_event, backend_xid, backend_xmin, xact_start, query
+    from pg_stat_activity; select 'prepared', gid, prepared from pg_prepared_xacts";
 
 /// What is written and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

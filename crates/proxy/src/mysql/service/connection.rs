@@ -18,7 +18,9 @@ const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSIO
 
 /// What the server says where DDL comes between: `ER_BAD_DB_ERROR`, `ER_BAD_TABLE_ERROR`, `ER_BAD_FIELD_ERROR`, `ER_NO_SUCH_TABLE`,
 /// `ER_LOCK_WAIT_TIMEOUT`, `ER_LOCK_DEADLOCK`, `ER_VIEW_INVALID`, `ER_TABLE_DEF_CHANGED`.
-const RACES: [u16; 8] = [1049, 1051, 1054, 1146, 1205, 1213, 1356, 1412];
+const RACES: [u16; 8] = [1049, 1051, 1054, 1146, LOCK_WAIT_TIMEOUT, 1213, 1356, 1412];
+/// `ER_LOCK_WAIT_TIMEOUT`.
+const LOCK_WAIT_TIMEOUT: u16 = 1205;
 /// What it says when it ends the connection: `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's
 /// `ER_CLIENT_INTERACTION_TIMEOUT`.
 const ENDINGS: [u16; 4] = [1053, 1317, 1927, 4031];
@@ -50,6 +52,11 @@ impl ServiceError {
     /// Whether the server refused the statement, as opposed to being out of reach.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Query(Error::Server(_)))
+    }
+
+    /// Whether a lock was waited for in vain.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(error)) if error.code == LOCK_WAIT_TIMEOUT)
     }
 }
 

@@ -2,10 +2,14 @@
 //! nearly everything. SHOW CREATE VIEW shows them to whoever has SELECT and SHOW VIEW.
 
 use crate::mysql::service::catalog::load::Name;
+use crate::mysql::service::catalog::part::quoted;
 use crate::mysql::service::connection::{Connection, ServiceError};
 
 /// Views asked for at a time: each takes a round trip.
 const VIEWS_MAX: usize = 1000;
+
+/// SHOW CREATE VIEW waits for an exclusive lock on a table of the view; by default for a year.
+const LOCK_WAIT: &str = "SET SESSION lock_wait_timeout = 1";
 
 /// The texts of views, as far as they are shown.
 pub(super) async fn shown(connection: &mut Connection, views: &[Name]) -> Result<Vec<(Name, String)>, ServiceError> {
@@ -13,10 +17,14 @@ pub(super) async fn shown(connection: &mut Connection, views: &[Name]) -> Result
     if !views.is_empty() {
         // In the database of a view the server leaves it out.
         connection.query("USE information_schema").await?;
+        connection.query(LOCK_WAIT).await?;
     }
     for view in views.iter().take(VIEWS_MAX) {
-        if let Some(text) = definition(connection, view).await? {
-            texts.push((view.clone(), text));
+        match definition(connection, view).await {
+            Ok(text) => texts.extend(text.map(|text| (view.clone(), text))),
+            // One wait is enough: nothing is served while the catalogue is late. The others stay hidden until the next reading.
+            Err(error) if error.is_lock_timeout() => break,
+            Err(error) => return Err(error),
         }
     }
     Ok(texts)
@@ -24,7 +32,6 @@ pub(super) async fn shown(connection: &mut Connection, views: &[Name]) -> Result
 
 /// The text of a view; None: it is not shown.
 async fn definition(connection: &mut Connection, (schema, name): &Name) -> Result<Option<String>, ServiceError> {
-    let quoted = |name: &str| format!("`{}`", name.replace('`', "``"));
     let question = format!("SHOW CREATE VIEW {}.{}", quoted(schema), quoted(name));
     match connection.query(&question).await {
         Ok(rows) => {
@@ -32,7 +39,7 @@ async fn definition(connection: &mut Connection, (schema, name): &Name) -> Resul
             Ok(statement.and_then(|statement| query_of(&statement).map(str::to_owned)))
         }
         // It may be gone, or be invalid.
-        Err(error) if error.is_refusal() => Ok(None),
+        Err(error) if error.is_refusal() && !error.is_lock_timeout() => Ok(None),
         Err(error) => Err(error),
     }
 }

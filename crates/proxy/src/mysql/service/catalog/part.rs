@@ -100,6 +100,6 @@ fn affected(
 }
 
 /// A name as the texts of views have it. Where it stands for something else, a view more is read.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('`', "``"))
 }
