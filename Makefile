@@ -36,6 +36,7 @@ E2E_THREADS ?= 4
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 FRESHET_BIN ?= $(TARGET_DIR)/debug/freshet
 FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
+FRESHET_BENCH := FRESHET_BIN=$(FRESHET_RELEASE) $(TARGET_DIR)/release/freshet-bench
 export FRESHET_BIN
 
 .PHONY: demo test test-long apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
@@ -45,7 +46,8 @@ setup: setup-packages
 
 demo:
 	script/setup demo $(ARGS)
-	$(CARGO) run --release --locked --package freshet -- demo $(ARGS)
+	$(CARGO) build --release --locked --package freshet --package freshet-bench
+	$(FRESHET_BENCH) demo $(ARGS)
 
 # The compiler and linker's packages; what is downloaded besides comes while the checks run.
 setup-packages:
@@ -67,13 +69,13 @@ test:
 	python3 model/fillrace.py --fast
 	$(CARGO) test --workspace --exclude freshet-e2e --locked
 	FUZZ_SECONDS=60 FUZZ_RUNS=2500 FUZZ_SEED=1 script/fuzz
-	$(CARGO) build --package freshet --features fault-injection --locked
+	$(CARGO) build --package freshet --package freshet-bench --features freshet/fault-injection --locked
 	$(CARGO) test --package freshet-e2e --locked -- --test-threads $(E2E_THREADS)
 
 test-long: export FRESHET_TEST_STRICT = 1
 test-long: setup
 	script/setup-suites
-	$(CARGO) build --package freshet --features fault-injection --locked
+	$(CARGO) build --package freshet --package freshet-bench --features freshet/fault-injection --locked
 	$(CARGO) test --package freshet-e2e --locked -- --ignored --test-threads $(E2E_THREADS)
 
 fuzz:
@@ -98,13 +100,13 @@ verdicts: setup
 	@$(CARGO) test --quiet --package freshet-e2e --locked --test all -- verdicts::printed --ignored --exact --nocapture 2>/dev/null
 
 bench: bench-setup
-	$(FRESHET_RELEASE) bench suite $(ARGS)
+	$(FRESHET_BENCH) suite $(ARGS)
 
 bench-paper: bench-setup
-	$(FRESHET_RELEASE) bench suite --paper $(ARGS)
+	$(FRESHET_BENCH) suite --paper $(ARGS)
 
 bench-peers: bench-setup
-	$(FRESHET_RELEASE) bench peers $(ARGS)
+	$(FRESHET_BENCH) peers $(ARGS)
 
 bench-overhead: bench-setup
 	FRESHET_BIN=$(FRESHET_RELEASE) script/bench --report sysbench $(ARGS)
@@ -136,4 +138,4 @@ bench-traces:
 
 bench-setup:
 	script/setup bench
-	$(CARGO) build --release --package freshet --locked
+	$(CARGO) build --release --package freshet --package freshet-bench --locked

@@ -36,7 +36,7 @@ def load(options, workload, targets, rounds, seconds, directory):
     words, output = WORKLOADS[workload][0], directory / "run.json"
     named = [word for name, target in targets.items() for word in ("--target", f"{name}={url(target)}")]
     run([
-        options.freshet, "bench", "run", workload, *words, *named, "--connections", CLIENTS, "--rounds", rounds,
+        options.bench, "run", workload, *words, *named, "--connections", CLIENTS, "--rounds", rounds,
         "--warm-up", "400ms", "--time", f"{seconds}s", "--cool-down", "100ms", "--questions", 0, "--output", output,
     ])
     done = json.loads(output.read_text())["cells"][0]["rounds"]
@@ -93,7 +93,7 @@ def measure(options, directory, running):
             databases[mode].start()
             say(f"bench: loading {workload}, for caching {mode}")
             words = WORKLOADS[workload][0][:2]
-            run([options.freshet, "bench", "load", workload, *words, "--target", f"direct={url(databases[mode])}"])
+            run([options.bench, "load", workload, *words, "--target", f"direct={url(databases[mode])}"])
             databases[mode].sql("VACUUM ANALYZE")
         there = Path(directory) / workload
         cells += [pair(options, there, databases, workload, size, running) for size in [CONTROL, *WORKLOADS[workload][1]]]
@@ -114,7 +114,7 @@ def markdown(run):
         mean, error = ratio(cell)
         medians = [f"{statistics.median(cell['rates'][mode]):,.0f}" for mode in MODES]
         rows.append([cell["workload"], cell["size"], *medians, f"{mean:.3f} ± {error:.3f}", f"{cell['hits']:.0%}"])
-    words = [f"`freshet bench run {name} {' '.join(words)}`" for name, (words, _) in WORKLOADS.items()]
+    words = [f"`freshet-bench run {name} {' '.join(words)}`" for name, (words, _) in WORKLOADS.items()]
     lines = report.preamble(run) + [
         f"- Date: {run['date']}",
         f"- {CLIENTS} connections, prepared statements; {', '.join(words)}",

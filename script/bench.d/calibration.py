@@ -1,4 +1,4 @@
-"""Does `freshet bench` measure what sysbench measures? The same point selects on the same table by both, in turns, against
+"""Does `freshet-bench` measure what sysbench measures? The same point selects on the same table by both, in turns, against
 a PostgreSQL of its own: throughput, and the processor time that each client takes for a query.
 """
 
@@ -50,7 +50,7 @@ def sysbench(binary, port, protocol, clients, seconds):
 def freshet_bench(binary, target, protocol, clients, seconds, directory):
     output = Path(directory) / "calibration.json"
     run([
-        binary, "bench", "run", "point-select", "--rows", ROWS, "--target", target, "--connections", clients,
+        binary, "run", "point-select", "--rows", ROWS, "--target", target, "--connections", clients,
         "--rounds", 1, "--warm-up", f"{WARM_UP}s", "--time", f"{seconds}s", "--cool-down", "100ms",
         "--protocol", protocol, "--questions", 0, "--output", output,
     ])
@@ -69,11 +69,11 @@ def measure(options, directory, running):
     say("bench: starting PostgreSQL and loading the table")
     postgres.start()
     target = f"direct=postgres://postgres@127.0.0.1:{postgres.port}/postgres"
-    run([options.freshet, "bench", "load", "point-select", "--rows", ROWS, "--target", target])
+    run([options.bench, "load", "point-select", "--rows", ROWS, "--target", target])
     cells = []
     for protocol in PROTOCOLS:
         for clients in options.clients:
-            rounds = {"sysbench": [], "freshet bench": []}
+            rounds = {"sysbench": [], "freshet-bench": []}
             for number in range(options.rounds):
                 # In turns, and the first of a pair is now the one, now the other.
                 for name in sorted(rounds, reverse=number % 2 == 1):
@@ -100,19 +100,19 @@ def markdown(run):
     for cell in run["cells"]:
         rate = {name: statistics.median(rate for rate, _ in each) for name, each in cell["rounds"].items()}
         cost = {name: statistics.median(cost for _, cost in each) for name, each in cell["rounds"].items()}
-        ratio = rate["freshet bench"] / rate["sysbench"]
+        ratio = rate["freshet-bench"] / rate["sysbench"]
         rows.append([
             cell["protocol"], cell["clients"], *(report.number(rate[name], 0) for name in rate), f"{ratio:.3f}",
             *(report.number(cost[name], 1) for name in cost), "yes" if ratio >= 0.9 else "**no**",
-            "yes" if cost["freshet bench"] <= cost["sysbench"] else "**no**",
+            "yes" if cost["freshet-bench"] <= cost["sysbench"] else "**no**",
         ])
-    header = ["protocol", "conn.", "sysbench queries/s", "freshet bench queries/s", "ratio", "sysbench client µs/query"]
-    header += ["freshet bench client µs/query", "at least 0.9 of sysbench's", "client at most sysbench's"]
+    header = ["protocol", "conn.", "sysbench queries/s", "freshet-bench queries/s", "ratio", "sysbench client µs/query"]
+    header += ["freshet-bench client µs/query", "at least 0.9 of sysbench's", "client at most sysbench's"]
     lines = report.preamble(run) + [
         f"- Date: {run['date']}",
-        f"- sysbench's oltp_point_select and `freshet bench run point-select`: {ROWS:,} rows, uniform keys, no transactions, "
+        f"- sysbench's oltp_point_select and `freshet-bench run point-select`: {ROWS:,} rows, uniform keys, no transactions, "
         f"in turns; medians over the rounds",
-        "- Client: user and system time of the load program. sysbench has a thread for each connection, `freshet bench` two",
+        "- Client: user and system time of the load program. sysbench has a thread for each connection, `freshet-bench` two",
     ]
-    head = f"# `freshet bench` beside sysbench\n\nCommand: `{run['command']}`."
+    head = f"# `freshet-bench` beside sysbench\n\nCommand: `{run['command']}`."
     return "\n\n".join([head, "\n".join(lines), report.table(header, rows)]) + "\n"

@@ -62,7 +62,7 @@ class Bench:
         output = self.directory / "fills.json"
         before, counted = self.spent(target), counters(target)
         run([
-            self.options.freshet, "bench", "run", "custom", "--file", self.directory / "shape.toml",
+            self.options.bench, "run", "custom", "--file", self.directory / "shape.toml",
             "--target", f"{target.target.split()[0]}=postgres://postgres@127.0.0.1:{target.port}/postgres",
             "--connections", CLIENTS, "--rounds", 1, "--warm-up", "0s", "--time", f"{seconds}s", "--cool-down", "0s",
             "--protocol", "prepared", "--questions", 0, "--output", output,
@@ -108,7 +108,7 @@ def measure(options, directory, running):
     say("bench: starting PostgreSQL and loading the movies")
     postgres.start()
     target = f"direct=postgres://postgres@127.0.0.1:{postgres.port}/postgres"
-    run([options.freshet, "bench", "load", "title-5", "--movies", MOVIES, "--target", target])
+    run([options.bench, "load", "title-5", "--movies", MOVIES, "--target", target])
     targets = standing(options, directory, postgres, running)
     bench = Bench(options, directory, postgres)
     for sql in SHAPES.values():
@@ -158,7 +158,7 @@ def markdown(run):
     ]
     lines = report.preamble(run) + [
         f"- Date: {run['date']}",
-        f"- {CLIENTS} connections, prepared statements, {MOVIES:,} movies; `freshet bench run custom`, targets in turns; medians "
+        f"- {CLIENTS} connections, prepared statements, {MOVIES:,} movies; `freshet-bench run custom`, targets in turns; medians "
         "over the rounds. µs are processor time for each query, connecting included: PostgreSQL's, and where there are two "
         "Freshet's behind it",
         "- Each execution asks for another key, so that nothing hits; `--keep always`. Queries for keys: prepared, up to 32 "

@@ -94,7 +94,7 @@ def churn(options, directory, freshet):
         workload = WORKLOAD.format(first=first, last=first + names - 1, low=low, high=high)
         (directory / "churn.toml").write_text(workload)
         run([
-            options.freshet, "bench", "run", "custom", "--file", directory / "churn.toml",
+            options.bench, "run", "custom", "--file", directory / "churn.toml",
             "--target", f"freshet=postgres://postgres@127.0.0.1:{freshet.port}/postgres",
             "--connections", CLIENTS, "--rounds", 1, "--warm-up", "0s", "--time", f"{options.seconds}s",
             "--cool-down", "0s", "--protocol", protocol, "--questions", 0, "--output", directory / "churn.json",

@@ -1,4 +1,4 @@
-//! `freshet bench`: what can be typed, and the plan it makes.
+//! `freshet-bench`: what can be typed, and the plan it makes.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::card::{self, CardArgs};
+use crate::demo::{self, DemoArgs};
 use crate::driver::Protocol;
 use crate::load::Loop;
 use crate::peers;
@@ -23,14 +24,25 @@ use crate::units::{MemorySize, Span};
 use crate::workload::{self, WorkloadArgs};
 
 /// Measures what a cache does for a database: the same load direct and cached, in turns, with answers compared
-#[derive(Debug, Args)]
-pub struct BenchArgs {
+#[derive(Debug, Parser)]
+#[command(name = "freshet-bench", version, about)]
+pub struct Cli {
     #[command(subcommand)]
     command: Command,
 }
 
+impl Cli {
+    /// Does what was typed.
+    pub fn run(self) -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(Box::pin(dispatch(self.command)))
+    }
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Show the cache at work on a throw-away PostgreSQL: the same load direct and cached
+    Demo(DemoArgs),
     /// Make a workload's tables in the database, and fill them
     Load(LoadArgs),
     /// Run a workload against one or more targets, in turns
@@ -206,13 +218,9 @@ pub(crate) fn name_and_command(text: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), command.to_owned()))
 }
 
-/// Does what was typed.
-pub async fn run(args: BenchArgs) -> Result<()> {
-    Box::pin(dispatch(args.command)).await
-}
-
 async fn dispatch(command: Command) -> Result<()> {
     match command {
+        Command::Demo(args) => demo::run(args).await,
         Command::Load(args) => {
             let workload = args.workload.build()?;
             for target in &args.targets {

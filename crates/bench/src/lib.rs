@@ -15,8 +15,10 @@
 //! transactions of a `workload` in `session`s over a `driver`) → `result` (all of it, as one JSON document) → `report`.
 
 pub mod answers;
+mod beside;
 pub mod card;
 pub mod cli;
+pub mod demo;
 pub mod driver;
 pub mod load;
 pub mod peers;

@@ -1,6 +1,6 @@
 //! The project's own measurements: the workloads on throw-away servers, direct, through Freshet and beside its peers.
 //!
-//! Each item is a command line of `freshet bench run`, so that anybody can repeat it on another server, and so that the
+//! Each item is a command line of `freshet-bench run`, so that anybody can repeat it on another server, and so that the
 //! suite can do nothing that a user cannot. What the suite adds is the servers: a PostgreSQL, the peers that are
 //! installed, and a Freshet started by the run itself, from cold. Freshet is known by its command line alone, as a user
 //! knows it.
@@ -17,6 +17,7 @@ use clap::{Args, Parser};
 use freshet_testbed::{Mysql, MysqlSettings, Postgres, Server, Settings};
 
 use self::items::{ITEMS, Item};
+use crate::beside;
 use crate::cli::RunArgs;
 use crate::peers::{PeerKind, Peers};
 use crate::report::{self, Document, Entry, PageArgs};
@@ -55,7 +56,7 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// What `--quick` adds; of the numbers of connections, the rates of writes and the shares of reads the last are left.
 const QUICK: [&str; 3] = ["--rounds=1", "--time=300ms", "--warm-up=100ms"];
 
-/// A command line of `freshet bench run`, without the program's name.
+/// A command line of `freshet-bench run`, without the program's name.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, args_override_self = true)]
 struct Line {
@@ -196,7 +197,7 @@ struct Servers {
     targets: Vec<Target>,
     /// Names and commands of the targets that a run starts itself.
     freshets: Vec<(String, String)>,
-    /// This program, as the command names it.
+    /// The `freshet` program, as commands name it.
     program: String,
     directory: PathBuf,
     _peers: Peers,
@@ -211,7 +212,7 @@ impl Servers {
         eprintln!("starting PostgreSQL");
         let postgres = start_postgres().await?;
         let direct: Target = format!("direct={}", postgres.url()).parse()?;
-        let program = format!("'{}'", std::env::current_exe().context("the path of this program")?.display());
+        let program = format!("'{}'", beside::freshet()?.display());
         let directory = private_directory()?;
         let want: Vec<PeerKind> = PeerKind::ALL.into_iter().filter(|kind| needed(*kind, names)).collect();
         let (peers, more, left_out) = Peers::start(&direct, &want, &directory).await?;
@@ -295,11 +296,11 @@ impl Servers {
         line.extend(item.targets.iter().filter_map(named).map(|target| format!("--target={}", target.typed())));
         let started = self.freshets.iter().filter(|(name, _)| item.targets.contains(&name.as_str()));
         line.extend(started.map(|(name, command)| format!("--start={name}={command}")));
-        // Where this program lies is nobody's business.
+        // Where that program lies is nobody's business.
         let shown = line.iter().map(|word| word.replace(&self.program, "freshet")).collect::<Vec<_>>();
         let mut plan = parse(line, quick).and_then(|args| args.plan()).with_context(|| item.name.to_owned())?;
         plan.output = self.directory.join(format!("{}.json", item.name));
-        plan.command = ["bench", "run"].map(str::to_owned).into_iter().chain(run::without_secrets(shown)).collect();
+        plan.command = std::iter::once("run".to_owned()).chain(run::without_secrets(shown)).collect();
         Ok(plan)
     }
 }

@@ -6,12 +6,10 @@ use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use freshet_bench::cli::BenchArgs;
 use tracing_subscriber::EnvFilter;
 
 use crate::bypass::{self, BypassArgs};
 use crate::check::{self, CheckArgs};
-use crate::demo::{self, DemoArgs};
 use crate::memory::{self, MemoryArgs};
 use crate::serve::{self, ServeArgs};
 use crate::uninstall::{self, UninstallArgs};
@@ -39,10 +37,6 @@ enum Command {
     Bypass(BypassArgs),
     /// Give a running Freshet another memory limit. This is not kept: after a restart it is what --memory says
     Memory(MemoryArgs),
-    /// Show the cache at work on a throw-away PostgreSQL: the same load direct and cached
-    Demo(DemoArgs),
-    /// Measure what a cache does for a database: the same load direct and cached, in turns, with answers compared
-    Bench(BenchArgs),
 }
 
 impl Cli {
@@ -62,8 +56,6 @@ impl Cli {
             Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
             Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
             Command::Memory(args) => runtime.block_on(memory::run(args))?,
-            Command::Demo(args) => runtime.block_on(demo::run(args))?,
-            Command::Bench(args) => runtime.block_on(freshet_bench::cli::run(args))?,
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -91,7 +91,7 @@ pub async fn watch_lateness(shared: Arc<Shared>) {
 }
 
 /// What may be the cause on this machine, to be put behind a sentence.
-pub fn processor_hint() -> &'static str {
+fn processor_hint() -> &'static str {
     match std::fs::read_to_string(AUTOGROUP) {
         Ok(enabled) if enabled.trim() == "1" => {
             "; with kernel.sched_autogroup_enabled = 1 each connection of a PostgreSQL here is a group for the scheduler, \

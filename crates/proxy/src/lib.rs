@@ -34,7 +34,7 @@ mod waits;
 
 pub use body::Body;
 pub use freshet_cache::admission::Keep;
-pub use lateness::{Lateness, processor_hint, watch_lateness};
+pub use lateness::{Lateness, watch_lateness};
 pub use lineages::Lineages;
 pub use listener::{Family, ListenAddress, ListenError, Listener};
 pub use memory::{Taken, keep_memory};

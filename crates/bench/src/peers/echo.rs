@@ -4,7 +4,7 @@
 //! For that it is as lean as a server can be: threads that wait with epoll, one read and one write to a request, no
 //! runtime, no parsing. Connections are dealt out to the threads in turn.
 //!
-//! It runs as a process of its own (`freshet bench echo`), so that its processor time can be told from the client's. The
+//! It runs as a process of its own (`freshet-bench echo`), so that its processor time can be told from the client's. The
 //! address it listens at is the first line that it prints.
 
 use std::collections::HashMap;
@@ -32,10 +32,10 @@ pub fn serve(listen: SocketAddr, request: usize, answer: usize) -> Result<()> {
     accept(&listener, Sizes::new(request, answer)?, threads)
 }
 
-/// The command that starts it: `program` is this one, whose command line knows `bench echo`.
+/// The command that starts it: `program` is this one, whose command line knows `echo`.
 pub(crate) fn command(program: &std::path::Path, request: usize, answer: usize) -> Command {
     let mut command = Command::new(program);
-    command.args(["bench", "echo", "--listen", "127.0.0.1:0"]);
+    command.args(["echo", "--listen", "127.0.0.1:0"]);
     command.args(["--request", &request.to_string(), "--answer", &answer.to_string()]);
     command
 }

@@ -30,7 +30,7 @@ pub fn markdown(cards: &Cards) -> String {
         let run = &level.run;
         let _ = write!(
             text,
-            "\nMeasured {} by `freshet bench` {} on {}\n\n{}",
+            "\nMeasured {} by `freshet-bench` {} on {}\n\n{}",
             super::figures::date(run.started),
             run.program,
             super::markdown::machine(run),
@@ -49,7 +49,7 @@ pub fn markdown(cards: &Cards) -> String {
             let _ = write!(text, "\n{}", fresh.markdown());
         }
     }
-    let _ = write!(text, "\n## To repeat it\n\n    freshet {}\n", super::markdown::command(&cards.command));
+    let _ = write!(text, "\n## To repeat it\n\n    freshet-bench {}\n", super::markdown::command(&cards.command));
     text
 }
 

@@ -20,7 +20,7 @@ pub(super) fn run() -> Run {
         schema: SCHEMA,
         program: "0.1.0".to_owned(),
         started: 1_795_321_140,
-        command: ["bench", "run", "title-5", "--target", "direct=postgres://app@127.0.0.1:5432/db", "--rounds", "2"]
+        command: ["run", "title-5", "--target", "direct=postgres://app@127.0.0.1:5432/db", "--rounds", "2"]
             .map(str::to_owned)
             .to_vec(),
         interrupted: true,

@@ -13,9 +13,9 @@ use crate::sizing::Sizing;
 /// What is shown beside runs.
 #[derive(Clone, Debug)]
 pub enum Extra {
-    /// Of `freshet bench card`.
+    /// Of `freshet-bench card`.
     Cards(Cards),
-    /// Of `freshet bench sizing`.
+    /// Of `freshet-bench sizing`.
     Sizing(Sizing),
 }
 

@@ -12,7 +12,7 @@ use crate::result::{Cell, Run};
 /// The whole run as Markdown.
 pub fn markdown(run: &Run) -> String {
     let mut text = format!("# {}\n\n", title(run));
-    let _ = writeln!(text, "Measured {} by `freshet bench` {}.", date(run.started), run.program);
+    let _ = writeln!(text, "Measured {} by `freshet-bench` {}.", date(run.started), run.program);
     if run.interrupted {
         text.push_str("\n**The run ended early.** What follows are the rounds that had ended.\n");
     }
@@ -20,7 +20,7 @@ pub fn markdown(run: &Run) -> String {
     for group in Group::all(run) {
         text.push_str(&section(&group));
     }
-    let _ = write!(text, "\n## To repeat it\n\n    freshet {}\n", command(&run.command));
+    let _ = write!(text, "\n## To repeat it\n\n    freshet-bench {}\n", command(&run.command));
     text.push_str("\nPasswords are left out of the URLs.\n");
     text
 }

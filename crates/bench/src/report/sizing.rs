@@ -29,7 +29,7 @@ pub fn markdown(sizing: &Sizing) -> String {
     if !checks.is_empty() {
         let _ = write!(text, "\n{}", checks.markdown());
     }
-    let _ = write!(text, "\n## To repeat it\n\n    freshet {}\n", super::markdown::command(&sizing.command));
+    let _ = write!(text, "\n## To repeat it\n\n    freshet-bench {}\n", super::markdown::command(&sizing.command));
     text
 }
 

@@ -1,4 +1,4 @@
-//! `freshet bench sizing`: how much memory a cache needs for a workload, and how far to believe that.
+//! `freshet-bench sizing`: how much memory a cache needs for a workload, and how far to believe that.
 //!
 //! A trace of the workload's reads gives the hit ratio of every size at once (`distance`), its curve a knee (`curve`). What
 //! that takes for granted is an LRU cache whose entries take their answers and a fixed overhead; a real one decides otherwise

@@ -1,4 +1,4 @@
-//! `freshet bench suite --paper`: a small version of all five workloads on both families, in under half an hour on two cores.
+//! `freshet-bench suite --paper`: a small version of all five workloads on both families, in under half an hour on two cores.
 //!
 //! It is made of items of the suite, some of them for this alone, and closes with what a run of cells does not say: the cards
 //! of the movie page's access paths, and how much memory point selects need.
@@ -120,7 +120,7 @@ pub(super) async fn extras(servers: &Servers, output: &std::path::Path, quick: b
     let target = servers.target(name).context("no Freshet")?;
     let shown = |name: &str, line: &[String]| {
         let words = line.iter().map(|word| word.replace(&servers.program, "freshet"));
-        Some(["bench", name].map(str::to_owned).into_iter().chain(words).collect::<Vec<String>>())
+        Some(std::iter::once(name.to_owned()).chain(words).collect::<Vec<String>>())
     };
     println!("\n## Access paths of the movie page\n");
     let started = Started::run(command, Some(MEMORY_BYTES), target).await?;

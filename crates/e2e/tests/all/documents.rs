@@ -76,9 +76,9 @@ fn metrics() -> Result<()> {
 }
 
 /// The long options of a command, but for those that every command has and those that only tests use.
-fn options_of(command: &str) -> Result<Option<Names>> {
+fn options_of(name: &str, command: &str) -> Result<Option<Names>> {
     let Some(program) = program()? else { return Ok(None) };
-    let output = Command::new(program).args([command, "--help"]).output()?;
+    let output = Command::new(program.with_file_name(name)).args([command, "--help"]).output()?;
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = help.lines().filter_map(|line| line.strip_prefix("      --"));
     let names = lines.map(|line| format!("--{}", line.split([' ', '[', '=']).next().unwrap_or_default()));
@@ -88,8 +88,10 @@ fn options_of(command: &str) -> Result<Option<Names>> {
 #[test]
 fn options() -> Result<()> {
     let readme = read("README.md")?;
-    for (command, from) in [("serve", "`freshet serve`\n"), ("demo", "`freshet demo` (")] {
-        let Some(program) = options_of(command)? else { return Ok(()) };
+    for (name, command, from) in
+        [("freshet", "serve", "`freshet serve`\n"), ("freshet-bench", "demo", "`freshet-bench demo` (")]
+    {
+        let Some(program) = options_of(name, command)? else { return Ok(()) };
         let part = between(&readme, from, "\n\n`freshet").or_else(|_| between(&readme, from, "\n## "))?;
         let names = first_column(part).filter(|name| name.starts_with("--") && *name != "--log");
         let documented = names.map(|name| name.split(' ').next().unwrap_or_default().to_owned()).collect();

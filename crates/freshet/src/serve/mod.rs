@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use freshet_bench::units::{MemorySize, Span};
 use freshet_cache::{Cache, Limits};
 use freshet_model::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
 use freshet_net::mysql::Upstream;
@@ -26,6 +25,7 @@ use crate::access::AccessArgs;
 use crate::allocator::Start;
 use crate::cli::Share;
 use crate::faults::FaultArgs;
+use crate::units::{MemorySize, Span};
 use crate::{stop, web};
 
 /// Time for the change stream to end, once everything else has.

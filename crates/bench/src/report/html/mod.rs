@@ -61,9 +61,9 @@ pub(super) fn html(entries: &[(&Entry, Vec<Group<'_>>)], csv: &str, options: Opt
     let runs = entries.iter().map(|(entry, _)| &entry.run);
     let palette = Palette::of(runs.chain(options.extras.iter().flat_map(Extra::runs)));
     let title = match (entries, options.extras) {
-        ([(entry, _)], []) => format!("freshet bench: {}", entry.title),
-        ([], [extra]) => format!("freshet bench: {}", extra.title()),
-        _ => "freshet bench".to_owned(),
+        ([(entry, _)], []) => format!("freshet-bench: {}", entry.title),
+        ([], [extra]) => format!("freshet-bench: {}", extra.title()),
+        _ => "freshet-bench".to_owned(),
     };
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\

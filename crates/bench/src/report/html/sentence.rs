@@ -72,7 +72,7 @@ fn tail(first: &Summary, base: &Summary) -> Option<String> {
 pub(super) fn origin(run: &Run) -> String {
     let machine = &run.machine;
     format!(
-        "Measured {} by freshet bench {} on {} × {}, {}.",
+        "Measured {} by freshet-bench {} on {} × {}, {}.",
         date(run.started),
         run.program,
         machine.cores,

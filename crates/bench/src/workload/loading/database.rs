@@ -11,7 +11,7 @@ use super::Table;
 use crate::target::{Family, Target};
 
 /// The comment on the tables made here: the licence to drop them.
-pub(super) const OURS: &str = "made by freshet bench load";
+pub(super) const OURS: &str = "made by freshet-bench load";
 
 /// A connection.
 pub(in super::super) enum Database {

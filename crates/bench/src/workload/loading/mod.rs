@@ -71,7 +71,7 @@ pub(super) enum State {
     Missing,
     /// Made by an earlier load with these settings, or (empty) not completely.
     Other(String),
-    /// This table is there, and `freshet bench load` did not make it.
+    /// This table is there, and `freshet-bench load` did not make it.
     Foreign(String),
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn load<D: Data>(data: &D, target: &Target, bar: &ProgressBar) 
     let name = &target.name;
     match state(data, &mut database).await? {
         State::Foreign(table) => bail!(
-            "the table {table} on {name} was not made by `freshet bench load`, which drops no tables of others: drop it \
+            "the table {table} on {name} was not made by `freshet-bench load`, which drops no tables of others: drop it \
              yourself, or name another database"
         ),
         State::Loaded | State::Other(_) => drop_tables(data, &mut database).await?,
@@ -163,7 +163,7 @@ pub(super) async fn ready<D: Data>(data: &D, workload: &str, target: &Target) ->
 /// The error for a state that is not [`State::Loaded`]. `wanted` is the workload and its settings.
 pub(super) fn explain(state: &State, wanted: (&str, &str), target: &Target) -> Result<()> {
     let (workload, settings) = wanted;
-    let load = format!("freshet bench load {workload} {settings} --target {}={}", target.name, target.shown_url());
+    let load = format!("freshet-bench load {workload} {settings} --target {}={}", target.name, target.shown_url());
     match state {
         State::Loaded => Ok(()),
         State::Missing => bail!("no data there; make them with: {load}"),
@@ -171,7 +171,7 @@ pub(super) fn explain(state: &State, wanted: (&str, &str), target: &Target) -> R
             bail!("the load of the data there was not completed; try again: {load}")
         }
         State::Other(found) => bail!("the data there are those of {found}; make others with: {load}"),
-        State::Foreign(table) => bail!("the table {table} there was not made by `freshet bench load`"),
+        State::Foreign(table) => bail!("the table {table} there was not made by `freshet-bench load`"),
     }
 }
 

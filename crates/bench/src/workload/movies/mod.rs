@@ -1,4 +1,4 @@
-//! Made-up movies, skewed like the real data set: the data of title-5 and of `freshet demo`.
+//! Made-up movies, skewed like the real data set: the data of title-5 and of `freshet-bench demo`.
 //!
 //! What matters for a cache in front of it: a title is a poor key (about 28 rows carry each popular one, only one to
 //! three of them of type `movie`, and they lie far apart in the table), rows fan out over joins (ten people per title),

@@ -144,7 +144,7 @@ async fn exercise(typed: &str, others: &str, expected: [&[&str]; 2], name: &str)
     let mut all = Vec::new();
     for target in databases(name) {
         let missing = workload_here.ready(&target).await.unwrap_err().to_string();
-        assert!(missing.contains("no data there") && missing.contains("freshet bench load"), "{missing}");
+        assert!(missing.contains("no data there") && missing.contains("freshet-bench load"), "{missing}");
         assert!(load(&other, &target).await > 0);
         let wrong = workload_here.ready(&target).await.unwrap_err().to_string();
         assert!(wrong.contains("are those of --"), "{wrong}");

@@ -1,4 +1,4 @@
-//! `freshet bench`, against real servers and a real Freshet: what it measures is there, and what is wrong it says.
+//! `freshet-bench`, against real servers and a real Freshet: what it measures is there, and what is wrong it says.
 //!
 //! No figure is judged here, since a busy machine can make any figure. What is judged is that the load ran, that counts
 //! agree with each other, and that answers which are not the database's are called wrong.
@@ -56,12 +56,12 @@ struct Said {
 
 fn command(arguments: &[&str]) -> Result<Command> {
     let program = program()?.context("these tests need a Freshet")?;
-    let mut command = Command::new(program);
-    command.args(["--log", "warn", "bench"]).args(arguments);
+    let mut command = Command::new(program.with_file_name("freshet-bench"));
+    command.args(arguments);
     Ok(command)
 }
 
-/// Runs `freshet bench` to its end.
+/// Runs `freshet-bench` to its end.
 fn bench(arguments: &[&str]) -> Result<Said> {
     let output = command(arguments)?.output()?;
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -71,7 +71,7 @@ fn bench(arguments: &[&str]) -> Result<Said> {
 /// The same, and it must succeed.
 fn bench_well(arguments: &[&str]) -> Result<Said> {
     let said = bench(arguments)?;
-    ensure!(said.success, "freshet bench {arguments:?}: {said:#?}");
+    ensure!(said.success, "freshet-bench {arguments:?}: {said:#?}");
     Ok(said)
 }
 

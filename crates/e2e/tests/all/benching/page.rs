@@ -1,4 +1,4 @@
-//! The page that `freshet bench report` writes, as a browser shows it: light and dark, on a desk and on a phone.
+//! The page that `freshet-bench report` writes, as a browser shows it: light and dark, on a desk and on a phone.
 //!
 //! Whether it is beautiful no test can say. What is tested: that it is drawn (a picture of the size asked for, of many
 //! colours, dark where it should be), that nothing is wider than the window, that keys show values, and that the browser has

@@ -72,8 +72,8 @@ fn what_makes_no_sense(version: Version) -> Result<()> {
     let without_data = direct(&empty);
     let nobody = "direct=postgres://postgres@127.0.0.1:1/nothing";
     let cases: [(&[&str], &str); 8] = [
-        (&["run", "point-select", "--target", &without_data], "freshet bench load"),
-        (&["run", "point-select", "--rows", "7", "--target", &target], "freshet bench load"),
+        (&["run", "point-select", "--target", &without_data], "freshet-bench load"),
+        (&["run", "point-select", "--rows", "7", "--target", &target], "freshet-bench load"),
         (&["run", "point-select", "--target", nobody], "127.0.0.1:1"),
         (&["run", "point-select", "--rows", "100", "--target", &target, "--target", &target], "same name"),
         (&["run", "title-5", "--distribution", "zipf:1", "--target", &target], "distribution"),

@@ -6,6 +6,7 @@
 
 mod source;
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ const FILE_LINES_MAX: usize = 500;
 /// `(rule, what the offence's text contains, why it is right all the same)`
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
-/// Which crates of the workspace each crate may use. `e2e` and `freshet` sit on top and may use all.
+/// Which crates of the workspace each crate may use. `e2e` sits on top and may use all.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("model", &[]),
     ("wire", &["model"]),
@@ -29,7 +30,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("proxy", &["cache", "model", "net", "sql", "wire"]),
     ("testbed", &[]),
     ("bench", &["testbed"]),
-    ("freshet", &["bench", "cache", "model", "net", "proxy", "sql", "stream", "testbed", "wire"]),
+    ("freshet", &["cache", "model", "net", "proxy", "sql", "stream", "wire"]),
     ("e2e", &["bench", "cache", "freshet", "model", "net", "proxy", "sql", "stream", "testbed", "wire"]),
 ];
 
@@ -45,6 +46,10 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("tokio", &["net", "stream", "proxy", "freshet", "bench", "e2e"]),
     ("quick_cache", &["cache", "proxy"]),
 ];
+
+/// Crates that the benchmark program and the tests use alone.
+const NOT_IN_THE_SERVER: &[&str] =
+    &["freshet-bench", "freshet-testbed", "comfy-table", "hdrhistogram", "indicatif", "mysql_async", "tokio-postgres"];
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
@@ -198,6 +203,22 @@ fn crates_use_only_what_the_layout_allows() {
         }
     }
     report("dependencies", &offences);
+}
+
+/// The server is built without what the benchmark program and the tests need.
+#[test]
+fn the_server_is_built_alone() -> anyhow::Result<()> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut tree = std::process::Command::new(cargo);
+    tree.args(["tree", "--package", "freshet", "--edges", "normal", "--prefix", "none", "--locked", "--offline"]);
+    let output = tree.current_dir(workspace()).output()?;
+    anyhow::ensure!(output.status.success(), "cargo tree: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout)?;
+    let names: HashSet<&str> = text.lines().filter_map(|line| line.split(' ').next()).collect();
+    anyhow::ensure!(names.contains("freshet-proxy"), "{text}");
+    let foreign: Vec<_> = NOT_IN_THE_SERVER.iter().filter(|name| names.contains(**name)).collect();
+    anyhow::ensure!(foreign.is_empty(), "freshet depends on {foreign:?}");
+    Ok(())
 }
 
 #[derive(Debug, PartialEq, Eq)]

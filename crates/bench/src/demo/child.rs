@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 use super::base::Base;
+use crate::beside;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const HTTP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -31,13 +32,13 @@ pub(super) struct Freshet {
 }
 
 impl Freshet {
-    /// Starts this very program as a proxy in front of the server.
+    /// Starts the `freshet` beside this program as a proxy in front of the server.
     pub(super) fn start(base: &Base, memory: &str) -> Result<Self> {
         let (listen, http) = (free_address()?, free_address()?);
         // Beside the server's own log, and removed with it.
         let log = base.log_path().with_file_name("freshet.log");
         let output = File::create(&log).with_context(|| log.display().to_string())?;
-        let mut command = Command::new(std::env::current_exe().context("the path of this program")?);
+        let mut command = Command::new(beside::freshet()?);
         command.args(["serve", "--upstream", &base.upstream(), "--memory", memory]);
         command.args(["--listen", &listen.to_string(), "--http", &http.to_string()]);
         command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output).kill_on_drop(true);

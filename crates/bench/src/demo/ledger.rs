@@ -14,9 +14,9 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::driver::Protocol;
+use crate::statement::Statement;
 use anyhow::{Context, Result, ensure};
-use freshet_bench::driver::Protocol;
-use freshet_bench::statement::Statement;
 
 use super::session::{Session, text};
 

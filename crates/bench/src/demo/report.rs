@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
+use crate::driver::Protocol;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
-use freshet_bench::driver::Protocol;
-use freshet_proxy::processor_hint;
 
 use super::check::Checked;
 use super::load::name;
@@ -195,9 +194,10 @@ fn render_stall(text: &mut String, stalled: &Stalled) {
          (1000 allowed)"
     );
     if stalled.late_seconds >= LATE_SECONDS {
-        let (late, hint) = (stalled.late_seconds, processor_hint());
+        let late = stalled.late_seconds;
         let who = "Freshet's main thread, or the database with its answers to it, was late";
-        let _ = writeln!(text, "  {who} by {late:.1} s meanwhile: they had no processor{hint}");
+        let _ = writeln!(text, "  {who} by {late:.1} s meanwhile: they had no processor");
+        let _ = writeln!(text, "  (on Linux, kernel.sched_autogroup_enabled = 0 may help)");
     }
 }
 

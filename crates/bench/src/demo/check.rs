@@ -16,10 +16,10 @@ use super::ledger::{Fact, Ledger, Movie, Verdict};
 use super::load::name;
 use super::session::{Session, text};
 use super::writer::Latest;
-use freshet_bench::driver::{Protocol, Row};
-use freshet_bench::random::Random;
-use freshet_bench::value::Value;
-use freshet_bench::workload::movies::{DETAILS, GENRES, QUERIES, RATING};
+use crate::driver::{Protocol, Row};
+use crate::random::Random;
+use crate::value::Value;
+use crate::workload::movies::{DETAILS, GENRES, QUERIES, RATING};
 
 /// The longest that an answer may lag behind writes made around the cache: the default of `freshet serve`.
 pub(super) const AGE_MAX: Duration = Duration::from_secs(1);

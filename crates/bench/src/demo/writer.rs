@@ -10,10 +10,10 @@ use tokio::time::MissedTickBehavior;
 
 use super::ledger::{Fact, Ledger, Movie};
 use super::session::Session;
-use freshet_bench::driver::{Protocol, Rows};
-use freshet_bench::random::Random;
-use freshet_bench::statement::Statement;
-use freshet_bench::value::Value;
+use crate::driver::{Protocol, Rows};
+use crate::random::Random;
+use crate::statement::Statement;
+use crate::value::Value;
 
 /// Half of the writes change ratings, as in life.
 const ORDER: [Fact; 4] = [Fact::Votes, Fact::Updated, Fact::Votes, Fact::Genres];

@@ -2,12 +2,12 @@
 
 use std::sync::{Arc, LazyLock};
 
+use crate::driver::{Driver, Protocol, Row, Rows};
+use crate::statement::Statement;
+use crate::target::{Family, Kind, Target};
+use crate::value::Value;
+use crate::workload::movies::QUERIES;
 use anyhow::{Context, Result, ensure};
-use freshet_bench::driver::{Driver, Protocol, Row, Rows};
-use freshet_bench::statement::Statement;
-use freshet_bench::target::{Family, Kind, Target};
-use freshet_bench::value::Value;
-use freshet_bench::workload::movies::QUERIES;
 
 use super::DATABASE;
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_bench::workload::movies::{self, Size};
+use crate::workload::movies::{self, Size};
 use freshet_testbed::{Postgres, Server, Settings};
 use indicatif::ProgressBar;
 

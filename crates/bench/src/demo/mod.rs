@@ -1,6 +1,6 @@
-//! `freshet demo`: what a cache in front of a real PostgreSQL, MariaDB or MySQL is worth, and that it tells the truth.
+//! `freshet-bench demo`: what a cache in front of a real PostgreSQL, MariaDB or MySQL is worth, and that it tells the truth.
 //!
-//! A throw-away server (`base`) gets the movie data of title-5 (`freshet_bench::workload::movies`), `freshet serve` is started before it as
+//! A throw-away server (`base`) gets the movie data of title-5 (`crate::workload::movies`), `freshet serve` is started before it as
 //! a process of its own (`child`), and then, in about a minute and a half:
 //!
 //! 1. read-only load, direct and cached in turns (`load`, `measure`), after every cached answer has been compared with
@@ -27,9 +27,9 @@ mod lagging;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::driver::Protocol;
+use crate::workload::movies::{self, Size};
 use anyhow::{Context, Result, ensure};
-use freshet_bench::driver::Protocol;
-use freshet_bench::workload::movies::{self, Size};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::sync::Mutex;
 
@@ -51,7 +51,7 @@ pub(crate) const DATABASE: &str = "movies";
 const MIDDLE: usize = 16;
 const WARM_UP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Options of `freshet demo`.
+/// Options of `freshet-bench demo`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DemoArgs {
     /// Major version of PostgreSQL to start; the newest installed if not given

@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::driver::Protocol;
+use crate::statement::Statement;
 use anyhow::{Context, Result, ensure};
-use freshet_bench::driver::Protocol;
-use freshet_bench::statement::Statement;
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Mysqld, Postgres, Server, Settings, process};
 
 use super::DATABASE;

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use hdrhistogram::Histogram;
 use tokio::sync::{mpsc, watch};
 
-use freshet_bench::driver::Protocol;
-use freshet_bench::random::Random;
+use crate::driver::Protocol;
+use crate::random::Random;
 
 use super::session::Session;
 
