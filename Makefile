@@ -2,7 +2,7 @@
 #
 #   make demo     a throw-away PostgreSQL, Freshet in front of it, and what that is worth     ARGS="--keep" passes options on
 #   make test     all checks and tests
-#   make test-long   what `make test` leaves out for its time: clients on PostgreSQL 15 too, more of Django's own tests, others' test suites
+#   make test-long   what `make test` leaves out for its time: what is hardly different on PostgreSQL 15 or MariaDB, more of Django's own tests, others' test suites
 #   make check    formatting and lints alone
 #   make fuzz     the fuzz targets of all decoders, an hour each                             FUZZ_SECONDS=60
 #   make verdicts    what is made of the statements that real software sends, in figures      ARGS=--all prints each, --full: with REPLICA IDENTITY FULL

@@ -10,10 +10,10 @@ use freshet_testbed::{Settings, process};
 
 use crate::mysql::support::{self as peers, Kind};
 use crate::support::frames::startup;
-use crate::support::{Database, Freshet, PATIENCE, Pair, Version, files_max, on_both};
+use crate::support::{Database, Freshet, PATIENCE, Pair, Version, files_max, on_both_at_length};
 
-on_both!(of_postgres);
-peers::on_both!(of_mysql, gone_meanwhile);
+on_both_at_length!(of_postgres);
+peers::on_both_at_length!(of_mysql, gone_meanwhile);
 
 /// More than wait for the client's first word at a time, and more than sockets mostly keep for the acceptor.
 const CONNECTIONS: usize = 2_500;

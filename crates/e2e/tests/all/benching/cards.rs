@@ -9,9 +9,9 @@ use freshet_bench::report::{Document, Extra, read_any};
 
 use super::runs::alone;
 use super::{Directory, bench_well, direct, through};
-use crate::support::{Pair, Version, on_both};
+use crate::support::{Pair, Version, on_both_at_length};
 
-on_both!(a_card_of_a_point_select);
+on_both_at_length!(a_card_of_a_point_select);
 
 /// All five parts are there, of both targets; and what is written through Freshet is in the next answer.
 fn a_card_of_a_point_select(version: Version) -> Result<()> {

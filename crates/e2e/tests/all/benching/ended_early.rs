@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 use freshet_testbed::process;
 
 use super::{Directory, bench_well, command, direct, document};
-use crate::support::{Database, PATIENCE, Version, eventually, on_both, program};
+use crate::support::{Database, PATIENCE, Version, eventually, on_both_at_length, program};
 
-on_both!(an_interrupt);
+on_both_at_length!(an_interrupt);
 
 fn an_interrupt(version: Version) -> Result<()> {
     if program()?.is_none() {

@@ -5,9 +5,9 @@ use freshet_bench::load::Loop;
 use freshet_testbed::Settings;
 
 use super::{Directory, bench, bench_well, direct, document, rounds, through};
-use crate::support::{Database, Pair, Version, on_both};
+use crate::support::{Database, Pair, Version, on_both_at_length};
 
-on_both!(what_a_server_logged);
+on_both_at_length!(what_a_server_logged);
 
 /// The server logs what a run sends; of that the reads are sent again, ten times as fast, by as many sessions.
 fn what_a_server_logged(version: Version) -> Result<()> {

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
 
 use super::{Directory, SHORT, bench_well, direct, document, ran, right, rounds, through};
-use crate::support::{Database, LISTEN, Pair, Version, on_both, program};
+use crate::support::{Database, LISTEN, Pair, Version, on_both_at_length, program};
 
-on_both!(
+on_both_at_length!(
     point_selects,
     a_page_with_writes,
     oltp,

@@ -7,9 +7,9 @@ use freshet_bench::report::{Document, Extra, read_any};
 
 use super::runs::{alone, started_by_the_run};
 use super::{Directory, bench_well, direct};
-use crate::support::{Version, on_both, program};
+use crate::support::{Version, on_both_at_length, program};
 
-on_both!(a_knee_and_two_runs);
+on_both_at_length!(a_knee_and_two_runs);
 
 /// The curve falls, and the runs at its knee and at half of it were made with these sizes and hit something.
 fn a_knee_and_two_runs(version: Version) -> Result<()> {

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{Directory, SHORT, bench, bench_well, direct, document, rounds};
-use crate::support::{Database, Version, on_both, program};
+use crate::support::{Database, Version, on_both_at_length, program};
 
-on_both!(a_target_that_answers_wrongly, failures_are_counted, what_makes_no_sense);
+on_both_at_length!(a_target_that_answers_wrongly, failures_are_counted, what_makes_no_sense);
 
 const WORKLOAD: [&str; 3] = ["point-select", "--rows", "100"];
 

@@ -5,9 +5,11 @@ use freshet_testbed::Settings;
 
 use super::until_hit;
 use crate::support::frames::{Bound, bind, describe_portal, execute, parse_typed, sync};
-use crate::support::{Database, Freshet, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both, rest};
+use crate::support::{
+    Database, Freshet, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length, rest,
+};
 
-on_both!(what_is_behind_the_last_row, explained);
+on_both_at_length!(what_is_behind_the_last_row, explained);
 
 const SCHEMA: &str = "
     create table page (id int primary key, rank int, made timestamp, code text collate \"C\", body text);

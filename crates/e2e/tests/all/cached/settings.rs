@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use crate::support::frames::{bind_text, execute, parse, sync, unnamed};
-use crate::support::{Pair, Version, on_both, rest};
+use crate::support::{Pair, Version, on_both_at_length, rest};
 
-on_both!(
+on_both_at_length!(
     settings_that_change_the_result,
     search_paths,
     settings_of_a_transaction,

@@ -6,9 +6,9 @@ use freshet_testbed::Tls;
 use super::programs::{conninfo, psql_output, showing};
 use super::workshop::{Workshop, text};
 use super::{Front, READ};
-use crate::support::{RawClient, Version, on_both};
+use crate::support::{RawClient, Version, on_both_at_length};
 
-on_both!(certificates_for_users, asked_for_and_not_needed);
+on_both_at_length!(certificates_for_users, asked_for_and_not_needed);
 
 /// A Freshet that knows authorities of clients.
 fn front(version: Version, workshop: &Workshop, options: &[&str]) -> Result<(Front, super::Authority, String)> {

@@ -10,9 +10,15 @@ use super::Front;
 use super::handshakes::{Encrypted, encrypt, open, read_byte, read_message, startup};
 use super::link::{Link, Negotiation, Trust};
 use super::workshop::{Authority, Workshop};
-use crate::support::{Database, PATIENCE, RawClient, Version, eventually, frames, on_both};
+use crate::support::{Database, PATIENCE, RawClient, Version, eventually, frames, on_both_at_length};
 
-on_both!(last_words, sessions_end_with_their_connections, broken_records, large_results, replication_connections);
+on_both_at_length!(
+    last_words,
+    sessions_end_with_their_connections,
+    broken_records,
+    large_results,
+    replication_connections
+);
 
 fn start(address: SocketAddr, authority: &Authority, packet: &[u8]) -> Result<Encrypted> {
     let mut stream = open(address)?;

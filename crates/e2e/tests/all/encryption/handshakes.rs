@@ -12,9 +12,9 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::link::{Negotiation, TIMEOUT, Trust, localhost};
 use super::workshop::Workshop;
 use super::{Front, serves, started};
-use crate::support::{Database, Message, RawClient, Version, frames, on_both};
+use crate::support::{Database, Message, RawClient, Version, frames, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     requests_are_answered,
     plain_text_behind_the_request,
     direct_tls_names_the_protocol,

@@ -9,9 +9,9 @@ use freshet_testbed::{Postgres, Tls};
 use super::Front;
 use super::link::Negotiation;
 use super::workshop::text;
-use crate::support::{Version, on_both};
+use crate::support::{Version, on_both_at_length};
 
-on_both!(psql, libpq_18);
+on_both_at_length!(psql, libpq_18);
 
 /// A program free of the caller's PostgreSQL settings.
 pub(super) fn clean(program: impl AsRef<std::ffi::OsStr>) -> Command {

@@ -10,9 +10,9 @@ use freshet_testbed::Tls;
 use super::link::{Link, Negotiation, Trust};
 use super::workshop::{Authority, Workshop};
 use super::{SCHEMA, serves, tls_options};
-use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, on_both};
+use crate::support::{Database, Freshet, PATIENCE, RawClient, Version, eventually, on_both_at_length};
 
-on_both!(changed_files, sighup);
+on_both_at_length!(changed_files, sighup);
 
 /// A Freshet whose files are overwritten by those of other certificates.
 struct Changing {

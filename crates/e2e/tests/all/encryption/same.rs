@@ -9,9 +9,11 @@ use super::link::{Link, Negotiation, Trust};
 use super::workshop::Workshop;
 use super::{Front, READ};
 use crate::support::frames::{self, copy_data, copy_done, query, sync, unnamed};
-use crate::support::{Database, Message, PATIENCE, RawClient, Version, ensure_same, eventually, on_both, rest};
+use crate::support::{
+    Database, Message, PATIENCE, RawClient, Version, ensure_same, eventually, on_both_at_length, rest,
+};
 
-on_both!(conversations, cancel_requests);
+on_both_at_length!(conversations, cancel_requests);
 
 type Conversation = fn(&mut RawClient) -> Result<()>;
 

@@ -11,10 +11,10 @@ use super::programs::psql_output;
 use super::workshop::{Authority, Workshop, text};
 use super::{READ, SCHEMA, started, tls_options};
 use crate::support::{
-    Database, Freshet, Login, PATIENCE, RawClient, Version, ensure_same, eventually, frames, on_both, rest,
+    Database, Freshet, Login, PATIENCE, RawClient, Version, ensure_same, eventually, frames, on_both_at_length, rest,
 };
 
-on_both!(modes, behind_a_terminator, unix_sockets);
+on_both_at_length!(modes, behind_a_terminator, unix_sockets);
 
 /// Whether the session's connection is encrypted, as the server sees it.
 const ENCRYPTED: &str = "select ssl from pg_stat_ssl where pid = pg_backend_pid()";

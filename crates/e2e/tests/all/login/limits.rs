@@ -6,9 +6,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, Refused, wrong_password};
 use super::malformed::{initial, sasl_first};
-use crate::support::{PATIENCE, RawClient, Version, eventually, on_both};
+use crate::support::{PATIENCE, RawClient, Version, eventually, on_both_at_length};
 
-on_both!(failures_per_address, failures_are_counted_for_relayed_logins, silent_clients, a_flood_of_silent_clients);
+on_both_at_length!(
+    failures_per_address,
+    failures_are_counted_for_relayed_logins,
+    silent_clients,
+    a_flood_of_silent_clients
+);
 
 fn at(last: u8) -> IpAddr {
     IpAddr::V4(Ipv4Addr::new(127, 0, 0, last))

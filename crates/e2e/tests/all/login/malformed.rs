@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use anyhow::{Result, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, Refused};
-use crate::support::{Message, RawClient, Version, frames, on_both};
+use crate::support::{Message, RawClient, Version, frames, on_both_at_length};
 
-on_both!(sasl_messages, md5_messages, announced_lengths);
+on_both_at_length!(sasl_messages, md5_messages, announced_lengths);
 
 /// A SASLResponse.
 pub(super) fn response(data: &[u8]) -> Vec<u8> {

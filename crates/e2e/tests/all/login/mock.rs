@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, Refused, wrong_password};
 use super::malformed::{initial, response, sasl_first};
-use crate::support::{Message, Version, on_both};
+use crate::support::{Message, Version, on_both_at_length};
 
-on_both!(unknown_users_look_like_known_ones, unknown_users_are_always_asked_alike);
+on_both_at_length!(unknown_users_look_like_known_ones, unknown_users_are_always_asked_alike);
 
 /// An exchange up to its end, with a proof that is none.
 struct Exchange {

@@ -6,9 +6,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, wrong_password};
-use crate::support::{Freshet, PATIENCE, Version, eventually, on_both};
+use crate::support::{Freshet, PATIENCE, Version, eventually, on_both_at_length};
 
-on_both!(a_changed_file, sighup, a_file_that_is_bad_at_the_start);
+on_both_at_length!(a_changed_file, sighup, a_file_that_is_bad_at_the_start);
 
 /// Waits until the role is let in, or until it is not.
 fn until(guarded: &Guarded, freshet: &Freshet, user: &str, good: bool) -> Result<()> {

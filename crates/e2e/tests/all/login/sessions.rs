@@ -5,9 +5,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, block_on, wrong_password};
-use crate::support::{Version, on_both};
+use crate::support::{Version, on_both_at_length};
 
-on_both!(cancel_requests, replication_connections, many_at_once, unix_sockets);
+on_both_at_length!(cancel_requests, replication_connections, many_at_once, unix_sockets);
 
 fn cancel_requests(version: Version) -> Result<()> {
     let guarded = Guarded::new(version)?;

@@ -3,9 +3,9 @@
 use anyhow::{Context, Result, ensure};
 
 use super::guarded::{Attempt, Guarded, Kind, block_on, wrong_password};
-use crate::support::{Database, Freshet, PATIENCE, Version, eventually, on_both};
+use crate::support::{Database, Freshet, PATIENCE, Version, eventually, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     users_file,
     odd_names_and_passwords,
     names_that_are_too_long,

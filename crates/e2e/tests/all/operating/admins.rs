@@ -5,9 +5,9 @@ use anyhow::{Result, ensure};
 use super::{SCHEMA, connect_as, reader, rows, sqlstate};
 use crate::cached::until_hit;
 use crate::support::frames::{sync, unnamed};
-use crate::support::{Database, Pair, RawClient, Version, on_both};
+use crate::support::{Database, Pair, RawClient, Version, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     only_those_who_are_listed,
     names_are_exact,
     roles_lend_nothing,

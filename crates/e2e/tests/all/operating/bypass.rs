@@ -8,9 +8,15 @@ use freshet_testbed::Settings;
 use super::{SCHEMA, connect_as, reader, rows, sqlstate, tags};
 use crate::cached::until_hit;
 use crate::support::frames::{sync, unnamed};
-use crate::support::{Database, Pair, Version, on_both, program};
+use crate::support::{Database, Pair, Version, on_both_at_length, program};
 
-on_both!(at_once_in_open_sessions, nothing_is_lost_meanwhile, not_for_everybody, by_the_program, from_the_start);
+on_both_at_length!(
+    at_once_in_open_sessions,
+    nothing_is_lost_meanwhile,
+    not_for_everybody,
+    by_the_program,
+    from_the_start
+);
 
 const READ: &str = "select title from film where id = 1";
 const OTHER: &str = "select title from film where id = 2";

@@ -6,9 +6,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::{SCHEMA, ends_by_command, tags};
 use crate::cached::until_hit;
-use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, frames, on_both};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, frames, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     sessions_at_rest_end_and_others_go_on,
     a_running_statement_ends_first,
     an_unfinished_batch_ends_first,

@@ -12,9 +12,9 @@ use freshet_testbed::{Settings, process};
 use super::{SCHEMA, rows, tags};
 use crate::cached::until_hit;
 use crate::support::frames::{self, bind_text, execute, parse, sync, unnamed};
-use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both, program};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length, program};
 
-on_both!(no_value_is_logged, a_process_without_a_processor_says_so, so_does_one_whose_database_has_none);
+on_both_at_length!(no_value_is_logged, a_process_without_a_processor_says_so, so_does_one_whose_database_has_none);
 
 /// Part of every value that is nobody's business, however it is written.
 const SECRET: &str = "Zk7uQ";

@@ -7,9 +7,9 @@ use freshet_testbed::Settings;
 
 use super::{connect_as, reader, rows, sqlstate};
 use crate::cached::until_hit;
-use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both, program};
+use crate::support::{Database, PATIENCE, Pair, Version, eventually, on_both_at_length, program};
 
-on_both!(less_and_more, not_for_everybody, wide_rows);
+on_both_at_length!(less_and_more, not_for_everybody, wide_rows);
 
 const SCHEMA: &str = "
     create table film (id int primary key, title text not null);

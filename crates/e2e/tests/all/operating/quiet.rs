@@ -6,9 +6,9 @@ use freshet_testbed::{Settings, process};
 use super::SCHEMA;
 use crate::cached::until_hit;
 use crate::mysql::support::{Database as MysqlDatabase, Kind, Pair as MysqlPair};
-use crate::support::{Database, Freshet, PATIENCE, Pair, Version, eventually, on_both};
+use crate::support::{Database, Freshet, PATIENCE, Pair, Version, eventually, on_both_at_length};
 
-on_both!(only_the_cut_is_a_warning);
+on_both_at_length!(only_the_cut_is_a_warning);
 
 fn warnings(log: &str) -> Vec<&str> {
     // A machine without a processor for it is no normal life.

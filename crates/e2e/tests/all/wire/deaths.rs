@@ -12,9 +12,11 @@ use freshet_testbed::{Settings, process};
 use super::SCHEMA;
 use crate::cached::until_hit;
 use crate::support::frames::query;
-use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, ensure_same, eventually, on_both};
+use crate::support::{
+    Database, Message, PATIENCE, Pair, RawClient, Version, ensure_same, eventually, on_both_at_length,
+};
 
-on_both!(
+on_both_at_length!(
     killed_while_a_result_passes,
     killed_while_a_result_is_kept,
     a_backend_is_frozen,

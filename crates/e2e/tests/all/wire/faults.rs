@@ -7,9 +7,9 @@ use freshet_testbed::{Settings, StopMode};
 
 use super::SCHEMA;
 use crate::support::frames::{query, sync, unnamed};
-use crate::support::{Database, Freshet, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Database, Freshet, Message, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     the_client_leaves_in_the_middle,
     a_session_is_terminated,
     the_server_is_down,

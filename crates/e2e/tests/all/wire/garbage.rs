@@ -15,9 +15,9 @@ use crate::support::frames::{
     bind, bind_text, cancel, copy_data, copy_done, describe_portal, execute, frame, parse, query, ssl_request, startup,
     startup_of, sync, terminate, unnamed,
 };
-use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, eventually, files_max, on_both};
+use crate::support::{Database, Message, PATIENCE, Pair, RawClient, Version, eventually, files_max, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     before_a_session,
     while_the_password_is_asked_for,
     in_a_session,

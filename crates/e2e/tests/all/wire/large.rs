@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 
 use crate::cached::until_hit;
 use crate::support::frames::{Bound, bind, copy_data, copy_done, execute, frame, parse, query, sync, unnamed};
-use crate::support::{Message, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+use crate::support::{Message, PATIENCE, Pair, RawClient, Version, eventually, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     a_result_of_many_rows,
     a_result_of_one_value,
     a_large_table,

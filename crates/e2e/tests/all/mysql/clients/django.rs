@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::{Session, testbed};
-use crate::mysql::support::{Database, Kind, Pair, on_both};
+use crate::mysql::support::{Database, Kind, Pair, on_both_at_length};
 
-on_both!(django);
+on_both_at_length!(django);
 
 /// What is tested of Django's own database layer.
 const LABELS: &str = "backends basic introspection select_for_update transactions";

@@ -3,9 +3,9 @@
 use anyhow::Result;
 
 use super::{ALL, SCHEMA, Session};
-use crate::mysql::support::{Kind, on_both};
+use crate::mysql::support::{Kind, on_both_at_length};
 
-on_both!(
+on_both_at_length!(
     pymysql,
     mysqlclient,
     mysql_connector_python,

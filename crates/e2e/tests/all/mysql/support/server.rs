@@ -62,22 +62,33 @@ impl Kind {
 
 /// Makes a test of each named function for each kind of server.
 macro_rules! on_both {
+    (@module $module:ident $kind:ident $attribute:tt $($name:ident)*) => {
+        mod $module {
+            $($crate::mysql::support::on_both!(@test $kind $attribute $name);)*
+        }
+    };
+    (@test $kind:ident [$($attribute:meta)?] $name:ident) => {
+        #[test]
+        $(#[$attribute])?
+        fn $name() -> anyhow::Result<()> {
+            super::$name($crate::mysql::support::Kind::$kind)
+        }
+    };
     ($($name:ident),* $(,)?) => {
-        mod mariadb {
-            $(#[test]
-            fn $name() -> anyhow::Result<()> {
-                super::$name($crate::mysql::support::Kind::Mariadb)
-            })*
-        }
-        mod mysql {
-            $(#[test]
-            fn $name() -> anyhow::Result<()> {
-                super::$name($crate::mysql::support::Kind::Mysql)
-            })*
-        }
+        $crate::mysql::support::on_both!(@module mariadb Mariadb [] $($name)*);
+        $crate::mysql::support::on_both!(@module mysql Mysql [] $($name)*);
     };
 }
 pub(crate) use on_both;
+
+/// The same for what takes long and is hardly different: on MariaDB by `make test-long` alone.
+macro_rules! on_both_at_length {
+    ($($name:ident),* $(,)?) => {
+        $crate::mysql::support::on_both!(@module mariadb Mariadb [ignore = "as on mysql; make test-long runs it"] $($name)*);
+        $crate::mysql::support::on_both!(@module mysql Mysql [] $($name)*);
+    };
+}
+pub(crate) use on_both_at_length;
 
 /// A database on a server, dropped at the end.
 pub(crate) struct Database {
