@@ -1,29 +1,28 @@
 //! A small generator of random numbers, so that the same seed gives the same rows and the same load everywhere.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): 64 bits of state, passes BigCrush, and any seed is a good one.
+use rand::{Rng as _, SeedableRng as _};
+use rand_xoshiro::SplitMix64;
+
+/// Of 64 bits of state; any seed is a good one.
 #[derive(Clone, Debug)]
-pub struct Random(u64);
+pub struct Random(SplitMix64);
 
 impl Random {
     /// A generator that starts at `seed`.
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(SplitMix64::seed_from_u64(seed))
     }
 
     /// An independent generator for the `number`-th thing of its kind.
     pub fn numbered(seed: u64, number: u64) -> Self {
-        let mut mixed = Self(seed ^ number.wrapping_mul(0xD605_1F2D_96D8_C5D1));
-        Self(mixed.next())
+        let mut mixed = Self::new(seed ^ number.wrapping_mul(0xD605_1F2D_96D8_C5D1));
+        Self::new(mixed.next())
     }
 
     /// The next 64 bits.
     #[expect(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     /// Uniform over `0..bound`; the bias for bounds below 2^32 is less than 2^-32.

@@ -32,11 +32,9 @@ impl Leash {
     }
 
     fn tie_to(pid: u32, signalled: &str) -> Result<Self> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
-        let after_name = stat.rsplit_once(") ").map(|(_, fields)| fields);
-        let started = after_name.and_then(|fields| fields.split(' ').nth(19)).context("unexpected /proc stat line")?;
+        let started = crate::process::opened(pid)?.stat()?.starttime.to_string();
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", SCRIPT, "freshet-leash", &pid.to_string(), started, signalled]);
+        command.args(["-c", SCRIPT, "freshet-leash", &pid.to_string(), &started, signalled]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         Ok(Self { shell: command.spawn().context("starting the watching shell")? })
     }

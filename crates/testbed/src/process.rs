@@ -1,7 +1,5 @@
 //! Processes by id: stop, continue, kill, and the processor time they took, from `/proc`.
 
-use std::fs;
-
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -46,41 +44,38 @@ pub struct Process {
 impl Process {
     /// Reads one process; an error if it has ended.
     pub fn read(pid: u32) -> Result<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).with_context(|| format!("process {pid}"))?;
-        Self::parse(&stat).with_context(|| format!("/proc/{pid}/stat: {stat}"))
+        Self::of(&opened(pid)?).with_context(|| format!("process {pid}"))
     }
 
-    /// proc(5): the second field is the program's name in brackets and may itself hold spaces and brackets.
-    fn parse(stat: &str) -> Option<Self> {
-        let pid = stat.split(' ').next()?.parse().ok()?;
-        let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-        Some(Self {
-            pid,
-            parent: u32::try_from(number(1)?).ok()?,
-            group: u32::try_from(number(2)?).ok()?,
-            state: fields.first()?.chars().next()?,
-            own: Ticks { user: number(11)?, system: number(12)? },
-            ended: Ticks { user: number(13)?, system: number(14)? },
+    fn of(process: &procfs::process::Process) -> Result<Self> {
+        let stat = process.stat()?;
+        let ended = |ticks: i64| u64::try_from(ticks).unwrap_or_default();
+        Ok(Self {
+            pid: u32::try_from(stat.pid)?,
+            parent: u32::try_from(stat.ppid)?,
+            group: u32::try_from(stat.pgrp)?,
+            state: stat.state,
+            own: Ticks { user: stat.utime, system: stat.stime },
+            ended: Ticks { user: ended(stat.cutime), system: ended(stat.cstime) },
         })
     }
 
     /// The title the process gave itself, such as `postgres: walsender postgres 127.0.0.1(4711) START_REPLICATION`.
     pub fn title(&self) -> String {
-        let bytes = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()
+        opened(self.pid).and_then(|process| Ok(process.cmdline()?)).unwrap_or_default().join(" ").trim_end().to_owned()
     }
+}
+
+/// A process in `/proc`.
+pub fn opened(pid: u32) -> Result<procfs::process::Process> {
+    procfs::process::Process::new(i32::try_from(pid)?).with_context(|| format!("process {pid}"))
 }
 
 /// All processes that live now.
 pub fn all() -> Result<Vec<Process>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").context("listing /proc")? {
-        let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // One that ended since the listing does not live any more.
-        found.extend(Process::read(pid).ok());
-    }
-    Ok(found)
+    // One that ended since the listing does not live any more.
+    let living = procfs::process::all_processes().context("listing /proc")?;
+    Ok(living.filter_map(|process| Process::of(&process.ok()?).ok()).collect())
 }
 
 /// The living children of a process.
@@ -136,20 +131,6 @@ pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_with_spaces_and_brackets_is_skipped() {
-        let stat = "42 (odd ) name) S 7 42 42 0 -1 4194560 1 2 3 4 50 60 70 80 20 0 1 0 99 0 0";
-        let process = Process::parse(stat).unwrap();
-        assert_eq!((process.pid, process.parent, process.state), (42, 7, 'S'));
-        assert_eq!((process.own, process.ended), (Ticks { user: 50, system: 60 }, Ticks { user: 70, system: 80 }));
-    }
-
-    #[test]
-    fn truncated_lines_are_no_process() {
-        assert_eq!(Process::parse("42 (name) S 7 42"), None);
-        assert_eq!(Process::parse(""), None);
-    }
 
     #[test]
     fn this_process_has_a_parent() {

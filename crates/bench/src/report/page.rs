@@ -84,7 +84,7 @@ impl PageArgs {
         }
         let entries: Vec<(&Entry, Vec<Group<'_>>)> =
             entries.iter().map(|entry| (entry, Group::all(&entry.run))).collect();
-        let figures = csv(&entries);
+        let figures = csv(&entries)?;
         if let Some(path) = &self.html {
             let weights: BTreeMap<String, f64> = self.weights.iter().cloned().collect();
             let prices = self.prices()?;

@@ -9,9 +9,9 @@
 //! whose own parent has ended (daemons that a member started).
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use freshet_testbed::process::{self, Process, Ticks};
+use procfs::{CurrentSI as _, KernelStats};
 
 /// Readings until one counts; on a machine where processes end all the time, the last one does.
 const READINGS_MAX: usize = 10;
@@ -83,29 +83,22 @@ pub(super) fn own_memory(pid: u32) -> u64 {
     proportional(pid).unwrap_or_else(|| resident(pid))
 }
 
-/// `Pss` in `/proc/PID/smaps_rollup`, proc(5).
 fn proportional(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    let kibibytes: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
-    Some(kibibytes * 1024)
+    let maps = process::opened(pid).ok()?.smaps_rollup().ok()?.memory_map_rollup;
+    maps.iter().next()?.extension.map.get("Pss").copied()
 }
 
 /// Bytes in memory of one process, all that it shares included; 0 if it has ended.
 pub(super) fn resident(pid: u32) -> u64 {
-    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let pages: u64 = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
-    pages * rustix::param::page_size() as u64
+    let pages = process::opened(pid).and_then(|process| Ok(process.statm()?.resident)).unwrap_or_default();
+    pages * procfs::page_size()
 }
 
 /// Time of this machine's processors, in user mode and in the kernel on behalf of processes, since it was started. Interrupts
 /// are left out: they are counted to no process either.
 pub(super) fn machine() -> Ticks {
-    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let fields: Vec<u64> = text.lines().next().unwrap_or_default().split(' ').filter_map(|f| f.parse().ok()).collect();
-    // user nice system idle …
-    let at = |index: usize| fields.get(index).copied().unwrap_or_default();
-    Ticks { user: at(0) + at(1), system: at(2) }
+    let all = KernelStats::current().map(|stats| stats.total);
+    all.map_or_else(|_| Ticks::default(), |all| Ticks { user: all.user + all.nice, system: all.system })
 }
 
 #[cfg(test)]

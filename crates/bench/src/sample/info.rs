@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use anyhow::{Context, Result};
+use procfs::{CpuInfo, Current as _, LoadAverage, Meminfo};
 
 use super::{Process, counters, lines, sockets};
 use crate::result::{Machine, TargetInfo};
@@ -12,24 +13,20 @@ use crate::target::{Family, Kind, Target};
 /// This machine. What cannot be read is left empty.
 pub fn machine() -> Machine {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let (processors, memory, release) = (read("/proc/cpuinfo"), read("/proc/meminfo"), read("/etc/os-release"));
-    let field = |text: &str, name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        Some(line.trim_start_matches([' ', '\t', ':', '=']).trim().trim_matches('"').to_owned())
-    };
-    let kibibytes = field(&memory, "MemTotal").and_then(|size| size.trim_end_matches(" kB").parse::<u64>().ok());
+    let release = read("/etc/os-release");
+    let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME=")).map(|name| name.trim_matches('"'));
     let kernel = format!("{} {}", read("/proc/sys/kernel/ostype").trim(), read("/proc/sys/kernel/osrelease").trim());
     // It decides how processors are shared between a server with a process for each connection and one with threads.
     let grouped = read("/proc/sys/kernel/sched_autogroup_enabled").trim() == "1";
     let kernel = if grouped { format!("{kernel} with autogroups") } else { kernel };
-    let system = field(&release, "PRETTY_NAME").map_or(kernel.clone(), |name| format!("{name}, {kernel}"));
-    let load = read("/proc/loadavg").split(' ').next().and_then(|load| load.parse().ok());
+    let system = name.map_or(kernel.clone(), |name| format!("{name}, {kernel}"));
+    let model = CpuInfo::current().ok().and_then(|processors| processors.model_name(0).map(str::to_owned));
     Machine {
         cores: std::thread::available_parallelism().map_or(1, usize::from),
-        processor: field(&processors, "model name").unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-        memory: kibibytes.unwrap_or_default() * 1024,
+        processor: model.unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+        memory: Meminfo::current().map(|memory| memory.mem_total).unwrap_or_default(),
         system,
-        load_average: load.unwrap_or_default(),
+        load_average: LoadAverage::current().map_or(0.0, |load| load.one.into()),
     }
 }
 

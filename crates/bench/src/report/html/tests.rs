@@ -13,7 +13,7 @@ fn page(runs: impl IntoIterator<Item = Run>) -> String {
     let entries: Vec<Entry> = runs.into_iter().enumerate().map(entry).collect();
     let entries: Vec<(&Entry, Vec<Group<'_>>)> = entries.iter().map(|entry| (entry, Group::all(&entry.run))).collect();
     let prices = ["0.36 EUR".parse().unwrap()];
-    let text = html(&entries, &csv(&entries), Options { prices: &prices, ..Options::default() });
+    let text = html(&entries, &csv(&entries).unwrap(), Options { prices: &prices, ..Options::default() });
     for broken in ["NaN", "\"inf", "http://", "https://", "<svg></svg>"] {
         assert!(!without_data(&text).contains(broken), "{broken}");
     }
@@ -86,7 +86,8 @@ fn names_are_no_markup() {
     let other = run.clone();
     let entry = Entry { name: evil.to_owned(), title: evil.to_owned(), run };
     let groups = vec![(&entry, Group::all(&entry.run))];
-    let texts = [html(&groups, &csv(&groups), Options::default()), page([other, super::super::example::run()])];
+    let texts =
+        [html(&groups, &csv(&groups).unwrap(), Options::default()), page([other, super::super::example::run()])];
     for text in texts {
         assert!(!text.contains("<img") && !text.contains("<script>alert"), "{text}");
         // The documents, the CSV and the page's own.
