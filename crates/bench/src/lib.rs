@@ -26,6 +26,7 @@ pub mod random;
 pub mod report;
 pub mod result;
 pub mod run;
+mod run_args;
 pub mod sample;
 pub mod session;
 pub mod sizing;

@@ -18,11 +18,11 @@ use freshet_testbed::{Mysql, MysqlSettings, Postgres, Server, Settings};
 
 use self::items::{ITEMS, Item};
 use crate::beside;
-use crate::cli::RunArgs;
 use crate::peers::{PeerKind, Peers};
 use crate::report::{self, Document, Entry, PageArgs};
 use crate::result::Run;
 use crate::run::{self, Plan};
+use crate::run_args::RunArgs;
 use crate::target::{Family, Kind, Target};
 use crate::workload;
 

@@ -18,13 +18,10 @@ use rapidhash::quality::RandomState;
 
 use crate::core::changed::Changed;
 use crate::core::kept_keys::{Derived, KeptKeys};
-use crate::flight::{Begun, Ending, Filling, Flight, Joiners, Late};
+use crate::flight::{Begun, Ending, Filling, Flight, Id, Joiners, Late};
 use crate::freshness::Readings;
 use crate::index::{Index, trim};
 use crate::ring::{Ring, changes_match, commit_bytes, touches};
-
-/// Identifies a fill and, once installed, its entry.
-pub(crate) type Id = u64;
 
 /// A fill in flight or an installed entry.
 #[derive(Debug)]

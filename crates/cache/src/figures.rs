@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use freshet_model::{End, Nanos, TableId};
 
-use crate::store::{Keyed, Payload};
+use crate::entry::{Keyed, Payload};
 use crate::{Cache, Limits};
 
 /// Counters since the start; all monotonic.

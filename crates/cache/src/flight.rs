@@ -5,8 +5,10 @@ use std::task::Waker;
 
 use freshet_model::{CatalogVersion, Epoch, Lsn, NamedRows, Nanos, TableId, Tag, Visible};
 
-use crate::core::Id;
 use crate::freshness::Proven;
+
+/// Identifies a fill and, once installed, its entry.
+pub(crate) type Id = u64;
 
 /// What a fill ends with.
 pub(crate) struct Ending<'a> {

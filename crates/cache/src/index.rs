@@ -28,7 +28,7 @@ use freshet_model::{
 };
 use rapidhash::quality::RandomState;
 
-use crate::core::Id;
+use crate::flight::Id;
 use crate::intervals::Intervals;
 
 /// Values under which one tag is entered, but for a single longer IN list.

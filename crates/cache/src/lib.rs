@@ -34,6 +34,7 @@
 pub mod admission;
 mod blocks;
 mod core;
+mod entry;
 mod faults;
 mod figures;
 mod flight;
@@ -61,13 +62,13 @@ use crate::room::Room;
 use crate::store::Store;
 
 pub use blocks::block_bytes;
+pub use entry::{Entry, Keyed, Payload};
 pub use faults::Faults;
 pub use figures::{Counters, Levels};
 pub use flight::Filling;
 pub use freshness::{Floor, Proven, SnapshotBounds};
 pub use permit::{FillPermit, Installed};
 pub use room::Limits;
-pub use store::{Entry, Keyed, Payload};
 
 /// What a look-up found.
 #[derive(Debug)]

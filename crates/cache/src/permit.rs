@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use freshet_model::{Lsn, NamedRows, Nanos, Reason, TableId, Tag, Visible};
 
 use crate::Cache;
+use crate::entry::{Entry, Origin, Payload};
 use crate::flight::{Begun, Ending, Late};
-use crate::store::{Entry, Origin, Payload};
 
 /// What became of a fill's result.
 #[derive(Debug)]

@@ -32,8 +32,8 @@ use std::f32::consts::LN_2;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::entry::{Entry, Payload};
 use crate::misses::Time;
-use crate::store::{Entry, Payload};
 
 /// Entries drawn for one that goes.
 const DRAWN: usize = 32;

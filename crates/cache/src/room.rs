@@ -11,7 +11,7 @@ use freshet_model::Nanos;
 
 use crate::Cache;
 use crate::admission::Keep;
-use crate::store::Payload;
+use crate::entry::Payload;
 
 /// What is taken away under one hold of the lock: some thousands of small entries, some milliseconds.
 const STEP_BYTES: u64 = 4 << 20;

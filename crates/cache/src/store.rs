@@ -6,146 +6,18 @@
 //! index under the same lock that inserted the new entry.
 
 use std::hash::BuildHasher as _;
-use std::sync::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
-    Ordering::{Relaxed, SeqCst},
-};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use freshet_model::{Epoch, Lsn, Nanos};
+use freshet_model::Nanos;
 use hashbrown::HashTable;
 use rapidhash::quality::RandomState;
 
 use crate::admission::Keep;
-use crate::blocks::block_bytes;
-use crate::core::Id;
-use crate::flight::Flight;
-use crate::freshness::{Proven, Seen};
+use crate::entry::{Entry, Keyed, Payload};
+use crate::flight::Id;
 use crate::misses::Misses;
 use crate::residents::{Newcomer, Resident, Residents};
-
-/// What an entry holds for its reader.
-pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
-    /// Bytes it owns on the heap, in blocks: [`block_bytes`].
-    fn heap_bytes(&self) -> usize;
-
-    /// What the database took for it, which is what a hit saves; at least 1.
-    fn nanos(&self) -> Nanos {
-        1
-    }
-
-    /// The key by which its misses were counted, if not by its own.
-    fn counted_by(&self) -> Option<&[u8]> {
-        None
-    }
-
-    /// Whether it is served at present; if not, a look-up misses.
-    fn is_served(&self) -> bool {
-        true
-    }
-
-    /// It would be an entry of so many bytes.
-    fn weighed(&self, bytes: u64) {
-        let _ = bytes;
-    }
-
-    /// It is not kept, or no longer, since what takes its place is worth more.
-    fn outweighed(&self) {}
-
-    /// Whether it was used so much that, evicted by a change, it should be read again in the background.
-    fn worth_refreshing(&self) -> bool {
-        false
-    }
-}
-
-/// An installed result.
-#[derive(Debug)]
-pub struct Entry<P> {
-    /// What the reader gets.
-    pub payload: P,
-    origin: Origin,
-    /// Served once the stream has passed this: the end of the log after its query, or a later fence.
-    servable_from: AtomicU64,
-    weight: u64,
-    /// Hits since they were last fetched.
-    pub(crate) uses: AtomicU32,
-    /// Where it is among the residents.
-    pub(crate) place: AtomicUsize,
-}
-
-/// Where an entry comes from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Origin {
-    pub(crate) id: Id,
-    pub(crate) epoch: Epoch,
-    /// The end of the log after its query.
-    pub(crate) read_end: Lsn,
-    /// Before its query was sent.
-    pub(crate) started: Nanos,
-    /// How often tables had been covered then.
-    pub(crate) coverings: u64,
-    /// Served once a look at the catalogue has been taken in that was asked for then or later.
-    pub(crate) catalog_since: Nanos,
-}
-
-impl<P: Payload> Entry<P> {
-    /// An allowance for the slots of the store, of the residents and of the core, in tables that are half full at worst.
-    const ENTRY_BYTES: usize = 224;
-    /// The counters of an `Arc`.
-    const COUNTERS_BYTES: usize = 16;
-
-    pub(crate) fn new(payload: P, flight: &Flight, origin: Origin) -> Self {
-        let bytes = Self::ENTRY_BYTES
-            + block_bytes(Self::COUNTERS_BYTES + std::mem::size_of::<Self>())
-            + payload.heap_bytes()
-            + block_bytes(Self::COUNTERS_BYTES + flight.key.len())
-            + flight.tags_bytes;
-        let servable_from = AtomicU64::new(origin.read_end.max(flight.fence).0);
-        let (uses, place) = (AtomicU32::new(0), AtomicUsize::new(0));
-        Self { payload, origin, servable_from, weight: bytes as u64, uses, place }
-    }
-
-    /// Its bytes, with key and tags.
-    pub fn weight(&self) -> u64 {
-        self.weight
-    }
-
-    pub(crate) fn nanos(&self) -> f32 {
-        self.payload.nanos().max(1) as f32
-    }
-
-    pub(crate) fn started(&self) -> Nanos {
-        self.origin.started
-    }
-
-    pub(crate) fn read_end(&self) -> Lsn {
-        self.origin.read_end
-    }
-
-    pub(crate) fn id(&self) -> Id {
-        self.origin.id
-    }
-
-    pub(crate) fn servable(&self, seen: &Seen) -> bool {
-        self.origin.epoch == seen.epoch
-            && seen.applied.0 >= self.servable_from.load(SeqCst)
-            && seen.catalog_as_of >= self.origin.catalog_since
-    }
-
-    /// Its query saw nothing but what was proven visible then.
-    pub(crate) fn is_within(&self, lo: &Proven) -> bool {
-        let Origin { epoch, read_end, coverings, .. } = self.origin;
-        epoch == lo.end.epoch && read_end <= lo.end.lsn && coverings <= lo.coverings
-    }
-
-    /// No longer served before the stream has passed this.
-    pub(crate) fn fence(&self, lsn: Lsn) {
-        self.servable_from.fetch_max(lsn.0, SeqCst);
-    }
-}
-
-/// An entry with its key.
-pub type Keyed<P> = (Arc<[u8]>, Arc<Entry<P>>);
 
 /// The entries of some of the keys, and the hits among them.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ mod error;
 mod follow;
 mod held;
 pub mod mysql;
+mod questions;
 mod session;
 mod setup;
 mod slot;

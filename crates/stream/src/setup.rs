@@ -18,11 +18,12 @@ use std::time::Duration;
 
 use freshet_model::{Lsn, Snapshot};
 use freshet_net::Upstream;
-use freshet_net::pg::{Client, ConnectError, Purpose, Rows};
+use freshet_net::pg::{Client, ConnectError, Purpose};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::error::{Fault, SetupError, quote_identifier, quote_literal};
+use crate::questions::{QUERY_TIMEOUT, one_row};
 use crate::slot::{Keeper, OBJECT_IN_USE, Slot};
 use crate::{FollowerConfig, Identity, triggers};
 
@@ -34,8 +35,6 @@ const VERSION_NUM_OPTIONS: u32 = 150_000;
 const VERSION_NUM_GENERATED: u32 = 180_000;
 /// Sends the stored ones; virtual ones are never sent.
 const SEND_GENERATED: &str = "publish_generated_columns = stored";
-/// Time for a catalogue query.
-pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Waiting beyond this is told.
 const TELL_AFTER: Duration = Duration::from_secs(3);
 /// Pause between two fresh snapshots.
@@ -51,10 +50,6 @@ const SETTINGS: &str = "SELECT pg_catalog.pg_is_in_recovery()::text, \
     extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text, \
     pg_catalog.current_setting('max_replication_slots'), \
     (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots WHERE slot_name <> ";
-
-/// Which run of which server a connection leads to: [`Identity::run`].
-const RUN_OF_SERVER: &str = "SELECT (SELECT system_identifier::text FROM pg_catalog.pg_control_system()), \
-    extract(epoch FROM pg_catalog.pg_postmaster_start_time())::text";
 
 /// SQLSTATE `insufficient_privilege`.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
@@ -123,15 +118,6 @@ async fn start_replication(client: &mut Client, config: &FollowerConfig, slot: &
     let options = format!("proto_version '1', publication_names '{names}'{messages}");
     let sql = format!("START_REPLICATION SLOT {name} LOGICAL {start} ({options})");
     Ok(client.start_copy_both(&sql).await?)
-}
-
-/// Which run of which server this is, as [`Identity::run`] has it.
-pub(crate) async fn run_of_server(client: &mut Client) -> Result<(String, String), Fault> {
-    let rows = client.query_timeout(RUN_OF_SERVER, QUERY_TIMEOUT).await?;
-    let [Some(system_id), Some(start)] = one_row(&rows, "the server's identity")? else {
-        return Err(Fault::Answer("the server's identity"));
-    };
-    Ok((system_id.clone(), start.clone()))
 }
 
 async fn connect(upstream: &Arc<Upstream>) -> Result<Client, Fault> {
@@ -327,13 +313,6 @@ async fn tell_when_slow<T>(work: impl Future<Output = T>, what: &str) -> T {
     let done = work.await;
     info!("… waited {:.1} s", began.elapsed().as_secs_f64());
     done
-}
-
-fn one_row<'a>(rows: &'a Rows, what: &'static str) -> Result<&'a [Option<String>], Fault> {
-    match rows.as_slice() {
-        [row] => Ok(row),
-        _ => Err(Fault::Answer(what)),
-    }
 }
 
 fn parse<T: std::str::FromStr>(text: &str, what: &'static str) -> Result<T, Fault> {

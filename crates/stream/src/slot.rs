@@ -56,7 +56,7 @@ use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
 use crate::error::{Fault, SetupError};
-use crate::setup::{self, QUERY_TIMEOUT};
+use crate::questions::{QUERY_TIMEOUT, run_of_server};
 use crate::{FollowerConfig, Identity};
 
 /// Time between looks at the slot.
@@ -206,7 +206,7 @@ impl<'a> Keeper<'a> {
             client
         } else {
             let mut client = Client::connect(&self.config.upstream, Purpose::Sql).await?;
-            if setup::run_of_server(&mut client).await? != self.identity.run() {
+            if run_of_server(&mut client).await? != self.identity.run() {
                 return Err(Fault::OtherServer);
             }
             client

@@ -33,7 +33,7 @@ use freshet_net::pg::{Client, Error};
 use tracing::{info, warn};
 
 use crate::error::{Fault, quote_identifier, quote_literal};
-use crate::setup::QUERY_TIMEOUT;
+use crate::questions::QUERY_TIMEOUT;
 
 /// The prefix of the messages.
 pub(crate) const PREFIX: &str = "freshet.ddl";

@@ -5,8 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::owner::Owner;
-use crate::server::Server;
-use crate::settings::Settings;
 
 /// Newest first: what is asked without a version gets the newest there is.
 const MAJORS: [u32; 6] = [18, 17, 16, 15, 14, 13];
@@ -113,10 +111,5 @@ impl Installation {
     /// The path of one of its programs, such as `pgbench`.
     pub fn program(&self, name: &str) -> PathBuf {
         self.bin.join(name)
-    }
-
-    /// Creates a data directory and starts a server on it; returns once it accepts connections.
-    pub fn start(&self, settings: &Settings) -> Result<Server> {
-        Server::create(self, settings)
     }
 }

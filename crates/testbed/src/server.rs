@@ -54,6 +54,13 @@ pub struct Server {
     _watch: Watch,
 }
 
+impl Installation {
+    /// Creates a data directory and starts a server on it; returns once it accepts connections.
+    pub fn start(&self, settings: &Settings) -> Result<Server> {
+        Server::create(self, settings)
+    }
+}
+
 impl Server {
     pub(crate) fn create(installation: &Installation, settings: &Settings) -> Result<Self> {
         let mut server = Self::reserve(installation, settings)?;

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::alone::Alone;
 use super::document::{Freshness, Quantiles, Seen};
 use crate::driver::{Driver, Protocol, Row, Rows};
 use crate::random::Random;
 use crate::target::Target;
 use crate::workload::Workload as _;
+use crate::workload::alone::Alone;
 
 /// A write that is not seen for so long is said never to have been.
 const TIME_OUT: Duration = Duration::from_secs(5);

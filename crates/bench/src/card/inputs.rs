@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
-use super::alone::Alone;
 use super::document::{Inputs, Parameter};
 use crate::random::Random;
 use crate::value::Value;
+use crate::workload::alone::Alone;
 
 /// Longer examples are cut.
 const EXAMPLE_MAX: usize = 60;

@@ -8,7 +8,6 @@
 //! target reached there: the question is what the load of today costs behind a cache, so all targets get the same. The rounds
 //! are those of `run`, and so is their method. Freshness is measured apart (`freshness`), by writes whose effect is looked for.
 
-mod alone;
 mod args;
 mod document;
 mod freshness;
@@ -22,8 +21,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
 
-pub use alone::Asker;
-use alone::{Alone, reads};
 pub use args::CardArgs;
 pub use document::{Card, Cards, Freshness, Inputs, LEVELS, Level, Outputs, Parameter, Quantiles, SCHEMA, Seen};
 
@@ -33,6 +30,7 @@ use crate::result::Run;
 use crate::run::{self, Plan};
 use crate::target::Target;
 use crate::workload::Workload;
+use crate::workload::alone::{Alone, reads};
 
 /// What is asked of all statements alike.
 struct Bench<'a> {

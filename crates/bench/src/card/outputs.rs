@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-use super::alone::Alone;
 use super::document::{Outputs, Quantiles};
 use crate::driver::{Driver, Protocol, Row, Rows};
 use crate::random::Random;
 use crate::target::Target;
 use crate::workload::Workload as _;
+use crate::workload::alone::Alone;
 
 /// Of so many answers, in texts: only they come with a description of their columns from both families.
 pub(super) async fn of(alone: &Alone, database: &Target, answers: usize, seed: u64) -> Result<Outputs> {

@@ -12,6 +12,7 @@ mod arrivals;
 mod client;
 mod conduct;
 pub mod recorder;
+mod round;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -27,8 +28,8 @@ use crate::session::Opening;
 use crate::workload::Workload;
 
 use client::Scripted;
-use conduct::{Load, Times};
 use recorder::Tally;
+use round::{Load, Times};
 
 /// When transactions start.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]

@@ -7,8 +7,8 @@ use csv::{Terminator, WriterBuilder};
 use hdrhistogram::Histogram;
 
 use super::columns::to_database;
+use super::entry::Entry;
 use super::markdown::settings;
-use super::page::Entry;
 use super::summary::Summary;
 use super::tables::Group;
 use crate::result::Cell;

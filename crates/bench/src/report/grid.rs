@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, Table};
 
-use super::html::Text;
+use super::text::Text;
 
 /// Rows under a header; the first columns are names, the others figures.
 #[derive(Debug, Default)]

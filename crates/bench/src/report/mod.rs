@@ -7,6 +7,7 @@ pub mod card;
 mod columns;
 mod comparison;
 mod csv;
+mod entry;
 #[cfg(test)]
 mod example;
 mod extra;
@@ -24,11 +25,13 @@ mod tables;
 mod terminal;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use comparison::comparison;
+pub use entry::Entry;
 pub use extra::{Document, Extra, read_any};
 pub use main_table::main_table;
 pub use markdown::markdown;
-pub use page::{Entry, PageArgs, write_extras};
+pub use page::{PageArgs, write_extras};
 pub use read::read;
 pub use terminal::cell_table;

@@ -7,29 +7,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use super::csv::csv;
+use super::entry::Entry;
 use super::extra::Extra;
 use super::html::{Options, Price, html, price_list};
 use super::tables::Group;
-use crate::result::Run;
-
-/// A run that is shown.
-#[derive(Debug)]
-pub struct Entry {
-    /// Name of its files.
-    pub name: String,
-    /// What it is about.
-    pub title: String,
-    /// What was measured.
-    pub run: Run,
-}
-
-impl Entry {
-    /// Of a document's path. The title is its workloads'.
-    pub fn of(path: &Path, run: Run) -> Self {
-        let name = path.file_stem().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Self { title: super::markdown::title(&run), name, run }
-    }
-}
 
 /// Where these go, and what the page is to reckon with.
 #[derive(Clone, Debug, Default, Args)]

@@ -22,7 +22,7 @@ pub struct SizingArgs {
     #[arg(long = "target", required = true)]
     pub(super) targets: Vec<Target>,
     /// NAME=COMMAND that starts a cache, with {size} or {mib} in it, as for `run`. Without one nothing is checked
-    #[arg(long = "start", value_parser = crate::cli::name_and_command)]
+    #[arg(long = "start", value_parser = crate::run_args::name_and_command)]
     pub(super) starts: Vec<(String, String)>,
     /// Reads in the trace
     #[arg(long, default_value_t = 1_000_000)]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 
+use super::OnOff;
 use super::Workload;
 use super::custom::Custom;
 use super::distribution::Distribution;
@@ -46,21 +47,6 @@ pub enum WorkloadName {
     Custom,
     /// What a server's query log says, with its sessions and its timing (--query-log)
     Replay,
-}
-
-/// A switch whose default depends on the workload.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum OnOff {
-    /// Yes
-    On,
-    /// No
-    Off,
-}
-
-impl OnOff {
-    pub(super) const fn text(on: bool) -> &'static str {
-        if on { "on" } else { "off" }
-    }
 }
 
 /// A workload and its settings.

@@ -14,7 +14,7 @@ use std::time::Instant;
 use anyhow::Result;
 use indicatif::ProgressBar;
 
-use super::args::OnOff;
+use super::OnOff;
 use super::distribution::{Distribution, Keys, id, permuted};
 use super::loading::{self, Cell, Data, Rows, Table};
 use super::{Pending, Script, Workload};

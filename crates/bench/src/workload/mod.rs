@@ -16,6 +16,7 @@
 //! | `custom` | `custom` | a file of the user's |
 //! | `replay` | `replay` | a query log of a server |
 
+pub(crate) mod alone;
 mod args;
 mod custom;
 pub mod distribution;
@@ -38,9 +39,8 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use indicatif::ProgressBar;
 
-pub use args::{OnOff, WorkloadArgs, WorkloadName};
+pub use args::{WorkloadArgs, WorkloadName};
 
-use crate::card;
 use crate::driver::Failure;
 use crate::random::Random;
 use crate::session::Session;
@@ -50,6 +50,21 @@ use crate::value::Value;
 
 /// A future that is handed out by a trait that stays usable behind `dyn`.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
+
+/// A switch whose default depends on the workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum OnOff {
+    /// Yes
+    On,
+    /// No
+    Off,
+}
+
+impl OnOff {
+    const fn text(on: bool) -> &'static str {
+        if on { "on" } else { "off" }
+    }
+}
 
 /// A workload with its settings.
 pub trait Workload: Send + Sync + std::fmt::Debug {
@@ -149,7 +164,7 @@ pub async fn load_if_missing(workload: &dyn Workload, target: &Target) -> Result
 #[derive(Debug)]
 pub enum Script {
     /// One statement alone.
-    Alone(card::Asker),
+    Alone(alone::Asker),
     /// Of a file.
     Custom(custom::Connection),
     /// Of a server's log.

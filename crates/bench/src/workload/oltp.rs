@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use indicatif::ProgressBar;
 
-use super::args::OnOff;
+use super::OnOff;
 use super::loading::Data;
 use super::sbtest::{self, C, PAD, Tables, Writer, digits};
 use super::{Pending, Script, Workload};

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
-use super::args::OnOff;
+use super::OnOff;
 use super::loading::Data;
 use super::sbtest::{C, Tables, WRITES, Writer, digits};
 use super::{Pending, Script, Workload};

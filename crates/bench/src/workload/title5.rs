@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use indicatif::ProgressBar;
 
-use super::args::OnOff;
+use super::OnOff;
 use super::movies::{Catalogue, NAMES, QUERIES};
 use super::{Pending, Script, Workload};
 use crate::driver::Failure;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use indicatif::ProgressBar;
 
-use super::args::OnOff;
+use super::OnOff;
 use super::distribution::id;
 use super::movies::{CATEGORIES, Catalogue, GENRE_NAMES};
 use super::title5::{WRITES, Writer};

@@ -32,8 +32,9 @@ use std::sync::Arc;
 use freshet_model::{ChangeSet, Commit, NamedRows, TableId, Tag};
 use rapidhash::quality::RandomState;
 
-use crate::core::{Core, Id, State};
+use crate::core::{Core, State};
 use crate::faults::Faults;
+use crate::flight::Id;
 
 /// Evicted entries whose keys are kept.
 const KEPT_MAX: usize = 1024;

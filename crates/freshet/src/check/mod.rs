@@ -121,7 +121,7 @@ async fn schema(database: &mut Database, args: &CheckArgs, report: &mut Report) 
     keys::look(database, relations, report);
     let exists = publication::look(database, &args.publication, &chosen, mode, report).await?;
     if mode == Mode::Managed {
-        tables::ownership(database, &args.publication, exists, &chosen, report);
+        publication::owners_of_tables(database, &args.publication, exists, &chosen, report);
     }
     triggers::look(database, mode, report).await
 }

@@ -1,5 +1,7 @@
 //! The publication: whether it sends every change of its tables, and breaks no update of others.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use freshet_stream::triggers::{mark_publication, mark_query};
 use freshet_stream::{publication_options, quote_identifier, quote_literal};
@@ -115,7 +117,7 @@ fn create_statements(name: &str, database: &Database, tables: &[Table], mode: Mo
 }
 
 /// A publication that belongs to the role.
-pub(super) fn create_for(name: &str, database: &Database) -> Vec<String> {
+fn create_for(name: &str, database: &Database) -> Vec<String> {
     create_statements(name, database, &[], Mode::Managed)
 }
 
@@ -129,6 +131,42 @@ fn ownership(database: &Database, name: &str, found: &Publication, report: &mut 
     let text =
         format!("publication {name} belongs to {owner}, so {role} can add no table: only what is in it is cached");
     report.problem(text, vec![format!("ALTER PUBLICATION {} OWNER TO {role};", quote_identifier(name))]);
+}
+
+/// Whether Freshet may add the tables to its publication, which exists or not.
+pub(super) fn owners_of_tables(
+    database: &Database,
+    publication: &str,
+    exists: bool,
+    tables: &[Table],
+    report: &mut Report,
+) {
+    let role = &database.role;
+    let others = tables.iter().filter(|table| table.publishable() && !table.published && !table.owner.ours);
+    let mut owners: BTreeMap<(bool, &str), Vec<&Table>> = BTreeMap::new();
+    for table in others {
+        owners.entry((table.owner.superuser, &table.owner.name)).or_default().push(table);
+    }
+    if owners.is_empty() {
+        report.ok(format!("{role} may publish every table that can be cached"));
+    }
+    // From version 16 on, a grant need not pass the owner's rights on.
+    let inherit = if database.version_num >= 160_000 { " WITH INHERIT TRUE" } else { "" };
+    for ((owner_is_superuser, owner), tables) in owners {
+        let text = format!(
+            "{role} may not publish what belongs to {owner}, so it is not cached: {}",
+            names(tables.iter().copied())
+        );
+        // Membership in a superuser would make a superuser of Freshet.
+        let mend = if owner_is_superuser {
+            let mut mend = if exists { Vec::new() } else { create_for(publication, database) };
+            mend.extend(add_statements(publication, tables.iter().copied()));
+            mend
+        } else {
+            vec![format!("GRANT {owner} TO {role}{inherit};")]
+        };
+        report.problem(text, mend);
+    }
 }
 
 /// Tables of which a part is published only.

@@ -1,13 +1,10 @@
 //! The tables that are to be cached: what is known of each, and what keeps it from being cached.
 
-use std::collections::BTreeMap;
-
 use anyhow::Result;
 use freshet_proxy::pg::service::updates_fail;
 use freshet_stream::{quote_identifier, quote_literal};
 
 use super::database::Database;
-use super::publication::create_for;
 use super::report::{LOCK_TIMEOUT, Report};
 
 /// Tables named in one line at most; the rest is counted.
@@ -43,12 +40,12 @@ pub(super) enum Identity {
 
 /// The role that a relation belongs to.
 #[derive(Clone, Debug)]
-struct Owner {
+pub(super) struct Owner {
     /// Quoted.
-    name: String,
-    superuser: bool,
+    pub(super) name: String,
+    pub(super) superuser: bool,
     /// Freshet's role may act as this one.
-    ours: bool,
+    pub(super) ours: bool,
 }
 
 /// One relation with rows of its own.
@@ -62,7 +59,7 @@ pub(super) struct Table {
     row_security: bool,
     /// In the publication.
     pub(super) published: bool,
-    owner: Owner,
+    pub(super) owner: Owner,
     /// Published under an identity of all its columns, it cannot be updated.
     full_fails: bool,
     /// What gives it an identity.
@@ -288,36 +285,6 @@ pub(super) fn look(tables: &[Table], report: &mut Report) {
             table.name, table.changes
         );
         report.hint(text, vec![LOCK_TIMEOUT.into(), format!("ALTER TABLE {} REPLICA IDENTITY FULL;", table.name)]);
-    }
-}
-
-/// Whether Freshet may add the tables to its publication, which exists or not.
-pub(super) fn ownership(database: &Database, publication: &str, exists: bool, tables: &[Table], report: &mut Report) {
-    let role = &database.role;
-    let others = tables.iter().filter(|table| table.publishable() && !table.published && !table.owner.ours);
-    let mut owners: BTreeMap<(bool, &str), Vec<&Table>> = BTreeMap::new();
-    for table in others {
-        owners.entry((table.owner.superuser, &table.owner.name)).or_default().push(table);
-    }
-    if owners.is_empty() {
-        report.ok(format!("{role} may publish every table that can be cached"));
-    }
-    // From version 16 on, a grant need not pass the owner's rights on.
-    let inherit = if database.version_num >= 160_000 { " WITH INHERIT TRUE" } else { "" };
-    for ((owner_is_superuser, owner), tables) in owners {
-        let text = format!(
-            "{role} may not publish what belongs to {owner}, so it is not cached: {}",
-            names(tables.iter().copied())
-        );
-        // Membership in a superuser would make a superuser of Freshet.
-        let mend = if owner_is_superuser {
-            let mut mend = if exists { Vec::new() } else { create_for(publication, database) };
-            mend.extend(add_statements(publication, tables.iter().copied()));
-            mend
-        } else {
-            vec![format!("GRANT {owner} TO {role}{inherit};")]
-        };
-        report.problem(text, mend);
     }
 }
 

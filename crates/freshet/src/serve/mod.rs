@@ -23,9 +23,8 @@ use freshet_stream::{Control, Identity, SlotName};
 
 use crate::access::AccessArgs;
 use crate::allocator::Start;
-use crate::cli::Share;
 use crate::faults::FaultArgs;
-use crate::units::{MemorySize, Span};
+use crate::units::{MemorySize, Share, Span};
 use crate::{stop, web};
 
 /// Time for the change stream to end, once everything else has.

@@ -9,7 +9,8 @@ use tracing::{debug, info, warn};
 
 use crate::mysql::FollowerConfig;
 use crate::mysql::error::Fault;
-use crate::mysql::session::{Progress, Session};
+use crate::mysql::progress::Progress;
+use crate::mysql::session::Session;
 use crate::mysql::setup::{self, Opened};
 use crate::{Control, Identity, Sink};
 

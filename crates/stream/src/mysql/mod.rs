@@ -20,6 +20,7 @@ mod assemble;
 mod error;
 mod follow;
 mod position;
+mod progress;
 mod session;
 mod setup;
 mod statement;
@@ -34,6 +35,8 @@ use freshet_net::mysql::Upstream;
 pub use error::{Fault, SetupError};
 pub use follow::follow;
 
+/// Time for a question, and for the first packet of a stream.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Default of [`FollowerConfig::silence_max`].
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 

@@ -9,15 +9,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_model::{GtidSet, Lsn};
+use freshet_model::Lsn;
 use freshet_net::mysql::Client;
 use freshet_wire::mysql::binlog::{Checksum, Event, Header, Packet};
 use freshet_wire::mysql::track::mariadb_source;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use crate::mysql::assemble::{Assembler, Finished};
+use crate::mysql::assemble::Finished;
 use crate::mysql::error::Fault;
 use crate::mysql::position::Place;
+use crate::mysql::progress::Progress;
 use crate::mysql::setup::Opened;
 use crate::mysql::{FollowerConfig, xa};
 use crate::{Control, Sink};
@@ -26,17 +27,6 @@ use crate::{Control, Sink};
 const TICK: Duration = Duration::from_secs(1);
 /// Packets taken in a row before requests are looked at.
 const BATCH_MAX: usize = 256;
-
-/// How far a stream came, and what one that goes on from there needs to know.
-pub(super) struct Progress {
-    /// Everything up to here was given to the sink.
-    pub(super) passed: Lsn,
-    /// The same place by its file, for a dump from there.
-    pub(super) place: Place,
-    /// What was given to the sink, or was visible before. MySQL only.
-    pub(super) executed: GtidSet,
-    pub(super) assembler: Assembler,
-}
 
 /// A running stream.
 pub(super) struct Session {

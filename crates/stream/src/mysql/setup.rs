@@ -11,7 +11,6 @@
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
-use std::time::Duration;
 
 use freshet_model::{GtidSet, Lsn};
 use freshet_net::mysql::{Client, Error, Rows, ServerVersion, identity};
@@ -22,11 +21,9 @@ use crate::Identity;
 use crate::mysql::assemble::Assembler;
 use crate::mysql::error::{Fault, SetupError};
 use crate::mysql::position::Place;
-use crate::mysql::session::Progress;
-use crate::mysql::{FollowerConfig, LoggedDatabases, xa};
+use crate::mysql::progress::Progress;
+use crate::mysql::{FollowerConfig, LoggedDatabases, QUERY_TIMEOUT, xa};
 
-/// Time for a question, and for the first packet of a stream.
-pub(super) const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 /// The part of the silence limit after which the server sends a heartbeat.
 const HEARTBEATS: u32 = 5;
 

@@ -21,9 +21,9 @@ use freshet_net::mysql::{Client, Error, Upstream, identity};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Identity;
+use crate::mysql::QUERY_TIMEOUT;
 use crate::mysql::error::Fault;
 use crate::mysql::position::Place;
-use crate::mysql::setup::QUERY_TIMEOUT;
 
 /// Pause between two looks.
 const POLL: Duration = Duration::from_millis(1);

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use hdrhistogram::Histogram;
 
-use super::conduct::{Load, Times, conduct};
+use super::conduct::conduct;
 use super::recorder::{Health, Recorder, Tally};
+use super::round::{Load, Times};
 use super::{Loop, Marks};
 use crate::driver::Failure;
 use server::{Answer, Asking, Request, serve};

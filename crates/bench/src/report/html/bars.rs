@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use super::super::text::Text;
 use super::axis::Axis;
 use super::chart::{open, round, width};
 use super::palette::Palette;
-use super::text::Text;
 
 const WIDTH: f64 = 380.0;
 const LEFT: f64 = 112.0;

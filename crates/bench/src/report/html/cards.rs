@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 use super::super::card::{METHOD, freshness, inputs, levels, outputs};
 use super::super::figures::{date, number};
 use super::super::summary::Summary;
+use super::super::text::Text;
 use super::axis::Axis;
 use super::bars::{Bars, Mark, Row};
 use super::palette::Palette;
 use super::panels::{quantile, shown_ms};
 use super::section::folded;
-use super::text::Text;
 use crate::card::{Card, Cards, LEVELS, Level};
 
 pub(super) fn html(cards: &Cards, palette: &Palette) -> String {

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::super::text::Text;
 use super::axis::Axis;
 use super::palette::Palette;
-use super::text::Text;
 
 const WIDTH: f64 = 380.0;
 const HEIGHT: f64 = 250.0;

@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::super::entry::Entry;
 use super::super::extra::Extra;
-use super::super::page::Entry;
-use super::text::embedded;
+use super::super::text::embedded;
 use crate::result::Run;
 
 /// Of more bytes than this the histograms of single statements are left out, which are most of a document of many statements.

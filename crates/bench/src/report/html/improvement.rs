@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use super::super::figures::times;
 use super::super::summary::Summary;
 use super::super::tables::Group;
-use super::text::Text;
+use super::super::text::Text;
 use crate::result::Run;
 
 /// The target that another is compared with: the first of its dialect, or of all if it has none. None for the first.

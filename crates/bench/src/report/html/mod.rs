@@ -20,7 +20,6 @@ mod sizing;
 mod sweep;
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -29,12 +28,12 @@ pub(super) use cost::{Price, list as price_list};
 use improvement::Improvement;
 use palette::{Palette, SHAPES};
 use section::Section;
-pub(super) use text::Text;
 
+use super::entry::Entry;
 use super::extra::Extra;
 use super::main_table::main_grid;
-use super::page::Entry;
 use super::tables::Group;
+use super::text::Text;
 use crate::result::Run;
 
 const STYLE: &str = include_str!("page.css");

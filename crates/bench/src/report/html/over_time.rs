@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use super::super::figures::{bytes, number, percent};
 use super::super::tables::Group;
+use super::super::text::Text;
 use super::axis::Axis;
 use super::chart::{Chart, Line, Point};
 use super::palette::Palette;
 use super::sweep::named;
-use super::text::Text;
 use crate::result::{Cell, Load, Round, Run, Sample};
 
 const MIB: f64 = 1_048_576.0;

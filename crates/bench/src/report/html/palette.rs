@@ -7,7 +7,7 @@
 
 use std::fmt::Write as _;
 
-use super::text::Text;
+use super::super::text::Text;
 use crate::result::Run;
 
 const COLOURS: usize = 8;

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
+use super::super::entry::Entry;
 use super::super::markdown::{command, machine, method, targets};
-use super::super::page::Entry;
 use super::super::tables::Group;
+use super::super::text::Text;
 use super::cost::{self, Price};
 use super::palette::Palette;
 use super::sweep::Dimension;
-use super::text::Text;
 use super::{over_time, panels, sentence};
 
 /// A run.

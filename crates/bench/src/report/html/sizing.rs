@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use super::super::figures::{bytes, date, percent};
 use super::super::sizing::{assumptions, checks, lead, sizes};
+use super::super::text::Text;
 use super::axis::Axis;
 use super::chart::{Chart, Line, Point};
 use super::palette::Palette;
 use super::section::folded;
-use super::text::Text;
 use crate::sizing::Sizing;
 
 /// What the curve is listed under beside targets.

@@ -1,8 +1,8 @@
 //! What a page is, of runs with and without figures.
 
 use super::super::csv::csv;
+use super::super::entry::Entry;
 use super::super::example::{cell, run};
-use super::super::page::Entry;
 use super::super::tables::Group;
 use super::{Options, html};
 use crate::result::Run;

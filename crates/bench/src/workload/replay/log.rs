@@ -6,9 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use anyhow::{Result, bail, ensure};
-
-use super::{general, postgres, slow};
 use crate::value::Value;
 
 /// Microseconds since 1970, or since any other time that is the same for the whole log.
@@ -42,70 +39,6 @@ pub(super) struct Log {
 impl Log {
     pub(super) fn leave_out(&mut self, reason: &str) {
         *self.left_out.entry(reason.to_owned()).or_default() += 1;
-    }
-}
-
-/// The form of a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
-    /// PostgreSQL, `log_destination = stderr`
-    Postgres,
-    /// PostgreSQL, `log_destination = csvlog`
-    Csv,
-    /// MySQL's and MariaDB's general log
-    General,
-    /// Their slow log (with `long_query_time = 0` it has all statements)
-    Slow,
-}
-
-impl LogFormat {
-    /// By what stands at its beginning.
-    fn of(text: &str) -> Result<Self> {
-        let head = || text.lines().take(200);
-        if head().any(|line| line.starts_with("# User@Host:") || line.starts_with("# Query_time:")) {
-            return Ok(Self::Slow);
-        }
-        if head().any(|line| general::entry(line).is_some()) {
-            return Ok(Self::General);
-        }
-        let dated = |line: &str| date(line).is_some();
-        if head().any(|line| dated(line) && line.split(',').count() > 20) {
-            return Ok(Self::Csv);
-        }
-        ensure!(head().any(postgres::is_line), "this is no log that is known here; --log-format says which it is");
-        Ok(Self::Postgres)
-    }
-}
-
-/// Reads all of it. `prefix` is PostgreSQL's `log_line_prefix`.
-pub(super) fn parse(text: &str, format: Option<LogFormat>, prefix: &str) -> Result<Log> {
-    let format = format.map_or_else(|| LogFormat::of(text), Ok)?;
-    let mut log = match format {
-        LogFormat::Postgres => postgres::stderr(text, prefix)?,
-        LogFormat::Csv => postgres::csv(text)?,
-        LogFormat::General => general::parse(text),
-        LogFormat::Slow => slow::parse(text),
-    };
-    if log.statements.is_empty() {
-        bail!("the log holds no statement that can be sent again; left out: {:?}", log.left_out);
-    }
-    log.coarse = log.statements.iter().all(|statement| statement.at % SECOND == 0);
-    if log.coarse {
-        spread(&mut log.statements);
-    }
-    Ok(log)
-}
-
-/// Statements of one second, in their order, evenly over it.
-fn spread(statements: &mut [Logged]) {
-    let mut first = 0;
-    while let Some(second) = statements.get(first).map(|statement| statement.at) {
-        let count = statements[first..].iter().take_while(|statement| statement.at == second).count();
-        for (place, statement) in statements[first..first + count].iter_mut().enumerate() {
-            let share = |number: usize| Micros::try_from(number).unwrap_or(SECOND);
-            statement.at += SECOND * share(place) / share(count);
-        }
-        first += count;
     }
 }
 
@@ -153,13 +86,5 @@ mod tests {
         assert_eq!(date("2026-11-24 07:16:03.5 CET [7]").map(|(at, _)| at % SECOND), Some(500_000));
         assert_eq!(clock("7:16:03\t"), Some((26_163 * SECOND, 7)));
         assert_eq!((date("LOG:  x"), date("2026-11-24"), date("ä026-11-24 1:1:1")), (None, None, None));
-    }
-
-    #[test]
-    fn statements_of_a_second_are_spread_over_it() {
-        let statement = |at| Logged { at: at * SECOND, session: String::new(), text: "x".into(), values: None };
-        let mut all = [5, 5, 5, 5, 6, 9, 9].map(statement);
-        spread(&mut all);
-        assert_eq!(all.map(|one| one.at / 1_000), [5_000, 5_250, 5_500, 5_750, 6_000, 9_000, 9_500]);
     }
 }

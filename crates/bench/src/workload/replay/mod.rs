@@ -8,6 +8,7 @@
 //! Statements are sent as they were: texts as texts, PostgreSQL's with parameters in the extended protocol. Results are listed by the shape of
 //! the text, its literals left out.
 
+mod format;
 mod general;
 mod log;
 mod postgres;
@@ -20,7 +21,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use log::{Log, LogFormat, Logged, SECOND};
+use format::LogFormat;
+use log::{Log, Logged, SECOND};
 
 use super::custom::guessed;
 use super::{Replayed, Script, Workload};
@@ -88,7 +90,7 @@ impl Replay {
         let path = args.query_log.as_deref().context("replay needs --query-log")?;
         let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
         let text = String::from_utf8_lossy(&bytes);
-        let log = log::parse(&text, args.log_format, args.log_line_prefix.as_deref().unwrap_or("%m [%p] "));
+        let log = format::parse(&text, args.log_format, args.log_line_prefix.as_deref().unwrap_or("%m [%p] "));
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let speed = args.speed.unwrap_or(1.0);
         ensure!(speed.is_finite() && speed > 0.0, "--speed is more than 0");

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 
-use super::args::OnOff;
+use super::OnOff;
 use super::distribution::{Distribution, Keys, id};
 use super::ledger::{Current, Ledger};
 use super::loading::{self, Data};

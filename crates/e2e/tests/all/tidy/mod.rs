@@ -4,6 +4,7 @@
 //! well-argued exception goes into [`EXCEPTIONS`] with its reason, and an exception that is no longer needed is an
 //! offence itself, so that the list cannot rot.
 
+mod cycles;
 mod source;
 
 use std::collections::HashSet;
@@ -17,7 +18,11 @@ const PARAMETERS_MAX: usize = 5;
 const FILE_LINES_MAX: usize = 500;
 
 /// `(rule, what the offence's text contains, why it is right all the same)`
-const EXCEPTIONS: &[(&str, &str, &str)] = &[];
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("import cycles", "net: 2 modules", "the purpose of a connection is still told by the client's module"),
+    ("import cycles", "proxy: ", "sessions and what both families share are not yet apart"),
+    ("import cycles", "sql: ", "what walks a query still computes its dependencies on the way"),
+];
 
 /// Which crates of the workspace each crate may use. `e2e` sits on top and may use all.
 const MAY_USE: &[(&str, &[&str])] = &[

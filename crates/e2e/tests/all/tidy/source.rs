@@ -96,6 +96,12 @@ impl Source {
         found
     }
 
+    /// The code without comments, literals and test modules.
+    pub(super) fn code_outside_tests(&self) -> String {
+        let outside = self.code.iter().enumerate().filter(|(at, _)| !self.tests.iter().any(|range| range.contains(at)));
+        String::from_utf8_lossy(&outside.map(|(_, byte)| *byte).collect::<Vec<u8>>()).into_owned()
+    }
+
     fn line(&self, at: usize) -> usize {
         newlines(&self.code[..at]) + 1
     }

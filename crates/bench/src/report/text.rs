@@ -4,7 +4,7 @@ use std::fmt;
 
 /// A text that shows as it is written, in an element or in an attribute within double quotes.
 #[derive(Clone, Copy, Debug)]
-pub(in super::super) struct Text<'a>(pub(in super::super) &'a str);
+pub(super) struct Text<'a>(pub(super) &'a str);
 
 impl fmt::Display for Text<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

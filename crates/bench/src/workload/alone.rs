@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
+use super::{Pending, Script, Workload};
 use crate::driver::Failure;
 use crate::random::Random;
 use crate::session::Session;
 use crate::statement::{Effect, Statement};
 use crate::target::{Family, Target};
 use crate::value::Value;
-use crate::workload::{Pending, Script, Workload};
 
 /// Questions drawn to see which statements there are, and at most for one of them. One that is rarer has no card.
 const DRAWS_MAX: usize = 20_000;
 
 /// Names of the statements by which a workload reads, in the order of its statements.
-pub(super) fn reads(workload: &dyn Workload) -> Vec<String> {
+pub(crate) fn reads(workload: &dyn Workload) -> Vec<String> {
     let statements = workload.statements();
     let mut random = Random::new(1);
     let mut asked = vec![false; statements.len()];
@@ -34,30 +34,30 @@ pub(super) fn reads(workload: &dyn Workload) -> Vec<String> {
 
 /// The workload. Statements of one name (the same for each of several tables) are one.
 #[derive(Debug)]
-pub(super) struct Alone {
-    pub(super) whole: Arc<dyn Workload>,
+pub(crate) struct Alone {
+    pub(crate) whole: Arc<dyn Workload>,
     name: String,
     statements: Arc<[Statement]>,
 }
 
 impl Alone {
-    pub(super) fn new(whole: Arc<dyn Workload>, name: &str) -> Self {
+    pub(crate) fn new(whole: Arc<dyn Workload>, name: &str) -> Self {
         let statements = whole.statements();
         Self { whole, name: name.to_owned(), statements }
     }
 
     /// Its text as PostgreSQL prepares it; of several the first's.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.texts().next().unwrap_or_default()
     }
 
     /// Of all statements of its name.
-    pub(super) fn texts(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn texts(&self) -> impl Iterator<Item = String> {
         self.statements.iter().filter(|one| one.name == self.name).map(|one| one.prepared_text(Family::Postgres))
     }
 
     /// None if it does not come up.
-    pub(super) fn draw(&self, random: &mut Random) -> Option<(usize, Vec<Value>)> {
+    pub(crate) fn draw(&self, random: &mut Random) -> Option<(usize, Vec<Value>)> {
         let of_this = |(statement, _): &(usize, Vec<Value>)| self.statements[*statement].name == self.name;
         (0..DRAWS_MAX).map(|_| self.whole.question(random)).find(of_this)
     }

@@ -1,0 +1,188 @@
+//! What `freshet-bench run` takes, and the plan it makes.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+
+use crate::driver::Protocol;
+use crate::load::Loop;
+use crate::report::{self, Entry, PageArgs};
+use crate::result::Method;
+use crate::run::{self, Plan};
+use crate::target::Target;
+use crate::units::{MemorySize, Span};
+use crate::workload::WorkloadArgs;
+
+/// What `run` takes.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) workload: WorkloadArgs,
+    /// NAME=URL of a target; the first is the database itself, which the answers of the others are compared with.
+    ///
+    /// The URL is postgres://, mysql://, memcached://, redis:// or echo://. Behind commas: metrics=http://HOST:PORT/metrics
+    /// (or memcached://, redis://, qcache, pool_cache) where its counters of hits are read; lookaside=HOST:PORT of a
+    /// memcached that the application asks first.
+    #[arg(long = "target", required = true)]
+    targets: Vec<Target>,
+    #[command(flatten)]
+    pub(crate) method: MethodArgs,
+    /// NAME=COMMAND that starts a target; {size} in it stands for the size of its cache in bytes, {mib} in MiB
+    #[arg(long = "start", value_parser = name_and_command)]
+    starts: Vec<(String, String)>,
+    /// Sizes of the cache, each a cell of its own, for the targets with --start
+    #[arg(long, value_delimiter = ',')]
+    sizes: Vec<MemorySize>,
+    /// Start these targets anew before each of their rounds; best with --warm-up 0s
+    #[arg(long)]
+    cold: bool,
+    /// Where the JSON document goes  [default: bench-WORKLOAD-TIME.json]
+    #[arg(long)]
+    output: Option<PathBuf>,
+    /// Also write the results as Markdown
+    #[arg(long)]
+    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    page: PageArgs,
+}
+
+/// How to measure.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct MethodArgs {
+    /// Numbers of connections, each a cell of its own
+    #[arg(long, value_delimiter = ',', default_value = "16")]
+    pub(crate) connections: Vec<usize>,
+    /// Rounds for each target in each cell; targets take turns
+    #[arg(long, default_value_t = 3)]
+    pub(crate) rounds: usize,
+    /// Before the measured interval of each round
+    #[arg(long, default_value = "2s")]
+    pub(crate) warm_up: Span,
+    /// The measured interval of each round
+    #[arg(long, default_value = "10s")]
+    pub(crate) time: Span,
+    /// After it, with the load still on
+    #[arg(long, default_value = "500ms")]
+    pub(crate) cool_down: Span,
+    /// Open loop: so many transactions per second over all connections, begun on time whether or not earlier ones were
+    /// answered; latency counts from the intended start. Without it each connection begins the next when the last has ended
+    #[arg(long)]
+    pub(crate) rate: Option<f64>,
+    /// Open loop with random (exponential) gaps instead of equal ones
+    #[arg(long, requires = "rate")]
+    pub(crate) poisson: bool,
+    /// How statements are sent
+    #[arg(long, value_enum, default_value = "prepared")]
+    pub(crate) protocol: Protocol,
+    /// Background transactions that write, per second, through the same target; for workloads that know such. Several
+    /// rates are a cell each
+    #[arg(long, value_delimiter = ',', default_value = "0")]
+    pub(crate) writes: Vec<f64>,
+    /// Questions asked after each round, of the target and of the database, to compare the answers; 0 for none
+    #[arg(long, default_value_t = 200)]
+    pub(crate) questions: usize,
+    /// How long writes may take to arrive everywhere, before answers are compared
+    #[arg(long, default_value = "1100ms")]
+    pub(crate) settle: Span,
+    /// Of the random numbers: the same seed draws the same keys in the same order
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Threads of this program; each has its share of the connections and of the arrivals  [default: the number of
+    /// processors, 4 at most; 1 with --rate]
+    #[arg(long)]
+    pub(crate) threads: Option<usize>,
+}
+
+impl MethodArgs {
+    /// What all cells have in common.
+    pub(crate) fn method(&self) -> Result<Method> {
+        ensure!(self.rounds > 0 && self.connections.iter().all(|n| *n > 0), "rounds and connections are at least 1");
+        ensure!(self.rate.is_none_or(|rate| rate > 0.0 && rate.is_finite()), "--rate is more than 0");
+        ensure!(self.writes.iter().all(|rate| *rate >= 0.0 && rate.is_finite()), "--writes is 0 or more");
+        let spans = [self.warm_up, self.time, self.cool_down, self.settle];
+        ensure!(spans.iter().all(|span| span.0 <= SPAN_MAX), "a span of time is a day at most");
+        ensure!(!self.time.0.is_zero(), "--time is more than 0");
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let pace = self.rate.map_or(Loop::Closed, |rate| Loop::Open { rate, poisson: self.poisson });
+        Ok(Method {
+            protocol: self.protocol,
+            pace,
+            warm_up: self.warm_up.0.as_secs_f64(),
+            measured: self.time.0.as_secs_f64(),
+            cool_down: self.cool_down.0.as_secs_f64(),
+            repetitions: self.rounds,
+            seed: self.seed,
+            // Arrivals are dealt to the threads beforehand: with several, some wait while connections of others are idle.
+            threads: self.threads.unwrap_or(if self.rate.is_some() { 1 } else { cores.min(4) }).max(1),
+        })
+    }
+}
+
+const SPAN_MAX: Duration = Duration::from_secs(86_400);
+
+pub(crate) fn name_and_command(text: &str) -> Result<(String, String), String> {
+    let (name, command) = text.split_once('=').ok_or("it is NAME=COMMAND")?;
+    Ok((name.to_owned(), command.to_owned()))
+}
+
+impl RunArgs {
+    /// What is to be measured.
+    pub(crate) fn plan(&self) -> Result<Plan> {
+        let workloads = self.workload.build_all()?;
+        let workload = workloads.first().cloned().context("no workload")?;
+        let began = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let usual = || PathBuf::from(format!("bench-{}-{began}.json", workload.name()));
+        let sizes = match self.sizes.as_slice() {
+            [] => vec![None],
+            sizes => sizes.iter().map(|size| Some(size.0)).collect(),
+        };
+        let starts: BTreeMap<String, String> = self.starts.iter().cloned().collect();
+        ensure!(starts.len() == self.starts.len(), "two --start for the same target");
+        let sized = |command: &String| command.contains("{size}") || command.contains("{mib}");
+        ensure!(
+            self.sizes.is_empty() || starts.values().any(sized),
+            "--sizes means nothing without a --start with {{size}} or {{mib}} in its command"
+        );
+        let mebibytes = starts.values().any(|command| command.contains("{mib}"));
+        let whole = self.sizes.iter().all(|size| size.0.is_multiple_of(1 << 20));
+        ensure!(!mebibytes || whole, "{{mib}} in --start needs --sizes in whole MiB");
+        ensure!(!self.cold || !starts.is_empty(), "--cold means nothing without --start");
+        Ok(Plan {
+            targets: self.targets.clone(),
+            connections: self.method.connections.clone(),
+            writes: self.method.writes.clone(),
+            sizes,
+            starts,
+            cold: self.cold,
+            method: self.method.method()?,
+            questions: self.method.questions,
+            settle: self.method.settle.0,
+            output: self.output.clone().unwrap_or_else(usual),
+            command: run::without_secrets(std::env::args().skip(1)),
+            workload,
+            workloads,
+        }
+        .replaying())
+    }
+}
+
+pub(crate) async fn measure(args: RunArgs) -> Result<()> {
+    let plan = args.plan()?;
+    let output = plan.output.clone();
+    let stop = run::stop_on_interrupt();
+    let document = run::run(plan, &stop).await?;
+    if let Some(path) = args.markdown {
+        std::fs::write(&path, report::markdown(&document)).with_context(|| path.display().to_string())?;
+    }
+    let entry = Entry::of(&output, document);
+    args.page.write(std::slice::from_ref(&entry))?;
+    println!("all of it: {}", output.display());
+    ensure!(!stop.load(Ordering::Relaxed), "interrupted: {} holds the rounds that had ended", output.display());
+    let wrong = entry.run.wrong_answers();
+    ensure!(wrong == 0, "{wrong} answers were wrong");
+    Ok(())
+}
