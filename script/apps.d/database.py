@@ -12,11 +12,11 @@ import servers
 
 DELAY_SECONDS = 0.001
 OWN_PASSWORD = "own"
-GRANTS = "SELECT, SHOW VIEW, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT ON *.*"  # as docs/mysql.md says
+GRANTS = "SELECT, SHOW VIEW, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT ON *.*"  # as docs/guide/mysql.md says
 
 
 class Mariadb(servers.Server):
-    """Debian's defaults, with what docs/mysql.md asks for."""
+    """Debian's defaults, with what docs/guide/mysql.md asks for."""
 
     target, family = "mariadb", "mysql"
     settings = (

@@ -1,7 +1,7 @@
 //! A run's results, as one JSON document.
 //!
 //! Everything that a table shows is computed from this, so that an old run can be shown anew or compared. Schema and units
-//! are described for readers in `docs/bench.md`; change [`SCHEMA`] with them.
+//! are described for readers in `docs/guide/bench.md`; change [`SCHEMA`] with them.
 
 use std::collections::BTreeMap;
 

@@ -5,7 +5,7 @@
 //! cache reflects everything that was visible at t. One rule catches lag, broken links, asynchronous commits
 //! and a stalled decoder.
 //!
-//! Reading list: Gray & Cheriton, "Leases" (1989); `docs/PROTOCOL.md` sections 2 and 7.
+//! Reading list: Gray & Cheriton, "Leases" (1989); `docs/internals/protocol.md` sections 2 and 7.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

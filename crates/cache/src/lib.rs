@@ -1,7 +1,7 @@
 //! The deterministic cache engine: it keeps results true, or does not keep them.
 //!
 //! It knows no sockets, no SQL text and has no clock of its own (time is a parameter), so that a simulator can
-//! drive it through every race. The protocol is `docs/PROTOCOL.md`; the model check in `model/` explores it.
+//! drive it through every race. The protocol is `docs/internals/protocol.md`; the model check in `model/` explores it.
 //!
 //! # The problem
 //!

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Open files below which the operator is told.
 const FILES_WANTED: usize = 4096;
-/// Runs the function that docs/authentication.md defines.
+/// Runs the function that docs/guide/authentication.md defines.
 const AUTH_QUERY: &str = "SELECT usename, passwd FROM freshet.user_lookup($1)";
 
 /// Options of `freshet serve` about logins and TLS.

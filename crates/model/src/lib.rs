@@ -1,6 +1,6 @@
 //! The nouns of Freshet, shared by every other crate and depending on none of them.
 //!
-//! Two kinds of position must never be confused (see `docs/PROTOCOL.md`, section 2): [`Visible`] is a *lower*
+//! Two kinds of position must never be confused (see `docs/internals/protocol.md`, section 2): [`Visible`] is a *lower*
 //! bound on what a later query sees and serves as proof, [`End`] is an *upper* bound on everything visible
 //! and serves floors, fences and the lease. They are two types for that reason.
 

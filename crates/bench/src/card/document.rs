@@ -1,4 +1,4 @@
-//! Cards as one JSON document (`docs/bench.md` describes it).
+//! Cards as one JSON document (`docs/guide/bench.md` describes it).
 
 use std::collections::BTreeMap;
 

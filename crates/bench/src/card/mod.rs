@@ -1,6 +1,6 @@
 //! `freshet-bench card`: what a team wants to know of an access path before it relies on it.
 //!
-//! For each statement by which a workload reads, five things (WORKLOADS.md, W1): what goes in (parameters, how they are
+//! For each statement by which a workload reads, five things: what goes in (parameters, how they are
 //! distributed, tables), what comes out (columns, rows, bytes), what throughput it reaches at low, normal and peak load, with
 //! what latency at each, and how fresh its results are. All of them of each target, so that the database stands beside the cache.
 //!

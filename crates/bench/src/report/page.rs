@@ -24,7 +24,7 @@ pub struct PageArgs {
     /// What the machine costs for an hour, such as '0.0832 USD': the page then says what a million queries cost
     #[arg(long, requires = "html")]
     pub price_per_hour: Option<Price>,
-    /// A file with the prices of several machines (docs/bench.md)
+    /// A file with the prices of several machines (docs/guide/bench.md)
     #[arg(long, requires = "html", conflicts_with = "price_per_hour")]
     pub price_list: Option<PathBuf>,
     /// WORKLOAD=NUMBER, the weight of a workload in the page's geometric mean  [default: 1 each]

@@ -1,4 +1,4 @@
-//! A sizing as one JSON document (`docs/bench.md` describes it).
+//! A sizing as one JSON document (`docs/guide/bench.md` describes it).
 
 use std::collections::BTreeMap;
 

@@ -43,7 +43,7 @@ pub enum WorkloadName {
     Ycsb,
     /// Taxi trips that begin and end, and pages about drivers and zones (--read-share)
     TaxiTrips,
-    /// Statements and parameters from a file (--file; see docs/bench-custom.md)
+    /// Statements and parameters from a file (--file; see docs/guide/bench-custom.md)
     Custom,
     /// What a server's query log says, with its sessions and its timing (--query-log)
     Replay,

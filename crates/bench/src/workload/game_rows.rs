@@ -1,4 +1,4 @@
-//! `game-rows`: the rows of a game's players, with a look-aside cache or without (WORKLOADS.md, W4).
+//! `game-rows`: the rows of a game's players, with a look-aside cache or without.
 //!
 //! A transaction reads a player by key, updates that row, and looks up the account with the email address found in the first.
 //! On a target with `lookaside=` it does what applications do with memcached: reads ask it first and keep there what they had

@@ -1,4 +1,4 @@
-//! `title-5`: what a movie page asks for, as five prepared SELECTs by the movie's title (WORKLOADS.md, W1).
+//! `title-5`: what a movie page asks for, as five prepared SELECTs by the movie's title.
 //!
 //! Titles are drawn uniformly from the 969 popular ones, so a cache that holds 969 × 5 answers answers everything. No BEGIN by
 //! default. The background writer makes one change per transaction, in a fixed mix:

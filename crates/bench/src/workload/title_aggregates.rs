@@ -1,4 +1,4 @@
-//! `title-aggregates`: what a page of statistics over the movies of title-5 asks for (WORKLOADS.md, W1: the follow-up that was
+//! `title-aggregates`: what a page of statistics over the movies of title-5 asks for (the follow-up that was
 //! announced and never published).
 //!
 //! A transaction is six aggregations, each with parameters of its own: two read a large part of a table, three join two or three

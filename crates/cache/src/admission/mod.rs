@@ -51,7 +51,7 @@ const MISSES_MAX: u32 = 8192;
 const MISSES_LEVEL_MAX: u8 = 8;
 const LEVEL_MAX: u8 = MISSES_LEVEL_MAX + 6;
 /// What a fill costs more than passing, in time of the database: a bit less than the cheapest statement and its
-/// round trip take (docs/decisions/2026-11-26-what-a-fill-costs.md).
+/// round trip take (docs/experiments/2026-11-26-what-a-fill-costs.md).
 const FILL_COSTS: i64 = 40_000;
 /// The same in the place of another result, which is worth something, too.
 const FILL_IN_PLACE_COSTS: i64 = 120_000;

@@ -14,7 +14,7 @@
 //!
 //! A fill that begins with them must know as much of its own time: a commit that hits those tags while it is in flight was perhaps
 //! seen by its query and not by the keys, and no proof helps; the fill fails. One that is delivered after it has been installed
-//! evicts it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/PROTOCOL.md`,
+//! evicts it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/internals/protocol.md`,
 //! section 3). Snapshots of transactions may be older than the keys: they take none. A fill that is given up, or meets a commit that
 //! it may not have seen, gives the keys back.
 //!

@@ -13,7 +13,7 @@ use freshet_sql::Client;
 use crate::context::Described;
 use crate::mysql::session::reading::Reading;
 
-/// Settings of both servers that can change a result (`docs/PROTOCOL.md`, section 9), or that a statement may show
+/// Settings of both servers that can change a result (`docs/internals/protocol.md`, section 9), or that a statement may show
 /// ([`freshet_sql::KNOWN_VARIABLES`]), behind those with a meaning here.
 const SETTINGS: &[&str] = &[
     "@@time_zone",

@@ -7,7 +7,7 @@ use freshet_sql::{Client, Isolation, Temporary};
 
 use crate::context::{ContextKey, Described};
 
-/// Settings that can change a result (`docs/PROTOCOL.md`, section 9). One that a version lacks reads as NULL.
+/// Settings that can change a result (`docs/internals/protocol.md`, section 9). One that a version lacks reads as NULL.
 const SETTINGS: &[&str] = &[
     "search_path",
     "TimeZone",

@@ -1,4 +1,4 @@
-//! `custom`: statements and parameters from a file of the user's (`docs/bench-custom.md` describes it).
+//! `custom`: statements and parameters from a file of the user's (`docs/guide/bench-custom.md` describes it).
 //!
 //! The file has what the other workloads have in code: parameters with their generators, and transactions with their
 //! statements, which become [`Statement`]s once the names in them are numbered. All mistakes that can be seen without a

@@ -5,7 +5,7 @@ use crate::target::Family;
 
 /// The example of the document.
 fn documented() -> String {
-    let document = include_str!("../../../../../docs/bench-custom.md");
+    let document = include_str!("../../../../../docs/guide/bench-custom.md");
     let (_, rest) = document.split_once("```toml\n").expect("an example");
     rest.split_once("```").expect("its end").0.to_owned()
 }

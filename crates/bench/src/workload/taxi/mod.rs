@@ -1,4 +1,4 @@
-//! `taxi-trips`: rows that are written all the time and read while they are new (WORKLOADS.md, W1: the write-heavy load that was
+//! `taxi-trips`: rows that are written all the time and read while they are new (the write-heavy load that was
 //! announced and never published).
 //!
 //! A trip is inserted when it begins and updated when it ends, as a taxi company's operations would; what is read are the newest

@@ -1,5 +1,4 @@
-//! `ycsb`: the core workloads A to F of the Yahoo! Cloud Serving Benchmark, and a sweep over the share of reads
-//! (WORKLOADS.md, W5).
+//! `ycsb`: the core workloads A to F of the Yahoo! Cloud Serving Benchmark, and a sweep over the share of reads.
 //!
 //! Definitions are those of YCSB 0.17 (`workloads/workload[a-f]`, `CoreWorkload.java` and its generators; statements as its JDBC
 //! binding has them):

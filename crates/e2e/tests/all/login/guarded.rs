@@ -16,7 +16,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::support::{Database, Freshet, Message, PATIENCE, Version, eventually};
 
-const MANUAL: &str = include_str!("../../../../../docs/authentication.md");
+const MANUAL: &str = include_str!("../../../../../docs/guide/authentication.md");
 
 /// The only server of its version that these tests start without TLS.
 fn server(version: Version) -> Arc<Server> {
