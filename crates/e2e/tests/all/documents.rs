@@ -1,8 +1,8 @@
-//! What the documents list is what the program has: reasons, metrics, options. Nothing else keeps such lists in step.
+//! What the reference lists is what the program has: reasons, metrics, options, columns. And no link in a document leads nowhere.
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -11,15 +11,24 @@ use crate::support::{Database, Freshet, Version, get, program};
 
 type Names = BTreeSet<String>;
 
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
 fn read(path: &str) -> Result<String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    fs::read_to_string(root.join(path)).with_context(|| path.to_owned())
+    fs::read_to_string(root().join(path)).with_context(|| path.to_owned())
 }
 
 /// What is between two texts.
 fn between<'a>(text: &'a str, from: &str, to: &str) -> Result<&'a str> {
     let (_, rest) = text.split_once(from).with_context(|| format!("no {from:?}"))?;
     Ok(rest.split_once(to).with_context(|| format!("no {to:?} behind {from:?}"))?.0)
+}
+
+/// A chapter of a document, without its heading.
+fn chapter<'a>(text: &'a str, heading: &str) -> Result<&'a str> {
+    let (_, rest) = text.split_once(&format!("\n## {heading}\n")).with_context(|| format!("no chapter {heading:?}"))?;
+    Ok(rest.split("\n## ").next().unwrap_or_default())
 }
 
 /// What stands in backticks.
@@ -38,7 +47,7 @@ fn is_name(text: &&str) -> bool {
 }
 
 fn same(what: &str, documented: &Names, program: &Names) -> Result<()> {
-    ensure!(program.len() > 3, "{what} of the program: {program:?}");
+    ensure!(!program.is_empty(), "{what}: none in the program");
     let lacking: Vec<_> = program.difference(documented).collect();
     let gone: Vec<_> = documented.difference(program).collect();
     ensure!(lacking.is_empty() && gone.is_empty(), "{what}: not documented {lacking:?}, documented and gone {gone:?}");
@@ -50,11 +59,8 @@ fn reasons() -> Result<()> {
     let source = read("crates/model/src/reason.rs")?;
     let labels = between(&source, "fn label(", "impl fmt::Display")?;
     let program: Names = labels.split('"').skip(1).step_by(2).map(str::to_owned).collect();
-    let readme = read("README.md")?;
-    let part = between(&readme, "### What is never cached, and why", "## Looking inside")?;
-    let (table, others) = part.split_once("Others say only").context("the other reasons")?;
-    let in_table = first_column(table).filter(|name| *name != "reason");
-    let documented: Names = in_table.chain(quoted(others).filter(is_name)).map(str::to_owned).collect();
+    let page = read("docs/reference/cacheability.md")?;
+    let documented = first_column(chapter(&page, "What is never cached, and why")?).map(str::to_owned).collect();
     same("reasons", &documented, &program)
 }
 
@@ -69,8 +75,8 @@ fn metrics() -> Result<()> {
     let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let sample = |(name, kind): (&str, &str)| if kind == "counter" { format!("{name}_total") } else { name.to_owned() };
     let program: Names = families.map(sample).collect();
-    let readme = read("README.md")?;
-    let part = between(&readme, "| metric | is |", "\n\n")?;
+    let page = read("docs/reference/metrics.md")?;
+    let (_, part) = page.split_once("| metric | is |").context("the table of metrics")?;
     let documented = first_column(part).map(|name| name.split('{').next().unwrap_or_default().to_owned()).collect();
     same("metrics", &documented, &program)
 }
@@ -87,15 +93,149 @@ fn options_of(name: &str, command: &str) -> Result<Option<Names>> {
 
 #[test]
 fn options() -> Result<()> {
-    let readme = read("README.md")?;
-    for (name, command, from) in
-        [("freshet", "serve", "`freshet serve`\n"), ("freshet-bench", "demo", "`freshet-bench demo` (")]
-    {
-        let Some(program) = options_of(name, command)? else { return Ok(()) };
-        let part = between(&readme, from, "\n\n`freshet").or_else(|_| between(&readme, from, "\n## "))?;
-        let names = first_column(part).filter(|name| name.starts_with("--") && *name != "--log");
+    let page = read("docs/reference/options.md")?;
+    for (commands, heading) in [
+        (&["serve"][..], "`freshet serve`"),
+        (&["check"], "`freshet check`"),
+        (&["uninstall"], "`freshet uninstall`"),
+        (&["bypass", "memory"], "`freshet bypass on|off`, `freshet memory SIZE`"),
+        (&["demo"], "`freshet demo`"),
+    ] {
+        let names = first_column(chapter(&page, heading)?).filter(|name| name.starts_with("--"));
         let documented = names.map(|name| name.split(' ').next().unwrap_or_default().to_owned()).collect();
-        same(&format!("options of {command}"), &documented, &program)?;
+        for command in commands {
+            let Some(program) = options_of(command)? else { return Ok(()) };
+            same(&format!("options of {command}"), &documented, &program)?;
+        }
     }
     Ok(())
+}
+
+/// What Freshet's own SQL commands answer: columns, or the names in the first of two columns.
+#[test]
+fn answers_to_sql_commands() -> Result<()> {
+    let source = read("crates/proxy/src/admin.rs")?;
+    let page = read("docs/reference/sql-commands.md")?;
+    let pairs = |text: &str| -> Names {
+        let names = text.split("(\"").skip(1).filter_map(|part| part.split_once("\", ")).map(|(name, _)| name);
+        names.filter(is_name).map(str::to_owned).collect()
+    };
+    let columns = |command: &str| -> Result<Names> {
+        let list = between(&source, &format!("{command} => &["), "]")?;
+        Ok(list.split('"').skip(1).step_by(2).map(str::to_owned).collect())
+    };
+    for (command, program) in [
+        ("SHOW CACHES", columns("Admin::ShowCaches")?),
+        ("SHOW PROXIED QUERIES", columns("Admin::ShowProxiedQueries")?),
+        ("SHOW FRESHET STATUS", pairs(between(&source, "fn status(", "fn table_of_pairs(")?)),
+        ("EXPLAIN CACHE", pairs(source.split_once("fn explain(").context("explain")?.1)),
+    ] {
+        same(command, &first_column(chapter(&page, command)?).map(str::to_owned).collect(), &program)?;
+    }
+    Ok(())
+}
+
+/// All documents of the repository, by their paths from its root.
+fn documents() -> Result<Vec<PathBuf>> {
+    let (root, mut folders, mut found) = (root(), vec![PathBuf::new()], Vec::new());
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder))? {
+            let entry = entry?;
+            let (path, name) = (folder.join(entry.file_name()), entry.file_name());
+            if entry.file_type()?.is_dir() && name != "target" && name != ".git" && name != ".testbed" {
+                folders.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "md") {
+                found.push(path);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The lines of a document that are no code.
+fn prose(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    text.lines().filter(move |line| {
+        let fence = line.trim_start().starts_with("```");
+        fenced ^= fence;
+        !fenced && !fence
+    })
+}
+
+/// Where the links of a document lead, but for those to other hosts.
+fn links(text: &str) -> Vec<String> {
+    let lines = prose(text).map(|line| line.split('`').step_by(2).collect::<Vec<_>>().join("`"));
+    let targets = |line: String| -> Vec<String> {
+        line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())).collect()
+    };
+    lines.flat_map(targets).filter(|target| !target.contains("://")).collect()
+}
+
+/// The anchors of a document's headings, as browsers of repositories and mdBook make them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = prose(text).filter(|line| line.starts_with('#')).map(|line| line.trim_start_matches('#').trim());
+    let kept = |c: &char| c.is_alphanumeric() || " -_".contains(*c);
+    headings.map(|heading| heading.to_lowercase().chars().filter(kept).collect::<String>().replace(' ', "-")).collect()
+}
+
+/// The path without `.` and `..`.
+fn plain(path: &Path) -> PathBuf {
+    path.components().fold(PathBuf::new(), |mut plain, part| {
+        match part {
+            Component::ParentDir => _ = plain.pop(),
+            Component::CurDir => {}
+            other => plain.push(other),
+        }
+        plain
+    })
+}
+
+/// What is wrong with a link, if anything is.
+fn fault(document: &Path, target: &str) -> Result<Option<&'static str>> {
+    let (path, anchor) = target.split_once('#').map_or((target, None), |(path, anchor)| (path, Some(anchor)));
+    let folder = document.parent().unwrap_or(Path::new(""));
+    let to = if path.is_empty() { document.to_owned() } else { plain(&folder.join(path)) };
+    if !root().join(&to).exists() {
+        return Ok(Some("leads nowhere"));
+    }
+    // The site is made of docs/ alone.
+    if document.starts_with("docs") && !to.starts_with("docs") {
+        return Ok(Some("leaves the site: name the file instead"));
+    }
+    let Some(anchor) = anchor else { return Ok(None) };
+    Ok((!anchors(&fs::read_to_string(root().join(&to))?).contains(anchor)).then_some("no heading of that name"))
+}
+
+#[test]
+fn links_lead_somewhere() -> Result<()> {
+    let documents = documents()?;
+    ensure!(documents.len() > 50, "only {} documents", documents.len());
+    let mut faults = Vec::new();
+    for document in &documents {
+        for target in links(&fs::read_to_string(root().join(document))?) {
+            let fault = fault(document, &target)?;
+            faults.extend(fault.map(|fault| format!("{}: {target}: {fault}", document.display())));
+        }
+    }
+    ensure!(faults.is_empty(), "{}", faults.join("\n"));
+    Ok(())
+}
+
+#[test]
+fn every_page_is_in_the_book() -> Result<()> {
+    let listed: BTreeSet<PathBuf> =
+        links(&read("docs/SUMMARY.md")?).iter().map(|page| Path::new("docs").join(page)).collect();
+    let is_page = |path: &PathBuf| path.starts_with("docs") && !path.ends_with("SUMMARY.md");
+    let pages: BTreeSet<PathBuf> = documents()?.into_iter().filter(is_page).collect();
+    let lacking: Vec<_> = pages.difference(&listed).collect();
+    ensure!(lacking.is_empty(), "not in docs/SUMMARY.md: {lacking:?}");
+    Ok(())
+}
+
+#[test]
+fn links_and_anchors_are_found() {
+    let text = "# One [two](a.md#b)\n```\n[no](x)\n# no\n```\n`[no](y)` ![c](d.svg) [e](https://f)\n## G `h` (i), j?\n";
+    assert_eq!(links(text), ["a.md#b", "d.svg"]);
+    assert!(anchors(text).contains("g-h-i-j") && anchors(text).len() == 2);
+    assert_eq!(plain(Path::new("a/b/../../c/./d.md")), Path::new("c/d.md"));
 }
