@@ -18,6 +18,7 @@
 #   make bench-scale      ten thousand connections: memory of each, and two thousand of them busy
 #   make bench-instructions   instructions for each hit, miss, passing statement and applied change, under valgrind   ARGS=--write
 #   make apps     MediaWiki, WordPress, Redmine and a Django shop direct and through Freshet, 1 ms away, into docs/benchmarks   ARGS="--only wordpress"
+#   make docs     the documentation as a site, in target/docs/index.html
 #   make setup    what the tests need, without running them
 
 SHELL := /bin/bash
@@ -39,7 +40,7 @@ FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 FRESHET_BENCH := FRESHET_BIN=$(FRESHET_RELEASE) $(TARGET_DIR)/release/freshet-bench
 export FRESHET_BIN
 
-.PHONY: demo test test-long apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
+.PHONY: demo test test-long docs apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -132,6 +133,13 @@ apps: setup
 	script/setup-apps
 	$(CARGO) build --release --package freshet --locked
 	FRESHET_BIN=$(FRESHET_RELEASE) script/apps $(ARGS)
+
+# The book's own links are checked by the tests (crates/e2e/tests/all/documents.rs).
+docs:
+	command -v mdbook >/dev/null || [ -x $(TARGET_DIR)/tools/bin/mdbook ] || \
+		$(CARGO) install --locked --no-default-features --features search --root $(TARGET_DIR)/tools mdbook
+	PATH="$$PATH:$(TARGET_DIR)/tools/bin" mdbook build --dest-dir $(TARGET_DIR)/docs
+	@echo "open $(TARGET_DIR)/docs/index.html"
 
 bench-traces:
 	$(CARGO) bench --package freshet-cache --bench traces --locked -- $(or $(ARGS),--output $(CURDIR)/docs/benchmarks/traces.md)
