@@ -19,6 +19,7 @@
 #   make bench-instructions   instructions for each hit, miss, passing statement and applied change, under valgrind   ARGS=--write
 #   make apps     MediaWiki, WordPress, Redmine and a Django shop direct and through Freshet, 1 ms away, into docs/benchmarks   ARGS="--only wordpress"
 #   make docs     the documentation as a site, in target/docs/index.html
+#   make deny     licences, sources and known vulnerabilities of the dependencies (deny.toml)
 #   make setup    what the tests need, without running them
 
 SHELL := /bin/bash
@@ -40,7 +41,7 @@ FRESHET_RELEASE := $(TARGET_DIR)/release/freshet
 FRESHET_BENCH := FRESHET_BIN=$(FRESHET_RELEASE) $(TARGET_DIR)/release/freshet-bench
 export FRESHET_BIN
 
-.PHONY: demo test test-long docs apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
+.PHONY: demo test test-long docs deny apps fuzz soak soak-stress soak-tags verdicts bench bench-paper bench-peers bench-overhead bench-index bench-traces bench-instructions bench-scale bench-setup check setup setup-packages
 
 setup: setup-packages
 	script/setup test
@@ -140,6 +141,9 @@ docs:
 		$(CARGO) install --locked --no-default-features --features search --root $(TARGET_DIR)/tools mdbook
 	PATH="$$PATH:$(TARGET_DIR)/tools/bin" mdbook build --dest-dir $(TARGET_DIR)/docs
 	@echo "open $(TARGET_DIR)/docs/index.html"
+
+deny:
+	script/deny
 
 bench-traces:
 	$(CARGO) bench --package freshet-cache --bench traces --locked -- $(or $(ARGS),--output $(CURDIR)/docs/benchmarks/traces.md)
