@@ -46,7 +46,7 @@ const PROBE: &str = "<script>{
 }</script></body>";
 
 fn stored(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/benchmarks").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/benching/stored").join(name)
 }
 
 /// Two stored results.
@@ -54,7 +54,7 @@ const STORED: [&str; 2] = ["title-5.json", "changes-title-5.json"];
 
 /// What the first chart says of its first point, by the table of the same figures.
 fn first_tip() -> Result<String> {
-    let tables = fs::read_to_string(stored(STORED[0]).with_extension("md"))?;
+    let tables = bench_well(&["show", "--markdown", &stored(STORED[0]).display().to_string()])?.stdout;
     let row = tables.lines().find(|line| line.contains("| direct |") && line.contains("1.00×")).context("no row")?;
     let columns: Vec<&str> = row.split('|').map(str::trim).collect();
     let [_, _, connections, _, rate, range, ..] = columns[..] else { bail!("{row}") };
