@@ -7,16 +7,16 @@
 //!
 //! A result is read from the database at one moment and installed at another, while commits arrive on the
 //! change stream in their own time, some of them *before* any new snapshot of the database shows them. So
-//! "evict what a delivered commit touches" is not enough: a query that was sent after the delivery may still
+//! "invalidate what a delivered commit touches" is not enough: a query that was sent after the delivery may still
 //! have seen the old state. Hence:
 //!
 //! 1. A fill is registered with its tags *before* its query is sent ([`Cache::begin_fill`]). It takes a copy of
 //!    the matching commits that are PENDING (delivered, not yet proven visible), and each matching commit
 //!    delivered afterwards is added. All these are its *candidates*.
 //! 2. It is installed only if a snapshot read on the same connection before the query proves every candidate
-//!    visible ([`FillPermit::commit`]). Otherwise the client has its answer, and nothing is kept.
-//! 3. PENDING shrinks by proof only ([`Cache::prove`]), never by time. Since all tags are known before the query
-//!    is sent, candidates are collected as they come; no ring of past commits is searched afterwards.
+//!    visible ([`FillPermit::commit`]). Otherwise the client has its answer, and nothing is cached.
+//! 3. PENDING shrinks by proof only ([`Cache::prove`]), never by time. For tags that are known before the query is
+//!    sent candidates are collected as they come; for tags that are told later a ring of past commits is searched.
 //! 4. An entry remembers `read_end`, an upper bound on what its query saw, and is served only once the stream
 //!    has passed it.
 //! 5. A hit is served only under the *lease*: the stream has passed a position that was the end of the log less
