@@ -5,10 +5,12 @@
 //! run through Freshet is answered from memory as well, and the test fails if nothing was. What a machine lacks is left
 //! out, which `FRESHET_TEST_STRICT=1` makes a failure for all that `script/setup test` installs.
 
+mod examples;
 mod languages;
 mod python;
 mod tools;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -37,9 +39,13 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
+    fn address(self) -> SocketAddr {
+        if self.through { self.pair.address() } else { self.pair.database.address() }
+    }
+
     /// A command that connects there: its environment says so, and it is ended should it hang.
     fn command(self, program: &Path) -> Command {
-        let address = if self.through { self.pair.address() } else { self.pair.database.address() };
+        let address = self.address();
         let mut command = Command::new("timeout");
         command.arg(SECONDS_MAX).arg(program).current_dir(std::env::temp_dir()).stdin(Stdio::null());
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.as_encoded_bytes().starts_with(b"PG")) {
