@@ -99,7 +99,7 @@ fn options() -> Result<()> {
         (&["check"], "`freshet check`"),
         (&["uninstall"], "`freshet uninstall`"),
         (&["bypass", "memory"], "`freshet bypass on|off`, `freshet memory SIZE`"),
-        (&["demo"], "`freshet demo`"),
+        (&["demo"], "`freshet-bench demo`"),
     ] {
         let names = first_column(chapter(&page, heading)?).filter(|name| name.starts_with("--"));
         let documented = names.map(|name| name.split(' ').next().unwrap_or_default().to_owned()).collect();
