@@ -101,10 +101,11 @@ fn options() -> Result<()> {
         (&["bypass", "memory"], "`freshet bypass on|off`, `freshet memory SIZE`"),
         (&["demo"], "`freshet-bench demo`"),
     ] {
+        let name = if heading.starts_with("`freshet-bench") { "freshet-bench" } else { "freshet" };
         let names = first_column(chapter(&page, heading)?).filter(|name| name.starts_with("--"));
         let documented = names.map(|name| name.split(' ').next().unwrap_or_default().to_owned()).collect();
         for command in commands {
-            let Some(program) = options_of(command)? else { return Ok(()) };
+            let Some(program) = options_of(name, command)? else { return Ok(()) };
             same(&format!("options of {command}"), &documented, &program)?;
         }
     }
