@@ -165,6 +165,8 @@ pub struct TypeEffect {
     pub runs_code: bool,
     /// Only where the text asks for a cast.
     pub explicit: bool,
+    /// Code runs only where a value becomes one of these types: the names of the types, in lower case. Empty for all other effects.
+    pub names: HashSet<Box<str>>,
     /// The types, and those whose values hold such values: arrays, domains, ranges. Object ids.
     pub types: HashSet<u32>,
     /// Built-in functions and operators that make such values.
@@ -205,6 +207,8 @@ pub struct Catalog {
     pub user_functions: HashSet<Box<str>>,
     /// Names of such operators.
     pub user_operators: HashSet<Box<str>>,
+    /// PostgreSQL: names of functions that somebody made and that `row.name` may call.
+    pub row_functions: HashSet<Box<str>>,
     /// PostgreSQL: the types of each name that an enum has, by schema.
     pub enums: HashMap<Box<str>, HashMap<Box<str>, EnumType>>,
     /// Types whose values are more than data.

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use freshet_model::{Dialect, Reason};
 use sqlparser::ast::{
-    BinaryOperator, Expr, ObjectName, Query, Select, Statement, TableFactor, UnaryOperator, Visit, Visitor,
+    BinaryOperator, Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor, UnaryOperator, Visit, Visitor,
 };
 
 use crate::Effect;
@@ -146,6 +146,17 @@ impl Survey {
         }
     }
 
+    /// PostgreSQL: the parser takes `type 'constant'` for a name and its alias, which is no constant there.
+    fn typed_literal(&mut self, item: &SelectItem) {
+        if let SelectItem::ExprWithAlias { expr, alias } = item
+            && alias.quote_style == Some('\'')
+            && !self.dialect.is_mysql_family()
+        {
+            let known = self.handled.note_literal(expr);
+            self.note(if known { Effect::Pure } else { Effect::Write }, Reason::NotParsed);
+        }
+    }
+
     fn operator(&mut self, symbol: Result<Option<String>, String>) {
         match symbol {
             Ok(symbol) => self.operators.extend(symbol),
@@ -202,6 +213,7 @@ impl Visitor for Survey {
             self.note(Effect::Definition, Reason::Construct("SELECT INTO"));
         }
         select.from.iter().for_each(|item| self.look_up(Lookups::of_joins(item)));
+        select.projection.iter().for_each(|item| self.typed_literal(item));
         ControlFlow::Continue(())
     }
 
@@ -214,7 +226,9 @@ impl Visitor for Survey {
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
         self.counts.table_factors += 1;
         self.look_up(Lookups::of_factor(factor));
-        self.handled.note_defined(factor);
+        if !self.dialect.is_mysql_family() {
+            self.handled.note_defined(factor);
+        }
         match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.function(name),
             _ => {}
@@ -225,7 +239,9 @@ impl Visitor for Survey {
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         self.counts.exprs += 1;
         self.look_up(Lookups::of_expr(expr));
-        self.handled.note(expr);
+        if !self.dialect.is_mysql_family() {
+            self.handled.note(expr);
+        }
         match expr {
             Expr::Function(function) => self.function(&function.name),
             Expr::BinaryOp { op, .. } => self.operator(binary_symbol(self.dialect, op)),

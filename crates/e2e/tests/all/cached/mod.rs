@@ -16,6 +16,7 @@ mod identity;
 mod joining;
 mod limits;
 mod logins;
+mod made_types;
 mod moving;
 mod privileges;
 mod published;

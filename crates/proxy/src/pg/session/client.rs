@@ -325,9 +325,12 @@ impl Session {
             // Views and policies of these relations may call anything, and a function of a built-in name may be another. So may the checks
             // of a domain.
             Known::Context(..) => (template.effect().max(Effect::Write), false, None),
-            _ if template.is_told_by_catalog() => (template.effect().max(Effect::Write), false, None),
+            _ if template.is_told_by_catalog() || template.may_run_code(&self.shared.catalog.load()) => {
+                (template.effect().max(Effect::Write), false, None)
+            }
             _ => (template.effect(), false, None),
         };
+        let effect = if self.declares_code(statement) { effect.max(Effect::Write) } else { effect };
         let refusal = template.refusal().cloned().or(refusal);
         let opens = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint));
         let says_nothing = reads_nothing || refusal == Some(Reason::NotSelect);
@@ -335,6 +338,12 @@ impl Session {
             || (effect == Effect::Pure && says_nothing)
             || (effect == Effect::Signal && template.is_silent_signal());
         Nature { effect, defines: template.defines(), keeps_settings, written, refusal, is_silent }
+    }
+
+    /// Code may run when its parameters are read, as types that somebody made.
+    fn declares_code(&self, statement: &Statement) -> bool {
+        let template = &statement.shape.template;
+        !statement.types.is_empty() && template.refuse_declared(&self.shared.catalog.load(), &statement.types).is_err()
     }
 
     /// What the session allows now.

@@ -158,6 +158,7 @@ impl Session {
             return Err(Reason::CatalogStale);
         }
         let footprint = statement.shape.resolve(&catalog, context).footprint?;
+        statement.shape.template.refuse_declared(&catalog, &statement.types)?;
         if self.shared.unfollowed.load().hold_any(&footprint.tables) {
             return Err(Reason::NotFollowed);
         }

@@ -219,6 +219,7 @@ impl Session {
                     self.precede(statement.as_ref());
                     self.last_unit().mark.note_other(statement.as_ref());
                     self.parse_sent(parse.name, statement.as_ref());
+                    self.constants_are_read(statement.as_ref());
                 } else {
                     // Too long to look at, or malformed: only the name is known, if that.
                     let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
@@ -233,6 +234,15 @@ impl Session {
                     self.statements.forget(name);
                 }
             }
+        }
+    }
+
+    /// A constant of a type that somebody made is read when its statement is prepared, by that type's code.
+    fn constants_are_read(&mut self, statement: Option<&Arc<Statement>>) {
+        let names_code = |s: &&Arc<Statement>| s.shape.template.names_code(&self.shared.catalog.load());
+        if let Some(statement) = statement.filter(names_code) {
+            let nature = self.nature(Some(statement));
+            self.effect(nature.effect, Some(&nature));
         }
     }
 

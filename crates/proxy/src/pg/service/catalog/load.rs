@@ -128,6 +128,7 @@ WITH versions(v) AS (
   UNION ALL SELECT 'q' || oid || ' ' || xmin FROM pg_type t WHERE typname IN (SELECT typname FROM pg_type WHERE typtype = 'e')
    AND NOT EXISTS (SELECT FROM pg_namespace n WHERE n.oid = t.typnamespace AND nspname ~ '^pg_(toast_)?temp_')
   UNION ALL SELECT 'e' || oid || ' ' || xmin FROM pg_enum
+  UNION ALL SELECT 'z' || oid || ' ' || xmin FROM pg_constraint WHERE contypid <> 0
   UNION ALL SELECT 'p' || oid || ' ' || xmin FROM pg_proc WHERE oid >= 16384
   UNION ALL SELECT 'o' || oid || ' ' || xmin FROM pg_operator WHERE oid >= 16384
   UNION ALL SELECT 'k' || oid || ' ' || xmin FROM pg_cast
@@ -169,16 +170,13 @@ WHERE NOT EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN pg_type a ON a.oi
     AND c.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_cast'::regclass AND deptype = 'e')))
  AND NOT (of_known AND EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN known USING (oid)))";
 
-/// What may make a write run other code than the server's own, or built-in functions that change settings or run the text of a
-/// query: relations, by what they have of their own, and 0 for all else. What an expression calls is in its text as `:funcid` and a number;
-/// `row.f` may call a function of one argument. A check by a foreign key plans a query of the other table, with the expressions of its
-/// indexes. Copies of a trigger on partitions are internal before PostgreSQL 15. Policies may read views.
+/// Functions that are not the server's own, or change settings or run the text of a query.
 ///
 /// What extensions bring in C (language 13), by another name (12) or as immutable is taken for the server's own where operators, casts,
 /// types and operator classes call it; where expressions do, if it is immutable, or makes keys like `uuid_generate_v4()`
 /// (docs/decisions/2026-11-26-code-of-extensions.md).
-const OTHER_CODE: &str = "
-WITH at_will(oid, prosrc) AS (
+pub(super) const CODE: &str = "
+at_will(oid, prosrc) AS (
   SELECT oid, prosrc FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
    AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml')),
 stored(oid, native, harmless) AS (
@@ -186,7 +184,13 @@ stored(oid, native, harmless) AS (
    LATERAL (SELECT prolang = 13 OR prolang = 12 AND prosrc NOT IN (SELECT prosrc FROM at_will) OR provolatile = 'i'
      AND oid IN (SELECT objid FROM pg_depend WHERE classid = 'pg_proc'::regclass AND deptype = 'e')) AS n(native)
   WHERE oid >= 16384),
-other(oid) AS (SELECT oid FROM stored WHERE NOT native UNION ALL SELECT oid FROM at_will),
+other(oid) AS (SELECT oid FROM stored WHERE NOT native UNION ALL SELECT oid FROM at_will)";
+
+/// What may make a write run other code than the server's own, or built-in functions that change settings or run the text of a
+/// query: relations, by what they have of their own, and 0 for all else. What an expression calls is in its text as `:funcid` and a number;
+/// `row.f` may call a function of one argument. A check by a foreign key plans a query of the other table, with the expressions of its
+/// indexes. Copies of a trigger on partitions are internal before PostgreSQL 15. Policies may read views.
+const OTHER_CODE: &str = ",
 expressions(relation, planned, text) AS (
   SELECT adrelid, false, adbin::text FROM pg_attrdef UNION ALL SELECT conrelid, false, conbin::text FROM pg_constraint
   UNION ALL SELECT indrelid, true, indexprs::text FROM pg_index WHERE indexrelid >= 16384
@@ -225,6 +229,11 @@ UNION SELECT conrelid::text FROM pg_constraint JOIN code ON relation = confrelid
 UNION SELECT confrelid::text FROM pg_constraint JOIN code ON relation = conrelid AND planned WHERE contype = 'f'
 UNION SELECT polrelid::text FROM policies WHERE EXISTS (SELECT FROM code)";
 
+/// See [`Catalog::row_functions`].
+const ROW_FUNCTIONS: &str = "
+SELECT DISTINCT proname::text FROM pg_proc p JOIN other USING (oid) JOIN pg_type t ON t.oid = p.proargtypes[0]
+WHERE p.oid >= 16384 AND p.prokind = 'f' AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p')";
+
 /// Tables that foreign keys refer to which change other tables' rows: see [`Catalog::acted_on`].
 const ACTED_ON: &str = "
 SELECT DISTINCT confrelid::text FROM pg_constraint
@@ -248,6 +257,7 @@ pub(super) struct Shown {
     tables: Rows,
     functions: HashSet<Box<str>>,
     operators: HashSet<Box<str>>,
+    row_functions: HashSet<Box<str>>,
     surroundings: Box<str>,
     acted_on: Rows,
     views: Vec<View>,
@@ -261,13 +271,14 @@ pub(super) async fn read(connection: &mut Connection, publication: &str) -> Resu
     let tables = connection.query(&[TABLES, &updates_fail(publication), OF_TABLES].concat()).await?;
     let functions = names(connection.query(&[KNOWN, USER_FUNCTIONS, MAY_BE_MEANT].concat()).await?);
     let operators = names(connection.query(&[KNOWN, USER_OPERATORS, MAY_BE_MEANT].concat()).await?);
+    let row_functions = names(connection.query(&["WITH ", CODE, ROW_FUNCTIONS].concat()).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
     let surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
     let acted_on = connection.query(ACTED_ON).await?;
     let effects = type_effects(connection).await?;
     let enums = connection.query(ENUMS).await?;
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
-    Ok(Shown { parts, tables, functions, operators, surroundings, acted_on, views, effects, enums })
+    Ok(Shown { parts, tables, functions, operators, row_functions, surroundings, acted_on, views, effects, enums })
 }
 
 /// Makes a catalogue of it, with the texts of views, which are read now.
@@ -285,6 +296,7 @@ pub(super) async fn finish(
     }
     let mut catalog = Catalog::new(version, tables, shown.functions, shown.operators);
     catalog.type_effects = shown.effects;
+    catalog.row_functions = shown.row_functions;
     catalog.built_in_surroundings = !parts.other_code.contains("0");
     catalog.built_in_code_only = parts.other_code.is_empty();
     for row in shown.acted_on {
@@ -301,7 +313,8 @@ pub(super) async fn finish(
 }
 
 async fn read_parts(connection: &mut Connection) -> Result<Parts, ServiceError> {
-    let mut parts = Parts { other_code: names(connection.query(OTHER_CODE).await?), ..Parts::default() };
+    let mut parts =
+        Parts { other_code: names(connection.query(&["WITH ", CODE, OTHER_CODE].concat()).await?), ..Parts::default() };
     for row in connection.query(IDENTITIES).await? {
         let [table, column] = texts(row, "replica identities")?;
         parts.identities.entry(table).or_default().push(column.into());

@@ -1,0 +1,230 @@
+//! Types whose values run code when they are made: domains with a check that calls a function, casts by functions to types that somebody made.
+//! What such code writes is seen by everybody once the statement is acknowledged, and what it reads makes no answer stale. Types that run
+//! the server's own code only are answered from the cache as before.
+
+use anyhow::{Result, ensure};
+use freshet_testbed::{Settings, process};
+
+use super::until_hit;
+use crate::support::frames::{bind_text, execute, parse, parse_typed, query, sync};
+use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
+
+on_both!(what_types_write_is_seen, what_types_read_is_no_part_of_an_answer, types_of_the_servers_own_code_hit);
+
+const SCHEMA: &str = "
+    create table t (id int primary key, v int); insert into t select i, i from generate_series(1, 20) i;
+    create function writes(int) returns boolean language plpgsql as
+        $$ begin update public.t set v = v + 1 where id = $1; return true; end $$;
+    create domain checked as int check (writes(value)); create domain \"Deep\" as checked;
+    create type pair as (a checked); create type span as range (subtype = checked);
+    create table held (id int primary key, d checked); insert into held values (1, null);
+    create function equals(text, text) returns boolean language plpgsql as
+        $$ begin update public.t set v = v + 1 where id = 1; return true; end $$;
+    create operator === (leftarg = text, rightarg = text, function = equals);
+    create domain compared as text check (value operator(public.===) 'x');
+    create type mood as enum ('a', 'b');
+    create function to_mood(int) returns mood language plpgsql as
+        $$ begin update public.t set v = v + 1 where id = 1; return 'a'; end $$;
+    create cast (int as mood) with function to_mood(int);
+    create view casting as select 1::checked as c, 5 as k;
+    create function touch(t) returns int language plpgsql as
+        $$ begin update public.t set v = v + 1 where id = 1; return 1; end $$;
+    create domain positive as int check (value > 0);";
+
+const READ: &str = "select v from t where id = 1";
+
+/// Each writes once.
+const WRITES: [&str; 23] = [
+    "select 1::checked",
+    "select cast('1' as public.checked)",
+    "select checked '1'",
+    "select 1 + public.checked '1'",
+    "select 1 + checked E'1' as x",
+    "select '{1}'::checked[]",
+    "select array[1]::checked[]",
+    "select '(1)'::pair",
+    "select row(1)::pair",
+    "select '[1,1]'::span",
+    "select 1::\"Deep\"",
+    "values (1::checked)",
+    "select x.a from json_to_record('{\"a\":1}') as x(a checked)",
+    "select * from jsonb_to_recordset('[{\"a\":1}]') as x(a checked, b text)",
+    "select 'x'::compared",
+    "select 1::mood",
+    "select array[1]::mood[]",
+    "select c from casting",
+    "select t.touch from t where t.id = 1",
+    "select (t).touch from t where id = 1",
+    "prepare p as select 1::checked; execute p; deallocate p",
+    "create temp table made as select 1::checked as a; drop table made",
+    "select array_agg(d) = '{1}' from held",
+];
+
+fn forms(pair: &Pair, version: Version) -> Result<Vec<(String, Vec<u8>)>> {
+    let oid: u32 = pair.database.connect()?.value("select 'checked'::regtype::oid")?.parse()?;
+    let mut forms: Vec<_> = WRITES.iter().map(|sql| ((*sql).to_owned(), query(sql))).collect();
+    let mut bound = |sql: &str, types: &[u32]| {
+        let messages = [parse_typed("", sql, types), bind_text("", "", &["1"]), execute("", 0), sync()];
+        forms.push((format!("{sql}, bound, {types:?}"), messages.concat()));
+    };
+    bound("select $1::checked", &[]);
+    bound("select $1", &[oid]);
+    bound("select v from t where id = $1 + 1", &[oid]);
+    bound("select v from t where id = 2", &[oid]);
+    forms.push(("a constant at Parse".into(), [parse("", "select '{1}'::checked[]"), sync()].concat()));
+    if version != Version::V15 {
+        for sql in [
+            "select * from json_table('[1]', '$[*]' columns (a checked path '$'))",
+            "select json_value('1', '$' returning checked)",
+        ] {
+            forms.push((sql.to_owned(), query(sql)));
+        }
+    }
+    Ok(forms)
+}
+
+fn what_types_write_is_seen(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::create(version.start(&Settings::default())?)?, SCHEMA, &[])?;
+    let (mut writer, mut other) = (pair.connect()?, pair.connect()?);
+    let mut wrong = Vec::new();
+    for (what, messages) in forms(&pair, version)? {
+        until_hit(&pair, &mut writer, READ)?;
+        wrong.extend(seen_by_others(&pair, &what, &messages, (&mut writer, &mut other))?);
+        until_hit(&pair, &mut writer, READ)?;
+        writer.run("begin")?;
+        writer.exchange(&messages, 1)?;
+        let seen = writer.value(READ)?;
+        writer.run("commit")?;
+        let after = pair.database.connect()?.value(READ)?;
+        if seen != after {
+            wrong.push(format!("{what}, in a block: {seen}, not {after}"));
+        }
+    }
+    // Before anything is known of a session.
+    other.run(
+        "create function to_code(varchar) returns int language plpgsql as
+            $$ begin update public.t set v = v + 1 where id = 1; return 1; end $$;
+        create cast (varchar as int) with function to_code(varchar);
+        create function upper(int) returns int language plpgsql as
+            $$ begin update public.t set v = v + 1 where id = 1; return 1; end $$;",
+    )?;
+    for sql in ["select 1::checked", "select 'a'::varchar::int", "select upper(1)"] {
+        let what = format!("{sql}, first");
+        wrong.extend(seen_by_others(&pair, &what, &query(sql), (&mut pair.connect()?, &mut other))?);
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    Ok(())
+}
+
+/// What is wrong if another session does not see at once what these messages write.
+fn seen_by_others(
+    pair: &Pair,
+    what: &str,
+    messages: &[u8],
+    (writer, other): (&mut RawClient, &mut RawClient),
+) -> Result<Option<String>> {
+    let mut direct = pair.database.connect()?;
+    until_hit(pair, other, READ)?;
+    let before = direct.value(READ)?;
+    // Nobody is told of the change, unless who writes waits for it.
+    let walsender = pair.freshet.is_there().then(|| super::walsender(pair)).transpose()?;
+    walsender.map(process::pause).transpose()?;
+    let seen = writer.exchange(messages, 1).and_then(|answer| Ok((answer, other.value(READ)?)));
+    walsender.map(process::resume).transpose()?;
+    let (answer, seen) = seen?;
+    let after = direct.value(READ)?;
+    let failed = answer.iter().find(|message| message.tag == b'E');
+    ensure!(failed.is_none() && after != before, "{what} writes nothing: {answer:?}");
+    Ok((seen != after).then(|| format!("{what}: {seen}, not {after}")))
+}
+
+/// A parameter is checked by what another table holds.
+fn what_types_read_is_no_part_of_an_answer(version: Version) -> Result<()> {
+    let allowed = "create table allowed (v int primary key); insert into allowed values (7);
+        create function is_allowed(int) returns boolean language sql as
+            'select exists (select from public.allowed where v = $1)';
+        create domain allowed_int as int;";
+    let pair = Pair::new(version, &[SCHEMA, allowed].concat())?;
+    let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+    let oid: u32 = direct.value("select 'allowed_int'::regtype::oid")?.parse()?;
+    let read = [
+        parse_typed("", "select v from t where v > $1 order by id", &[oid]),
+        bind_text("", "", &["7"]),
+        execute("", 0),
+        sync(),
+    ]
+    .concat();
+    if pair.freshet.is_there() {
+        // Without a check it is answered from the cache.
+        eventually(PATIENCE, || {
+            let before = pair.freshet.metrics()?.hits();
+            c.exchange(&read, 1)?;
+            ensure!(pair.freshet.metrics()?.hits() > before, "it does not hit");
+            Ok(())
+        })?;
+    }
+    let mut same = |c: &mut RawClient, what: &str| {
+        let (expected, got) = (direct.exchange(&read, 1)?, c.exchange(&read, 1)?);
+        ensure!(expected == got, "{what}:\n  expected {expected:?}\n  got {got:?}");
+        Ok(())
+    };
+    c.run("alter domain allowed_int add check (is_allowed(value))")?;
+    until_hit(&pair, &mut c, READ)?;
+    for _ in 0..5 {
+        same(&mut c, "with a check")?;
+    }
+    c.run("delete from allowed")?;
+    same(&mut c, "not allowed any more")?;
+    c.run("alter domain allowed_int drop constraint allowed_int_check")?;
+    same(&mut c, "without a check")
+}
+
+/// Beside those that run code.
+fn types_of_the_servers_own_code_hit(version: Version) -> Result<()> {
+    let plain =
+        "create domain code as text check (value ~ '^[a-z]+$'); create domain amount as numeric check (value >= 0);
+        create table priced (id int primary key, c code, a amount, tags text[]);
+        insert into priced values (1, 'a', 1, '{x}'), (2, 'b', 2, '{y}');";
+    let pair = Pair::new(version, &[SCHEMA, plain].concat())?;
+    let mut c = pair.connect()?;
+    for sql in [
+        "select id, c, a from priced where c = 'a'",
+        "select id from priced where a > 1::numeric and tags @> array['y']",
+        "select array_agg(c), array_agg(a) from priced",
+        "select d from held where id = 1",
+        "select coalesce(d, '1') from held where id = 1",
+        "select row_to_json(priced) from priced where id = 1",
+    ] {
+        until_hit(&pair, &mut c, sql)?;
+    }
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    // They pass, and are taken for reads.
+    let counts = |pair: &Pair| {
+        let metrics = pair.freshet.metrics()?;
+        Ok::<_, anyhow::Error>(metrics.count("freshet_held_total") + metrics.count("freshet_unheld_total"))
+    };
+    until_hit(&pair, &mut c, READ)?;
+    for sql in [
+        "select 1::positive",
+        "select 'a'::code, 2::amount",
+        "select '1'::money",
+        "select 't'::regclass",
+        "select '{1}'::positive[]",
+    ] {
+        let before = counts(&pair)?;
+        for _ in 0..3 {
+            c.run(sql)?;
+        }
+        ensure!(counts(&pair)? == before, "{sql} is held");
+        c.run("begin")?;
+        c.run(sql)?;
+        let hits = pair.freshet.metrics()?.hits();
+        c.run(READ)?;
+        let after = pair.freshet.metrics()?.hits();
+        c.run("commit")?;
+        ensure!(after > hits, "{sql} is taken for a write in a block");
+    }
+    Ok(())
+}
