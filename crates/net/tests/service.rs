@@ -72,6 +72,19 @@ fn statements() -> Result<()> {
         assert_eq!(error.sqlstate(), Some("22012"));
         assert!(error.to_string().contains("division by zero"), "{error}");
         assert_eq!(client.query("SELECT 2").await?, [[Some("2".to_owned())]], "usable after an error");
+        for transaction in ["BEGIN; SELECT 1/0", "BEGIN; CREATE TABLE public.t (); SELECT 1/0; COMMIT"] {
+            assert!(client.query(transaction).await.is_err());
+            assert_eq!(client.query("SELECT 2").await?, [[Some("2".to_owned())]], "no transaction outlives an error");
+        }
+        client.query("BEGIN").await?;
+        assert!(client.query_with("SELECT 1 / $1::int", &["0"]).await.is_err());
+        let xact = "SELECT pg_current_xact_id_if_assigned() IS NULL AND to_regclass('public.t') IS NULL";
+        client.query("CREATE TABLE public.u ()").await?;
+        assert_eq!(client.query(xact).await?, [[Some("t".to_owned())]], "outside a transaction");
+        let idle = "SHOW idle_in_transaction_session_timeout";
+        assert_eq!(client.query(idle).await?, [[Some("30s".to_owned())]]);
+        let mut replication = Client::connect(&upstream(&url), Purpose::Replication).await?;
+        assert_eq!(replication.query(idle).await?, [[Some("0".to_owned())]]);
         assert!(client.query("COPY pg_type TO STDOUT").await.is_err(), "an answer in another shape");
         assert!(client.is_dead());
         assert!(matches!(client.query("SELECT 1").await, Err(Error::Dead)));

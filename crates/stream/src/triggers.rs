@@ -139,7 +139,6 @@ pub(crate) async fn ensure(client: &mut Client, publication: &str) -> Result<(),
     client.query_timeout("BEGIN; SET LOCAL lock_timeout = '100ms'", QUERY_TIMEOUT).await?;
     for statement in create_statements() {
         if let Err(error) = tolerate(client.query_timeout(&statement, QUERY_TIMEOUT).await)? {
-            client.query_timeout("ROLLBACK", QUERY_TIMEOUT).await?;
             TOLD.call_once(|| {
                 warn!(
                     "no event triggers ({error}), so changes of definitions and rights are found by polling, and \

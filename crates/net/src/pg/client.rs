@@ -64,6 +64,8 @@ pub struct Client {
     state: State,
     answer_bytes_max: usize,
     prepared: Prepared,
+    /// The last answer left a transaction that has failed.
+    failed: bool,
 }
 
 /// Statements that are prepared.
@@ -109,6 +111,7 @@ impl Client {
             state: State::Ready,
             answer_bytes_max: ANSWER_BYTES_MAX,
             prepared: Prepared::default(),
+            failed: false,
         };
         // A start-up parameter that the server does not know refuses the login, and this one came with version 14.
         if client.server_version() >= 14 {
@@ -142,8 +145,8 @@ impl Client {
 
     /// Runs a simple query and returns the rows of its last result set.
     ///
-    /// A server error of severity `ERROR` leaves the connection usable; after anything else, and after a call that
-    /// was dropped before it ended, it is dead.
+    /// A server error of severity `ERROR` leaves the connection usable, and outside a transaction: one that was open is rolled back. After
+    /// anything else, and after a call that was dropped before it ended, it is dead.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, Error> {
         self.start(sql).await?;
         self.end_last().await
@@ -347,12 +350,22 @@ impl Client {
 
     async fn end(&mut self) -> Result<Vec<Answer>, Error> {
         let answer = self.answer().await;
-        self.state = match &answer {
+        self.note_end(&answer);
+        if self.state == State::Ready && self.failed {
+            self.start("ROLLBACK").await?;
+            let ended = self.answer().await;
+            self.note_end(&ended);
+            ended?;
+        }
+        answer
+    }
+
+    fn note_end(&mut self, answer: &Result<Vec<Answer>, Error>) {
+        self.state = match answer {
             Ok(_) => State::Ready,
             Err(Error::Server(error)) if error.severity == "ERROR" => State::Ready,
             Err(_) => State::Dead,
         };
-        answer
     }
 
     async fn receive(&mut self) -> Result<(u8, &[u8]), Error> {
@@ -404,7 +417,10 @@ impl Client {
                 b'C' | b'I' => answers.push((mem::take(&mut is_result_set), mem::take(&mut rows))),
                 b'1' | b'2' | b'3' => {}
                 b'E' if failure.is_none() => failure = Some(Box::new(ServerError::decode(body)?)),
-                b'Z' => return failure.map_or(Ok(answers), |error| Err(Error::Server(error))),
+                b'Z' => {
+                    self.failed = body == b"E";
+                    return failure.map_or(Ok(answers), |error| Err(Error::Server(error)));
+                }
                 other => return Err(Error::Unexpected(other)),
             }
         }

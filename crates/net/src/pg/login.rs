@@ -38,11 +38,14 @@ const SETTINGS: &[(&str, &str)] = &[
     ("standard_conforming_strings", "on"),
     ("statement_timeout", "0"),
     ("lock_timeout", "0"),
-    ("idle_in_transaction_session_timeout", "0"),
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
     ("row_security", "on"),
 ];
+
+/// How long a transaction of Freshet's may wait for its next statement, which follows at once unless this process is stopped. It may hold
+/// the lock of a table, and keeps old rows from being removed.
+const IDLE_IN_TRANSACTION: &str = "30s";
 
 /// What a login tells.
 #[derive(Default)]
@@ -307,6 +310,7 @@ fn startup(upstream: &Conninfo, purpose: Purpose) -> Vec<u8> {
         set("replication", "database");
         set("wal_sender_timeout", "60s");
     }
+    set("idle_in_transaction_session_timeout", if purpose == Purpose::Sql { IDLE_IN_TRANSACTION } else { "0" });
     body.push(0);
     let mut message = (body.len() as u32 + 4).to_be_bytes().to_vec();
     message.extend_from_slice(&body);

@@ -67,14 +67,18 @@ pub(crate) async fn move_table(
     let outcome = match connection.query(&format!("BEGIN; {wait}LOCK TABLE ONLY {name} IN {LOCK} MODE")).await {
         // Its owner need not have the right to lock it.
         Err(error) if error.is_forbidden() => {
-            connection.query("ROLLBACK").await?;
             connection.query("BEGIN").await?;
             move_locked(connection, shared, way, (table, &name)).await
         }
         Err(error) => Err(error),
         Ok(_) => move_locked(connection, shared, way, (table, &name)).await,
     };
-    let end = if outcome.is_ok() { "COMMIT" } else { "ROLLBACK" };
+    let end = match &outcome {
+        // That has ended it.
+        Err(error) if error.is_refusal() => return outcome,
+        Err(_) => "ROLLBACK",
+        Ok(()) => "COMMIT",
+    };
     let ended = connection.query(end).await;
     outcome.and(ended).map(drop)
 }

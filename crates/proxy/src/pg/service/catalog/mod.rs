@@ -214,10 +214,11 @@ impl Watch {
             self.changed = None;
         }
         self.connection.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await?;
-        // To compile the statements takes longer than to run them.
-        self.connection.query("SET LOCAL jit = off").await?;
         let read = self.read(ddl_in_stream).await;
-        self.connection.query("COMMIT").await?;
+        // A refusal has ended it.
+        if !read.as_ref().is_err_and(ServiceError::is_refusal) {
+            self.connection.query("COMMIT").await?;
+        }
         let (proof, fingerprint, shown) = read?;
         let version = CatalogVersion(self.version.0 + 1);
         let mut catalog = load::finish(shown, &mut self.connection, &mut self.definitions, version).await?;
@@ -239,6 +240,8 @@ impl Watch {
     }
 
     async fn read(&mut self, ddl_in_stream: bool) -> Result<(Visible, Fingerprint, Shown), ServiceError> {
+        // To compile the statements takes longer than to run them.
+        self.connection.query("SET LOCAL jit = off").await?;
         let (proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
         let publication = self.shared.publication_literal();
         Ok((proof, fingerprint, load::read(&mut self.connection, &publication).await?))

@@ -115,7 +115,6 @@ async fn make_again(connection: &mut Connection, sql: &str) -> Result<(), Servic
     match connection.query(sql).await {
         Ok(_) => tracing::warn!("the event triggers were dropped: made again"),
         Err(error) if error.is_refusal() => {
-            connection.query("ROLLBACK").await?;
             tracing::warn!("the event triggers were dropped, and cannot be made again: {error}");
         }
         Err(error) => return Err(error),
