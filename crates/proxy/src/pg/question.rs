@@ -152,6 +152,8 @@ pub(crate) struct Answer {
     obstacle: Option<Reason>,
     client: Client,
     schemas: Vec<Arc<str>>,
+    /// They are all of them, by their names in the catalogue.
+    names_schemas: bool,
     /// Everything that goes into the key.
     key: Vec<Option<String>>,
 }
@@ -168,6 +170,9 @@ impl<'a> Recipe<'a> {
     pub(crate) fn of(key: &'a ContextKey) -> Option<Self> {
         let values = key.get(KEY_SETTINGS..)?.iter();
         let settings = SETTINGS.iter().zip(values).filter_map(|(name, value)| Some((*name, value.as_deref()?)));
+        if key.iter().flatten().any(|value| value.starts_with(NO_TEXT)) {
+            return None; // not to be sent
+        }
         Some(Self {
             session_user: key.get(1)?.as_deref()?,
             current_user: key.get(2)?.as_deref()?,
@@ -177,9 +182,14 @@ impl<'a> Recipe<'a> {
 }
 
 impl Answer {
-    /// What the session's context is made of.
-    pub(crate) fn describe(self) -> Described {
-        Described { key: self.key, schemas: self.schemas, client: self.client, obstacle: self.obstacle }
+    /// What the session's context is made of; an error if its schemas cannot be compared with the catalogue's.
+    pub(crate) fn describe(self) -> Result<Described, Reason> {
+        if !self.names_schemas {
+            return Err(Reason::Setting(
+                "a client_encoding other than UTF8 with the name of a schema that is not ASCII",
+            ));
+        }
+        Ok(Described { key: self.key, schemas: self.schemas, client: self.client, obstacle: self.obstacle })
     }
 
     /// The session's context is this one.
@@ -189,20 +199,22 @@ impl Answer {
 
     /// Reads the row; None if it has not the shape that was asked for.
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
-        let column =
-            |at: usize| row.get(at).copied().flatten().map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        let column = |at: usize| row.get(at).copied().flatten().map(own_text);
         if row.len() != CONTEXT_COLUMNS {
             return None;
         }
         let setting = |name: &str| column(FIXED_COLUMNS + SETTINGS.iter().position(|s| *s == name)?);
-        let mut schemas = parse_name_array(&column(5)?)?;
+        let utf8 = setting("client_encoding")? == "UTF8";
+        let schemas = column(5)?;
+        // Their names in another encoding are not those of the catalogue.
+        let readable = !schemas.starts_with(NO_TEXT) && (utf8 || schemas.is_ascii());
+        let mut schemas = if readable { parse_name_array(&schemas)? } else { Vec::new() };
         // Where it is named first it is what `current_schema()` says.
         let names_temporary = setting("search_path")?.to_ascii_lowercase().contains("pg_temp");
         let first = schemas.iter().find(|schema| ***schema != *"pg_catalog").filter(|_| names_temporary);
         let first = first.map(ToString::to_string);
         // In the last one nothing is found that is also in another.
         let hides = schemas.last().is_none_or(|last| !last.starts_with("pg_temp_"));
-        let utf8 = setting("client_encoding")? == "UTF8";
         // Bytes of other encodings may look like quotes.
         let names = column(6).filter(|names| utf8 || names.is_ascii()).and_then(|names| parse_name_array(&names));
         let names = names.map(|names| if hides { names } else { Vec::new() });
@@ -210,7 +222,8 @@ impl Answer {
         // Each session has its own.
         schemas.retain(|schema| !schema.starts_with("pg_temp_"));
         // The user, the search path in force and all settings, but not what changes from moment to moment.
-        let mut key = vec![column(2), column(3), column(4), Some(format!("{schemas:?}")), Some(column(8)?)];
+        let path = if readable { Some(format!("{schemas:?}")) } else { column(5) };
+        let mut key = vec![column(2), column(3), column(4), path, Some(column(8)?)];
         debug_assert_eq!(key.len(), KEY_SETTINGS);
         key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
         key.extend([first, Some(column(12)?)]);
@@ -247,9 +260,28 @@ impl Answer {
                 wide: false,
             },
             schemas,
+            names_schemas: readable,
             key,
         })
     }
+}
+
+/// Begins what stands for bytes that are no UTF-8: no text of the server's has a zero byte.
+const NO_TEXT: char = '\0';
+
+/// A text as it is, or what stands for its bytes: no two values look alike.
+fn own_text(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    std::str::from_utf8(bytes).map_or_else(
+        |_| {
+            let mut text = String::from(NO_TEXT);
+            for byte in bytes {
+                let _ = write!(text, "{byte:02x}");
+            }
+            text
+        },
+        str::to_owned,
+    )
 }
 
 /// Reads a time-out as the server writes it, such as `90s`; None if it is off. What is not understood counts as the shortest.
@@ -308,6 +340,14 @@ mod tests {
         assert_eq!(parse("{}").as_deref(), Some(""));
         assert_eq!(parse("{\"a}"), None);
         assert_eq!(parse("a"), None);
+    }
+
+    #[test]
+    fn texts_of_other_encodings_are_told_apart() {
+        let texts = [&b"s\xe9"[..], b"s\xe8", "s\u{e9}".as_bytes(), "s\u{fffd}".as_bytes(), b"s"].map(own_text);
+        let distinct: std::collections::HashSet<_> = texts.iter().collect();
+        assert_eq!(distinct.len(), texts.len(), "{texts:?}");
+        assert_eq!(texts[4], "s");
     }
 
     #[test]

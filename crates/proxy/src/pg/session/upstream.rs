@@ -424,7 +424,7 @@ impl Session {
         self.user.clone_from(&answer.session_user);
         self.idle_max = answer.idle_max;
         self.default_isolation = answer.isolation;
-        self.known = match self.shared.contexts.intern(answer.describe()) {
+        self.known = match answer.describe().and_then(|described| self.shared.contexts.intern(described)) {
             Ok(context) => Known::Context(context, self.asked_under),
             Err(reason) => Known::Unknowable(reason),
         };

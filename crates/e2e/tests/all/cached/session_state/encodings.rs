@@ -11,6 +11,7 @@ on_both!(
     parameters_in_other_encodings,
     changes_reach_other_encodings,
     characters_that_an_encoding_lacks,
+    settings_that_differ_in_a_letter,
 );
 
 const SCHEMA: &str = "create table word (id int primary key, latin text, japanese text, plain text);
@@ -136,4 +137,31 @@ fn characters_that_an_encoding_lacks(version: Version) -> Result<()> {
     }
     twins.run(&["reset client_encoding"])?;
     twins.known_key(JAPANESE)
+}
+
+/// Two sessions whose settings differ only in a letter that is no ASCII: in their encoding it is no UTF-8 either.
+fn settings_that_differ_in_a_letter(version: Version) -> Result<()> {
+    let schemas = "create schema \"sé\"; create schema \"sè\";
+        create table town (id int primary key, name text, v int); insert into town values (1, 'running towns', 1);
+        create table \"sé\".town (id int primary key, name text, v int); insert into \"sé\".town values (1, 'a', 2);
+        create table \"sè\".town (id int primary key, name text, v int); insert into \"sè\".town values (1, 'b', 3);
+        create text search configuration \"cé\" (copy = simple); create text search configuration \"cè\" (copy = english);";
+    let pair = pair_of(version, schemas)?;
+    let (mut acute, mut grave) = (Twins::new(&pair)?, Twins::new(&pair)?);
+    let (read, searched) = ("select v from town where id = 1", "select to_tsvector(name) from town where id = 1");
+    for (twins, letter) in [(&mut acute, "e9"), (&mut grave, "e8")] {
+        let configured = format!("select set_config('default_text_search_config', U&'public.c\\00{letter}', false)");
+        twins.run(&["set client_encoding = 'latin1'", &configured])?;
+        twins.new_key(searched)?;
+        twins.new_key(read)?;
+        twins.run(&[&format!("select set_config('search_path', U&'s\\00{letter}, public', false)")])?;
+        twins.passes(read, "setting")?;
+    }
+    pair.database.run("update \"sé\".town set v = 4; update \"sè\".town set v = 5; update town set v = 6")?;
+    for twins in [&mut acute, &mut grave] {
+        twins.passes(read, "setting")?;
+        twins.run(&["set client_encoding = 'utf8'"])?;
+        twins.new_key(read)?;
+    }
+    Ok(())
 }
