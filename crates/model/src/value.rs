@@ -60,6 +60,8 @@ pub enum ValueType {
     TimestampTz,
     /// Any other date or time type, also arrays and ranges of dates: no normal form.
     DateTime,
+    /// `timetz` and arrays of it: no normal form. A text without an offset takes that of the session's zone at the current date.
+    TimeTz,
     /// `TIME` of MySQL, which takes the current date if it is compared with a date: no normal form.
     Time,
 }
@@ -171,7 +173,7 @@ impl Value {
 impl ValueType {
     /// Whether its values are dates, or may be among them: a text that is compared with one may be read as one.
     pub fn is_date(self) -> bool {
-        matches!(self, Self::Date | Self::Timestamp | Self::TimestampTz | Self::DateTime)
+        matches!(self, Self::Date | Self::Timestamp | Self::TimestampTz | Self::DateTime | Self::TimeTz)
     }
 
     /// A moment that is the normal form of a value of this type, as text; None: there is none.
@@ -219,7 +221,7 @@ impl ValueType {
                 float_value(float.into(), text)
             }
             Self::Float8 => float_value(float_text(text)?.parse().ok()?, text),
-            Self::Other | Self::DateTime | Self::Time => None,
+            Self::Other | Self::DateTime | Self::TimeTz | Self::Time => None,
         }
     }
 
@@ -262,6 +264,7 @@ impl ValueType {
             Self::Numeric
             | Self::Other
             | Self::DateTime
+            | Self::TimeTz
             // No parameter of MySQL is read so.
             | Self::Unsigned
             | Self::FoldedText

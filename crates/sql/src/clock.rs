@@ -1,9 +1,61 @@
 //! Constants that PostgreSQL reads as the current time.
 
+use freshet_model::{Columns, Reason, Table, ValueType};
+use sqlparser::ast::{ArrayElemTypeDef, DataType};
+
 use crate::footprint::{Footprint, Parameter, ParameterValue};
+use crate::functions::{TypeClass, type_class};
+use crate::walk::Walk;
+
+impl Walk<'_> {
+    /// A value of this type is made, perhaps of a date or time.
+    pub(crate) fn note_date(&mut self, data_type: &DataType) {
+        self.date_time |= type_class(data_type) == Some(TypeClass::DateTime);
+        self.times |= !self.is_mysql() && is_time(data_type);
+    }
+
+    /// A time is made, or the name of a zone is read.
+    pub(crate) fn note_zone(&mut self) {
+        self.date_time = true;
+        self.times |= !self.is_mysql();
+    }
+
+    /// Whether values of `timetz` are handled; an error if something meets them, perhaps, that takes an offset by the current date: a time, or
+    /// a zone.
+    pub(crate) fn handles_timetz(&self) -> Result<bool, Reason> {
+        let handles = self.mentions(ValueType::TimeTz);
+        let completes = handles && (self.times || self.mentions(ValueType::DateTime));
+        if completes { Err(Reason::ClockLiteral) } else { Ok(handles) }
+    }
+
+    /// It mentions a column of this type.
+    fn mentions(&self, wanted: ValueType) -> bool {
+        let has = |relation: &Table, columns: &Columns| {
+            relation.columns.iter().filter(|column| column.value_type == wanted).any(|column| match columns {
+                Columns::All => true,
+                Columns::Only(names) => names.contains(&column.name),
+            })
+        };
+        self.references.iter().any(|reference| has(&reference.table, &reference.columns))
+            || self.definitions.iter().any(|relation| has(relation, &self.mentioned.of(relation)))
+    }
+}
+
+/// Whether a type is `time` or an array of it.
+fn is_time(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => is_time(element),
+        DataType::Time(..) => true,
+        DataType::Custom(name, _) => {
+            name.0.last().and_then(|part| part.as_ident()).is_some_and(|name| name.value == "time")
+        }
+        _ => false,
+    }
+}
 
 impl Footprint {
-    /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`.
+    /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`; or is a time without
+    /// an offset, and may be taken for a `timetz`.
     pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
         let declared = |param: &Parameter<'_>| declares_date(param.declared_type);
         !self.dialect.is_mysql_family()
@@ -14,8 +66,12 @@ impl Footprint {
                     ParameterValue::Literal(literal) => &literal.text,
                     _ => return false,
                 };
+                let is_bytes = matches!(param.value, ParameterValue::Binary(_));
+                let lacks_offset = |zoned: bool| zoned && !is_bytes && lacks_offset(text);
                 let usage = self.usages.get(&number);
-                (declared(param) || usage.is_none_or(|usage| usage.may_be_date)) && names_clock(text)
+                (declared(param) || usage.is_none_or(|usage| usage.may_be_date))
+                    && (names_clock(text)
+                        || lacks_offset(self.zoned || matches!(param.declared_type, TIMETZ | TIMETZ_ARRAY)))
             })
     }
 }
@@ -23,6 +79,19 @@ impl Footprint {
 /// The OIDs of the types of dates and times of PostgreSQL, of their ranges and multiranges, and of arrays of all.
 fn declares_date(declared: u32) -> bool {
     matches!(declared, 1082 | 1083 | 1114 | 1115 | 1182 | 1183 | 1184 | 1185 | 1266 | 1270 | 3908..=3913 | 4533..=4535 | 6152 | 6153 | 6155)
+}
+
+const TIMETZ: u32 = 1266;
+const TIMETZ_ARRAY: u32 = 1270;
+
+/// Whether a text may be a time, or an array of times, one of which has neither a numeric offset nor a date. A sign behind a letter belongs
+/// to the name of a zone.
+fn lacks_offset(text: &[u8]) -> bool {
+    let lacks = |time: &[u8]| {
+        let signed = |w: &[u8]| matches!(w, [before, b'+' | b'-', b'0'..=b'9'] if !before.is_ascii_alphabetic());
+        time.iter().any(u8::is_ascii_digit) && !time.windows(3).any(signed)
+    };
+    text.split(|byte| *byte == b',').any(lacks)
 }
 
 /// Whether a text contains, in any case, one of the words that date input folds to the current time.

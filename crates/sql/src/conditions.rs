@@ -213,10 +213,10 @@ pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question
 
 /// Whether the answer tells something of the rows of a reference: see `walk.rs`.
 fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) -> bool {
-    use ValueType::{Bytea, Bytes, DateTime, ExactText, OrderedText, Other, Time};
+    use ValueType::{Bytea, Bytes, DateTime, ExactText, OrderedText, Other, Time, TimeTz};
     use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
     match question {
-        Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time),
+        Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time | TimeTz),
         // In MySQL a zero date in a column that is NOT NULL is called NULL; a composite value of NULLs is, elsewhere.
         Question::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
         Question::Range { .. } => {

@@ -168,7 +168,7 @@ impl Walk<'_> {
                 )?;
                 match self.type_class(data_type) {
                     Some(TypeClass::DateTime) if !self.never_text(expr) => return Err(Reason::ClockLiteral),
-                    Some(TypeClass::DateTime) => self.date_time = true,
+                    Some(TypeClass::DateTime) => self.note_date(data_type),
                     Some(TypeClass::Plain | TypeClass::Tagged(_)) => {}
                     None => {
                         return Err(Reason::Construct(
@@ -180,7 +180,7 @@ impl Walk<'_> {
             }
             Expr::TypedString(typed) => {
                 absent(!typed.uses_odbc_syntax, "ODBC syntax")?;
-                self.date_time |= type_class(&typed.data_type) == Some(TypeClass::DateTime);
+                self.note_date(&typed.data_type);
                 absent(self.type_class(&typed.data_type).is_some(), "a literal of a type of that name")
             }
             Expr::Interval(interval) => {
@@ -188,7 +188,7 @@ impl Walk<'_> {
                 self.expr(&interval.value)
             }
             Expr::AtTimeZone { timestamp, time_zone } => {
-                self.date_time = true;
+                self.note_zone();
                 self.expr(timestamp)?;
                 self.expr(time_zone)
             }
@@ -386,6 +386,9 @@ impl Walk<'_> {
             return Err(Reason::Function(name.to_string().into()));
         };
         self.date_time |= date_time;
+        if matches!(plain, "make_time" | "timezone") {
+            self.note_zone();
+        }
         if self.is_mysql() && mysql::functions::makes_time(plain) {
             self.note_time();
         }

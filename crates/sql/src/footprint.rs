@@ -73,6 +73,7 @@ pub struct Bound {
 
 /// What a cacheable statement depends on.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct Footprint {
     /// The tables whose rows matter, sorted and distinct: they must be covered.
     pub tables: Vec<TableId>,
@@ -99,6 +100,8 @@ pub struct Footprint {
     pub(crate) effects: Vec<Arc<TypeEffect>>,
     /// Some literal could be read as a date or time.
     pub(crate) date_time: bool,
+    /// It handles values of `timetz`.
+    pub(crate) zoned: bool,
     /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
     pub(crate) times: bool,
     /// MySQL and MariaDB: a TIME, which meets constants at most.
@@ -150,8 +153,11 @@ pub(crate) struct Read {
 
 /// Which of dates and times a statement handles.
 #[derive(Clone, Copy, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Dates {
     pub(crate) date_time: bool,
+    /// PostgreSQL's `timetz`.
+    pub(crate) zoned: bool,
     /// MySQL's TIME.
     pub(crate) times: bool,
     /// That meets constants at most.
@@ -176,7 +182,7 @@ impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
         let Read { references, edges, cut, keyed, paged, absent, moving, definitions, unopened, constants, effects } =
             read;
-        let Dates { date_time, times, shows_times } = dates;
+        let Dates { date_time, zoned, times, shows_times } = dates;
         let tables = Vec::new();
         let mut footprint = Self {
             tables,
@@ -193,6 +199,7 @@ impl Footprint {
             usages,
             effects,
             date_time,
+            zoned,
             times,
             shows_times,
             dialect,

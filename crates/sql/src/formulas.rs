@@ -352,7 +352,10 @@ impl Reading<'_> {
         let expr = unwrapped(expr);
         if let Some(name) = column_name(expr) {
             let (_, column) = self.residual.columns.iter().find(|(known, _)| known == name)?;
-            let unknown = matches!(column.value_type, ValueType::Other | ValueType::DateTime | ValueType::Time);
+            let unknown = matches!(
+                column.value_type,
+                ValueType::Other | ValueType::DateTime | ValueType::TimeTz | ValueType::Time
+            );
             return (!unknown).then(|| (Formula::Column(column.clone()), Of(column.value_type)));
         }
         match expr {

@@ -114,7 +114,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) usages: BTreeMap<u32, Usage>,
     /// A date or time type occurs; MySQL: a date in more than a column of the result.
     pub(crate) date_time: bool,
-    /// MySQL: so does a TIME.
+    /// MySQL: so does a TIME. PostgreSQL: what the current date would complete if it met a `timetz`, a time or a zone.
     pub(crate) times: bool,
     /// MySQL: a TIME that meets constants at most.
     pub(crate) kept_times: KeptTimes,
@@ -163,7 +163,6 @@ impl<'a> Walk<'a> {
         if clock_text && self.date_time {
             return Err(Reason::ClockLiteral);
         }
-        let dates = Dates { date_time: self.date_time, times: self.times, shows_times: self.kept_times.occur };
         let tables = self.references.iter().map(|reference| &reference.table);
         self.mentioned.settle(tables.chain(&self.definitions));
         for reference in &mut self.references {
@@ -173,6 +172,9 @@ impl<'a> Walk<'a> {
             let table = self.references.get(keyed.place).map(|reference| &reference.table);
             keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
+        let zoned = self.handles_timetz()?;
+        let shows_times = self.kept_times.occur;
+        let dates = Dates { date_time: self.date_time, zoned, times: self.times, shows_times };
         let effects = self.type_effects()?;
         let Self { references, edges, cut, keyed, paged, absent, moving, definitions, .. } = self;
         let Views { unopened, constants, .. } = self.views;

@@ -116,3 +116,85 @@ fn in_utc_constants_without_an_offset_are_exact() {
         assert!(is_hit("z = $1", &of("2026-03-31 22:30:00"), false, row));
     }
 }
+
+/// Whether a statement over a table with times, with and without a zone, reads the clock, with these parameters as texts.
+fn reads_clock(sql: &str, own: &[(&str, u32)]) -> bool {
+    use ValueType::{Date, DateTime, Int, Text, TimeTz};
+    let columns = |types: &[(&str, ValueType)]| {
+        let column = |(name, value_type): &(&str, ValueType)| Column {
+            name: (*name).into(),
+            value_type: *value_type,
+            generated: false,
+        };
+        types.iter().map(column).collect()
+    };
+    let known = catalog();
+    let table = |id: u32, name: &str, types: &[(&str, ValueType)]| Table {
+        id: TableId(id),
+        name: name.into(),
+        columns: columns(types),
+        ..(**known.table(TableId(1)).unwrap()).clone()
+    };
+    let zoned = table(2, "zoned", &[("id", Int), ("t", TimeTz), ("d", Date), ("n", Text)]);
+    let both = table(3, "timed", &[("id", Int), ("l", DateTime), ("u", TimeTz)]);
+    let catalog = Catalog::new(CatalogVersion(1), vec![zoned, both], HashSet::new(), HashSet::new());
+    let lexed = lex(Dialect::Postgres, sql);
+    let schemas: [Arc<str>; 2] = ["pg_catalog".into(), "public".into()];
+    let resolved = Template::parse(Dialect::Postgres, &lexed.shape).resolve(&catalog, &schemas);
+    let own = own
+        .iter()
+        .map(|(text, declared)| Parameter { value: ParameterValue::Text(text.as_bytes()), declared_type: *declared });
+    let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
+    let params: Vec<Parameter<'_>> = own.chain(literals).collect();
+    let bound = resolved.and_then(|footprint| footprint.bind(&params, Client::PLAIN).map(drop));
+    match bound {
+        Ok(()) => false,
+        Err(freshet_model::Reason::ClockLiteral) => true,
+        Err(reason) => panic!("{sql}: {reason}"),
+    }
+}
+
+#[test]
+fn a_time_takes_the_current_offset_of_a_zone() {
+    for (sql, expected) in [
+        ("select id from zoned where t > '10:00'", true),
+        ("select id from zoned where t in ('10:00+01', '11:00')", true),
+        ("select id from zoned where t between '10' and '11:00:00.5+02'", true),
+        ("select id from zoned where t = '10:00 Europe/Vienna'", true),
+        ("select id from zoned where t = '10:00 CET-1CEST'", true),
+        ("select id from zoned where t = any ('{10:00+01,11:00}')", true),
+        ("select coalesce(t, '10:00') from zoned", true),
+        ("select t at time zone 'Europe/Vienna' from zoned", true),
+        ("select timezone(n, t) from zoned", true),
+        ("select id from zoned where t > make_time(10, 0, 0)", true),
+        ("select id from zoned where t > time '10:00'", true),
+        ("select id from zoned where t > '10:00'::time", true),
+        ("select id from timed where l < u", true),
+        ("select t from zoned union all select l from timed", true),
+        // An offset, or a date, which tells it.
+        ("select id from zoned where t > '10:00+01'", false),
+        ("select id from zoned where t > '10:00:00.25 -05:30'", false),
+        ("select id from zoned where t = any ('{10:00+01,11:00-02}')", false),
+        ("select id from zoned where t > '2026-07-01 10:00'", false),
+        // No time with a zone.
+        ("select id, t, extract(hour from t) from zoned where id = 1 and d >= '2026-07-01' and n = '10:00'", false),
+        ("select t::time, t + interval '1 hour' from zoned where n like '1%'", true),
+        ("select id from zoned where d > '20260701' and n = '7'", false),
+        ("select id from timed where l > '10:00' and id = 7", false),
+        ("select l, l::time from timed where l between '10:00' and time '11:00'", false),
+    ] {
+        assert_eq!(reads_clock(sql, &[]), expected, "{sql}");
+    }
+    for (text, declared, expected) in
+        [("10:00", 0, true), ("10:00", 1266, true), ("10:00+01", 0, false), ("10:00+01", 1266, false)]
+    {
+        assert_eq!(
+            reads_clock("select id from zoned where t > $1", &[(text, declared)]),
+            expected,
+            "{text} {declared}"
+        );
+    }
+    let of_others = "select id from timed where l > $1 and id = 7";
+    assert!(!reads_clock(of_others, &[("10:00", 0)]));
+    assert!(reads_clock(of_others, &[("10:00", 1266)]));
+}

@@ -79,7 +79,8 @@ const COLUMNS: &str = "own AS (SELECT CASE to_jsonb(d) ->> 'datlocprovider' WHEN
   FROM pg_database d WHERE d.datname = current_database())
 SELECT a.attrelid::text, a.attname::text,
   CASE WHEN t.oid = 1082 THEN 'date' WHEN t.oid = 1114 THEN 'timestamp' WHEN t.oid = 1184 THEN 'timestamptz'
-       WHEN b.oid IN (1082, 1083, 1114, 1184, 1266, 1182, 1183, 1115, 1185, 1270, 3908, 3909, 3910, 3911, 3912, 3913)
+       WHEN b.oid IN (1266, 1270) THEN 'timetz'
+       WHEN b.oid IN (1082, 1083, 1114, 1184, 1182, 1183, 1115, 1185, 3908, 3909, 3910, 3911, 3912, 3913)
        THEN 'datetime'
        WHEN t.typtype = 'd' THEN 'other'
        WHEN t.oid IN (20, 21, 23) THEN 'int' WHEN t.oid = 1700 THEN 'numeric'
@@ -397,6 +398,7 @@ fn value_type_named(name: &str) -> ValueType {
         "timestamp" => ValueType::Timestamp,
         "timestamptz" => ValueType::TimestampTz,
         "datetime" => ValueType::DateTime,
+        "timetz" => ValueType::TimeTz,
         _ => ValueType::Other,
     }
 }
