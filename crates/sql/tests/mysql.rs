@@ -757,6 +757,22 @@ fn wide_texts_are_not_compared_with_bytes() {
     }
 }
 
+/// MySQL reads a parameter beyond the signed integers as a negative double: 18446744073709551615 as -1.
+#[test]
+fn large_parameters_are_no_doubles() {
+    let columns = [("f", ValueType::Float8), ("n", ValueType::Unsigned)];
+    let catalog = Catalog::new(CatalogVersion(1), vec![table(1, "k", &columns)], HashSet::new(), HashSet::new());
+    for (column, number, precise) in
+        [("f", i64::MAX.into(), true), ("f", u64::MAX.into(), false), ("n", u64::MAX.into(), true)]
+    {
+        let lexed = lex(&format!("SELECT f FROM k WHERE {column} = ?"));
+        let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
+        let params = [Parameter { value: ParameterValue::Integer(number), declared_type: 0 }];
+        let rows = &footprint.bind(&params, Client::PLAIN).unwrap().tags[0].rows;
+        assert_eq!(matches!(rows, RowSet::Where(terms) if !terms.is_empty()), precise, "{column} = {number}");
+    }
+}
+
 #[test]
 fn what_a_session_must_know() {
     let (catalog, schemas) = (catalog(), schemas());

@@ -30,7 +30,12 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
             exact(column).filter(|_| digits <= DIGITS_MAX)?.normalise_text(&[sign, text].concat())
         }
         _ if operand.negated => None,
-        ParameterValue::Integer(integer) => exact(column)?.normalise_text(integer.to_string().as_bytes()),
+        ParameterValue::Integer(integer) => {
+            let form = exact(column)?;
+            // MySQL may read one beyond the signed integers as a negative double.
+            let misread = form == ValueType::Float8 && i64::try_from(integer).is_err();
+            (!misread).then(|| form.normalise_text(integer.to_string().as_bytes())).flatten()
+        }
         ParameterValue::Literal(Literal { kind: LiteralKind::String, text }) => text_form(column, text),
         ParameterValue::Text(text) => text_form(column, text),
         _ => None,
