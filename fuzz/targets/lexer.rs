@@ -63,6 +63,10 @@ fn mysql_too(text: &str) {
                 let value = if number { said.text.as_bytes().to_vec() } else { mysql::unescaped(said.text) };
                 assert_eq!(*literal.text, *value);
             }
+            (Kind::OpaqueText, Some(number)) => {
+                let literal = &lexed.literals[number - 1 - usize::from(lexed.own_params)];
+                assert_eq!(mysql::bytes(mysql::Modes::NONE, said.text), Some((literal.kind, literal.text.to_vec())));
+            }
             (Kind::Word, None) if mysql::is_placeholder(said.text) => {
                 assert_eq!((kept.kind, kept.text), (Kind::Quoted, format!("`{}`", said.text).as_str()));
             }
@@ -119,6 +123,7 @@ fn is_literal(said: &Token<'_>, literal: &Literal) {
         LiteralKind::String => {
             assert_eq!((said.kind, said.text), (Kind::Text, format!("'{}'", value.replace('\'', "''")).as_str()));
         }
+        LiteralKind::Bytes | LiteralKind::Bits => panic!("PostgreSQL has none"),
     }
 }
 
@@ -129,7 +134,12 @@ fn read_key(key: &[u8]) -> Option<(String, u16, Vec<Literal>)> {
     let mut literals = Vec::new();
     for _ in 0..u32::from_be_bytes(*count) {
         let (kind, tail) = rest.split_first()?;
-        let kind = if *kind == b'1' { LiteralKind::Number } else { LiteralKind::String };
+        let kind = match *kind {
+            b'1' => LiteralKind::Number,
+            b'x' => LiteralKind::Bytes,
+            b'b' => LiteralKind::Bits,
+            _ => LiteralKind::String,
+        };
         let (text, tail) = sized(tail)?;
         literals.push(Literal { kind, text: text.into() });
         rest = tail;

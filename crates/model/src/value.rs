@@ -9,6 +9,7 @@
 //! parameters may be compared with which columns at all is decided where statements are read, in the `sql` crate.
 
 mod moment;
+mod numbers;
 
 use moment::Moment;
 pub(crate) use moment::{floor_to, part_of};
@@ -37,6 +38,14 @@ pub enum ValueType {
     /// Bytes of MySQL (BINARY, VARBINARY, BLOB): equal only if they are, but for zeros at the end, which the binlog leaves out of
     /// BINARY.
     Bytes,
+    /// BIT of MySQL: the number that its bytes are, the highest first.
+    Bit,
+    /// UUID of MariaDB.
+    MariadbUuid,
+    /// INET4 of MariaDB.
+    Inet4,
+    /// INET6 of MariaDB.
+    Inet6,
     /// `bytea`: equal only if the bytes are.
     Bytea,
     /// An enum: equal only if the label is.
@@ -176,6 +185,11 @@ impl ValueType {
         matches!(self, Self::Date | Self::Timestamp | Self::TimestampTz | Self::DateTime | Self::TimeTz)
     }
 
+    /// Whether it is one of the types that MariaDB alone has: their normal forms have no order.
+    pub fn is_mariadb(self) -> bool {
+        matches!(self, Self::MariadbUuid | Self::Inet4 | Self::Inet6)
+    }
+
     /// A moment that is the normal form of a value of this type, as text; None: there is none.
     pub fn moment_text(self, micros: i64) -> Option<String> {
         match self {
@@ -203,6 +217,7 @@ impl ValueType {
                 let zeros = text.iter().rev().take_while(|b| **b == 0).count();
                 text.get(..text.len() - zeros).map(|t| Value::Text(t.into()))
             }
+            Self::Bit | Self::MariadbUuid | Self::Inet4 | Self::Inet6 => numbers::of_mysql(self, text),
             Self::Bytea => bytea(text).map(|bytes| Value::Text(bytes.into())),
             Self::Bool => match text {
                 b"t" | b"true" => Some(Value::Bool(true)),
@@ -261,6 +276,8 @@ impl ValueType {
             Self::Timestamp | Self::TimestampTz => {
                 moment::of_micros(i64::from_be_bytes(bytes.try_into().ok()?)).map(Value::Moment)
             }
+            // The bytes of a constant of MariaDB.
+            Self::MariadbUuid | Self::Inet4 | Self::Inet6 => numbers::of_bytes(self, bytes),
             Self::Numeric
             | Self::Other
             | Self::DateTime
@@ -270,6 +287,7 @@ impl ValueType {
             | Self::FoldedText
             | Self::ExactText
             | Self::Bytes
+            | Self::Bit
             | Self::Time => None,
         }
     }
@@ -300,8 +318,16 @@ impl ValueType {
             Self::TimestampTz
         } else if named(&["time"]) {
             Self::Time
+        } else if named(&["bit"]) {
+            Self::Bit
+        } else if named(&["uuid"]) {
+            Self::MariadbUuid
+        } else if named(&["inet4"]) {
+            Self::Inet4
+        } else if named(&["inet6"]) {
+            Self::Inet6
         } else {
-            // Floats of so many digits, bits, years, enums and sets (equal to label and number both), JSON, geometry, plug-ins' types.
+            // Floats of so many digits, years, enums and sets (equal to label and number both), JSON, geometry, plug-ins' types.
             Self::Other
         }
     }
@@ -596,8 +622,8 @@ mod tests {
     #[test]
     fn mysql_columns() {
         use ValueType::{
-            Bytes, Date, ExactText, Float4, Float8, FoldedText, Int, Numeric, Other, Time, Timestamp, TimestampTz,
-            Unsigned,
+            Bit, Bytes, Date, ExactText, Float4, Float8, FoldedText, Inet4, Inet6, Int, MariadbUuid, Numeric, Other,
+            Time, Timestamp, TimestampTz, Unsigned,
         };
         let of = ValueType::of_mysql_column;
         for (data_type, column_type, expected) in [
@@ -610,14 +636,16 @@ mod tests {
             ("double", "double", Float8),
             ("float", "float unsigned", Float4),
             ("double", "double(10,2)", Other),
-            ("bit", "bit(1)", Other),
+            ("bit", "bit(1)", Bit),
             ("year", "year(4)", Other),
             ("date", "date", Date),
             ("datetime", "datetime(6)", Timestamp),
             ("timestamp", "timestamp", TimestampTz),
             ("time", "time", Time),
             ("blob", "blob", Bytes),
-            ("uuid", "uuid", Other),
+            ("uuid", "uuid", MariadbUuid),
+            ("inet4", "inet4", Inet4),
+            ("inet6", "inet6", Inet6),
         ] {
             assert_eq!(of(data_type, column_type, None), expected, "{column_type}");
         }

@@ -352,11 +352,12 @@ impl Reading<'_> {
         let expr = unwrapped(expr);
         if let Some(name) = column_name(expr) {
             let (_, column) = self.residual.columns.iter().find(|(known, _)| known == name)?;
+            let unordered = column.value_type == ValueType::Bit || column.value_type.is_mariadb();
             let unknown = matches!(
                 column.value_type,
                 ValueType::Other | ValueType::DateTime | ValueType::TimeTz | ValueType::Time
             );
-            return (!unknown).then(|| (Formula::Column(column.clone()), Of(column.value_type)));
+            return (!unknown && !unordered).then(|| (Formula::Column(column.clone()), Of(column.value_type)));
         }
         match expr {
             Expr::Value(value) if value.value == Constant::Null => Some((Formula::Null, Null)),

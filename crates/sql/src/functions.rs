@@ -314,6 +314,9 @@ pub(crate) mod oid {
     pub(crate) const UUID: u32 = 2950;
     /// The pseudo-type of all enums; here any of them.
     pub(crate) const ANYENUM: u32 = 3500;
+    /// No types: functions of MySQL and MariaDB that make bytes of a text.
+    pub(crate) const UNHEX: u32 = u32::MAX;
+    pub(crate) const UUID_TO_BIN: u32 = u32::MAX - 1;
 }
 
 /// A type that a cached statement may cast to.

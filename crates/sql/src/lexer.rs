@@ -47,7 +47,7 @@ pub struct Lexed {
 pub struct Literal {
     /// What it is.
     pub kind: LiteralKind,
-    /// Its value: a number as written, a string without its quotes and escapes.
+    /// Its value: a number as written, a string without its quotes and escapes, bytes as they are.
     pub text: Box<[u8]>,
 }
 
@@ -58,6 +58,10 @@ pub enum LiteralKind {
     String,
     /// `1`, `1.5`, `1e3`; never signed.
     Number,
+    /// `x'1f'` and `_binary'text'` of MySQL and MariaDB: their bytes.
+    Bytes,
+    /// `0x1f`, `b'1'` and `0b1` of MySQL and MariaDB: bytes, which are a number where one is wanted.
+    Bits,
 }
 
 impl Lexed {
@@ -75,6 +79,8 @@ impl Lexed {
             key.push(match literal.kind {
                 LiteralKind::String => b'\'',
                 LiteralKind::Number => b'1',
+                LiteralKind::Bytes => b'x',
+                LiteralKind::Bits => b'b',
             });
             key.extend_from_slice(&(literal.text.len() as u32).to_be_bytes());
             key.extend_from_slice(&literal.text);
@@ -299,6 +305,9 @@ impl Shaper {
         }
         match (token.kind, self.before) {
             (Kind::Text, Before::ExpressionWord | Before::By | Before::Symbol) => Some(LiteralKind::String),
+            (Kind::OpaqueText, Before::ExpressionWord | Before::Symbol) if self.dialect.is_mysql_family() => {
+                mysql::scanner::bytes(self.modes, token.text).map(|(kind, _)| kind)
+            }
             // Behind `u&` a text without `E` would be one of another kind.
             (Kind::OpaqueText, Before::ExpressionWord | Before::By | Before::Symbol)
                 if !self.lexed.shape.ends_with('&') =>
@@ -314,8 +323,10 @@ impl Shaper {
     fn push_literal(&mut self, kind: LiteralKind, text: &str) {
         let value = match kind {
             LiteralKind::Number => text.as_bytes().to_vec(),
-            LiteralKind::String if self.modes.plain_backslash => mysql::scanner::undoubled(text),
-            LiteralKind::String if self.dialect.is_mysql_family() => mysql::scanner::unescaped(text),
+            LiteralKind::Bytes | LiteralKind::Bits => {
+                mysql::scanner::bytes(self.modes, text).map(|(_, bytes)| bytes).unwrap_or_default()
+            }
+            LiteralKind::String if self.dialect.is_mysql_family() => mysql::scanner::string_bytes(self.modes, text),
             LiteralKind::String if let Some(text) = escaped(text) => text,
             LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'").into_bytes(),
         };

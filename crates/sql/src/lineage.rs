@@ -76,7 +76,7 @@ pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
     use ValueType::{Bool, Bytea, Bytes, Date, ExactText, OrderedText, Text, Timestamp, Uuid};
     let number = |value_type| matches!(value_type, ValueType::Int | ValueType::Unsigned | ValueType::Numeric);
     let text = |value_type| matches!(value_type, Text | OrderedText);
-    let alone = matches!(a, Bytea | Bytes | ExactText | Uuid | Bool | Date | Timestamp);
+    let alone = a.is_mariadb() || matches!(a, Bytea | Bytes | ExactText | Uuid | Bool | Date | Timestamp);
     (number(a) && number(b)) || (text(a) && text(b)) || (a == b && alone)
 }
 

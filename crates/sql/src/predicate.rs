@@ -14,6 +14,7 @@ use sqlparser::ast::{BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryO
 
 use crate::functions::{TypeClass, enum_name, oid, type_class};
 use crate::moments::{self, Span};
+use crate::mysql;
 use crate::patterns::{self, Folding, Matching};
 use crate::questions::{equality, is_negated, is_plain_text, question};
 use crate::residuals::Residual;
@@ -31,7 +32,8 @@ pub(crate) struct Operand {
     pub(crate) parameter: u32,
     /// `-$n`
     pub(crate) negated: bool,
-    /// `$n::type`: the type's OID; that of the elements if the operand is an array.
+    /// `$n::type`: the type's OID; that of the elements if the operand is an array. In MySQL and MariaDB a function that makes bytes
+    /// of a text.
     pub(crate) cast: Option<u32>,
 }
 
@@ -440,6 +442,10 @@ pub(crate) fn operand(expr: &Expr) -> Option<Operand> {
                 None => (comparable_type(data_type)?, &**expr),
             };
             Some(Operand { parameter: parameter(unwrapped(inner))?, negated: false, cast: Some(cast) })
+        }
+        Expr::Function(function) => {
+            let (name, of) = mysql::values::bytes_of(function)?;
+            Some(Operand { parameter: parameter(of)?, negated: false, cast: Some(name) })
         }
         _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
     }

@@ -169,12 +169,12 @@ impl Footprint {
 
     /// An equality with constants, written so that it is true of no more rows.
     pub(crate) fn written_exactly(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
-        use ValueType::{Bool, Bytea, Int, OrderedText, Text, Unsigned, Uuid};
+        use ValueType::{Bit, Bool, Bytea, Int, OrderedText, Text, Unsigned, Uuid};
         let is_equal = |test: &Test| matches!(test, Test::In(_));
         let test = self.test(atom, params).filter(is_equal)?;
         match atom.column.value_type {
             ValueType::FoldedText | ValueType::ExactText | ValueType::Bytes => self.text(atom, params),
-            Bool | Bytea | Int | OrderedText | Text | Unsigned | Uuid => {
+            Bit | Bool | Bytea | Int | OrderedText | Text | Unsigned | Uuid => {
                 self.written_term(&Term { column: atom.column.clone(), test })
             }
             _ => None,
@@ -200,7 +200,7 @@ impl Footprint {
         let quoted = |operand: &Operand| {
             if atom.column.value_type == ValueType::Bytes {
                 let bytes = mysql::values::bytes(*operand, params.get(*operand)?.value, params)?;
-                return Some(hexadecimal(bytes));
+                return Some(hexadecimal(&bytes));
             }
             let text = mysql::values::plain_text(*operand, params.get(*operand)?.value)?;
             // In another encoding these bytes are another text.

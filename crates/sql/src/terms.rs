@@ -331,7 +331,7 @@ impl Footprint {
     pub(crate) fn value(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<Value> {
         let param = params.get(operand)?;
         if column == ValueType::Bytes {
-            return column.normalise_text(mysql::values::bytes(operand, param.value, params)?);
+            return column.normalise_text(&mysql::values::bytes(operand, param.value, params)?);
         }
         let value = if self.dialect.is_mysql_family() {
             mysql::values::normal_form(column, operand, param.value)
@@ -454,7 +454,7 @@ fn literal_value(column: ValueType, operand: Operand, literal: &Literal, form: F
             ValueType::Float8.normalise_text(&signed())
         }
         LiteralKind::String if !operand.negated => form(column, operand.cast)?.normalise_text(&literal.text),
-        LiteralKind::Number | LiteralKind::String => None,
+        _ => None,
     }
 }
 

@@ -17,6 +17,7 @@ fn literals(sql: &str) -> Vec<String> {
     let show = |l: &freshet_sql::Literal| match l.kind {
         LiteralKind::String => format!("'{}", written(&l.text)),
         LiteralKind::Number => written(&l.text),
+        LiteralKind::Bytes | LiteralKind::Bits => unreachable!("PostgreSQL has none"),
     };
     lex(sql).literals.iter().map(show).collect()
 }
@@ -164,6 +165,7 @@ fn reassembled(sql: &str) -> String {
         let written = match literal.kind {
             LiteralKind::String => format!("'{}'", value.replace('\'', "''")),
             LiteralKind::Number => value.to_owned(),
+            LiteralKind::Bytes | LiteralKind::Bits => unreachable!("PostgreSQL has none"),
         };
         text = text.replacen(&format!("${}", usize::from(lexed.own_params) + index + 1), &written, 1);
     }

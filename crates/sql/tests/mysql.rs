@@ -157,9 +157,15 @@ fn shapes_and_literals() {
         ("SELECT a/* ' */, 1", "select a , $1", &["1"]),
         (
             "SELECT x'1F', b'01', 0x1F, 0b01, N'n', _utf8'x', 5",
-            "select x'1F', b'01', 0x1F, 0b01, N'n', _utf8'x', $1",
-            &["5"],
+            "select $1, $2, $3, $4, N'n', _utf8'x', $5",
+            &["x1F", "b01", "b1F", "b01", "5"],
         ),
+        (
+            r#"SELECT _binary'a\'b', _BINARY"c", _binary 'd', _binary'e' 'f', t._binary'g'"#,
+            "select $1, $2, _binary 'd', _binary'e' 'f', t._binary'g'",
+            &["x612762", "x63"],
+        ),
+        ("SELECT _binary'a", "select _binary'a", &[]),
         ("SELECT 1a, 0X1F, t.1, 0x, 1..2", "select 1a, 0X1F, t.1, 0x, 1..2", &[]),
         ("SELECT ?, 'a', ? FROM t LIMIT ?,10", "select $1, $4, $2 from t limit $3,$5", &["'a", "10"]),
         ("SELECT a?b", "select a $1 b", &[]),
@@ -194,6 +200,8 @@ fn shapes_and_literals() {
         let shown = lexed.literals.iter().map(|l| match l.kind {
             LiteralKind::String => format!("'{}", String::from_utf8_lossy(&l.text)),
             LiteralKind::Number => String::from_utf8_lossy(&l.text).into_owned(),
+            LiteralKind::Bytes => l.text.iter().fold("x".to_owned(), |text, byte| format!("{text}{byte:02X}")),
+            LiteralKind::Bits => l.text.iter().fold("b".to_owned(), |text, byte| format!("{text}{byte:02X}")),
         });
         assert_eq!(shown.collect::<Vec<_>>(), *expected, "{sql}");
     }
@@ -770,6 +778,49 @@ fn large_parameters_are_no_doubles() {
         let params = [Parameter { value: ParameterValue::Integer(number), declared_type: 0 }];
         let rows = &footprint.bind(&params, Client::PLAIN).unwrap().tags[0].rows;
         assert_eq!(matches!(rows, RowSet::Where(terms) if !terms.is_empty()), precise, "{column} = {number}");
+    }
+}
+
+/// Constants of bytes, and what other keys are compared with.
+#[test]
+fn keys_of_other_kinds() {
+    let columns = [("raw", ValueType::Bytes), ("bits", ValueType::Bit), ("at", ValueType::Inet4)];
+    let catalog = Catalog::new(CatalogVersion(1), vec![table(1, "k", &columns)], HashSet::new(), HashSet::new());
+    let is_precise = |condition: &str| {
+        let lexed = lex(&format!("SELECT raw FROM k WHERE {condition}"));
+        let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
+        let literals = lexed.literals.iter().map(ParameterValue::Literal);
+        let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
+        matches!(&footprint.bind(&params, Client::PLAIN).unwrap().tags[0].rows, RowSet::Where(terms) if terms.len() == 1)
+    };
+    for condition in [
+        "raw = x'61'",
+        "raw IN (0x61, 0b1, b'1')",
+        "raw = _binary'a'",
+        "raw = UNHEX('6162')",
+        "UUID_TO_BIN('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11') = raw",
+        "bits = 5",
+        "bits = b'101'",
+        "bits IN (0x05, 7)",
+        "at = '10.0.0.1'",
+        "at = x'0a000001'",
+    ] {
+        assert!(is_precise(condition), "{condition}");
+    }
+    for condition in [
+        "raw = UNHEX('616')",
+        "raw = UNHEX('x1')",
+        "raw = UUID_TO_BIN('a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', 1)",
+        "raw = HEX('61')",
+        "bits = x'05'",
+        "bits = _binary'5'",
+        "bits = '5'",
+        "bits = 0xffffffffffffff",
+        "at = '10.0.0.01'",
+        "at = x'0a00'",
+        "at > '10.0.0.1'",
+    ] {
+        assert!(!is_precise(condition), "{condition}");
     }
 }
 

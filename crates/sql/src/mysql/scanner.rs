@@ -8,7 +8,11 @@
 //! A shape is read by the same rules: `$n` there is a [`Kind::Word`], and the lexer writes an identifier of that form
 //! in backquotes, so that no text can pretend to hold a placeholder.
 
+use crate::LiteralKind;
 use crate::scanner::{Kind, Token};
+
+/// Says that the string behind it is one of bytes.
+const BINARY: &str = "_binary";
 
 /// What `sql_mode` says of quotes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,6 +198,15 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// The end of `_binary'…'`, as drivers write it: one string, right behind the word.
+    fn binary_text(&self, start: usize) -> Option<usize> {
+        let quote = start + BINARY.len();
+        self.text.get(start..quote).filter(|word| word.eq_ignore_ascii_case(BINARY))?;
+        let begins = self.byte(quote)? == b'\'' || self.byte(quote)? == b'"' && !self.modes.ansi_quotes;
+        let (kind, end) = begins.then(|| self.string(quote)).flatten()?;
+        (kind == Kind::Text).then_some(end)
+    }
+
     fn quoted_end(&self, mut at: usize, quote: u8) -> Option<usize> {
         loop {
             at = self.find(at, quote)? + 1;
@@ -222,6 +235,7 @@ impl<'a> Scanner<'a> {
             }
             (b'b' | b'B' | b'x' | b'X', Some(b'\'')) => Some((Kind::OpaqueText, plain_end()? + 1)),
             (b'n' | b'N', Some(b'\'')) => Some((Kind::OpaqueText, self.string(start + 1)?.1)),
+            (b'_', _) if let Some(end) = self.binary_text(start) => Some((Kind::OpaqueText, end)),
             (b'.', Some(b'0'..=b'9')) if self.name_end == Some(start) => {
                 Some((Kind::OddNumber, self.skip_while_at(start + 1, is_word_part)))
             }
@@ -287,6 +301,11 @@ impl<'a> Iterator for Scanner<'a> {
     }
 }
 
+/// The bytes of a string constant with its quotes.
+pub(crate) fn string_bytes(modes: Modes, constant: &str) -> Vec<u8> {
+    if modes.plain_backslash { undoubled(constant) } else { unescaped(constant) }
+}
+
 /// The same under NO_BACKSLASH_ESCAPES: only quotes are doubled.
 pub(crate) fn undoubled(constant: &str) -> Vec<u8> {
     let quote = constant.get(..1).unwrap_or_default();
@@ -322,4 +341,35 @@ pub(crate) fn unescaped(constant: &str) -> Vec<u8> {
         }
     }
     value
+}
+
+/// What a constant of bytes is, and these.
+pub(crate) fn bytes(modes: Modes, constant: &str) -> Option<(LiteralKind, Vec<u8>)> {
+    if let Some((word, text)) = constant.split_at_checked(BINARY.len())
+        && word.eq_ignore_ascii_case(BINARY)
+    {
+        return Some((LiteralKind::Bytes, string_bytes(modes, text)));
+    }
+    let (prefix, digits) = constant.split_at_checked(2)?;
+    let (kind, bits, digits) = match prefix {
+        "0x" => (LiteralKind::Bits, 4, digits),
+        "0b" => (LiteralKind::Bits, 1, digits),
+        "b'" | "B'" => (LiteralKind::Bits, 1, digits.strip_suffix('\'')?),
+        "x'" | "X'" => (LiteralKind::Bytes, 4, digits.strip_suffix('\'')?),
+        _ => return None,
+    };
+    // The first byte has what is left over.
+    let mut digits = digits.bytes().rev().peekable();
+    let mut bytes = Vec::with_capacity(digits.len() * bits / 8 + 1);
+    while digits.peek().is_some() {
+        let mut byte = 0;
+        for shift in (0..8).step_by(bits) {
+            let Some(digit) = digits.next() else { break };
+            let digit = char::from(digit).to_digit(1 << bits)?;
+            byte |= u8::try_from(digit).ok()? << shift;
+        }
+        bytes.push(byte);
+    }
+    bytes.reverse();
+    Some((kind, bytes))
 }

@@ -100,7 +100,9 @@ impl Sure<'_> {
     fn number(&self, constant: &Expr) -> Option<u64> {
         let digits = match self.value(constant)? {
             ParameterValue::Integer(number) => return number.try_into().ok(),
-            ParameterValue::Literal(literal) => &*literal.text,
+            ParameterValue::Literal(literal) if !matches!(literal.kind, LiteralKind::Bytes | LiteralKind::Bits) => {
+                &*literal.text
+            }
             _ => return None,
         };
         let is_number = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);

@@ -6,9 +6,14 @@
 //! integer with integer columns, within the integers that a double holds exactly, and texts that are the plain form of a date
 //! with columns of dates; and what is compared as a double with columns of doubles.
 
+use std::borrow::Cow;
+use std::net::IpAddr;
+
 use freshet_model::{Value, ValueType};
+use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 
 use crate::footprint::ParameterValue;
+use crate::functions::oid;
 use crate::params::Params;
 use crate::predicate::Operand;
 use crate::{Literal, LiteralKind};
@@ -37,6 +42,14 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
             (!misread).then(|| form.normalise_text(integer.to_string().as_bytes())).flatten()
         }
         ParameterValue::Literal(Literal { kind: LiteralKind::String, text }) => text_form(column, text),
+        ParameterValue::Literal(Literal { kind: LiteralKind::Bits, text }) if column == ValueType::Bit => {
+            // As a double, too.
+            Some(text).filter(|bytes| bytes.len() <= 6).and_then(|bytes| column.normalise_text(bytes))
+        }
+        ParameterValue::Literal(Literal { kind: LiteralKind::Bytes | LiteralKind::Bits, text }) => {
+            bytes_form(column, text)
+        }
+        ParameterValue::Bytes(bytes) => bytes_form(column, bytes),
         ParameterValue::Text(text) => text_form(column, text),
         _ => None,
     }
@@ -44,12 +57,55 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
 
 /// A constant that is compared with a column of bytes, as its bytes. Texts may reach the comparison in another character set, in which
 /// those of ASCII are the same if it is not wide.
-pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Params<'_>) -> Option<&'v [u8]> {
+pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Params<'_>) -> Option<Cow<'v, [u8]>> {
     let Params { as_sent, wide, .. } = params;
+    if let Some(function) = operand.cast {
+        let plain = Operand { cast: None, ..operand };
+        return made_of(function, plain_text(plain, value).filter(|_| !wide)?).map(Cow::Owned);
+    }
     match value {
-        ParameterValue::Bytes(bytes) => Some(bytes).filter(|_| operand.cast.is_none() && !operand.negated),
+        _ if operand.negated => None,
+        ParameterValue::Bytes(bytes) => Some(bytes),
+        ParameterValue::Literal(Literal { kind: LiteralKind::Bytes | LiteralKind::Bits, text }) => Some(&**text),
         value => plain_text(operand, value)
             .filter(|text| as_sent || !wide && text.iter().all(|byte| matches!(byte, b' '..=b'~'))),
+    }
+    .map(Cow::Borrowed)
+}
+
+/// A function that makes bytes of a constant, and the constant.
+pub(crate) fn bytes_of(function: &Function) -> Option<(u32, &Expr)> {
+    let [ObjectNamePart::Identifier(name)] = &*function.name.0 else { return None };
+    let known = match name.value.to_ascii_lowercase().as_str() {
+        "unhex" => oid::UNHEX,
+        "uuid_to_bin" => oid::UUID_TO_BIN,
+        _ => return None,
+    };
+    match &function.args {
+        FunctionArguments::List(list) => match &*list.args {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(of))] => Some((known, of)),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// The bytes that a function makes of a text.
+fn made_of(function: u32, text: &[u8]) -> Option<Vec<u8>> {
+    match function {
+        oid::UNHEX => {
+            let digit = |digit: &u8| char::from(*digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+            let byte = |pair: &[u8]| match pair {
+                [high, low] => Some(digit(high)? << 4 | digit(low)?),
+                _ => None,
+            };
+            text.chunks(2).map(byte).collect()
+        }
+        oid::UUID_TO_BIN => match ValueType::Uuid.normalise_text(text)? {
+            Value::Uuid(bits) => Some(bits.to_be_bytes().into()),
+            _ => None,
+        },
+        _ => None,
     }
 }
 
@@ -80,7 +136,7 @@ pub(crate) fn is_text(value: ParameterValue<'_>) -> bool {
 pub(crate) fn exact_together(column: ValueType, values: &[Value], text: bool) -> bool {
     let exact = |value: &Value| match value {
         Value::Int(integer) => {
-            let signed = column == ValueType::Unsigned && *integer < 0;
+            let signed = matches!(column, ValueType::Bit | ValueType::Unsigned) && *integer < 0;
             !signed && (!text || (1 - EXACT_MAX..EXACT_MAX).contains(integer))
         }
         Value::Decimal(digits) => !text && (column == ValueType::Numeric || !digits.ends_with('.')),
@@ -92,7 +148,7 @@ pub(crate) fn exact_together(column: ValueType, values: &[Value], text: bool) ->
 /// How a number is read that is compared with a column of numbers: floats compare as doubles.
 fn exact(column: ValueType) -> Option<ValueType> {
     match column {
-        ValueType::Int | ValueType::Unsigned | ValueType::Numeric => Some(ValueType::Numeric),
+        ValueType::Bit | ValueType::Int | ValueType::Unsigned | ValueType::Numeric => Some(ValueType::Numeric),
         ValueType::Float4 | ValueType::Float8 => Some(ValueType::Float8),
         _ => None,
     }
@@ -109,6 +165,20 @@ fn text_form(column: ValueType, text: &[u8]) -> Option<Value> {
         }
         ValueType::Float4 | ValueType::Float8 if text.len() <= DIGITS_MAX => ValueType::Float8.normalise_text(text),
         ValueType::Date | ValueType::Timestamp => local_moment(column, text),
+        // Longer than the bytes, for which it may not stand.
+        ValueType::MariadbUuid if text.len() >= 32 => column.normalise_text(text),
+        ValueType::Inet4 | ValueType::Inet6 => {
+            let address: IpAddr = std::str::from_utf8(text).ok()?.parse().ok()?;
+            (address.is_ipv6() == (column == ValueType::Inet6)).then(|| column.normalise_text(text)).flatten()
+        }
+        _ => None,
+    }
+}
+
+/// Bytes that are compared with a column that is not of bytes.
+fn bytes_form(column: ValueType, bytes: &[u8]) -> Option<Value> {
+    match column {
+        ValueType::MariadbUuid | ValueType::Inet4 | ValueType::Inet6 => column.normalise_binary(bytes),
         _ => None,
     }
 }

@@ -170,6 +170,62 @@ const DATES: &[&str] = &[
     "infinity",
 ];
 
+/// UUIDs and addresses.
+const OTHERS: &[&str] = &[
+    "00000000-0000-0000-0000-000000000000",
+    "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+    "A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11",
+    "a0eebc999c0b4ef8bb6d6bb9bd380a11",
+    "a0eebc99-9c0b-1ef8-bb6d-6bb9bd380a11",
+    "019a0000-9c0b-7ef8-bb6d-6bb9bd380a11",
+    "::",
+    "::1",
+    "0::0:1",
+    "2001:DB8::1",
+    "2001:db8:0:0:0:0:0:1",
+    "2001:db8:1:2::10",
+    "3a3a:3100::",
+    "::ffff:10.0.0.1",
+    "::10.0.0.1",
+    "10.0.0.1",
+    "10.0.0.01",
+    "0.0.0.0",
+];
+/// Bytes.
+const BYTES: &[&str] = &[
+    "x''",
+    "x'00'",
+    "X'31'",
+    "x'05'",
+    "0x05",
+    "0x5",
+    "0x35",
+    "0x3132",
+    "b'101'",
+    "0b101",
+    "B'1'",
+    "b'0'",
+    "x'0005'",
+    "0xFFFFFFFFFFFFFFFF",
+    "x'6100'",
+    "x'61'",
+    "x'a0eebc999c0b4ef8bb6d6bb9bd380a11'",
+    "x'3a3a3100000000000000000000000000'",
+    "x'323030313a6462383a313a323a3a3130'",
+    "x'00000000000000000000000000000001'",
+    "x'0a000001'",
+    "_binary'a'",
+    "_BINARY'a\\0'",
+    "_binary''",
+    "_binary'5'",
+    "_binary\"it's\"",
+    "_binary'2001:db8:1:2::10'",
+    "UNHEX('6100')",
+    "UNHEX('fF')",
+    "UNHEX('A0EEBC999C0B4EF8BB6D6BB9BD380A11')",
+    "UNHEX('x')",
+];
+
 /// Constants as SQL: each with the value that the binary protocol would carry.
 fn constants(random: &mut Random, count: usize) -> Vec<(String, Own)> {
     let mut found: Vec<(String, Own)> = Vec::new();
@@ -180,7 +236,8 @@ fn constants(random: &mut Random, count: usize) -> Vec<(String, Own)> {
         found.push((quoted(number), Own::Text((*number).to_owned())));
     }
     found.push(("20200101".to_owned(), Own::Integer(20_200_101)));
-    found.extend(TEXTS.iter().chain(DATES).map(|text| (quoted(text), Own::Text((*text).to_owned()))));
+    found.extend(BYTES.iter().map(|bytes| ((*bytes).to_owned(), Own::Other)));
+    found.extend(TEXTS.iter().chain(DATES).chain(OTHERS).map(|text| (quoted(text), Own::Text((*text).to_owned()))));
     while found.len() < count {
         let text: String = (0..=random.below(2)).map(|_| random.one_of(TEXTS)).collect();
         found.push((quoted(&text), Own::Text(text)));
@@ -240,12 +297,13 @@ fn store(server: &Mysqld, types: &[String], values: &[String]) -> Result<Vec<Sto
             _ => format!("CONCAT(CAST(c AS BINARY), '{offset}')"),
         };
         let rows: Vec<String> = (1..).zip(values).map(|(id, value)| format!("({id},{value})")).collect();
-        let _ = writeln!(script, "INSERT IGNORE INTO v{at} VALUES {};", rows.join(","));
+        let _ =
+            writeln!(script, "INSERT IGNORE INTO v{at} VALUES {}; DELETE FROM v{at} WHERE c IS NULL;", rows.join(","));
         let _ = writeln!(
             script,
             "SELECT 'type', {at}, data_type, column_type, COALESCE(collation_name, '') FROM information_schema.columns \
              WHERE table_schema = DATABASE() AND table_name = 'v{at}' AND column_name = 'c';\n\
-             SELECT 'row', {at}, id, HEX(CONCAT({shown}, '')) FROM v{at} WHERE c IS NOT NULL;"
+             SELECT 'row', {at}, id, HEX(CONCAT({shown}, '')) FROM v{at};"
         );
     }
     let mut found: Vec<Stored> = Vec::new();
@@ -277,8 +335,10 @@ fn store(server: &Mysqld, types: &[String], values: &[String]) -> Result<Vec<Sto
 }
 
 /// What must hold of the column in a row for the statement to depend on it: one of these, all of its terms; none: any row.
-fn tag(catalog: &Catalog, sql: &str, own: &[Parameter<'_>]) -> Result<Vec<Vec<Term>>> {
-    let tags = tags(Dialect::MySql, catalog, sql, own, Client::PLAIN)?;
+fn tag(catalog: &Catalog, names: &str, sql: &str, own: &[Parameter<'_>]) -> Result<Vec<Vec<Term>>> {
+    // The procedure's text, which is of utf8mb4, is converted.
+    let client = Client { as_sent: names.starts_with("utf8mb4"), ..Client::PLAIN };
+    let tags = tags(Dialect::MySql, catalog, sql, own, client)?;
     let terms = tags.iter().map(|tag| match &tag.rows {
         RowSet::Where(terms) => terms.iter().filter(|term| &*term.column.name == "c").cloned().collect(),
         _ => Vec::new(),
@@ -352,7 +412,7 @@ fn values_meet(server: &Mysqld, types: &[String], connections: &[&str]) -> Resul
                 let other = &constants[random.below(constants.len())];
                 let condition = condition(&mut random, constant, other);
                 let text = format!("group_concat(id) FROM v{at} WHERE {condition}");
-                let said = tag(&catalog, &format!("SELECT {text}"), &[])?;
+                let said = tag(&catalog, names, &format!("SELECT {text}"), &[])?;
                 let question = asker.ask(&format!("ask_{number}"), &text);
                 asked.insert(question, Asked { column: at, sql: format!("{names}: {condition}"), tag: said });
 
@@ -368,7 +428,7 @@ fn values_meet(server: &Mysqld, types: &[String], connections: &[&str]) -> Resul
                 ]);
                 let text = format!("group_concat(id) FROM v{at} WHERE {prepared}");
                 let own = Parameter { value: own.value(), declared_type: 0 };
-                let said = tag(&catalog, &format!("SELECT {text}"), &[own])?;
+                let said = tag(&catalog, names, &format!("SELECT {text}"), &[own])?;
                 asker.say(&format!("SET @p = {};", sql.replace('\n', "\\n")));
                 let question = asker.ask(&format!("ask_with_{number}"), &text);
                 asked.insert(question, Asked { column: at, sql: format!("{names}: {prepared} with {sql}"), tag: said });
@@ -415,7 +475,9 @@ fn types(server: &Mysqld) -> Result<Vec<String>> {
         "DECIMAL(38,0) UNSIGNED",
         "DOUBLE",
         "FLOAT",
+        "BIT(1)",
         "BIT(8)",
+        "BIT(64)",
         "YEAR",
         "DATE",
         "DATETIME",
@@ -461,7 +523,9 @@ fn values_that_mariadb_calls_equal_meet() -> Result<()> {
         "utf8mb4 COLLATE utf8mb4_uca1400_croatian_ai_ci",
         "utf8mb3 COLLATE utf8mb3_unicode_520_nopad_ci",
     ];
-    values_meet(&server, &types(&server)?, &connections)
+    let mut types = types(&server)?;
+    types.extend(["UUID", "INET4", "INET6"].map(str::to_owned));
+    values_meet(&server, &types, &connections)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::support::packets::Value;
 use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
-on_both!(results_go_with_their_own_rows);
+on_both!(results_go_with_their_own_rows, constants_of_other_kinds_do);
 
 const SCHEMA: &str = "CREATE TABLE u (id BINARY(16) PRIMARY KEY, name VARCHAR(20)); \
      CREATE TABLE o (id INT PRIMARY KEY, user_id BINARY(16) NOT NULL, total INT, KEY (user_id)); \
@@ -112,4 +112,119 @@ impl Reads {
             Ok(())
         })
     }
+}
+
+/// A table with keys of a type: its definition, the key with a number, and what is asked.
+struct Typed {
+    name: &'static str,
+    of: &'static str,
+    key: fn(u8) -> String,
+    asks: &'static [&'static str],
+}
+
+const BY_BYTES: Typed = Typed {
+    name: "by_bytes",
+    of: "BINARY(16)",
+    key: |number| format!("{:032x}", 0xff00_27c3_2801_8022_0000_0000_0000_0000 + u128::from(number)),
+    asks: &["x'$'", "0x$", "UNHEX('$')", "X'$' AND n > 0", "UNHEX('$') OR id = x''"],
+};
+const BY_BITS: Typed = Typed {
+    name: "by_bits",
+    of: "BIT(12)",
+    key: |number| format!("{:b}", 0x300 + u16::from(number)),
+    asks: &["b'$'", "0b$"],
+};
+const BY_UUID: Typed = Typed {
+    name: "by_uuid",
+    of: "UUID",
+    // Those of versions that the server stores in different orders.
+    key: |number| format!("a0eebc99-9c0b-{}ef8-bb6d-6bb9bd38{number:02x}00", if number % 2 == 0 { 1 } else { 7 }),
+    asks: &["'$'", "'$' AND n > 0"],
+};
+const BY_INET6: Typed =
+    Typed { name: "by_inet6", of: "INET6", key: |number| format!("2001:db8:{number:x}::"), asks: &["'$'"] };
+const BY_INET4: Typed =
+    Typed { name: "by_inet4", of: "INET4", key: |number| format!("10.1.{number}.0"), asks: &["'$'"] };
+
+impl Typed {
+    fn constant(&self, number: u8) -> String {
+        self.asks[0].replace('$', &(self.key)(number))
+    }
+
+    fn schema(&self) -> String {
+        let Self { name, of, .. } = self;
+        let keys = (1..=ORDERS).chain([UNUSED, LAST]).map(|number| (number, self.constant(number)));
+        let (rows, visits): (Vec<_>, Vec<_>) =
+            keys.map(|(number, key)| (format!("({key}, {number})"), format!("({number}, {key})"))).unzip();
+        format!(
+            "CREATE TABLE {name} (id {of} PRIMARY KEY, n INT); INSERT INTO {name} VALUES {}; \
+             CREATE TABLE {name}_visit (id INT PRIMARY KEY, key_id {of} NOT NULL, KEY (key_id)); \
+             INSERT INTO {name}_visit VALUES {}",
+            rows.join(", "),
+            visits.join(", ")
+        )
+    }
+
+    /// What is asked of a key; through a join, too, but of bits, which no key of another table is.
+    fn statements(&self, number: u8) -> Vec<String> {
+        let (name, key) = (self.name, (self.key)(number));
+        let by_key = self.asks.iter().map(|ask| format!("SELECT n FROM {name} WHERE id = {}", ask.replace('$', &key)));
+        let join = format!("SELECT n FROM {name}_visit v JOIN {name} t ON t.id = v.key_id WHERE v.id = {number}");
+        by_key.chain((self.of != BY_BITS.of).then_some(join)).collect()
+    }
+}
+
+fn constants_of_other_kinds_do(kind: Kind) -> Result<()> {
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut types = vec![BY_BYTES, BY_BITS];
+    if kind == Kind::Mariadb {
+        types.extend([BY_UUID, BY_INET6, BY_INET4]);
+    }
+    let mut direct = pair.database.connect()?;
+    for typed in &types {
+        direct.run(&typed.schema())?;
+    }
+    let mut c = pair.connect()?;
+    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    for typed in &types {
+        let Typed { name, .. } = typed;
+        // Of tables that were never written to no keys are read.
+        direct.run(&format!("UPDATE {name}_visit SET id = 250 WHERE id = {UNUSED}"))?;
+        let all: Vec<_> = (1..=ORDERS).chain([LAST]).flat_map(|number| typed.statements(number)).collect();
+        let count = typed.statements(LAST).len() as u64;
+        for (written, expected) in [(UNUSED, 0), (3, count), (4, count)] {
+            warm(&pair, &mut c, &all)?;
+            let gone = evicted()?;
+            for number in [written, LAST] {
+                direct.run(&format!("UPDATE {name} SET n = n + 1 WHERE id = {}", typed.constant(number)))?;
+            }
+            eventually(PATIENCE, || {
+                let told = evicted()? - gone;
+                ensure!(told >= expected + count, "{name}: {told} evicted by {written} and the last");
+                Ok(())
+            })?;
+            let told = evicted()? - gone - count;
+            ensure!(told == expected, "{name}: {told} evicted by {written}, not {expected}");
+        }
+    }
+    Ok(())
+}
+
+/// Asks until each is answered from memory.
+fn warm(pair: &Pair, c: &mut RawClient, statements: &[String]) -> Result<()> {
+    eventually(PATIENCE, || {
+        let before = pair.freshet.metrics()?;
+        for sql in statements {
+            let answer = c.query(sql)?;
+            ensure!(answer.error().is_none() && answer.rows().len() == 1, "{sql}: {answer:?}");
+        }
+        let after = pair.freshet.metrics()?;
+        let hits = after.hits() - before.hits();
+        ensure!(hits == statements.len() as u64, "{hits} of {}; {:?}", statements.len(), after.passed_since(&before));
+        rest();
+        Ok(())
+    })
 }

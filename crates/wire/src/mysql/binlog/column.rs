@@ -44,6 +44,8 @@ pub enum Form {
     DateTime(u8),
     /// TIMESTAMP, the same.
     Timestamp(u8),
+    /// BIT, of so many bytes.
+    Bits(u16),
     /// Something without a normal form, behind a length of so many bytes.
     Opaque(u8),
     /// Something without a normal form, of so many bytes.
@@ -80,7 +82,7 @@ impl Form {
             15 | 253 => Self::Text(prefix_of(metadata.le_u16(WHAT)?)),
             16 => {
                 let (bits, bytes) = (metadata.u8(WHAT)?, metadata.u8(WHAT)?);
-                Self::Fixed(u16::from(bytes) + u16::from(bits > 0))
+                Self::Bits(u16::from(bytes) + u16::from(bits > 0))
             }
             17 => Self::Timestamp(fraction(metadata)?),
             18 => Self::DateTime(fraction(metadata)?),
@@ -154,6 +156,7 @@ impl Column {
                 let shown = moment.and_then(|moment| ValueType::TimestampTz.moment_text(moment));
                 Ok(text(shown.as_deref().unwrap_or("0000-00-00 00:00:00").as_bytes()))
             }
+            Form::Bits(bytes) => Ok(text(reader.bytes(usize::from(bytes), "bits")?)),
             Form::Opaque(prefix) => prefixed(reader, prefix).map(|_| Cell::Absent),
             Form::Fixed(bytes) => reader.bytes(usize::from(bytes), "value").map(|_| Cell::Absent),
         }
