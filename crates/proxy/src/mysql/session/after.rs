@@ -67,6 +67,7 @@ impl Session {
             reads: !tells_nothing,
             takes_snapshot: marks.takes_snapshot
                 && (bracket.is_some() || !self.settings.temporaries.may_hide(template.reads_first())),
+            catalog: catalog.version,
             keeps_settings: marks.keeps_settings,
             makes_temporary: marks.makes_temporary || may_be_new,
             runs_stored_code: marks.runs_stored_code || may_be_new,
@@ -123,7 +124,7 @@ impl Session {
             self.status = status.without(OF_ONE_STATEMENT);
         }
         // A cursor's rows may be read later.
-        self.standing.is_sure &= !done.cursor;
+        self.standing.sure_by = self.standing.sure_by.filter(|_| !done.cursor);
         let unread = self.unread.clone();
         self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {

@@ -214,6 +214,9 @@ impl Session {
             Lookup::Hit(entry) if !answers(&entry.payload) => Lookup::Miss,
             found => found,
         };
+        if matches!(found, Lookup::Hit(_)) && self.floor.snapshot.is_some() && !self.has_surely_snapshot() {
+            found = Lookup::Bypass(Reason::Snapshot);
+        }
         if let Lookup::Hit(entry) = &found
             && !self.settings.temporaries.are_none()
             && let Err(reason) = self.reads_temporary(&entry.payload.source.shape)

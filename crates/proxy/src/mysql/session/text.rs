@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::{Entry, Lookup};
-use freshet_model::{Catalog, Reason};
+use freshet_model::{Catalog, CatalogVersion, Reason};
 use freshet_sql::{Admin, Code, Effect, Footprint, Hint};
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::packet::HEADER_BYTES;
@@ -288,7 +288,7 @@ impl Session {
         if matches!(found, Found::Answered) {
             return Ok(Decision::Answered);
         }
-        self.standing.is_sure = self.takes_snapshot_surely(&statement, execution.1);
+        self.standing.sure_by = self.takes_snapshot_surely(&statement, execution.1);
         let template = &statement.shape.template;
         if template.reads_diagnostics() {
             self.replay_hit(text).await?;
@@ -311,20 +311,21 @@ impl Session {
         Ok(Decision::Pass(Some(statement), reason))
     }
 
-    /// Whether a statement that goes upstream takes the open transaction's snapshot even if it returns no row.
-    fn takes_snapshot_surely(&self, statement: &Statement, bound: Option<&Bound<'_>>) -> bool {
-        let Known::Context(context, _) = &self.settings.known else { return false };
+    /// By which catalogue a statement that goes upstream takes the open transaction's snapshot even if it returns no row; None: it may
+    /// take none.
+    fn takes_snapshot_surely(&self, statement: &Statement, bound: Option<&Bound<'_>>) -> Option<CatalogVersion> {
+        let Known::Context(context, _) = &self.settings.known else { return None };
         // What it names the session may have defined a moment ago.
         let is_behind = self.shared.cache.catalog_as_of() < self.floor.catalog_since;
         let is_known = context.obstacle.is_none() && context.schemas == self.settings.schemas;
         if !self.standing.wants_snapshot() || is_behind || !is_known {
-            return false;
+            return None;
         }
         let catalog = self.shared.catalog.load();
         let takes = |params: Vec<_>| {
             statement.shape.template.surely_takes_snapshot(&catalog, &context.schemas, &params, context.client)
         };
-        parameters(statement, bound).is_ok_and(takes)
+        parameters(statement, bound).is_ok_and(takes).then_some(catalog.version)
     }
 
     /// Counts a statement that passes.

@@ -13,12 +13,14 @@
 //! A snapshot is taken by the first consistent read of InnoDB, not by the first statement: it is *possible* with any
 //! statement that reads, and *sure* once one that must have read a table has returned a row, or must have read it even so
 //! ([`freshet_sql::Template::surely_takes_snapshot`]). lo is read before the first
-//! possible one, hi after the first sure one.
+//! possible one, hi after the first sure one. What is sure rests on the catalogue that was in use: another session may just have
+//! made another table of that name. So before the first hit within the snapshot, which the stream has passed by then, that
+//! catalogue must have shown all that was defined before the answer.
 
 use std::sync::Arc;
 
-use freshet_cache::{Proven, SnapshotBounds};
-use freshet_model::{Nanos, Reason};
+use freshet_cache::{Floor, Proven, SnapshotBounds};
+use freshet_model::{CatalogVersion, Nanos, Reason};
 use freshet_sql::{Bracket, Effect};
 use freshet_wire::mysql::capabilities::Status;
 
@@ -44,6 +46,8 @@ pub(crate) struct Block {
     lo: Option<Proven>,
     /// The snapshot was surely taken by then.
     taken: Option<Nanos>,
+    /// That is so if this catalogue showed all that was defined by then.
+    taken_by: Option<CatalogVersion>,
 }
 
 /// Where a session stands.
@@ -55,8 +59,8 @@ pub(crate) struct Standing {
     lost: bool,
     /// A statement has failed since the last answer that told, which may have left one open if it was not one of its own.
     tried: bool,
-    /// The statement that is sent next takes the snapshot, if it [takes one](Mark::takes_snapshot), also without a row.
-    pub(crate) is_sure: bool,
+    /// The statement that is sent next takes the snapshot, if it [takes one](Mark::takes_snapshot), also without a row: by this catalogue.
+    pub(crate) sure_by: Option<CatalogVersion>,
 }
 
 /// What a statement does to data and to the transaction, as far as it says.
@@ -71,6 +75,8 @@ pub(crate) struct Mark {
     pub(crate) reads: bool,
     /// It surely takes it if it returns a row.
     pub(crate) takes_snapshot: bool,
+    /// By which catalogue.
+    pub(crate) catalog: CatalogVersion,
     /// Settings are what they were.
     pub(crate) keeps_settings: bool,
     /// There may be more temporary tables after it.
@@ -87,6 +93,7 @@ impl Mark {
         writes: true,
         reads: true,
         takes_snapshot: false,
+        catalog: CatalogVersion(0),
         keeps_settings: false,
         makes_temporary: true,
         runs_stored_code: true,
@@ -102,6 +109,7 @@ impl Mark {
         writes: false,
         reads: false,
         takes_snapshot: false,
+        catalog: CatalogVersion(0),
         keeps_settings: true,
         makes_temporary: false,
         runs_stored_code: false,
@@ -115,7 +123,7 @@ impl Mark {
 
 impl Block {
     fn begun_in(era: u64) -> Self {
-        Self { began_in: Some(era), level: None, wrote: false, used: false, lo: None, taken: None }
+        Self { began_in: Some(era), level: None, wrote: false, used: false, lo: None, taken: None, taken_by: None }
     }
 
     fn unknown() -> Self {
@@ -240,11 +248,23 @@ impl Session {
         }
     }
 
+    /// Whether the open transaction has surely taken its snapshot, now that the stream has passed it. Otherwise a later read may tell.
+    pub(crate) fn has_surely_snapshot(&mut self) -> bool {
+        let Some(block) = &mut self.standing.block else { return true };
+        let Some(version) = block.taken_by.take() else { return true };
+        let floor = Floor { since: block.taken.unwrap_or(Nanos::MAX), ..Floor::default() };
+        let is_sure = self.shared.cache.reflects(&floor, version);
+        if !is_sure {
+            block.taken = None;
+        }
+        is_sure
+    }
+
     /// A statement was answered; `self.status` is the state it left if `status_known`. Whether a transaction that wrote may
     /// have been committed with it.
     pub(crate) fn follow_block(&mut self, mark: Mark, answered: Answered) -> bool {
         // It is of this statement alone.
-        let is_sure = std::mem::take(&mut self.standing.is_sure);
+        let is_sure = self.standing.sure_by.take() == Some(mark.catalog);
         let takes_snapshot = mark.takes_snapshot && (is_sure || answered.rows > 0);
         let wrote = mark.writes || self.standing.wrote();
         let in_transaction = self.status.has(Status::IN_TRANS);
@@ -290,7 +310,7 @@ impl Session {
         if let Some(block) = &mut standing.block {
             block.wrote |= mark.writes;
             if takes_snapshot && block.taken.is_none() {
-                block.taken = Some(answered.now);
+                (block.taken, block.taken_by) = (Some(answered.now), Some(mark.catalog));
             }
             if one_shot {
                 *block = Block::unknown();
