@@ -21,6 +21,10 @@ const MANNERS: &str = "SET SESSION sql_mode = '', SESSION autocommit = 1, SESSIO
 const RACES: [u16; 8] = [1049, 1051, 1054, 1146, LOCK_WAIT_TIMEOUT, 1213, 1356, 1412];
 /// `ER_LOCK_WAIT_TIMEOUT`.
 const LOCK_WAIT_TIMEOUT: u16 = 1205;
+/// It, and what ends a statement that takes longer than the server lets it: MariaDB's `ER_STATEMENT_TIMEOUT`, MySQL's `ER_QUERY_TIMEOUT`.
+const TIMEOUTS: [u16; 3] = [LOCK_WAIT_TIMEOUT, 1969, 3024];
+/// Those of the races that are over when the statement is sent again: `ER_LOCK_DEADLOCK`, `ER_TABLE_DEF_CHANGED`. The others may last.
+const SHORT_RACES: [u16; 2] = [1213, 1412];
 /// What it says when it ends the connection: `ER_SERVER_SHUTDOWN`, `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's
 /// `ER_CLIENT_INTERACTION_TIMEOUT`.
 const ENDINGS: [u16; 4] = [1053, 1317, 1927, 4031];
@@ -49,14 +53,15 @@ pub(crate) enum ServiceError {
 }
 
 impl ServiceError {
-    /// Whether the server refused the statement, as opposed to being out of reach.
-    pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Self::Query(Error::Server(_)))
+    /// Whether a lock was waited for in vain.
+    pub(crate) fn is_timeout(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(error)) if TIMEOUTS.contains(&error.code))
     }
 
-    /// Whether a lock was waited for in vain.
-    pub(crate) fn is_lock_timeout(&self) -> bool {
-        matches!(self, Self::Query(Error::Server(error)) if error.code == LOCK_WAIT_TIMEOUT)
+    /// Whether the server refused the statement for what it is, and will again; it is not out of reach.
+    pub(crate) fn is_lasting_refusal(&self) -> bool {
+        let passes = |code| ENDINGS.contains(&code) || SHORT_RACES.contains(&code);
+        matches!(self, Self::Query(Error::Server(error)) if !passes(error.code)) && !self.is_timeout()
     }
 }
 
@@ -128,4 +133,24 @@ pub(crate) async fn connect(mysql: &MySql) -> Result<(Client, ServerIdentity), S
     let run = identity::ask(&mut client, ANSWER_TIMEOUT).await?.ok_or(ServiceError::Shape("the server's identity"))?;
     let identity = ServerIdentity { system_id: run.server, postmaster_start: run.start, database: String::new() };
     Ok((client, identity))
+}
+
+#[cfg(test)]
+mod tests {
+    use freshet_net::mysql::ServerError;
+
+    use super::*;
+
+    #[test]
+    fn what_passes_is_no_refusal() {
+        let lasts = |code| {
+            let error = ServerError { code, sqlstate: String::new(), message: String::new() };
+            ServiceError::Query(Error::Server(Box::new(error))).is_lasting_refusal()
+        };
+        // Access denied, no such table, a view that is invalid.
+        assert_eq!([1142, 1146, 1356].map(lasts), [true; 3]);
+        // A deadlock, waits in vain, and ends of the connection.
+        assert_eq!([1213, 1205, 1969, 1317, 1053, 1927].map(lasts), [false; 6]);
+        assert!(!ServiceError::NoStream.is_lasting_refusal());
+    }
 }

@@ -19,15 +19,23 @@ pub(super) async fn shown(connection: &mut Connection, views: &[Name]) -> Result
         connection.query("USE information_schema").await?;
         connection.query(LOCK_WAIT).await?;
     }
-    for view in views.iter().take(VIEWS_MAX) {
+    for view in asked_for(views) {
         match definition(connection, view).await {
             Ok(text) => texts.extend(text.map(|text| (view.clone(), text))),
             // One wait is enough: nothing is served while the catalogue is late. The others stay hidden until the next reading.
-            Err(error) if error.is_lock_timeout() => break,
+            Err(error) if error.is_timeout() => break,
             Err(error) => return Err(error),
         }
     }
     Ok(texts)
+}
+
+/// Which of the views are asked for: the same ones each time.
+fn asked_for(views: &[Name]) -> Vec<&Name> {
+    let mut sorted: Vec<&Name> = views.iter().collect();
+    sorted.sort_unstable();
+    sorted.truncate(VIEWS_MAX);
+    sorted
 }
 
 /// The text of a view; None: it is not shown.
@@ -38,8 +46,8 @@ async fn definition(connection: &mut Connection, (schema, name): &Name) -> Resul
             let statement = rows.into_iter().next().and_then(|row| row.into_iter().nth(1)).flatten();
             Ok(statement.and_then(|statement| query_of(&statement).map(str::to_owned)))
         }
-        // It may be gone, or be invalid.
-        Err(error) if error.is_refusal() && !error.is_lock_timeout() => Ok(None),
+        // It may be gone, or be invalid; then DDL makes it be read again. What just passes says nothing of the view.
+        Err(error) if error.is_lasting_refusal() => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -87,7 +95,17 @@ fn behind_one(text: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::query_of;
+    use super::{VIEWS_MAX, asked_for, query_of};
+
+    #[test]
+    fn the_same_views_are_asked_for_each_time() {
+        let named = |number: usize| ("a".to_owned(), format!("v{number:05}"));
+        let mut views: Vec<_> = (0..VIEWS_MAX + 10).map(named).collect();
+        let before: Vec<_> = asked_for(&views).into_iter().cloned().collect();
+        views.reverse();
+        assert_eq!(asked_for(&views), before.iter().collect::<Vec<_>>());
+        assert_eq!(before.last(), Some(&named(VIEWS_MAX - 1)));
+    }
 
     #[test]
     fn queries_are_found_behind_any_name() {

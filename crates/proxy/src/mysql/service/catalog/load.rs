@@ -256,7 +256,7 @@ async fn read_functions(
     }
     match connection.query(LOADABLE_FUNCTIONS).await {
         Ok(loadable) => functions.extend(loadable.into_iter().filter_map(|row| Some(row.into_iter().next()??.into()))),
-        Err(error) if error.is_refusal() => {}
+        Err(error) if error.is_lasting_refusal() => {}
         Err(error) => return Err(error),
     }
     Ok(functions)
