@@ -14,6 +14,7 @@ use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgum
 
 use crate::footprint::ParameterValue;
 use crate::functions::oid;
+use crate::lexer::VIEWS_BASE;
 use crate::params::Params;
 use crate::predicate::Operand;
 use crate::{Literal, LiteralKind};
@@ -29,6 +30,13 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
         return None;
     }
     match value {
+        // By an index a fraction is rounded, and a negative number is taken for one of 64 bits.
+        ParameterValue::Literal(Literal { kind: LiteralKind::Number, text })
+            if column == ValueType::Bit && (operand.negated || !text.iter().all(u8::is_ascii_digit)) =>
+        {
+            None
+        }
+        ParameterValue::Integer(integer) if column == ValueType::Bit && integer < 0 => None,
         ParameterValue::Literal(Literal { kind: LiteralKind::Number, text }) => {
             let sign: &[u8] = if operand.negated { b"-" } else { b"" };
             let digits = text.iter().filter(|byte| byte.is_ascii_digit()).count();
@@ -67,8 +75,12 @@ pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Par
         _ if operand.negated => None,
         ParameterValue::Bytes(bytes) => Some(bytes),
         ParameterValue::Literal(Literal { kind: LiteralKind::Bytes | LiteralKind::Bits, text }) => Some(&**text),
-        value => plain_text(operand, value)
-            .filter(|text| as_sent || !wide && text.iter().all(|byte| matches!(byte, b' '..=b'~'))),
+        value => {
+            // MariaDB shows `?` in the text of a view for what is no UTF-8, and other bytes for what is of another character set.
+            let in_view = operand.parameter > VIEWS_BASE;
+            let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !(in_view && *byte == b'?');
+            plain_text(operand, value).filter(|text| as_sent && !in_view || !wide && text.iter().all(is_plain))
+        }
     }
     .map(Cow::Borrowed)
 }

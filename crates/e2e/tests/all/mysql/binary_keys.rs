@@ -6,7 +6,12 @@ use super::support::packets::Value;
 use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
-on_both!(results_go_with_their_own_rows, constants_of_other_kinds_do);
+on_both!(
+    results_go_with_their_own_rows,
+    constants_of_other_kinds_do,
+    constants_lead_to_rows_of_others,
+    bits_that_an_index_finds
+);
 
 const SCHEMA: &str = "CREATE TABLE u (id BINARY(16) PRIMARY KEY, name VARCHAR(20)); \
      CREATE TABLE o (id INT PRIMARY KEY, user_id BINARY(16) NOT NULL, total INT, KEY (user_id)); \
@@ -227,4 +232,63 @@ fn warm(pair: &Pair, c: &mut RawClient, statements: &[String]) -> Result<()> {
         rest();
         Ok(())
     })
+}
+
+/// A result that begins at a constant of a type is invalidated by the rows of others that it leads to.
+fn constants_lead_to_rows_of_others(kind: Kind) -> Result<()> {
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut types = vec![BY_BYTES, BY_BITS];
+    if kind == Kind::Mariadb {
+        types.extend([BY_UUID, BY_INET6, BY_INET4]);
+    }
+    let mut direct = pair.database.connect()?;
+    let mut c = pair.connect()?;
+    for typed in &types {
+        let name = typed.name;
+        direct.run(&typed.schema())?;
+        direct.run(&format!(
+            "CREATE TABLE {name}_note (id INT PRIMARY KEY, n INT, text VARCHAR(20), KEY (n)); INSERT INTO {name}_note VALUES (1, 1, 'a'), (2, 2, 'b')"
+        ))?;
+        let sql =
+            format!("SELECT o.text FROM {name} t JOIN {name}_note o ON o.n = t.n WHERE t.id = {}", typed.constant(1));
+        for text in ["c", "d"] {
+            warm(&pair, &mut c, std::slice::from_ref(&sql))?;
+            direct.run(&format!("UPDATE {name}_note SET text = '{text}' WHERE id = 1"))?;
+            eventually(PATIENCE, || {
+                let found = c.value(&sql)?;
+                ensure!(found == text, "{name}: {found} for {text}");
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// By an index the servers take a fraction for the number beside it, and a negative number for one of 64 bits.
+fn bits_that_an_index_finds(kind: Kind) -> Result<()> {
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut direct = pair.database.connect()?;
+    direct.run(
+        "CREATE TABLE bits (id INT PRIMARY KEY, b8 BIT(8), b64 BIT(64), n INT, KEY (b8), KEY (b64)); \
+         INSERT INTO bits VALUES (1, 5, 18446744073709551615, 0), (2, 6, 7, 0), (3, 8, 9, 0)",
+    )?;
+    let mut c = pair.connect()?;
+    for condition in ["b8 = 5.4", "b8 = 5.5", "b64 = -1", "b8 = 5", "b64 = 18446744073709551615"] {
+        let sql = format!("SELECT COALESCE(SUM(n), -1) FROM bits FORCE INDEX (b8, b64) WHERE {condition}");
+        warm(&pair, &mut c, std::slice::from_ref(&sql))?;
+        direct.run("UPDATE bits SET n = n + 1")?;
+        let right = direct.value(&sql)?;
+        eventually(PATIENCE, || {
+            let found = c.value(&sql)?;
+            ensure!(found == right, "{condition}: {found}, not {right}");
+            Ok(())
+        })?;
+    }
+    Ok(())
 }
