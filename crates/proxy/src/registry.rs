@@ -7,6 +7,7 @@
 //! Both maps are bounded in bytes. A text that was dropped gets a new number when it comes again, so entries under the old
 //! number are not found any more and age out.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -367,13 +368,22 @@ impl Registry {
             return Ok(found);
         }
         let (types, modes, escapes) = read;
-        let text = std::str::from_utf8(text).map_err(|_| Reason::NotParsed)?;
-        let lexed = if escapes {
-            // Places in the marked text are none in this one.
-            Lexed { places: Vec::new(), ..freshet_sql::lex(self.dialect, &freshet_sql::with_escapes_marked(text)) }
+        let text_bytes = text.len();
+        let (text, is_as_sent) = match std::str::from_utf8(text) {
+            Ok(text) => (Cow::Borrowed(text), true),
+            Err(_) if self.dialect == Dialect::Postgres => return Err(Reason::NotParsed),
+            Err(_) => (freshet_sql::without_raw_bytes(modes, text).ok_or(Reason::NotParsed)?.into(), false),
+        };
+        let text = &*text;
+        let mut lexed = if escapes {
+            freshet_sql::lex(self.dialect, &freshet_sql::with_escapes_marked(text))
         } else {
             freshet_sql::lex_under(self.dialect, modes, text)
         };
+        if escapes || !is_as_sent {
+            // Places in another text are none in this one.
+            lexed.places = Vec::new();
+        }
         let (shape, new) = self.shape(&lexed);
         // A text keeps its shape alive, so the first text of a shape is charged for it.
         let shape_bytes = if new { shape.bytes() } else { 0 };
@@ -386,7 +396,7 @@ impl Registry {
         let is_never_kept = admin.is_some() || !reads || template.refusal().is_some();
         let statement = Arc::new(Statement {
             key: key.clone(),
-            text_bytes: text.len(),
+            text_bytes,
             modes,
             id: self.next_id.fetch_add(1, Relaxed),
             shape,

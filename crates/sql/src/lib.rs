@@ -76,6 +76,7 @@ pub use lineage::{Key, Lineage};
 pub use moving::{Positions, Reach};
 pub use mysql::TableName;
 pub use mysql::code::{Code, CodeScanner, stored_code};
+pub use mysql::raw::without_raw_bytes;
 pub use mysql::scanner::{Modes, Quoting};
 pub use mysql::variables::KNOWN as KNOWN_VARIABLES;
 pub use pages::{End, Furthest};

@@ -824,6 +824,40 @@ fn keys_of_other_kinds() {
     }
 }
 
+/// Bytes in a text that is no UTF-8, as drivers send them.
+#[test]
+fn raw_bytes() {
+    use freshet_sql::Modes;
+    let read = |modes: Modes, text: &[u8]| freshet_sql::without_raw_bytes(modes, text);
+    let plain = Modes { plain_backslash: true, ..Modes::NONE };
+    for (modes, text, expected) in [
+        (
+            Modes::NONE,
+            &b"SELECT 'a' FROM t WHERE id=_binary'\xff\\0\\'\\\\\xe9' OR id = _BINARY\"\xfe\"/* x */"[..],
+            "SELECT 'a' FROM t WHERE id=x'ff00275ce9' OR id = x'fe'/* x */",
+        ),
+        (plain, b"SELECT _binary'\xff\\', '\xc3\xa9'", "SELECT x'ff5c', '\u{e9}'"),
+        (
+            Modes::NONE,
+            b"INSERT INTO t VALUES (_binary'\xc3\xa9', _binary'\xc3')",
+            "INSERT INTO t VALUES (_binary'\u{e9}', x'c3')",
+        ),
+    ] {
+        assert_eq!(read(modes, text).as_deref(), Some(expected));
+    }
+    for text in [
+        &b"SELECT '\xff'"[..],
+        b"SELECT `\xff`, _binary'\xff'",
+        b"SELECT 1 /* \xff */",
+        b"SELECT _binary'\xff",
+        b"SELECT _binary '\xff'",
+        b"SELECT _binary'\xff' 'a'",
+        b"SELECT 1 -- \xff",
+    ] {
+        assert_eq!(read(Modes::NONE, text), None, "{}", text.escape_ascii());
+    }
+}
+
 #[test]
 fn what_a_session_must_know() {
     let (catalog, schemas) = (catalog(), schemas());

@@ -9,6 +9,7 @@ pub(crate) mod functions;
 mod hints;
 pub(crate) mod moments;
 pub(crate) mod parse;
+pub(crate) mod raw;
 pub(crate) mod scanner;
 pub(crate) mod statement;
 pub(crate) mod sure;

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 
-use super::support::packets::Value;
+use super::support::packets::{self, Value};
 use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
@@ -130,7 +130,7 @@ struct Typed {
 const BY_BYTES: Typed = Typed {
     name: "by_bytes",
     of: "BINARY(16)",
-    key: |number| format!("{:032x}", 0xff00_27c3_2801_8022_0000_0000_0000_0000 + u128::from(number)),
+    key: |number| format!("{:032x}", bytes_of(number)),
     asks: &["x'$'", "0x$", "UNHEX('$')", "X'$' AND n > 0", "UNHEX('$') OR id = x''"],
 };
 const BY_BITS: Typed = Typed {
@@ -150,6 +150,11 @@ const BY_INET6: Typed =
     Typed { name: "by_inet6", of: "INET6", key: |number| format!("2001:db8:{number:x}::"), asks: &["'$'"] };
 const BY_INET4: Typed =
     Typed { name: "by_inet4", of: "INET4", key: |number| format!("10.1.{number}.0"), asks: &["'$'"] };
+
+/// No UTF-8, with a zero and a quote in it.
+fn bytes_of(number: u8) -> u128 {
+    0xff00_27c3_2801_8022_0000_0000_0000_0000 + u128::from(number)
+}
 
 impl Typed {
     fn constant(&self, number: u8) -> String {
@@ -171,11 +176,24 @@ impl Typed {
     }
 
     /// What is asked of a key; through a join, too, but of bits, which no key of another table is.
-    fn statements(&self, number: u8) -> Vec<String> {
+    fn statements(&self, number: u8) -> Vec<Vec<u8>> {
         let (name, key) = (self.name, (self.key)(number));
         let by_key = self.asks.iter().map(|ask| format!("SELECT n FROM {name} WHERE id = {}", ask.replace('$', &key)));
         let join = format!("SELECT n FROM {name}_visit v JOIN {name} t ON t.id = v.key_id WHERE v.id = {number}");
-        by_key.chain((self.of != BY_BITS.of).then_some(join)).collect()
+        let statements = by_key.chain((self.of != BY_BITS.of).then_some(join)).map(|sql| packets::query(&sql));
+        // As drivers send them, with the bytes as they are.
+        let raw = (self.of == BY_BYTES.of).then(|| {
+            let mut command = packets::query(&format!("SELECT n FROM {name} WHERE id = _binary'"));
+            for byte in bytes_of(number).to_be_bytes() {
+                match byte {
+                    0 => command.extend(br"\0"),
+                    b'\'' | b'"' | b'\\' => command.extend([b'\\', byte]),
+                    byte => command.push(byte),
+                }
+            }
+            [&command, &b"'"[..]].concat()
+        });
+        statements.chain(raw).collect()
     }
 }
 
@@ -219,12 +237,13 @@ fn constants_of_other_kinds_do(kind: Kind) -> Result<()> {
 }
 
 /// Asks until each is answered from memory.
-fn warm(pair: &Pair, c: &mut RawClient, statements: &[String]) -> Result<()> {
+fn warm(pair: &Pair, c: &mut RawClient, statements: &[Vec<u8>]) -> Result<()> {
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?;
         for sql in statements {
-            let answer = c.query(sql)?;
-            ensure!(answer.error().is_none() && answer.rows().len() == 1, "{sql}: {answer:?}");
+            let answer = c.command(sql)?;
+            let shown = sql.escape_ascii();
+            ensure!(answer.error().is_none() && answer.rows().len() == 1, "{shown}: {answer:?}");
         }
         let after = pair.freshet.metrics()?;
         let hits = after.hits() - before.hits();
