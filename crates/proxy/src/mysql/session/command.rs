@@ -151,7 +151,10 @@ impl Session {
         self.send_command(command).await?;
         let done = self.answer(Kind::Status, To::Client { fill: None, impure: false }).await?;
         if done.error.is_none() {
+            let mut replay = std::mem::take(&mut self.replay);
             self.begin_anew();
+            replay.begin_anew(self.capabilities());
+            self.replay = replay;
             self.status = done.status.unwrap_or(self.status);
             self.standing.reset(self.autocommits(), self.settings.era);
         }

@@ -69,7 +69,11 @@ impl Leaves {
         let first = words.next().unwrap_or_default();
         let names = |others: &[&str]| others.iter().any(|other| text.contains(other));
         let keeps = match first {
-            "with" if shape.template.effect() == Effect::Pure => return Self::Rows,
+            "with" if shape.template.effect() == Effect::Pure => match body_word(&text) {
+                Some("values") if mariadb => !is_combined(&text),
+                None if mariadb && names(&["values"]) => false,
+                _ => return Self::Rows,
+            },
             // MySQL runs it as a SELECT that finds none.
             "do" if !mariadb => return Self::Rows,
             "insert" | "replace" | "create" => !names(&["select", "with"]) && (first == "create" || !names(&["table"])),
@@ -91,11 +95,36 @@ impl Leaves {
             | "unlock" | "flush" | "prepare" | "deallocate" | "signal" | "resignal" | "get" | "truncate" | "drop" => {
                 true
             }
-            "values" => mariadb,
+            "values" => mariadb && !is_combined(&text),
             _ => false,
         };
         if keeps { Self::Nothing } else { Self::Either }
     }
+}
+
+/// The word that begins the query behind WITH, if no name in quotes may hide it.
+fn body_word(text: &str) -> Option<&str> {
+    let (mut depth, mut behind_list) = (0_usize, false);
+    let outside = |letter: char| {
+        match letter {
+            // The query is in brackets itself.
+            '(' if behind_list => {}
+            '(' => depth += 1,
+            ')' => {
+                depth = depth.saturating_sub(1);
+                behind_list = depth == 0;
+            }
+            _ => behind_list &= letter.is_whitespace(),
+        }
+        depth > 0 || !letter.is_ascii_alphanumeric()
+    };
+    let plain = !text.contains(['`', '"', '\'']);
+    text.split(outside).find(|word| matches!(*word, "select" | "values" | "table")).filter(|_| plain)
+}
+
+/// It may be made of several by UNION or its kin, which counts rows.
+fn is_combined(text: &str) -> bool {
+    ["union", "except", "intersect"].iter().any(|word| text.contains(word))
 }
 
 /// How many rows FOUND_ROWS() counts behind an answer, if they are those of the answer.
@@ -233,6 +262,20 @@ impl Replay {
         let is_there = self.kind.is_some() && !self.command.is_empty();
         self.rows_only &= !is_there;
         is_there
+    }
+
+    /// What is remembered is this command.
+    pub(crate) fn is_of(&self, packet: &[u8]) -> bool {
+        self.command == packet
+    }
+
+    /// The session begins anew. The servers keep the number of rows found, also that which a hit would have left.
+    pub(crate) fn begin_anew(&mut self, capabilities: Capabilities) {
+        let rows = std::mem::take(self).rows;
+        if let Some(rows) = rows {
+            put_query(&mut self.command, capabilities, finding(rows).as_bytes());
+            (self.kind, self.rows, self.rows_only) = (Some(Kind::Query), Some(rows), true);
+        }
     }
 
     /// In place of the command that is remembered, the server understands this one.

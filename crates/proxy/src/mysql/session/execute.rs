@@ -368,6 +368,9 @@ impl Session {
 
     /// A hit took the place of this execution: what it would have been to a server that knows the types of no earlier one.
     fn remember_bound(&mut self, number: u32, message: &Message<'_>, (packet, types): (&[u8], &[u8])) {
+        if !self.replay.is_of(packet) {
+            return; // it left what the hit before has left
+        }
         if let Some(prepared) = self.prepareds.get_mut(number)
             && message.types == Types::Earlier
             && !prepared.server_knows_types

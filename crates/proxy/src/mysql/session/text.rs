@@ -260,7 +260,7 @@ impl Session {
     pub(crate) fn answer_found(&mut self, entry: &Entry<Body>, packet: &[u8], kind: Kind) -> Found {
         self.answer_hit(entry);
         let counts = entry.payload.source.shape.leaves(self.about.version.is_mariadb) != Leaves::Nothing;
-        if counts || kind != Kind::Query || !self.replay.keep_rows() {
+        if counts || !self.replay.keep_rows() {
             self.replay.remember(packet, kind);
         }
         if counts {

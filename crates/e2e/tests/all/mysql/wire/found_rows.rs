@@ -5,12 +5,12 @@ use anyhow::{Context, Result};
 use super::SCHEMA;
 use crate::mysql::support::{Kind, Pair, on_both};
 
-on_both!(behind_others, with_limits, behind_values);
+on_both!(behind_others, with_limits, behind_values, behind_prepared_values, behind_resets);
 
 const READ: &str = "SELECT id FROM item WHERE id < 100";
 const VALUES: &str = "VALUES (1), (2)";
 const COUNT: &str = "SELECT FOUND_ROWS()";
-const OTHERS: [&str; 45] = [
+const OTHERS: [&str; 52] = [
     "INSERT INTO log (line) SELECT 'a' FROM DUAL WHERE FALSE",
     "INSERT INTO log (line) SELECT name FROM item WHERE id = 1",
     "REPLACE INTO log (line) SELECT 'a' FROM DUAL WHERE FALSE",
@@ -35,6 +35,13 @@ const OTHERS: [&str; 45] = [
     "SELECT (SELECT id FROM item other WHERE other.id <= item.id) FROM item",
     "SELECT id FROM item WHERE id <= (SELECT id FROM item)",
     "VALUES (1), (2)",
+    "WITH one AS (SELECT 1) VALUES (1), (2)",
+    "WITH one AS (SELECT 1) (VALUES (1), (2))",
+    "WITH one AS (VALUES (1), (2)) SELECT * FROM one LIMIT 1",
+    "VALUES (1) UNION VALUES (2)",
+    "SELECT 5 UNION VALUES (6), (7)",
+    "VALUES (1), (2) UNION SELECT 3",
+    "(VALUES (1), (2))",
     "SELECT",
     "UPDATE item SET name = name WHERE id > 99",
     "WITH one AS (SELECT 1) SELECT * FROM one",
@@ -119,4 +126,37 @@ fn behind_values(kind: Kind) -> Result<()> {
         .with_context(|| between)?;
     }
     Ok(())
+}
+
+/// The same of one that was prepared.
+fn behind_prepared_values(kind: Kind) -> Result<()> {
+    if kind == Kind::Mysql {
+        return Ok(());
+    }
+    let pair = Pair::new(kind, SCHEMA)?;
+    pair.same_with_hits(2, |c| {
+        let values = c.prepare(VALUES)?;
+        for first in [READ, "SELECT id FROM item WHERE id > 1000"] {
+            c.query(first)?;
+            c.execute(values, &[])?;
+            c.execute(values, &[])?;
+            c.query(COUNT)?;
+        }
+        c.expect_silence()
+    })
+}
+
+/// COM_RESET_CONNECTION behind a hit.
+fn behind_resets(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    if pair.freshet.is_there() {
+        pair.until_hit(&mut pair.connect()?, READ)?;
+    }
+    pair.same_with_hits(1, |c| {
+        c.query(READ)?;
+        c.command(&[31])?;
+        c.query(COUNT)?;
+        c.query(COUNT)?;
+        c.expect_silence()
+    })
 }
