@@ -46,8 +46,9 @@ pub enum ParameterValue<'a> {
     Literal(&'a Literal),
     /// MySQL and MariaDB: an integer of the binary protocol.
     Integer(i128),
-    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol.
-    Moment,
+    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_model::Value::Moment`] if it is of whole
+    /// seconds and one that both servers take.
+    Moment(Option<i64>),
     /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.
     Time,
     /// MySQL and MariaDB: bytes of the binary protocol.

@@ -25,8 +25,10 @@
 //!
 //! * **NULL** satisfies no comparison, so no row of an answer shows it. If one does, this says nothing.
 //! * **Values** are read only where their form is beyond doubt, and compared as whole numbers or microseconds: p by the rules
-//!   of `terms.rs` for a column of this type, c by those for answers. MySQL's TIMESTAMP is in the session's zone, in which an hour
-//!   may come twice: it is not read. MySQL compares the three operands of BETWEEN together: it is not read, either.
+//!   of `terms.rs` for a column of this type, c by those for answers. MySQL's TIMESTAMP is shown and compared in the session's zone, in
+//!   which an hour may come twice: it is read where the zone is one offset from UTC, as if it were a DATETIME, since their order is then
+//!   the same; and within the years that each TIMESTAMP has, since the servers compare what they cannot convert in another way. MySQL
+//!   compares the three operands of BETWEEN together: its limits are read where both of them are compared exactly.
 //! * **Errors.** A parameter may be beyond the type that the server gives it, and is refused then. So it may move only within the
 //!   smallest type of integers that the known value of p fits in.
 
@@ -47,6 +49,8 @@ use crate::walk::Walk;
 const MOVING_MAX: usize = 4;
 /// Digits of a time in MediaWiki's form, `YYYYMMDDhhmmss`: of equal length, they are in the order of their numbers.
 const DIGITS: usize = 14;
+/// From 1971 to 2037, in microseconds: each TIMESTAMP can be of these years, at whatever offset from UTC.
+const ZONED: std::ops::Range<i64> = 31_536_000_000_000..2_145_916_800_000_000;
 
 /// A condition `c > p`, `c >= p`, `c < p` or `c <= p`.
 #[derive(Clone, Debug)]
@@ -59,6 +63,10 @@ pub(crate) struct Moving {
     /// `c > p` or `c >= p`
     is_lower: bool,
     included: bool,
+    /// MySQL's TIMESTAMP, which is read as a DATETIME.
+    is_zoned: bool,
+    /// What MySQL compares together with it: the other limit of BETWEEN.
+    beside: Option<Operand>,
 }
 
 /// Where each moving limit of an execution is.
@@ -145,16 +153,21 @@ impl Footprint {
     /// What [`Positions`] and [`Reach`] of this statement are about, for keys.
     pub fn write_moving(&self, key: &mut Vec<u8>) {
         key.push(self.moving.len() as u8);
-        for Moving { operand, column, at, is_lower, included, .. } in &self.moving {
+        for Moving { operand, column, at, is_lower, included, is_zoned, .. } in &self.moving {
             key.extend_from_slice(&operand.parameter.to_le_bytes());
             key.extend_from_slice(&(*at as u64).to_le_bytes());
             let kind = column.value_type as u8;
-            key.extend_from_slice(&[kind, u8::from(*is_lower), u8::from(*included), u8::from(operand.negated)]);
+            let flags = [*is_lower, *included, operand.negated, *is_zoned].map(u8::from);
+            key.push(kind);
+            key.extend_from_slice(&flags);
         }
     }
 
     /// Where its moving limits are; None: it has none, or one is not understood.
     pub fn positions(&self, params: &[Parameter<'_>], client: Client) -> Option<Positions> {
+        if !client.utc && self.dialect.is_mysql_family() && self.moving.iter().any(|moving| moving.is_zoned) {
+            return None;
+        }
         let params = self.params(params, client);
         let positions = self.moving.iter().map(|moving| self.position(moving, params)).collect::<Option<Box<_>>>()?;
         (!positions.is_empty()).then_some(Positions(positions))
@@ -168,7 +181,12 @@ impl Footprint {
         if column == ValueType::Date && self.dialect.is_mysql_family() && is_cut() {
             return None;
         }
-        number(column, &value)
+        let is_exact =
+            |beside| self.values(column, &[moving.operand, beside], params).is_some_and(|both| both.len() == 2);
+        if !moving.beside.is_none_or(is_exact) {
+            return None;
+        }
+        number(column, &value).filter(|at| !moving.is_zoned || ZONED.contains(at))
     }
 
     /// How far the limits may move from `at` while the answer stays one of these rows; `read` tells the values of one. None: it is not
@@ -215,15 +233,12 @@ impl Walk<'_> {
         }
         let mut limits = Vec::new();
         add_limits(select.selection.as_ref()?, &mut limits);
-        if self.is_mysql() {
-            limits.retain(|limit| !limit.is_of_two);
-        }
         if limits.is_empty() || limits.len() > MOVING_MAX || further() {
             return None;
         }
         let block = self.blocks.last()?;
         let items = top::items(block, select)?;
-        let moving = limits.into_iter().filter_map(|Tested { column: tested, limit, is_lower, .. }| {
+        let moving = limits.into_iter().filter_map(|Tested { column: tested, limit, is_lower, beside }| {
             let Limit { operand, included } = limit;
             let (in_block, column) = top::named(block, tested)?;
             let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
@@ -231,8 +246,11 @@ impl Walk<'_> {
             if !is_once || operand.parameter > VIEWS_BASE || !self.may_move(column.value_type) {
                 return None;
             }
-            let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-            Some(Moving { operand, column, at, width: items.len(), is_lower, included })
+            let is_zoned = self.is_mysql() && column.value_type == ValueType::TimestampTz;
+            let value_type = if is_zoned { ValueType::Timestamp } else { column.value_type };
+            let (column, beside) =
+                (ComparedColumn { name: column.name.clone(), value_type }, beside.filter(|_| self.is_mysql()));
+            Some(Moving { operand, column, at, width: items.len(), is_lower, included, is_zoned, beside })
         });
         Some(moving.collect())
     }
@@ -241,8 +259,7 @@ impl Walk<'_> {
     fn may_move(&self, column: ValueType) -> bool {
         use ValueType::{Bytes, Date, Int, Numeric, Timestamp, TimestampTz, Unsigned};
         match column {
-            Date | Int | Numeric | Timestamp | Unsigned => true,
-            TimestampTz => !self.is_mysql(),
+            Date | Int | Numeric | Timestamp | TimestampTz | Unsigned => true,
             Bytes => self.is_mysql(),
             _ => false,
         }
@@ -254,25 +271,25 @@ struct Tested<'e> {
     column: &'e [Ident],
     limit: Limit,
     is_lower: bool,
-    /// One of BETWEEN's.
-    is_of_two: bool,
+    /// The other limit of BETWEEN.
+    beside: Option<Operand>,
 }
 
 /// Adds the limits in the conditions that AND joins to others.
 fn add_limits<'e>(condition: &'e Expr, limits: &mut Vec<Tested<'e>>) {
     let condition = unwrapped(condition);
-    let is_of_two = match condition {
+    match condition {
         Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
             add_limits(left, limits);
             return add_limits(right, limits);
         }
-        Expr::BinaryOp { .. } => false,
-        Expr::Between { negated: false, .. } => true,
+        Expr::BinaryOp { .. } | Expr::Between { negated: false, .. } => {}
         _ => return,
-    };
+    }
     if let Some((column, Question::Range { low, high, beside: None })) = question(condition) {
-        let tested = |limit, is_lower| Tested { column, limit, is_lower, is_of_two };
-        limits.extend(low.map(|limit| tested(limit, true)));
-        limits.extend(high.map(|limit| tested(limit, false)));
+        let other = |limit: Option<Limit>| limit.map(|limit| limit.operand);
+        let tested = |limit, is_lower, beside| Tested { column, limit, is_lower, beside };
+        limits.extend(low.map(|limit| tested(limit, true, other(high))));
+        limits.extend(high.map(|limit| tested(limit, false, other(low))));
     }
 }

@@ -26,7 +26,7 @@ pub struct Client {
     pub raw: bool,
     /// `\` is no escape in it, to MySQL and MariaDB.
     pub plain_backslash: bool,
-    /// Its time zone is UTC, to PostgreSQL.
+    /// Its time zone is UTC, to PostgreSQL; one offset from UTC at all times, to MySQL and MariaDB.
     pub utc: bool,
 }
 

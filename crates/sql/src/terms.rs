@@ -229,7 +229,7 @@ impl Footprint {
     }
 
     /// The values of constants that the server may compare in one go; NULLs left out.
-    fn values(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Option<Vec<Value>> {
+    pub(crate) fn values(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Option<Vec<Value>> {
         let is_null =
             |operand: &&Operand| params.get(**operand).is_some_and(|param| matches!(param.value, ParameterValue::Null));
         // As large as it will be, since it becomes a part of a tag.

@@ -109,10 +109,10 @@ fn the_numbers_of_moving_limits() {
             assert_eq!(moving, expected, "{dialect:?} {sql}");
         }
     }
-    let between = "SELECT n FROM x WHERE n BETWEEN 1 AND 5";
-    assert_eq!(footprint(Postgres, between).moving_parameters().collect::<Vec<_>>(), [1, 2]);
-    // All three are compared in one way.
-    assert_eq!(footprint(MySql, between).moving_parameters().count(), 0);
+    for dialect in [Postgres, MySql, MariaDb] {
+        let between = footprint(dialect, "SELECT n FROM x WHERE n BETWEEN 1 AND 5");
+        assert_eq!(between.moving_parameters().collect::<Vec<_>>(), [1, 2]);
+    }
     // Used twice.
     let twice = "SELECT n FROM x WHERE n > $1 AND id < $1";
     assert_eq!(footprint(Postgres, twice).moving_parameters().count(), 0);
@@ -162,6 +162,82 @@ fn an_answer_reaches_up_to_its_nearest_row() {
     let time = "SELECT id, y FROM x WHERE y <= '20250101000000'";
     assert!(reach(MySql, time, &[&["1", "20240101000000"]]).is_some());
     assert_eq!(reach(MySql, time, &[&["1", "20240101000000\0\0"]]), None);
+}
+
+#[test]
+fn limits_that_mysql_compares_together() {
+    let sql = |limits: &str| format!("SELECT id, n FROM x WHERE n BETWEEN {limits}");
+    for dialect in [MySql, MariaDb] {
+        let known = |column: &str, limits: &str| {
+            positions(dialect, &format!("SELECT {column} FROM x WHERE {column} BETWEEN {limits}"), Client::PLAIN)
+                .is_some()
+        };
+        let rows: &[&[&str]] = &[&["1", "30"], &["2", "20"], &["3", "40"]];
+        for (other, expected) in
+            [("10 AND 50", true), ("20 AND 40", true), ("21 AND 40", false), ("20 AND 39", false), ("9 AND 50", false)]
+        {
+            assert_eq!(answers(dialect, &sql("10 AND 50"), rows, &sql(other)), expected, "{other}");
+        }
+        for (column, limits, expected) in [
+            ("t", "'2030-01-01' AND '2030-01-01 10:00:00.5'", true),
+            ("d", "'2030-01-01' AND '2030-01-03'", true),
+            ("d", "'2030-01-01' AND '2030-01-03 10:00:00'", false),
+            ("n", "'5' AND 7", true),
+            // Of doubles.
+            ("n", "'5' AND 9007199254740993", false),
+            ("n", "5 AND 9007199254740993", true),
+            // One that is not known, or no row at all.
+            ("n", "5 AND 'x'", false),
+            ("n", "5 AND id", false),
+            ("n", "5 AND NULL", false),
+            ("t", "'2030-01-01' AND 20300102", false),
+        ] {
+            assert_eq!(known(column, limits), expected, "{dialect:?} {column} {limits}");
+        }
+    }
+}
+
+#[test]
+fn moments_of_mysql() {
+    let zoned = Client { utc: true, ..Client::PLAIN };
+    for dialect in [MySql, MariaDb] {
+        let at = |limit: &str, client| positions(dialect, &format!("SELECT z FROM x WHERE z > '{limit}'"), client);
+        for (limit, expected) in [
+            ("2030-01-01 10:00:00.5", true),
+            ("1971-01-01 00:00:00", true),
+            ("2037-12-31 23:59:59.999999", true),
+            // What a TIMESTAMP may not hold is compared in another way.
+            ("1970-12-31 23:59:59", false),
+            ("2038-01-01 00:00:00", false),
+            ("2030-01-01 10:00:00-02:00", false),
+        ] {
+            assert_eq!(at(limit, zoned).is_some(), expected, "{dialect:?} {limit}");
+            assert_eq!(at(limit, Client::PLAIN), None);
+        }
+        let sql = |limit: &str| format!("SELECT z FROM x WHERE z > '{limit}'");
+        let (at, shown) =
+            (at("2030-01-01 10:00:00", zoned).unwrap(), |row: &&'static str| vec![Field::Text(row.as_bytes())]);
+        let reach = |row: &'static str| {
+            footprint(dialect, &sql("2030-01-01 10:00:00")).reach(&at, std::iter::once(row), shown, true)
+        };
+        assert!(reach("2030-01-01 12:00:00").is_some());
+        for row in ["0000-00-00 00:00:00", "2030-01-01 10:00:00"] {
+            assert_eq!(reach(row), None, "{row}");
+        }
+        // Dates of the binary protocol.
+        for (column, micros, expected) in [
+            ("t", Some(1_893_499_200_000_001), true),
+            ("z", Some(1_893_499_200_000_001), true),
+            ("d", Some(1_893_456_000_000_000), true),
+            ("d", Some(1_893_499_200_000_000), false),
+            ("n", Some(5), false),
+            ("t", None, false),
+        ] {
+            let value = Parameter { value: ParameterValue::Moment(micros), declared_type: 0 };
+            let footprint = footprint(dialect, &format!("SELECT {column} FROM x WHERE {column} > ?"));
+            assert_eq!(footprint.positions(&[value], zoned).is_some(), expected, "{dialect:?} {column} {micros:?}");
+        }
+    }
 }
 
 #[test]

@@ -418,7 +418,7 @@ fn times_of_dates() {
     ]);
     let sql = "SELECT id FROM hours WHERE TIME(since) = ?";
     assert_eq!(verdict_of(sql, &[ParameterValue::Text(b"10:00")]), "hours(*)");
-    assert_eq!(verdict_of(sql, &[ParameterValue::Moment]), "construct");
+    assert_eq!(verdict_of(sql, &[ParameterValue::Moment(Some(0))]), "construct");
 }
 
 #[test]
@@ -551,10 +551,17 @@ fn parameters() {
     let sql = "SELECT * FROM hours WHERE opens > ?";
     assert_eq!(verdict_of(sql, &[Text(b"10:00")]), "hours(*)");
     assert_eq!(verdict_of(sql, &[Time]), "hours(*)");
-    assert_eq!(verdict_of(sql, &[Moment]), "construct");
-    assert_eq!(verdict_of("SELECT * FROM t WHERE at > ?", &[Moment]), "t(*)");
+    assert_eq!(verdict_of(sql, &[Moment(None)]), "construct");
+    assert_eq!(verdict_of("SELECT * FROM t WHERE at > ?", &[Moment(None)]), "t(*)");
+    let noon = Moment(Some(1_893_499_200_000_000));
+    assert_eq!(
+        verdict_of("SELECT * FROM t WHERE at = ?", &[noon]),
+        verdict_of("SELECT * FROM t WHERE at = '2030-01-01 12:00:00'", &[])
+    );
+    assert_eq!(verdict_of("SELECT * FROM t WHERE name = ? AND price = ?", &[noon, noon]), "t(*)");
+    assert_eq!(verdict_of("SELECT * FROM hours WHERE since = ?", &[noon]), "hours(*)");
     assert_eq!(verdict_of("SELECT * FROM t WHERE at > ?", &[Time]), "construct");
-    assert_eq!(verdict_of("SELECT * FROM t WHERE id = 1 AND ? < ?", &[Moment, Time]), "construct");
+    assert_eq!(verdict_of("SELECT * FROM t WHERE id = 1 AND ? < ?", &[Moment(None), Time]), "construct");
 }
 
 #[test]

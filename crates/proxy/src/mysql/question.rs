@@ -57,6 +57,8 @@ const MARIADB_11_2: &str = "@@character_set_collations";
 
 /// Positions in the answer behind the first one and before [`SETTINGS`].
 const FIXED_COLUMNS: usize = 7;
+/// Where `@@time_zone` is, before `@@system_time_zone`.
+const TIME_ZONE: usize = FIXED_COLUMNS;
 /// Where `@@character_set_connection` is.
 const CONNECTION_CHARSET: usize = FIXED_COLUMNS + 2;
 /// Where `@@sql_select_limit` is.
@@ -177,7 +179,14 @@ impl Answer {
             ansi_quotes: Some(has_mode("ANSI_QUOTES")),
             plain_backslash: Some(plain_backslash),
         };
-        let client = Client { utf8, as_sent, wide, raw, plain_backslash, utc: false };
+        let client = Client {
+            utf8,
+            as_sent,
+            wide,
+            raw,
+            plain_backslash,
+            utc: is_steady(text(TIME_ZONE).unwrap_or_default(), text(TIME_ZONE + 1).unwrap_or_default()),
+        };
         let described = Described { key, schemas, client, obstacle };
         Some(Self { level, autocommits: *autocommit == Some(b"ON"), reading, described })
     }
@@ -185,6 +194,11 @@ impl Answer {
 
 fn is_utf8(charset: &str) -> bool {
     matches!(charset, "utf8" | "utf8mb3" | "utf8mb4" | "ascii")
+}
+
+/// The zone is one offset from UTC at all times. Other names of the system's zone may be of one that has summer time.
+fn is_steady(zone: &str, system: &str) -> bool {
+    zone.starts_with(['+', '-']) || (zone, system) == ("SYSTEM", "UTC")
 }
 
 /// Characters of ASCII are of other bytes.
@@ -235,8 +249,21 @@ mod tests {
     }
 
     #[test]
+    fn zones_of_one_offset() {
+        assert!(
+            [("+00:00", "CET"), ("-05:30", "UTC"), ("SYSTEM", "UTC")]
+                .iter()
+                .all(|(zone, system)| is_steady(zone, system))
+        );
+        // In winter London's zone is called GMT, too.
+        let others = [("SYSTEM", "GMT"), ("SYSTEM", "CET"), ("Europe/Berlin", "UTC"), ("", "")];
+        assert!(!others.iter().any(|(zone, system)| is_steady(zone, system)));
+    }
+
+    #[test]
     fn settings_that_hinder_are_named() {
         assert_eq!(SETTINGS[SELECT_LIMIT - FIXED_COLUMNS], "@@sql_select_limit");
+        assert_eq!(SETTINGS[TIME_ZONE - FIXED_COLUMNS..][..2], ["@@time_zone", "@@system_time_zone"]);
         let plain = answer("REPEATABLE-READ", "STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION", "utf8mb4").unwrap();
         assert!(plain.described.obstacle.is_none() && plain.described.client.utf8 && plain.autocommits);
         assert_eq!(plain.reading.multibyte, Some(false));

@@ -113,7 +113,7 @@ impl Footprint {
         }
         let is = |wanted: fn(&ParameterValue<'_>) -> bool| params.iter().any(|param| wanted(&param.value));
         let times = self.times || is(|value| matches!(value, ParameterValue::Time));
-        let moments = is(|value| matches!(value, ParameterValue::Moment));
+        let moments = is(|value| matches!(value, ParameterValue::Moment(_)));
         let completes = times && (self.date_time || moments) || self.shows_times && moments;
         if completes { Err(TIME_AMONG_DATES) } else { Ok(()) }
     }

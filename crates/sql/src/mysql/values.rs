@@ -23,6 +23,8 @@ use crate::{Literal, LiteralKind};
 const DIGITS_MAX: usize = 30;
 /// Integers below this are doubles.
 const EXACT_MAX: i64 = 1 << 53;
+/// In microseconds.
+const DAY: i64 = 86_400_000_000;
 
 /// The normal form of a constant that is compared with a column of this type; None: it may equal anything.
 pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterValue<'_>) -> Option<Value> {
@@ -59,6 +61,7 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
         }
         ParameterValue::Bytes(bytes) => bytes_form(column, bytes),
         ParameterValue::Text(text) => text_form(column, text),
+        ParameterValue::Moment(micros) => micros.filter(|micros| holds(column, *micros)).map(Value::Moment),
         _ => None,
     }
 }
@@ -199,6 +202,15 @@ fn bytes_form(column: ValueType, bytes: &[u8]) -> Option<Value> {
 fn local_moment(form: ValueType, text: &[u8]) -> Option<Value> {
     let plain = text.iter().all(|byte| byte.is_ascii_digit() || b"-: .".contains(byte));
     form.normalise_text(text).filter(|_| plain)
+}
+
+/// Whether a column of this type may hold this time, in microseconds. A date with a time of day is none to it.
+fn holds(column: ValueType, micros: i64) -> bool {
+    match column {
+        ValueType::Timestamp => true,
+        ValueType::Date => micros.rem_euclid(DAY) == 0,
+        _ => false,
+    }
 }
 
 /// A constant that is compared with a TIMESTAMP, as if the session's zone were UTC.

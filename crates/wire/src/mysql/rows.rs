@@ -160,7 +160,12 @@ fn integer<const N: usize>(bytes: [u8; N], unsigned: bool) -> Field<'static> {
 
 /// A date, with a time if that is not midnight, with microseconds if there are any.
 fn moment(bytes: &[u8]) -> Field<'static> {
-    let text = match *bytes {
+    moment_text(bytes).map_or(Field::Other, |text| Field::Text(Cow::Owned(text.into_bytes())))
+}
+
+/// A date and time of the binary protocol as text; None: it is of no form that the servers send.
+pub fn moment_text(bytes: &[u8]) -> Option<String> {
+    Some(match *bytes {
         [] => "0000-00-00".to_owned(),
         [y1, y2, month, day] => format!("{:04}-{month:02}-{day:02}", u16::from_le_bytes([y1, y2])),
         [y1, y2, month, day, hour, minute, second, ref fraction @ ..] => {
@@ -168,9 +173,8 @@ fn moment(bytes: &[u8]) -> Field<'static> {
             let year = u16::from_le_bytes([y1, y2]);
             format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{micros:06}")
         }
-        _ => return Field::Other,
-    };
-    Field::Text(Cow::Owned(text.into_bytes()))
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

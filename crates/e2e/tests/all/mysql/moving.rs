@@ -8,14 +8,23 @@ use super::support::packets::Value;
 use super::support::{Database, Kind, Pair, RawClient, on_both};
 use crate::support::{PATIENCE, eventually, rest};
 
-on_both!(sessions_of_django, caches_of_mediawiki, prepared_statements, answers_are_the_databases, hits_are_verified);
+on_both!(
+    sessions_of_django,
+    caches_of_mediawiki,
+    prepared_statements,
+    time_stamps,
+    answers_are_the_databases,
+    hits_are_verified
+);
 
 const SCHEMA: &str = "CREATE TABLE django_session (session_key VARCHAR(40) NOT NULL PRIMARY KEY, session_data LONGTEXT NOT NULL, \
      expire_date DATETIME(6) NOT NULL, KEY (expire_date)); \
      INSERT INTO django_session VALUES ('k1', 'one', '2030-01-01 12:00:00.5'), ('k2', 'two', '2030-01-02'); \
      CREATE TABLE objectcache (keyname VARBINARY(255) NOT NULL PRIMARY KEY, value MEDIUMBLOB, exptime BINARY(14) NOT NULL, \
      number BIGINT NOT NULL); \
-     INSERT INTO objectcache VALUES ('k1', 'one', '20300101120000', 1900000000)";
+     INSERT INTO objectcache VALUES ('k1', 'one', '20300101120000', 1900000000); \
+     CREATE TABLE token (id INT PRIMARY KEY, name VARCHAR(9), made TIMESTAMP NULL, ends TIMESTAMP(6) NULL); \
+     INSERT INTO token VALUES (1, 'one', '2030-01-01 10:00:00', '2030-01-01 12:00:00.5'), (2, 'two', NULL, NULL)";
 
 fn session(key: &str, now: &str) -> String {
     format!(
@@ -155,7 +164,70 @@ fn prepared_statements(kind: Kind) -> Result<()> {
         now
     };
     until_moved(&pair, || c.execute(by_date, &[Value::Text("k1"), Value::Text(&noon(next()))]), &["one"])?;
-    until_moved(&pair, || c.execute(by_number, &[Value::Integer(next().into())]), &["one"])
+    until_moved(&pair, || c.execute(by_number, &[Value::Integer(next().into())]), &["one"])?;
+    // As a date of the binary protocol, and with two of them.
+    let mut tick = 0;
+    let mut second = move || {
+        tick += 1;
+        tick
+    };
+    until_moved(&pair, || c.execute(by_date, &[Value::Text("k1"), morning(second())]), &["one"])?;
+    let between =
+        c.prepare("SELECT session_data, expire_date FROM django_session WHERE expire_date BETWEEN ? AND ?")?;
+    let late = |second: u32| Value::January(3, 86_399 - second % 3_600);
+    until_moved(&pair, || c.execute(between, &[morning(second()), late(second())]), &["one", "two"])?;
+    pair.connect()?.run("UPDATE django_session SET session_data = 'other' WHERE session_key = 'k1'")?;
+    until_moved(&pair, || c.execute(by_date, &[Value::Text("k1"), morning(second())]), &["other"])?;
+    until_moved(&pair, || c.execute(between, &[morning(second()), late(second())]), &["other", "two"])?;
+    for (second, rows) in [(43_200, 1), (43_201, 0), (43_199, 1)] {
+        let at = Value::January(1, second);
+        assert_eq!(payloads(&c.execute(by_date, &[Value::Text("k1"), at])?).len(), rows, "{second}");
+    }
+    Ok(())
+}
+
+/// So many seconds behind 11:00 on the first.
+fn morning(seconds: u32) -> Value<'static> {
+    Value::January(1, 39_600 + seconds % 3_600)
+}
+
+/// In zones of one offset they are in the order of what is shown.
+fn time_stamps(kind: Kind) -> Result<()> {
+    let pair = Pair::new(kind, SCHEMA)?;
+    let (mut c, mut writer) = (pair.connect()?, pair.connect()?);
+    let mut now = 0;
+    let mut next = move || {
+        now += 1_007;
+        now
+    };
+    for session in [&mut c, &mut writer] {
+        session.run("SET time_zone = '+02:00'")?;
+    }
+    writer.run("UPDATE token SET ends = '2030-01-01 12:00:00.5'")?;
+    let key = |now: &str| format!("SELECT name, ends FROM token WHERE id = 1 AND ends > '{now}'");
+    let both =
+        |low: &str| format!("SELECT name, ends FROM token WHERE id = 1 AND ends BETWEEN '{low}' AND '2030-01-05'");
+    let prepared = c.prepare("SELECT name, ends FROM token WHERE id = 1 AND ends > ?")?;
+    for name in ["one", "other", "third"] {
+        writer.run(&format!("UPDATE token SET name = '{name}' WHERE id = 1"))?;
+        until_moved(&pair, || c.query(&key(&noon(next()))), &[name])?;
+        until_moved(&pair, || c.query(&both(&noon(next()))), &[name])?;
+        until_moved(&pair, || c.execute(prepared, &[morning(next() / 1_007)]), &[name])?;
+    }
+    for (micros, rows) in [(499_999, 1), (500_000, 0), (0, 1)] {
+        let at = format!("2030-01-01 12:00:00.{micros:06}");
+        assert_eq!(payloads(&c.query(&key(&at))?).len(), rows, "{at}");
+    }
+    // The same moment has another name, and what is beyond all time stamps is compared in another way.
+    c.run("SET time_zone = '+00:00'")?;
+    for (now, rows) in
+        [("2030-01-01 10:00:00.499999", 1), ("2030-01-01 11:00:00.1", 0), ("2039-01-01", 0), ("1960-01-01", 1)]
+    {
+        for _ in 0..3 {
+            assert_eq!(payloads(&c.query(&key(now))?).len(), rows, "{now}");
+        }
+    }
+    Ok(())
 }
 
 /// Small and the same every time.
@@ -175,7 +247,7 @@ impl Random {
 }
 
 const TABLE: &str = "CREATE TABLE x (id INT PRIMARY KEY, k VARCHAR(9), d DATE, t DATETIME, p DATETIME(3), u DATETIME(6), z TIMESTAMP NULL, \
-     s SMALLINT, n INT UNSIGNED, b BIGINT UNSIGNED, m DECIMAL(8,2), y BINARY(14), KEY (t), KEY (p), KEY (u), KEY (d), KEY (n), KEY (y))";
+     s SMALLINT, n INT UNSIGNED, b BIGINT UNSIGNED, m DECIMAL(8,2), y BINARY(14), KEY (t), KEY (p), KEY (u), KEY (d), KEY (z), KEY (n), KEY (y))";
 const COLUMNS: [&str; 10] = ["d", "t", "p", "u", "z", "s", "n", "b", "m", "y"];
 
 /// A limit of a column: on a value that rows have, or next to one.
@@ -255,6 +327,22 @@ fn answers_are_the_databases(kind: Kind) -> Result<()> {
     Ok(())
 }
 
+/// With its dates and times of whole seconds as parameters of the binary protocol.
+fn with_dates(sql: &str) -> (String, Vec<Value<'static>>) {
+    let (mut text, mut values) = (Vec::new(), Vec::new());
+    for part in sql.split('\'') {
+        match part.strip_prefix("2030-01-0").and_then(|rest| rest.strip_suffix(" 10:00:00")) {
+            Some(day) => {
+                values.push(Value::January(day.parse().unwrap_or_default(), 36_000));
+                text.push("?");
+            }
+            None => text.push(part),
+        }
+    }
+    // Where a parameter is, there are no quotes.
+    (text.join("'").replace("'?'", "?"), values)
+}
+
 /// Reads a statement with limits that move; each answer must be the database's.
 fn moves(random: &mut Random, (direct, c): (&mut RawClient, &mut RawClient), sql: &str) -> Result<()> {
     for _ in 0..8 {
@@ -264,7 +352,13 @@ fn moves(random: &mut Random, (direct, c): (&mut RawClient, &mut RawClient), sql
             1 => sql.replace("2030-01-02", &format!("2030-01-0{day}")).replace("> 1", &format!("> {day}")),
             _ => sql.replace("0100001", &format!("010000{micros}")).replace(">= 2", &format!(">= {day}")),
         };
-        let (expected, got) = (direct.query(&sql)?, c.query(&sql)?);
+        let (expected, got) = if random.below(4) == 0 {
+            let (sql, values) = with_dates(&sql);
+            let (there, here) = (direct.prepare(&sql)?, c.prepare(&sql)?);
+            (direct.execute(there, &values)?, c.execute(here, &values)?)
+        } else {
+            (direct.query(&sql)?, c.query(&sql)?)
+        };
         if let Some(error) = expected.error() {
             bail!("{sql}: {error:?}");
         }

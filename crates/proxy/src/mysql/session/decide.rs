@@ -5,13 +5,14 @@ use std::sync::{Arc, Weak};
 
 use freshet_cache::admission::Miss;
 use freshet_cache::{Entry, FillPermit, Filling, Lookup};
-use freshet_model::{Nanos, Reason, Visible};
+use freshet_model::{Nanos, Reason, Value as Normal, ValueType, Visible};
 use freshet_sql::{Client, Lineage, Parameter, ParameterValue};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
 use freshet_wire::mysql::response::{Done, patch_status};
 use freshet_wire::mysql::result::Form;
+use freshet_wire::mysql::rows;
 use freshet_wire::mysql::statement::{Bound, Value, types};
 use freshet_wire::mysql::track::{Hidden, shown};
 
@@ -457,7 +458,9 @@ pub(crate) fn parameters<'a>(
                 Value::Integer(number) => ParameterValue::Integer(*number),
                 Value::Text(text) => ParameterValue::Text(text),
                 Value::Opaque(bytes) => match kind.first() {
-                    Some(&(types::DATE | types::DATETIME | types::TIMESTAMP)) => ParameterValue::Moment,
+                    // A time behind a DATE is not read.
+                    Some(&types::DATE) => ParameterValue::Moment(moment(bytes).filter(|_| bytes.len() == 4)),
+                    Some(&(types::DATETIME | types::TIMESTAMP)) => ParameterValue::Moment(moment(bytes)),
                     Some(&types::TIME) => ParameterValue::Time,
                     Some(types::TINY_BLOB..=types::BLOB) => ParameterValue::Bytes(bytes),
                     _ => ParameterValue::Opaque,
@@ -470,4 +473,15 @@ pub(crate) fn parameters<'a>(
         .iter()
         .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
     Ok(own.chain(literals).collect())
+}
+
+/// A date and time of the binary protocol that is one of whole seconds. MySQL cuts fractions off that an indexed column has no place for:
+/// then `c < '10:00:00.5'` leaves out what is of 10:00:00.
+fn moment(bytes: &[u8]) -> Option<i64> {
+    let text = rows::moment_text(bytes)
+        .filter(|_| matches!(bytes, [_, _, _, _] | [_, _, _, _, _, _, _] | [_, _, _, _, _, _, _, 0, 0, 0, 0]))?;
+    match ValueType::Timestamp.normalise_text(text.as_bytes())? {
+        Normal::Moment(micros) => Some(micros),
+        _ => None,
+    }
 }

@@ -151,6 +151,8 @@ pub(crate) enum Value<'a> {
     Bytes(&'a [u8]),
     /// `MYSQL_TYPE_DATE`
     Date(u16, u8, u8),
+    /// `MYSQL_TYPE_DATETIME` of January 2030, by its day and its second
+    January(u8, u32),
     /// `MYSQL_TYPE_BLOB`, with what was sent by `COM_STMT_SEND_LONG_DATA`.
     Long,
 }
@@ -165,6 +167,7 @@ impl Value<'_> {
             Self::Text(_) => [253, 0],
             Self::Bytes(_) | Self::Long => [252, 0],
             Self::Date(..) => [10, 0],
+            Self::January(..) => [12, 0],
         }
     }
 
@@ -177,6 +180,10 @@ impl Value<'_> {
             Self::Text(value) => counted(value.as_bytes()),
             Self::Bytes(value) => counted(value),
             Self::Date(year, month, day) => [&[4], year.to_le_bytes().as_slice(), &[*month, *day]].concat(),
+            Self::January(day, seconds) => {
+                let time = [seconds / 3_600, seconds / 60 % 60, seconds % 60].map(|number| number.to_le_bytes()[0]);
+                [&[7, 0xee, 7, 1, *day], &time[..]].concat()
+            }
         }
     }
 }
