@@ -10,6 +10,8 @@ use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, o
 
 on_both!(
     definitions_are_seen_at_once,
+    what_called_code_defines_is_seen_at_once,
+    code_that_defines_nothing_is_not_looked_behind,
     rights_are_seen_at_once,
     nobody_goes_back_behind_a_definition,
     a_late_look_holds_nobody_for_long,
@@ -104,6 +106,142 @@ fn definitions_are_seen_at_once(version: Version) -> Result<()> {
             ensure!(now == right, "round {round}: {change} was acknowledged; {read} shows {now}, not {right}");
         }
     }
+    ensure!(!pair.freshet.is_there() || pair.freshet.metrics()?.count("freshet_fences_total") == 0, "fences");
+    Ok(())
+}
+
+/// Code that defines something only when it is called by a query or a change of rows. `$` is the name that the view shows next.
+const CALLED: &str = "
+    create function redefine(n text) returns int language plpgsql as $f$ begin
+        execute format('create or replace view named as select id, %L::text as name from film', n); return 1; end $f$;
+    create function plain() returns int language sql as $f$
+        create or replace view named as select id, 'plain'::text as name from film; select 1 $f$;
+    create function called_within() returns int language plpgsql as $f$ begin return redefine('within'); end $f$;
+    create function atomic() returns int language sql begin atomic; select redefine('atomic'); end;
+    create function stable_one() returns int language plpgsql stable as $f$ begin return plain(); end $f$;
+    create function fires() returns trigger language plpgsql as $f$ begin perform redefine(new.name); return new; end $f$;
+    create function truncated() returns trigger language plpgsql as $f$ begin perform redefine('truncated'); return null; end $f$;
+    create table fired (id int primary key, name text); create trigger t after insert or update on fired for each row execute function fires();
+    create table late (id int primary key, name text);
+    create constraint trigger t after insert on late deferrable initially deferred for each row execute function fires();
+    create table owner (id int primary key); create table owned (id int references owner on update cascade, name text);
+    insert into owner values (1); insert into owned values (1, 'cascade'); create trigger t before update on owned for each row execute function fires();
+    create table split (id int primary key, name text) partition by range (id); create table split_1 partition of split for values from (0) to (9999);
+    create trigger t before insert on split_1 for each row execute function fires();
+    create view over_it as select id, name from fired; create view calls_it as select redefine('view') as n;
+    create table defaulted (id int primary key, n int default redefine('default'));
+    create table ruled (id int primary key); create rule r as on insert to ruled do also select redefine('rule');
+    create table granted (id int primary key, name text); insert into granted values (1, 'a');
+    create table touched (id int primary key, name text, at int); create function touch() returns trigger language plpgsql as
+        $f$ begin new.at := coalesce(old.at, 0) + 1; return new; end $f$;
+    create trigger t before update on touched for each row execute function touch(); insert into touched values (1, 'a', 0);
+    create function run(text) returns int language plpgsql as $f$ declare n int; begin execute $1; get diagnostics n = row_count; return n; end $f$;
+    create function stable_text() returns int language plpgsql stable as $f$ declare n int; begin execute 'select redefine(''text'')' into n; return n; end $f$;
+    create table whole (id int primary key); create table piece (id int references whole); create trigger t before truncate on piece
+        for each statement execute function truncated();
+    create table audit (at timestamptz default now(), what text); create table audited (id int primary key, name text);
+    create function audits() returns trigger language plpgsql as $f$ declare action text := 'create'; begin
+        -- create or replace view named as ...; drop view named
+        if tg_op = 'DELETE' then action := 'drop table'; end if;
+        execute format('insert into %I values (now(), $1)', 'audit') using action || ' create '; return new; end $f$;
+    create trigger t before insert or update or delete on audited for each row execute function audits();
+    insert into audited values (1, 'a');";
+
+/// A pair with [`CALLED`], once Freshet has read what that defines.
+fn pair_with_code(version: Version) -> Result<(Pair, RawClient, RawClient)> {
+    let pair = pair(version, true, &["--hold-writes", "60s"])?;
+    let (mut definer, mut reader) = (pair.connect()?, pair.connect()?);
+    definer.run(CALLED)?;
+    let (read, mut tries) = ("select name from named where id = 1", 0);
+    eventually(PATIENCE, || {
+        tries += 1;
+        until_hit(&pair, &mut reader, read)?;
+        definer.run(&format!("select redefine('try {tries}')"))?;
+        ensure!(reader.value(read)? == format!("try {tries}"), "not seen at once");
+        Ok(())
+    })?;
+    Ok((pair, definer, reader))
+}
+
+fn what_called_code_defines_is_seen_at_once(version: Version) -> Result<()> {
+    let (pair, mut definer, mut reader) = pair_with_code(version)?;
+    let mut direct = pair.database.connect()?;
+    definer.run("prepare p as select redefine('prepared')")?;
+    let read = "select name from named where id = 1";
+    for round in 0..3 {
+        for change in [
+            "select redefine('one')".into(),
+            "select public.\"redefine\"('two')".into(),
+            "select plain()".into(),
+            "select called_within()".into(),
+            "select atomic()".into(),
+            "select redefine('three'); select plain()".into(),
+            "select stable_one() where false; select redefine('four')".into(),
+            format!("insert into fired values ({round}, 'insert{round}')"),
+            format!("update fired set name = 'update{round}' where id = {round}"),
+            format!("insert into over_it values ({}, 'over{round}')", 100 + round),
+            format!("insert into late values ({round}, 'late{round}')"),
+            format!("update owner set id = {} where id = {}; update owned set name = 'o'", round + 2, round + 1),
+            format!("insert into split values ({round}, 'split{round}')"),
+            "select n from calls_it".into(),
+            format!("insert into defaulted values ({round})"),
+            format!("insert into ruled values ({round})"),
+            "select plain()".into(),
+            "execute p".into(),
+            "begin; select redefine('block'); select 1; commit".into(),
+            format!("select run('create or replace view named as select id, ''run{round}''::text as name from film')"),
+            "select stable_text()".into(),
+            "truncate whole cascade".into(),
+            "select count(*) from ts_stat('select to_tsvector(plain()::text)')".into(),
+            "create domain checked as int check (value <> 7 or redefine('domain') = 1); create table boxed (v checked)"
+                .into(),
+            "insert into boxed values (7)".into(),
+            "drop table boxed; drop domain checked".into(),
+        ] {
+            until_hit(&pair, &mut reader, read)?;
+            let several = change.contains(';');
+            if round == 1 && !several {
+                definer.exchange(&[unnamed(&change, &[]), sync()].concat(), 1)?;
+            } else if round == 2 && !several {
+                for sql in ["begin", &change, "select 1", "commit"] {
+                    definer.run(sql)?;
+                }
+            } else {
+                definer.run(&change)?;
+            }
+            let (now, right) = (reader.value(read)?, direct.value(read)?);
+            ensure!(now == right, "round {round}: {change} was acknowledged; {read} shows {now}, not {right}");
+        }
+    }
+    Ok(())
+}
+
+/// Beside code that defines, ordinary functions and triggers are acknowledged while nobody looks at the catalogue.
+fn code_that_defines_nothing_is_not_looked_behind(version: Version) -> Result<()> {
+    let (pair, mut definer, mut reader) = pair_with_code(version)?;
+    definer.run(
+        "create function harmless() returns int language plpgsql as $f$ begin
+            create temp table if not exists mine (i int); insert into mine values (1); return 1; end $f$;
+        insert into touched values (2, 'b', 0)",
+    )?;
+    until_hit(&pair, &mut reader, "select name from named where id = 1")?;
+    let looks = pair.freshet.is_there().then(|| looks(&pair)).transpose()?;
+    looks.map(process::pause).transpose()?;
+    let done = (|| {
+        for sql in [
+            "update touched set name = name || 'x' where id = 1",
+            "insert into audited select max(id) + 1, 'x' from audited",
+            "update audited set name = name || 'x' where id = 1",
+            "insert into granted select max(id) + 1, 'x' from granted",
+            "select harmless()",
+        ] {
+            definer.run(sql)?;
+            definer.exchange(&[unnamed(sql, &[]), sync()].concat(), 1)?;
+        }
+        Ok::<_, anyhow::Error>(())
+    })();
+    looks.map(process::resume).transpose()?;
+    done?;
     ensure!(!pair.freshet.is_there() || pair.freshet.metrics()?.count("freshet_fences_total") == 0, "fences");
     Ok(())
 }

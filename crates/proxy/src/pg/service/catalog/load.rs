@@ -13,6 +13,7 @@ use freshet_model::{
 };
 use freshet_net::pg::Rows;
 
+use crate::pg::service::catalog::defining::Relations;
 use crate::pg::service::catalog::definitions::{self, Definitions, View};
 use crate::pg::service::connection::{Connection, ServiceError};
 
@@ -264,6 +265,8 @@ pub(super) struct Shown {
     views: Vec<View>,
     effects: Vec<Arc<TypeEffect>>,
     enums: Rows,
+    /// See [`Catalog::defining`].
+    pub(super) defining: HashSet<Box<str>>,
 }
 
 /// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: the name as a literal.
@@ -279,7 +282,27 @@ pub(super) async fn read(connection: &mut Connection, publication: &str) -> Resu
     let effects = type_effects(connection).await?;
     let enums = connection.query(ENUMS).await?;
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
-    Ok(Shown { parts, tables, functions, operators, row_functions, surroundings, acted_on, views, effects, enums })
+    let defining = HashSet::new();
+    Ok(Shown {
+        parts,
+        tables,
+        functions,
+        operators,
+        row_functions,
+        surroundings,
+        acted_on,
+        views,
+        effects,
+        enums,
+        defining,
+    })
+}
+
+impl Shown {
+    pub(super) fn relations(&self) -> Relations<'_> {
+        let (surroundings, children) = (&self.surroundings, &self.parts.children);
+        Relations { surroundings, tables: &self.tables, views: &self.views, children }
+    }
 }
 
 /// Makes a catalogue of it, with the texts of views, which are read now.
@@ -298,6 +321,7 @@ pub(super) async fn finish(
     let mut catalog = Catalog::new(version, tables, shown.functions, shown.operators);
     catalog.type_effects = shown.effects;
     catalog.row_functions = shown.row_functions;
+    catalog.defining = shown.defining;
     catalog.built_in_surroundings = !parts.other_code.contains("0");
     catalog.built_in_code_only = parts.other_code.is_empty();
     for row in shown.acted_on {

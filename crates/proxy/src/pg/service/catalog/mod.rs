@@ -18,6 +18,7 @@
 //! anything about roles changed. The publication is read after the proof: a table that a transaction took out of it and
 //! redefined is not covered any more when fills begin again.
 
+mod defining;
 mod definitions;
 mod load;
 mod triggers;
@@ -37,6 +38,7 @@ use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
 use crate::pg::service::publication::{published_sql, read_published};
 
+use self::defining::Routines;
 use self::definitions::Definitions;
 use self::load::Shown;
 use self::triggers::Triggers;
@@ -76,7 +78,8 @@ schema(v) AS (
   UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_attrdef
   UNION ALL SELECT 'z' || oid || ' ' || xmin FROM pg_constraint WHERE oid >= 16384 AND contype NOT IN ('f', 'p', 'u', 'n')
   UNION ALL SELECT 'f' || oid || ' ' || xmin FROM pg_constraint
-   WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
+   WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd')
+    OR conrelid IN (SELECT tgrelid FROM pg_trigger WHERE tgtype & 32 <> 0 AND NOT tgisinternal))
   UNION ALL SELECT 'j' || indexrelid || ' ' || xmin FROM pg_index
    WHERE indexrelid >= 16384 AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
   UNION ALL SELECT 's' || oid || ' ' || xmin FROM pg_amproc WHERE oid >= 16384
@@ -108,6 +111,7 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
         connection: Connection::new(shared.clone()),
         triggers: Triggers::new(shared.own.triggers_sql),
         definitions: Definitions::default(),
+        routines: Routines::default(),
         loaded: None,
         version: CatalogVersion(0),
         in_use: false,
@@ -144,6 +148,7 @@ struct Watch {
     connection: Connection,
     triggers: Triggers,
     definitions: Definitions,
+    routines: Routines,
     /// The fingerprint of the catalogue loaded last.
     loaded: Option<Fingerprint>,
     /// Its version.
@@ -244,7 +249,11 @@ impl Watch {
         self.connection.query("SET LOCAL jit = off").await?;
         let (proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
         let publication = self.shared.publication_literal();
-        Ok((proof, fingerprint, load::read(&mut self.connection, &publication).await?))
+        let mut shown = load::read(&mut self.connection, &publication).await?;
+        if !ddl_in_stream {
+            shown.defining = self.routines.read(&mut self.connection, shown.relations()).await?;
+        }
+        Ok((proof, fingerprint, shown))
     }
 
     /// Has the cache take the catalogue, unless the stream is ahead of it.
