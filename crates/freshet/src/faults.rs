@@ -53,7 +53,7 @@ enum TestFault {
     ProvesInBlocks,
     /// Breaks nothing: one reading of the end of the log serves all who want one, however few
     ShareReadings,
-    /// Breaks nothing: the log is flushed only where it is known to be needed, not because time has passed
+    /// Breaks nothing: the log is flushed, and its end read, only where that is known to be needed, not because time has passed
     NoTimedFlushes,
     /// Breaks nothing: event triggers that were dropped are made again at the next look, not minutes later
     TriggersAtOnce,

@@ -96,7 +96,7 @@ pub struct Faults {
     pub proves_in_blocks: bool,
     /// Not a rule: one reading of the end of the log serves all who want one, however few.
     pub shares_readings: bool,
-    /// Not a rule: the log is not flushed because time has passed.
+    /// Not a rule: the log is not flushed, nor its end read, because time has passed.
     pub no_timed_flushes: bool,
     /// Not a rule: dropped event triggers are made again at the next look.
     pub triggers_at_once: bool,

@@ -153,6 +153,8 @@ impl Lease {
             self.shared.keepalive.notify_one();
         }
         let mut held = None;
+        // Behind a reading that sessions wait for it is looked all the time whether the log is to be flushed.
+        let untimed = self.shared.settings.faults.no_timed_flushes && !wanted && self.shared.cache.epoch().is_some();
         loop {
             let pending = self.shared.cache.has_pending();
             let soon = self.shared.wants_reading_soon();
@@ -162,6 +164,8 @@ impl Lease {
                 SOON
             } else if pending {
                 PROOF_PAUSE
+            } else if untimed {
+                Duration::from_secs(3_600)
             } else {
                 TICK
             };
