@@ -11,7 +11,7 @@ use crate::block::{Meaning, parts};
 use crate::footprint::Usage;
 use crate::functions::{
     FunctionClass, TypeClass, enum_name, function_class, is_aggregate, is_bare_function, is_comparison, is_of_context,
-    is_system_column, type_class,
+    is_system_column, setting_read, type_class,
 };
 use crate::lexer::VIEWS_BASE;
 use crate::mysql;
@@ -400,7 +400,10 @@ impl Walk<'_> {
             function;
         absent(!uses_odbc_syntax && matches!(parameters, FunctionArguments::None), "a call of that form")?;
         absent(null_treatment.is_none(), "IGNORE NULLS")?;
-        self.function_name(name)?;
+        // In the statement itself its value is in the key.
+        if self.is_mysql() || setting_read(function).is_none() || !self.views.is_outside() {
+            self.function_name(name)?;
+        }
         let plain = built_in_name(self.dialect, name).unwrap_or_default();
         self.folds.windows += usize::from(over.is_some());
         self.folds.aggregates += usize::from(over.is_none() && (is_aggregate(plain) || !within_group.is_empty()));

@@ -3,7 +3,14 @@
 //! The lists name what is known to depend on its arguments alone, or on settings that are part of the cache key
 //! (time zone, date style …). What is not on them passes; what is on neither list of functions may even write.
 
-use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, ObjectNamePart, UnaryOperator};
+use freshet_model::Dialect;
+use sqlparser::ast::{
+    ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
+    FunctionArguments, ObjectNamePart, UnaryOperator,
+};
+
+use crate::predicate::parameter;
+use crate::survey::built_in_name;
 
 /// Immutable built-in functions, stable ones that read neither the clock nor settings outside the key, and
 /// window functions. None of them has an overload of the same name that does, except `age` (see there).
@@ -176,6 +183,17 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
 /// Whether a call makes one value of those of several rows, on any of the databases.
 pub(crate) fn is_aggregate(name: &str) -> bool {
     AGGREGATES.contains(&name) || crate::mysql::functions::is_aggregate(name)
+}
+
+/// The number of the parameter that names the setting, of a call of `current_setting`.
+pub(crate) fn setting_read(function: &Function) -> Option<u32> {
+    let Function { name, args: FunctionArguments::List(list), filter: None, over: None, .. } = function else {
+        return None;
+    };
+    let [FunctionArg::Unnamed(FunctionArgExpr::Expr(setting)), rest @ ..] = list.args.as_slice() else { return None };
+    let may_be_missing = |arg: &FunctionArg| matches!(arg, FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(_))));
+    let plain = built_in_name(Dialect::Postgres, name) == Some("current_setting") && list.clauses.is_empty();
+    parameter(setting).filter(|_| plain && rest.len() < 2 && rest.iter().all(may_be_missing))
 }
 
 /// Whether it tells of what is part of the cache key, with or without brackets.

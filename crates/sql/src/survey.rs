@@ -12,7 +12,7 @@ use sqlparser::ast::{
 };
 
 use crate::Effect;
-use crate::functions::{FunctionClass, binary_operator, function_class, unary_operator};
+use crate::functions::{FunctionClass, binary_operator, function_class, setting_read, unary_operator};
 use crate::lookups::Lookups;
 use crate::mysql;
 use crate::type_effects::Handled;
@@ -64,6 +64,8 @@ pub(crate) struct Survey {
     pub(crate) operators: Vec<String>,
     /// What it calls may tell of what others have committed.
     pub(crate) tells: bool,
+    /// PostgreSQL: the parameters that name the settings which it reads.
+    pub(crate) settings: Vec<u32>,
     /// PostgreSQL: which types it names.
     pub(crate) handled: Handled,
     /// MySQL: it calls a function that is not known.
@@ -82,6 +84,7 @@ impl Default for Survey {
             functions: Vec::new(),
             operators: Vec::new(),
             tells: false,
+            settings: Vec::new(),
             handled: Handled::default(),
             unknown_function: false,
             ctes: Vec::new(),
@@ -243,7 +246,13 @@ impl Visitor for Survey {
             self.handled.note(expr);
         }
         match expr {
-            Expr::Function(function) => self.function(&function.name),
+            Expr::Function(function) => match setting_read(function).filter(|_| !self.dialect.is_mysql_family()) {
+                Some(number) => {
+                    self.functions.push("current_setting".to_owned());
+                    self.settings.push(number);
+                }
+                None => self.function(&function.name),
+            },
             Expr::BinaryOp { op, .. } => self.operator(binary_symbol(self.dialect, op)),
             Expr::AnyOp { compare_op, .. } | Expr::AllOp { compare_op, .. } => {
                 self.operator(binary_symbol(self.dialect, compare_op));

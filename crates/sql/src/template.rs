@@ -156,6 +156,11 @@ impl Template {
         self.facts.counts_found_rows
     }
 
+    /// PostgreSQL: the numbers of the parameters that name settings which it reads (`current_setting`).
+    pub fn settings(&self) -> &[u32] {
+        &self.survey.settings
+    }
+
     /// It leaves open which rows its answer shows: LIMIT without ORDER BY, its own or in FROM.
     pub fn leaves_rows_open(&self) -> bool {
         self.verdict.as_ref().is_ok_and(|parsed| pages::leave_rows_open(&parsed.query))

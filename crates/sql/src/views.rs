@@ -175,7 +175,11 @@ pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalo
 fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<Footprint, Reason> {
     let text = view.definition.as_ref().ok_or_else(|| Reason::TableKind(qualified(view)))?;
     let lexed = lex(dialect, text);
-    let footprint = Template::parse(dialect, &lexed.shape).resolve_but_views(catalog, &search_path(), false)?;
+    let template = Template::parse(dialect, &lexed.shape);
+    if !template.settings().is_empty() {
+        return Err(Reason::Function("current_setting".into()));
+    }
+    let footprint = template.resolve_but_views(catalog, &search_path(), false)?;
     let literals =
         lexed.literals.iter().map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
     let literals: Vec<Parameter<'_>> = literals.collect();

@@ -1,6 +1,7 @@
 //! PostgreSQL: logins, sessions and services, and what only they share.
 
 pub(crate) mod login;
+mod named;
 mod question;
 mod reloads;
 pub mod service;
@@ -16,6 +17,7 @@ use freshet_net::Upstream;
 use tokio::sync::{Notify, oneshot};
 
 use crate::pg::login::{Access, AccessError, AccessSettings};
+use crate::pg::named::Named;
 use crate::pg::reloads::Reloads;
 use crate::shared::{ServerIdentity, Shared};
 
@@ -44,6 +46,7 @@ pub struct Pg {
     pub own: PgSettings,
     pub(crate) access: Access,
     pub(crate) reloads: Reloads,
+    pub(crate) named: Named,
     /// The server's major version as the last service connection saw it; 0: not seen.
     server_version: AtomicU32,
     wal_segment_bytes: AtomicU64,
@@ -78,6 +81,7 @@ impl Pg {
             own,
             base,
             reloads: Reloads::default(),
+            named: Named::default(),
             server_version: AtomicU32::new(0),
             wal_segment_bytes: AtomicU64::new(16 << 20),
             coverage_wanted: Notify::new(),

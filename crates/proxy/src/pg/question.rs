@@ -35,7 +35,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Positions in the answer of [`question`] before the settings.
-const FIXED_COLUMNS: usize = 14;
+const FIXED_COLUMNS: usize = 15;
 /// All of them.
 pub(crate) const CONTEXT_COLUMNS: usize = FIXED_COLUMNS + SETTINGS.len();
 /// Where [`CONFIGURATION`] is.
@@ -98,9 +98,25 @@ pub(crate) fn end(flushed: bool) -> String {
     )
 }
 
+/// The values of settings that statements read by their names ([`crate::pg::named::Named`]), and how many they are.
+fn values(named: &[Box<str>]) -> String {
+    let values: Vec<String> = named.iter().map(|name| format!("pg_catalog.current_setting('{name}', true)")).collect();
+    match values.as_slice() {
+        [] => "NULL".to_owned(),
+        values => {
+            format!("'{} ' OPERATOR(pg_catalog.||) ARRAY[{}]::pg_catalog.text", values.len(), values.join(", "))
+        }
+    }
+}
+
+/// Whether a setting of that name is in every key.
+pub(crate) fn is_keyed(name: &str) -> bool {
+    ["server_version", "server_version_num"].iter().chain(SETTINGS).any(|keyed| keyed.eq_ignore_ascii_case(name))
+}
+
 /// The statement that asks for everything. Which server it is costs most, and is asked once per connection. What is read
 /// here costs the database less than what it would format.
-pub(crate) fn question(with_server: bool) -> String {
+pub(crate) fn question(with_server: bool, named: &[Box<str>]) -> String {
     use std::fmt::Write as _;
     let (system_id, start) = if with_server { (SYSTEM_ID, POSTMASTER_START) } else { ("NULL", "NULL") };
     let mut sql = format!(
@@ -112,7 +128,8 @@ pub(crate) fn question(with_server: bool) -> String {
          OPERATOR(pg_catalog.||) ' ' OPERATOR(pg_catalog.||) \
          pg_catalog.quote_ident(current_user)::pg_catalog.regrole::pg_catalog.oid, {CONFIGURATION}, \
          pg_catalog.current_setting('idle_session_timeout', true), \
-         pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.version(), {TALK}"
+         pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.version(), {TALK}, {}",
+        values(named)
     );
     for setting in SETTINGS {
         let _ = write!(sql, ", pg_catalog.current_setting('{setting}', true)");
@@ -148,6 +165,8 @@ pub(crate) struct Answer {
     pub(crate) temporary: Option<Temporary>,
     /// The level of transactions that name none.
     pub(crate) isolation: Option<Isolation>,
+    /// How many settings that statements read by name were asked for, and their values; in the keys of such statements alone.
+    pub(crate) named: Option<Box<[u8]>>,
     /// Why its sessions bypass, if they do.
     obstacle: Option<Reason>,
     client: Client,
@@ -250,6 +269,7 @@ impl Answer {
             },
             temporary,
             isolation: Isolation::named(&column(7)?),
+            named: row.get(14).copied().flatten().map(Into::into),
             obstacle,
             client: Client {
                 utc: is_utc(&setting("TimeZone")?),
@@ -366,7 +386,7 @@ mod tests {
 
     #[test]
     fn the_question_names_each_setting_once() {
-        let sql = question(true).replace(SCHEMAS, "").replace(TALK, "");
+        let sql = question(true, &[]).replace(SCHEMAS, "").replace(TALK, "");
         for setting in SETTINGS {
             assert_eq!(sql.matches(&format!("'{setting}'")).count(), 1, "{setting}");
         }

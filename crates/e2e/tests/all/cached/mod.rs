@@ -18,6 +18,7 @@ mod limits;
 mod logins;
 mod made_types;
 mod moving;
+mod named;
 mod privileges;
 mod published;
 mod questions;

@@ -165,7 +165,7 @@ impl Asking {
         let same = |stream: &ServerIdentity| stream.database.as_bytes() == database;
         let reads = !session.replication && !shared.switches.bypass();
         let asks = reads && shared.identity().is_some_and(|stream| same(&stream));
-        Self { messages: if asks { first_question() } else { Vec::new() }, under }
+        Self { messages: if asks { first_question(&shared.named.names()) } else { Vec::new() }, under }
     }
 }
 

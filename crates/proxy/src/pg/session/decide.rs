@@ -77,7 +77,10 @@ impl Session {
             let used = self.block.as_ref().is_some_and(|block| block.used);
             return if used { Lookup::Bypass(Reason::Snapshot) } else { Lookup::Miss };
         }
-        write_key(&mut self.key, context, execution);
+        match execution {
+            Execution::Query(_) => write_key(&mut self.key, context, execution),
+            Execution::Bound { statement, .. } => self.write_key(context, statement, execution),
+        }
         self.look_up_key(|_| true)
     }
 
@@ -138,6 +141,7 @@ impl Session {
         self.waiting.found(); // nothing, for certain
         self.note_read(Some(statement));
         let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
+        let (context, known_under) = (context.clone(), *known_under);
         if self.hides(&statement.shape) {
             return Err(Reason::TemporaryTables);
         }
@@ -147,17 +151,18 @@ impl Session {
         if statement.shape.is_disabled() {
             return Err(Reason::Disabled);
         }
-        write_key(&mut self.key, context.id, execution);
+        self.need_named(statement, execution)?;
+        self.write_key(context.id, statement, execution);
         let known = matches!(execution, Execution::Bound { .. });
         let limits = self.limits_of(statement, execution);
         let key = Limits::counted(limits.as_ref(), &self.key);
         let miss = Miss { key, late: self.habits.is_late(), known };
         self.shared.rests(&statement.shape, miss)?;
         let catalog = self.shared.catalog.load_full();
-        if catalog.version != *known_under {
+        if catalog.version != known_under {
             return Err(Reason::CatalogStale);
         }
-        let footprint = statement.shape.resolve(&catalog, context).footprint?;
+        let footprint = statement.shape.resolve(&catalog, &context).footprint?;
         statement.shape.template.refuse_declared(&catalog, &statement.types)?;
         if self.shared.unfollowed.load().hold_any(&footprint.tables) {
             return Err(Reason::NotFollowed);

@@ -23,6 +23,7 @@ mod habits;
 mod hold;
 mod long_text;
 pub(crate) mod moving;
+mod named;
 mod own;
 mod passing;
 mod plan;
@@ -148,6 +149,8 @@ struct Session {
     escapes: bool,
     /// The temporary objects that the session had when its context was last asked for; None: it may have others.
     temporary: Option<Temporary>,
+    /// The settings that statements read by name, as of then: see [`crate::pg::named`].
+    named: Option<Box<[u8]>>,
     /// It has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last asked for behind a write.
     reads: bool,
     /// Look-ups since the last hit that led to a fill, 255 at most.

@@ -92,6 +92,11 @@ impl Session {
         if self.takes_snapshot() {
             return Lookup::Miss;
         }
+        if matches!(execution, Execution::Query(_)) && !statement.shape.template.settings().is_empty() {
+            let Known::Context(context, _) = &self.known else { return Lookup::Miss };
+            self.write_key(context.id, statement, execution);
+            return self.look_up_key(|_| true);
+        }
         let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Lookup::Miss };
         let Some(entry) = self.shared.latest.entry(&key).filter(|entry| **entry != *self.key) else {
             return Lookup::Miss; // or it was found and is not to be used
@@ -114,7 +119,7 @@ impl Session {
 
     /// What an execution says of its moving limits, if its statement is known to have such.
     pub(crate) fn limits_of(&self, statement: &Statement, execution: Execution<'_>) -> Option<Limits> {
-        if !statement.shape.moves() {
+        if !statement.shape.moves() || !statement.shape.template.settings().is_empty() {
             return None;
         }
         let Known::Context(context, known_under) = &self.known else { return None };

@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use freshet_model::CatalogVersion;
+use freshet_model::{CatalogVersion, Reason};
 use freshet_wire::pg::frontend;
 
 use crate::pg::question as context;
@@ -28,6 +28,8 @@ pub(crate) struct OwnStatements {
     end: bool,
     context: bool,
     end_and_context: bool,
+    /// How many settings the last two ask for by name.
+    named: usize,
 }
 
 /// The names of all of them.
@@ -46,16 +48,16 @@ impl OwnStatements {
 }
 
 /// The question for a session's context that is sent with its login: [`Ask::Context`].
-pub(crate) fn first_question() -> Vec<u8> {
+pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
     static MESSAGES: OnceLock<Vec<u8>> = OnceLock::new();
-    let messages = MESSAGES.get_or_init(|| {
+    let messages = || {
         let mut out = Vec::new();
-        frontend::put_parse(&mut out, CONTEXT, context::question(true).as_bytes());
+        frontend::put_parse(&mut out, CONTEXT, context::question(true, named).as_bytes());
         frontend::put_bind_execute(&mut out, CONTEXT, &[]);
         frontend::put_sync(&mut out);
         out
-    });
-    messages.clone()
+    };
+    if named.is_empty() { MESSAGES.get_or_init(messages).clone() } else { messages() }
 }
 
 impl Session {
@@ -109,6 +111,7 @@ impl Session {
 
     /// Without the `Sync`.
     fn put_question(&mut self, ask: Ask) {
+        let named = self.named_for(ask);
         // A function may drop all prepared statements unseen, and in a block a question that fails would abort it: that one is always prepared.
         let mut never = false;
         let (name, prepared): (&[u8], &mut bool) = match ask {
@@ -130,9 +133,9 @@ impl Session {
                 }
                 Ask::EndAndContext { .. } => {
                     let end = context::end(self.shared.settings.faults.flushed_end);
-                    format!("{}, {end}", context::question(false))
+                    format!("{}, {end}", context::question(false, &named))
                 }
-                Ask::Context | Ask::UnnamedStatement => context::question(self.server.is_none()),
+                Ask::Context | Ask::UnnamedStatement => context::question(self.server.is_none(), &named),
             };
             // Close first: the name may exist after all, and closing what does not exist is no error.
             frontend::put_close_statement(out, name);
@@ -141,6 +144,21 @@ impl Session {
             *prepared = ask != Ask::Context || self.server.is_some();
         }
         frontend::put_bind_execute(out, name, &[]);
+    }
+
+    /// The settings that a question for the context asks for by name: none if it may have failed because of them.
+    fn named_for(&mut self, ask: Ask) -> Arc<Vec<Box<str>>> {
+        if !matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
+            return Arc::default();
+        }
+        let named = match self.known {
+            Known::Asked { again: true } => Arc::default(),
+            _ => self.shared.named.names(),
+        };
+        if std::mem::replace(&mut self.own.named, named.len()) != named.len() {
+            (self.own.context, self.own.end_and_context) = (false, false);
+        }
+        named
     }
 
     /// The last unit, of which nothing has been sent, begins with this statement: what the server must know before it.
@@ -173,6 +191,18 @@ impl Session {
         frontend::put_sync(out);
         self.own = OwnStatements::default();
         self.units.push_back(Unit::own(Ask::UnnamedStatement));
+    }
+
+    /// The question for the context has failed.
+    pub(super) fn question_failed(&self) -> Known {
+        if self.own.named > 0 {
+            self.shared.named.failed();
+        }
+        match self.known {
+            // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
+            Known::Asked { again: false } => Known::Failed,
+            _ => Known::Unknowable(Reason::SettingsUnknown),
+        }
     }
 
     /// Asks for the session's context; the client waits for the answer.

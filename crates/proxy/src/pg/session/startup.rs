@@ -74,6 +74,7 @@ impl Session {
             notified: false,
             escapes: false,
             temporary: Some(freshet_sql::Temporary::default()),
+            named: None,
             reads: false,
             misses_in_row: 0,
             context_behind_write: None,

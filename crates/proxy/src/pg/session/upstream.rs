@@ -404,11 +404,7 @@ impl Session {
 
     fn context_known(&mut self, answer: Option<Answer>) {
         let Some(mut answer) = answer else {
-            // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
-            self.known = match self.known {
-                Known::Asked { again: false } => Known::Failed,
-                _ => Known::Unknowable(Reason::SettingsUnknown),
-            };
+            self.known = self.question_failed();
             return;
         };
         self.configuration = Some(std::mem::take(&mut answer.configuration));
@@ -422,6 +418,7 @@ impl Session {
             self.statements.doubt_all();
         }
         self.user.clone_from(&answer.session_user);
+        self.named = answer.named.take();
         self.idle_max = answer.idle_max;
         self.default_isolation = answer.isolation;
         self.known = match answer.describe().and_then(|described| self.shared.contexts.intern(described)) {

@@ -250,7 +250,7 @@ impl Link {
             return Err(ServiceError::OtherServer);
         }
         client.query_timeout(MANNERS, ANSWER_TIMEOUT).await?;
-        let answer = client.query_timeout(&context::question(false), ANSWER_TIMEOUT).await?;
+        let answer = client.query_timeout(&context::question(false, &[]), ANSWER_TIMEOUT).await?;
         let answer = read_answer(&answer).ok_or(ServiceError::Shape("the context"))?;
         Ok(Self { client, identity, user: answer.session_user, entered: None })
     }
@@ -287,7 +287,7 @@ impl Link {
         if recipe.current_user != recipe.session_user {
             client.query_timeout(&format!("SET ROLE {}", quoted(recipe.current_user)), ANSWER_TIMEOUT).await?;
         }
-        client.query_timeout(&context::question(false), ANSWER_TIMEOUT).await
+        client.query_timeout(&context::question(false, &[]), ANSWER_TIMEOUT).await
     }
 }
 

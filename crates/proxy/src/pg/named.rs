@@ -1,0 +1,83 @@
+//! Settings that statements read by name, such as `current_setting('request.jwt.claims', true)` of PostgREST and Hasura.
+//!
+//! The server lists none that an application made up. So those are asked for with each session's context that a statement has read
+//! before, up to a number. Their values are in the keys of such statements alone ([`super::session`]).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use arc_swap::ArcSwap;
+
+/// Settings that are asked for.
+const NAMES_MAX: usize = 16;
+/// Questions that may fail, by accident, before none is asked for any more: who asks may lack the right to read one.
+const FAILURES_MAX: u32 = 8;
+
+/// Their names, in the order in which they were seen.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    names: ArcSwap<Vec<Box<str>>>,
+    failures: AtomicU32,
+}
+
+impl Named {
+    /// Those to be asked for. There are never others of the same number.
+    pub(crate) fn names(&self) -> Arc<Vec<Box<str>>> {
+        if self.failures.load(Relaxed) > FAILURES_MAX { Arc::default() } else { self.names.load_full() }
+    }
+
+    /// A question with some of them failed.
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Relaxed);
+    }
+
+    /// The place of a setting that a statement reads, which may be a new one; None: it is not asked for.
+    pub(crate) fn place(&self, name: &str) -> Option<usize> {
+        let name = name.to_ascii_lowercase();
+        let find = |names: &[Box<str>]| names.iter().position(|known| **known == *name);
+        let found = find(&self.names());
+        if found.is_some() || !is_made_up(&name) || self.failures.load(Relaxed) > FAILURES_MAX {
+            return found;
+        }
+        self.names.rcu(|names| {
+            let mut names = names.to_vec();
+            if names.len() < NAMES_MAX && find(&names).is_none() {
+                names.push(name.as_str().into());
+            }
+            names
+        });
+        find(&self.names.load())
+    }
+}
+
+/// It has a dot, as the server demands of those; others it may keep from who asks. Each may stand in quotes.
+fn is_made_up(name: &str) -> bool {
+    let word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-'))
+    };
+    name.len() <= 128 && name.contains('.') && name.split('.').all(word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_places() {
+        let named = Named::default();
+        assert_eq!(
+            (named.place("app.tenant"), named.place("App.User"), named.place("APP.tenant")),
+            (Some(0), Some(1), Some(0))
+        );
+        for name in ["timezone", "a.", ".b", "a..b", "a.b'c", "a.b\\", "ä.b", ""] {
+            assert_eq!(named.place(name), None, "{name}");
+        }
+        for number in 0..100 {
+            named.place(&format!("app.n{number}"));
+        }
+        assert_eq!(named.names().len(), NAMES_MAX);
+        assert_eq!((named.place("app.n0"), named.place("app.n99")), (Some(2), None));
+        (0..=FAILURES_MAX).for_each(|_| named.failed());
+        assert_eq!((named.place("app.tenant"), named.names().len()), (None, 0));
+    }
+}

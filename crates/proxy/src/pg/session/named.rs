@@ -1,0 +1,64 @@
+//! Executions that read settings by name: see [`crate::pg::named`].
+
+use freshet_model::Reason;
+use freshet_sql::{Literal, LiteralKind, ParameterValue};
+
+use crate::pg::question::is_keyed;
+use crate::pg::session::decide::{Execution, parameters, write_key};
+use crate::pg::session::{Known, Session};
+use crate::registry::Statement;
+
+impl Session {
+    /// The key of an execution whose statement is known. If it reads settings by name, the tag is another, and their values and how many bytes
+    /// these have come last.
+    pub(crate) fn write_key(&mut self, context: u32, statement: &Statement, execution: Execution<'_>) {
+        write_key(&mut self.key, context, execution);
+        if statement.shape.template.settings().is_empty() {
+            return;
+        }
+        if let Some(tag) = self.key.get_mut(size_of::<u32>()) {
+            tag.make_ascii_lowercase();
+        }
+        let values = self.named.as_deref().unwrap_or_default();
+        self.key.extend_from_slice(values);
+        self.key.extend_from_slice(&(values.len() as u64).to_le_bytes());
+    }
+
+    /// An error if the session was not asked for the settings that a statement reads by name: it is asked for them next.
+    pub(crate) fn need_named(&mut self, statement: &Statement, execution: Execution<'_>) -> Result<(), Reason> {
+        if statement.shape.template.settings().is_empty() || self.knows_named(statement, execution)? {
+            return Ok(());
+        }
+        self.settings_may_change();
+        Err(Reason::SettingsUnknown)
+    }
+
+    /// Whether the session was asked for the settings that a statement reads by name. An error if it never is.
+    fn knows_named(&self, statement: &Statement, execution: Execution<'_>) -> Result<bool, Reason> {
+        let count = self.named.as_deref().and_then(|named| named.split(|byte| *byte == b' ').next());
+        let known = count.and_then(|count| std::str::from_utf8(count).ok()?.parse().ok()).unwrap_or(0_usize);
+        let params = parameters(statement, execution)?;
+        let mut all = true;
+        for number in statement.shape.template.settings() {
+            let param = params.get((*number as usize).wrapping_sub(1));
+            let name = match param.map(|param| param.value) {
+                Some(ParameterValue::Literal(Literal { kind: LiteralKind::String, text })) => {
+                    std::str::from_utf8(text).ok()
+                }
+                _ => None,
+            };
+            let name = name.ok_or(NO_CONSTANT)?;
+            if !is_keyed(name) {
+                all &= self.shared.named.place(name).ok_or(NOT_ASKED_FOR)? < known;
+            } else if !matches!(&self.known, Known::Context(context, _) if context.client.utf8) {
+                return Err(NOT_ASKED_FOR); // in the key are letters, not bytes
+            }
+        }
+        Ok(all)
+    }
+}
+
+const NO_CONSTANT: Reason = Reason::Construct("current_setting() of a name that is not a constant of the text");
+const NOT_ASKED_FOR: Reason = Reason::Construct(
+    "current_setting() of a setting that is not part of the key (one with a dot in its name is, the first 16 of them)",
+);
