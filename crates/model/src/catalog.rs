@@ -209,6 +209,9 @@ pub struct Catalog {
     pub user_operators: HashSet<Box<str>>,
     /// PostgreSQL: names of functions that somebody made and that `row.name` may call.
     pub row_functions: HashSet<Box<str>>,
+    /// PostgreSQL: names of such functions that are all immutable by declaration, where the operator trusts that, and no type or built-in
+    /// function bears; and whether they are aggregates.
+    pub trusted: HashMap<Box<str>, bool>,
     /// PostgreSQL: the types of each name that an enum has, by schema.
     pub enums: HashMap<Box<str>, HashMap<Box<str>, EnumType>>,
     /// Types whose values are more than data.
@@ -281,6 +284,7 @@ impl Catalog {
             && !(old.built_in_surroundings && self.tables().any(|table| table.runs_code && old.took_for_plain(table.id)))
             && self.cascades == old.cascades
             && self.user_functions == old.user_functions
+            && self.trusted == old.trusted
             && self.user_operators == old.user_operators;
         if !same_surroundings {
             return None;

@@ -110,10 +110,11 @@ impl Marks {
 }
 
 impl Shape {
-    fn new(dialect: Dialect, lexed: &Lexed, held: &Arc<AtomicU64>) -> Self {
+    fn new((dialect, trusts): (Dialect, bool), lexed: &Lexed, held: &Arc<AtomicU64>) -> Self {
         let word = first_word(lexed.shape.trim_start_matches('(')).to_ascii_lowercase();
         let reads = matches!(word.as_str(), "select" | "with" | "values" | "table");
-        let template = Template::parse(dialect, &lexed.shape);
+        let parse = if trusts { Template::parse_trusting } else { Template::parse };
+        let template = parse(dialect, &lexed.shape);
         let bytes = OVERHEAD_BYTES + size_of::<ShapeFigures>() + lexed.shape.len() + template.bytes();
         Self {
             fingerprint: lexed.fingerprint,
@@ -264,6 +265,8 @@ impl Statement {
 #[derive(Debug)]
 pub(crate) struct Registry {
     dialect: Dialect,
+    /// See [`Template::parse_trusting`].
+    trusts: bool,
     texts: Cache<Arc<[u8]>, Arc<Statement>, ByBytes, RandomState>,
     shapes: Cache<Box<str>, Arc<Shape>, ByBytes, RandomState>,
     next_id: AtomicU64,
@@ -304,11 +307,17 @@ impl Registry {
         let items = usize::try_from(bytes).unwrap_or(usize::MAX) / (4 * OVERHEAD_BYTES);
         Self {
             dialect,
+            trusts: false,
             texts: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
             shapes: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
             next_id: AtomicU64::new(1),
             held: Arc::default(),
         }
+    }
+
+    /// Functions that are immutable by declaration may be trusted.
+    pub(crate) fn trusting(self, trusts: bool) -> Self {
+        Self { trusts, ..self }
     }
 
     /// The cache's memory is another.
@@ -392,7 +401,8 @@ impl Registry {
         let key: Arc<[u8]> = key.into();
         let admin = freshet_sql::admin(self.dialect, text);
         let template = &shape.template;
-        let reads = template.effect() == Effect::Pure && template.deallocates().is_none();
+        let may_read = template.effect() == Effect::Pure || template.may_be_trusted();
+        let reads = may_read && template.deallocates().is_none();
         let is_never_kept = admin.is_some() || !reads || template.refusal().is_some();
         let statement = Arc::new(Statement {
             key: key.clone(),
@@ -420,7 +430,7 @@ impl Registry {
         if let Some(found) = self.shapes.get(lexed.shape.as_str()) {
             return (found, false);
         }
-        let shape = Arc::new(Shape::new(self.dialect, lexed, &self.held));
+        let shape = Arc::new(Shape::new((self.dialect, self.trusts), lexed, &self.held));
         self.shapes.insert(shape.text.clone(), shape.clone());
         (shape, true)
     }

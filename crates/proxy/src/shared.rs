@@ -74,6 +74,8 @@ pub struct Settings {
     pub refresh_share: f64,
     /// The share of hits that is asked of the database too, between 0 and 1.
     pub verify: f64,
+    /// PostgreSQL: functions in SQL and PL/pgSQL that are declared immutable are taken for what they are declared to be.
+    pub trust_immutable: bool,
     /// Test switches.
     pub faults: Faults,
 }
@@ -175,7 +177,7 @@ impl Shared {
         Self {
             refreshes: Refreshes::new(settings.refresh_share > 0.0),
             verifier: Verifier::new(settings.verify, settings.dialect),
-            registry: Registry::new(cache.limits().memory_bytes, settings.dialect),
+            registry: Registry::new(cache.limits().memory_bytes, settings.dialect).trusting(settings.trust_immutable),
             latest: Latest::new(cache.limits().memory_bytes),
             settings,
             clock,

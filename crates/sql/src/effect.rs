@@ -96,16 +96,18 @@ impl Template {
     /// What the statement may do under this catalogue and search path: a pure statement over a foreign table, a table
     /// with policies or user-defined types, a relation that is not known, or a view that may write, may write.
     pub fn effect_in(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Effect {
-        if self.effect > Effect::Signal || (self.effect == Effect::Signal && !self.is_told_by_catalog()) {
-            return self.effect;
+        let effect = self.effect_under(catalog);
+        if effect > Effect::Signal || (effect == Effect::Signal && !self.is_told_by_catalog()) {
+            return effect;
         }
         let relations = self.relations_without_code(catalog, schemas);
-        relations.map_or(Effect::Write, |all| effect_of_views(self.dialect, &all, catalog).max(self.effect))
+        relations.map_or(Effect::Write, |all| effect_of_views(self.dialect, &all, catalog).max(effect))
     }
 
     /// The relations of a statement that only reads if the views among them do; None: it may do more.
     pub(crate) fn harmless_relations(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
-        Some(()).filter(|()| self.effect == Effect::Pure).and_then(|()| self.relations_without_code(catalog, schemas))
+        let reads = self.effect_under(catalog) == Effect::Pure;
+        reads.then(|| self.relations_without_code(catalog, schemas)).flatten()
     }
 
     /// The relations of a query; None: they may run other code than the server's own, or its operators and functions may.

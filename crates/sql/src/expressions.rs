@@ -10,7 +10,7 @@ use sqlparser::ast::{
 use crate::block::{Meaning, parts};
 use crate::footprint::Usage;
 use crate::functions::{
-    FunctionClass, TypeClass, enum_name, function_class, is_aggregate, is_bare_function, is_comparison, is_of_context,
+    FunctionClass, TypeClass, enum_name, function_class, is_bare_function, is_comparison, is_of_context,
     is_system_column, setting_read, type_class,
 };
 use crate::lexer::VIEWS_BASE;
@@ -383,7 +383,7 @@ impl Walk<'_> {
     pub(crate) fn function_name(&mut self, name: &ObjectName) -> Outcome {
         let plain = built_in_name(self.dialect, name).map(|plain| (plain, class_of(self.dialect, plain)));
         let Some((plain, FunctionClass::Cacheable { date_time })) = plain else {
-            return Err(Reason::Function(name.to_string().into()));
+            return self.trusted(name);
         };
         self.date_time |= date_time;
         if matches!(plain, "make_time" | "timezone") {
@@ -406,7 +406,7 @@ impl Walk<'_> {
         }
         let plain = built_in_name(self.dialect, name).unwrap_or_default();
         self.folds.windows += usize::from(over.is_some());
-        self.folds.aggregates += usize::from(over.is_none() && (is_aggregate(plain) || !within_group.is_empty()));
+        self.folds.aggregates += usize::from(over.is_none() && self.aggregates(function));
         match args {
             // `name` without brackets is a keyword that calls.
             FunctionArguments::None if !self.is_mysql() && is_of_context(plain) => {}

@@ -61,6 +61,7 @@ mod terms;
 mod tokens;
 mod top;
 mod transaction;
+mod trusted;
 mod type_effects;
 mod views;
 mod walk;

@@ -15,6 +15,7 @@ use crate::Effect;
 use crate::functions::{FunctionClass, binary_operator, function_class, setting_read, unary_operator};
 use crate::lookups::Lookups;
 use crate::mysql;
+use crate::trusted::made_name;
 use crate::type_effects::Handled;
 
 /// How many nodes of each kind were seen.
@@ -66,6 +67,12 @@ pub(crate) struct Survey {
     pub(crate) tells: bool,
     /// PostgreSQL: the parameters that name the settings which it reads.
     pub(crate) settings: Vec<u32>,
+    /// PostgreSQL: the names of functions that it calls which are not built in, or not known to be.
+    pub(crate) made: Vec<String>,
+    /// Its effect without these.
+    pub(crate) effect_but_made: Effect,
+    /// There is a reason not to cache it beside these.
+    pub(crate) is_refused: bool,
     /// PostgreSQL: which types it names.
     pub(crate) handled: Handled,
     /// MySQL: it calls a function that is not known.
@@ -85,6 +92,9 @@ impl Default for Survey {
             operators: Vec::new(),
             tells: false,
             settings: Vec::new(),
+            made: Vec::new(),
+            effect_but_made: Effect::Pure,
+            is_refused: false,
             handled: Handled::default(),
             unknown_function: false,
             ctes: Vec::new(),
@@ -109,26 +119,32 @@ impl Survey {
     }
 
     fn note(&mut self, effect: Effect, reason: Reason) {
-        let rank = |effect: Effect| match effect {
-            Effect::Pure => 0,
-            Effect::Signal => 1,
-            Effect::Settings => 2,
-            Effect::TransactionControl | Effect::Write => 3,
-            Effect::Definition => 4,
-            Effect::Forgets => 5,
-        };
-        if rank(effect) > rank(self.effect) {
-            self.effect = effect;
-        }
+        self.effect = stronger(self.effect, effect);
+        self.effect_but_made = stronger(self.effect_but_made, effect);
+        self.is_refused = true;
         self.reason.get_or_insert(reason);
     }
 
+    /// A function that is not known may do anything, unless it is one that somebody made and the operator trusts.
+    fn unknown(&mut self, name: &ObjectName) {
+        let reason = Reason::Function(name.to_string().into());
+        match made_name(name).filter(|_| !self.dialect.is_mysql_family()) {
+            Some(made) => {
+                self.made.push(made.to_owned());
+                self.handled.note_unknown();
+                self.effect = stronger(self.effect, Effect::Write);
+                self.reason.get_or_insert(reason);
+            }
+            None => self.note(Effect::Write, reason),
+        }
+    }
     fn function(&mut self, name: &ObjectName) {
         let plain = built_in_name(self.dialect, name);
-        if let Some(plain) = plain.filter(|_| name.0.len() == 1) {
+        let class = plain.map_or(FunctionClass::Unknown, |plain| class_of(self.dialect, plain));
+        let known = class != FunctionClass::Unknown || self.dialect.is_mysql_family();
+        if let Some(plain) = plain.filter(|_| name.0.len() == 1 && known) {
             self.functions.push(plain.to_owned());
         }
-        let class = plain.map_or(FunctionClass::Unknown, |plain| class_of(self.dialect, plain));
         let counts = plain.is_some_and(mysql::functions::counts_sequence);
         self.unknown_function |= class == FunctionClass::Unknown && !counts;
         self.tells |= matches!(class, FunctionClass::Pure | FunctionClass::Signal { tells: true });
@@ -138,7 +154,7 @@ impl Survey {
             FunctionClass::Pure => self.note(Effect::Pure, reason()),
             FunctionClass::Signal { .. } => self.note(Effect::Signal, reason()),
             FunctionClass::Settings => self.note(Effect::Settings, reason()),
-            FunctionClass::Unknown => self.note(Effect::Write, reason()),
+            FunctionClass::Unknown => self.unknown(name),
         }
     }
 
@@ -166,6 +182,18 @@ impl Survey {
             Err(symbol) => self.note(Effect::Write, Reason::Operator(symbol.into())),
         }
     }
+}
+
+fn stronger(a: Effect, b: Effect) -> Effect {
+    let rank = |effect: Effect| match effect {
+        Effect::Pure => 0,
+        Effect::Signal => 1,
+        Effect::Settings => 2,
+        Effect::TransactionControl | Effect::Write => 3,
+        Effect::Definition => 4,
+        Effect::Forgets => 5,
+    };
+    if rank(b) > rank(a) { b } else { a }
 }
 
 /// What is known of a built-in function by its name.

@@ -110,7 +110,7 @@ impl Template {
     /// Bytes it holds, about, and rather too many (measured on long lists of each kind).
     pub fn bytes(&self) -> usize {
         let survey = &self.survey;
-        let names = survey.relations.len() + survey.functions.len() + survey.operators.len();
+        let names = survey.relations.len() + survey.made.len() + survey.functions.len() + survey.operators.len();
         let counts = survey.counts;
         let tree = self.verdict.as_ref().map_or(0, |parsed| {
             let blocks = 6_000 * counts.queries + 12_500 * counts.selects;
@@ -362,13 +362,7 @@ impl Template {
         };
         let survey = Survey::of(Dialect::Postgres, &query);
         let effect = survey.effect;
-        let verdict = survey.reason.clone().map_or_else(
-            || {
-                let words = tokens.iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted)).count();
-                Ok(Box::new(Parsed { query, words, clock_text: tokens.iter().any(clock_text) }))
-            },
-            Err,
-        );
+        let verdict = survey.reason.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
         Self { verdict, survey, ..Self::passing(effect, Reason::NotParsed) }
     }
 }
@@ -441,7 +435,7 @@ fn locks_rows(tokens: &[Token<'_>]) -> bool {
 }
 
 /// A string constant in the shape that may be folded to a clock reading if it reaches a date type.
-fn clock_text(token: &Token<'_>) -> bool {
+pub(crate) fn clock_text(token: &Token<'_>) -> bool {
     match token.kind {
         Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| crate::clock::names_clock(&text)),
         Kind::Text => crate::clock::names_clock(token.text.as_bytes()),
@@ -470,7 +464,7 @@ fn precedes_relation(token: &Token<'_>) -> bool {
         || (token.kind == Kind::Word && matches!(token.text, "from" | "join"))
 }
 
-fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
+pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
     let mut text = String::new();
     for (at, token) in tokens.iter().enumerate() {
         if token.spaced {

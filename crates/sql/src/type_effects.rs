@@ -100,6 +100,11 @@ impl Handled {
         }
     }
 
+    /// Adds a value of any type.
+    pub(crate) fn note_unknown(&mut self) {
+        self.types.insert(None);
+    }
+
     /// Adds the types of a column definition list.
     pub(crate) fn note_defined(&mut self, factor: &TableFactor) {
         match factor {

@@ -81,7 +81,7 @@ impl Walk<'_> {
     }
 
     fn open(&mut self, lexed: &Lexed) -> Outcome {
-        let template = Template::parse(self.dialect, &lexed.shape);
+        let template = Template::parse_for(self.dialect, &lexed.shape, self.catalog);
         let parsed = template.verdict.as_ref().map_err(Clone::clone)?;
         let first = VIEWS_BASE + 1 + self.views.constants.len() as u32;
         self.views.constants.extend_from_slice(&lexed.literals);
@@ -163,7 +163,7 @@ pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalo
             Err(_) => return Effect::Write,
         };
         let Some(text) = &view.definition else { return Effect::Write };
-        let template = Template::parse(dialect, &lex(dialect, text).shape);
+        let template = Template::parse_for(dialect, &lex(dialect, text).shape, catalog);
         match template.harmless_relations(catalog, &search_path()) {
             Some(relations) => queue.extend(&relations),
             None => return Effect::Write,
@@ -175,7 +175,7 @@ pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalo
 fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<Footprint, Reason> {
     let text = view.definition.as_ref().ok_or_else(|| Reason::TableKind(qualified(view)))?;
     let lexed = lex(dialect, text);
-    let template = Template::parse(dialect, &lexed.shape);
+    let template = Template::parse_for(dialect, &lexed.shape, catalog);
     if !template.settings().is_empty() {
         return Err(Reason::Function("current_setting".into()));
     }

@@ -95,6 +95,10 @@ pub(crate) struct ServeArgs {
     /// all that can be
     #[arg(long, default_value = "worthwhile")]
     keep: KeepArg,
+    /// PostgreSQL: cache statements that call functions and aggregates in SQL or PL/pgSQL which are declared IMMUTABLE. One that reads
+    /// tables, settings or the clock all the same, or changes anything, makes wrong answers
+    #[arg(long)]
+    trust_immutable: bool,
     /// Begin with the cache switched off, until `freshet bypass off` switches it on
     #[arg(long)]
     bypass: bool,
@@ -165,6 +169,7 @@ impl ServeArgs {
             verify: self.verify.0,
             // A service connection of MySQL or MariaDB cannot become another account, nor log in as each client did.
             refresh_share: if dialect.is_mysql_family() { 0.0 } else { self.refresh_share.0 },
+            trust_immutable: self.trust_immutable && !dialect.is_mysql_family(),
             faults,
         };
         let cache = Arc::new(Cache::new(limits, cache_faults));

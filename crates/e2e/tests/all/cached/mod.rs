@@ -34,6 +34,7 @@ mod shapes;
 mod signals;
 mod transaction_hazards;
 mod transactions;
+mod trusted;
 mod turns;
 mod unfollowed;
 mod unheld;

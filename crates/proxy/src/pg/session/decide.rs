@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use freshet_cache::admission::Miss;
 use freshet_cache::{Filling, Lookup};
 use freshet_model::{Catalog, Reason};
-use freshet_sql::{Admin, Bound, Effect, Footprint, Modes, Parameter, ParameterValue};
+use freshet_sql::{Admin, Bound, Client, Effect, Footprint, Modes, Parameter, ParameterValue};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
 
@@ -142,15 +142,7 @@ impl Session {
         self.note_read(Some(statement));
         let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
         let (context, known_under) = (context.clone(), *known_under);
-        if self.hides(&statement.shape) {
-            return Err(Reason::TemporaryTables);
-        }
-        if !context.client.utf8 && !statement.ascii {
-            return Err(Reason::SettingsUnknown);
-        }
-        if statement.shape.is_disabled() {
-            return Err(Reason::Disabled);
-        }
+        self.may_fill(statement, context.client)?;
         self.need_named(statement, execution)?;
         self.write_key(context.id, statement, execution);
         let known = matches!(execution, Execution::Bound { .. });
@@ -209,6 +201,17 @@ impl Session {
         Ok(Fill { permit, lineage, shown, moving, expected, source, frames, started, took: 0, complete: false })
     }
 
+    /// An error if the session or the statement is in no state in which its answer can be kept.
+    fn may_fill(&self, statement: &Statement, client: Client) -> Result<(), Reason> {
+        if self.hides(&statement.shape) {
+            return Err(Reason::TemporaryTables);
+        }
+        if !client.utf8 && !statement.ascii {
+            return Err(Reason::SettingsUnknown);
+        }
+        if statement.shape.is_disabled() { Err(Reason::Disabled) } else { Ok(()) }
+    }
+
     /// Whether a temporary object of the session may be what the statement names.
     pub(crate) fn hides(&self, shape: &Shape) -> bool {
         match &self.temporary {
@@ -219,7 +222,16 @@ impl Session {
 
     /// A session that reads needs its context, the next time after it has written.
     pub(crate) fn note_read(&mut self, statement: Option<&Arc<Statement>>) {
-        self.reads |= statement.is_some_and(|statement| statement.shape.template.effect() == Effect::Pure);
+        self.reads |= statement.is_some_and(|statement| self.only_reads(statement));
+    }
+
+    /// Whether a statement only reads, as far as its text says and the functions that are trusted.
+    pub(crate) fn only_reads(&self, statement: &Statement) -> bool {
+        let template = &statement.shape.template;
+        match template.effect() {
+            Effect::Pure => true,
+            _ => template.may_be_trusted() && template.effect_under(&self.shared.catalog.load()) == Effect::Pure,
+        }
     }
 
     /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_cache::{Entry, Lookup};
 use freshet_model::Reason;
-use freshet_sql::{Admin, Effect};
+use freshet_sql::Admin;
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::HEADER_BYTES;
 use freshet_wire::pg::frontend::Parse;
@@ -184,8 +184,7 @@ impl Session {
         {
             return Ok(Some(self.answer_admin_batch(group, statement, admin)));
         }
-        let changes_session =
-            |s: &Statement| s.shape.template.effect() != Effect::Pure || s.shape.template.deallocates().is_some();
+        let changes_session = |s: &Statement| !self.only_reads(s) || s.shape.template.deallocates().is_some();
         if !statements.iter().any(|statement| changes_session(statement)) {
             return Ok(None);
         }

@@ -80,7 +80,7 @@ impl Session {
         let nature = self.nature(Some(&statement));
         let reason = match (allowed, bypass) {
             (_, Some(reason)) | (Allowed::Pass(reason), None) => reason,
-            (Allowed::Ask, None) if statement.shape.template.effect() == Effect::Pure => {
+            (Allowed::Ask, None) if self.only_reads(&statement) => {
                 self.ask_context();
                 return Step::Wait;
             }

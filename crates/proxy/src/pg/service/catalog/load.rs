@@ -17,6 +17,7 @@ use crate::pg::service::catalog::defining::Relations;
 use crate::pg::service::catalog::definitions::{self, Definitions, View};
 use crate::pg::service::connection::{Connection, ServiceError};
 
+use super::trusted::TRUSTED;
 use super::types::type_effects;
 
 /// See [`updates_fail`] for the last.
@@ -267,10 +268,12 @@ pub(super) struct Shown {
     enums: Rows,
     /// See [`Catalog::defining`].
     pub(super) defining: HashSet<Box<str>>,
+    trusted: Rows,
 }
 
 /// Reads everything but the texts of views, on a connection whose transaction has one snapshot. `publication`: the name as a literal.
-pub(super) async fn read(connection: &mut Connection, publication: &str) -> Result<Shown, ServiceError> {
+/// `trusts`: functions that are immutable by declaration.
+pub(super) async fn read(connection: &mut Connection, publication: &str, trusts: bool) -> Result<Shown, ServiceError> {
     let parts = read_parts(connection).await?;
     let tables = connection.query(&[TABLES, &updates_fail(publication), OF_TABLES].concat()).await?;
     let functions = names(connection.query(&[KNOWN, USER_FUNCTIONS, MAY_BE_MEANT].concat()).await?);
@@ -281,6 +284,7 @@ pub(super) async fn read(connection: &mut Connection, publication: &str) -> Resu
     let acted_on = connection.query(ACTED_ON).await?;
     let effects = type_effects(connection).await?;
     let enums = connection.query(ENUMS).await?;
+    let trusted = if trusts { connection.query(TRUSTED).await? } else { Rows::new() };
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
     let defining = HashSet::new();
     Ok(Shown {
@@ -295,6 +299,7 @@ pub(super) async fn read(connection: &mut Connection, publication: &str) -> Resu
         effects,
         enums,
         defining,
+        trusted,
     })
 }
 
@@ -327,6 +332,10 @@ pub(super) async fn finish(
     for row in shown.acted_on {
         let [table] = texts(row, "foreign keys")?;
         catalog.acted_on.insert(table_id(&table)?);
+    }
+    for row in shown.trusted {
+        let [name, aggregate] = texts(row, "functions")?;
+        catalog.trusted.insert(name.into(), aggregate == "true");
     }
     for row in shown.enums {
         let [name, schema, plain] = texts(row, "enums")?;

@@ -22,6 +22,7 @@ mod defining;
 mod definitions;
 mod load;
 mod triggers;
+mod trusted;
 mod types;
 
 pub use self::load::updates_fail;
@@ -249,7 +250,8 @@ impl Watch {
         self.connection.query("SET LOCAL jit = off").await?;
         let (proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
         let publication = self.shared.publication_literal();
-        let mut shown = load::read(&mut self.connection, &publication).await?;
+        let trusts = self.shared.settings.trust_immutable;
+        let mut shown = load::read(&mut self.connection, &publication, trusts).await?;
         if !ddl_in_stream {
             shown.defining = self.routines.read(&mut self.connection, shown.relations()).await?;
         }
