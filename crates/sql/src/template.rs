@@ -21,6 +21,7 @@ use crate::pages;
 use crate::params::Client;
 use crate::plain;
 use crate::scanner::{Kind, Token};
+use crate::shown_settings;
 use crate::survey::Survey;
 use crate::tokens::Tokens;
 use crate::transaction::Bracket;
@@ -95,7 +96,7 @@ impl Template {
             [tokens] => match deallocated(tokens) {
                 // It does nothing but end that one statement.
                 Some(name) => Self { deallocates: Some(name), ..Self::passing(Effect::Pure, Reason::NotSelect) },
-                None => Self::statement(tokens),
+                None => shown_settings::template(tokens).unwrap_or_else(|| Self::statement(tokens)),
             },
             several => {
                 let parts: Vec<Self> = several.iter().map(|tokens| Self::statement(tokens)).collect();

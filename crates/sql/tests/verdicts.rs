@@ -744,7 +744,7 @@ fn passes() {
         ("nonsense", "not_select"),
         ("SELECT * FROM plain WHERE \"\" = 5", "not_parsed"),
         ("EXPLAIN SELECT * FROM plain", "not_select"),
-        ("SHOW search_path", "not_select"),
+        ("SHOW work_mem", "not_select"),
     ]);
 }
 

@@ -391,4 +391,11 @@ mod tests {
             assert_eq!(sql.matches(&format!("'{setting}'")).count(), 1, "{setting}");
         }
     }
+
+    #[test]
+    fn what_is_shown_is_in_the_key() {
+        for setting in freshet_sql::SHOWN_SETTINGS {
+            assert!(is_keyed(setting), "{setting}");
+        }
+    }
 }

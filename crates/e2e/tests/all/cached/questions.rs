@@ -7,7 +7,7 @@ use super::{SEEN_WITHIN, until_hit};
 use crate::support::frames::{query, sync, unnamed};
 use crate::support::{Pair, RawClient, Version, eventually, on_both};
 
-on_both!(questions_hit, answers_follow_the_session, answers_follow_the_schemas, answers_in_blocks);
+on_both!(questions_hit, answers_follow_the_session, answers_follow_the_schemas, answers_in_blocks, settings_are_shown);
 
 const QUESTIONS: [&str; 8] = [
     "select 1",
@@ -118,4 +118,54 @@ fn answers_in_blocks(version: Version) -> Result<()> {
         ensure!(votes == (round + 1).to_string(), "round {round}: {votes} behind the block");
     }
     Ok(())
+}
+
+/// SHOW follows the session, and is no query that takes a snapshot.
+fn settings_are_shown(version: Version) -> Result<()> {
+    let pair = Pair::new(version, "create table film (id int primary key); insert into film values (1)")?;
+    let (mut c, mut direct) = (pair.connect()?, pair.database.connect()?);
+    let shown = [
+        "show timezone",
+        "SHOW TIME ZONE",
+        "show search_path",
+        "SHOW standard_conforming_strings",
+        "show server_version",
+    ];
+    let bound = |sql: &str| [unnamed(sql, &[]), sync()].concat();
+    let changes = [
+        "set timezone = 'Asia/Tokyo'",
+        "set search_path = pg_catalog",
+        "set standard_conforming_strings = off",
+        "begin; set local timezone = 'UTC'; rollback",
+        "reset all",
+    ];
+    for change in ["select 1"].into_iter().chain(changes) {
+        c.run(change)?;
+        direct.run(change)?;
+        for sql in shown {
+            until_hit(&pair, &mut c, sql)?;
+            ensure!(c.query(sql)? == direct.query(sql)?, "{sql} after {change}");
+            for _ in 0..3 {
+                let (expected, got) = (direct.exchange(&bound(sql), 1)?, c.exchange(&bound(sql), 1)?);
+                ensure!(expected == got, "{sql}, bound, after {change}: {expected:?}, {got:?}");
+            }
+        }
+    }
+    // Behind it the level may still be set, and the snapshot is taken by the first query.
+    let levels = ["set transaction isolation level repeatable read", "set transaction isolation level serializable"];
+    for level in levels {
+        for begin in ["begin", "begin isolation level repeatable read"] {
+            for sql in [begin, "show timezone", level, "show timezone"] {
+                let (expected, got) = (direct.query(sql)?, c.query(sql)?);
+                ensure!(expected == got, "{sql} in {begin}: {expected:?}, {got:?}");
+            }
+            pair.database.run("update film set id = id + 1")?;
+            for sql in ["select id from film", "show timezone", "commit"] {
+                let (expected, got) = (direct.query(sql)?, c.query(sql)?);
+                ensure!(expected == got, "{sql} in {begin}: {expected:?}, {got:?}");
+            }
+        }
+    }
+    super::never_hits(&pair, &mut c, "show work_mem", "not_select")?;
+    super::never_hits(&pair, &mut c, "show transaction isolation level", "not_select")
 }

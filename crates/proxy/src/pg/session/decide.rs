@@ -209,6 +209,9 @@ impl Session {
         if !client.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);
         }
+        if !statement.shape.takes_snapshot && (self.takes_snapshot() || !client.utf8) {
+            return Err(Reason::Snapshot); // SHOW takes none; and in the key are letters, not bytes
+        }
         if statement.shape.is_disabled() { Err(Reason::Disabled) } else { Ok(()) }
     }
 

@@ -268,7 +268,9 @@ impl Session {
             bytes += entry.payload.frames().len();
         }
         backend::put_ready(self.client.output.buffer(), self.status);
-        self.query_unseen();
+        if statements.iter().any(|statement| statement.shape.takes_snapshot) {
+            self.query_unseen();
+        }
         self.count_hits(groups.len(), bytes);
         self.keep_awake();
         Ok(Step::Done)

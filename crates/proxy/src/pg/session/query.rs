@@ -123,7 +123,9 @@ impl Session {
         self.client.output.put(frames);
         backend::put_ready(self.client.output.buffer(), self.status);
         self.statements.query_answered();
-        self.query_unseen();
+        if entry.payload.source.shape.takes_snapshot {
+            self.query_unseen();
+        }
         entry.payload.note_hit(self.worker);
         self.count_hits(1, frames.len());
         self.keep_awake();
