@@ -34,6 +34,8 @@ const CACHEABLE: &[&str] = &[
     "string_to_array", "string_to_table", "normalize", "convert_from", "convert_to", "to_number", "text", "unistr",
     "like", "notlike", "casefold", "crc32", "get_bit", "get_byte", "set_bit", "set_byte", "bit_count",
     "similar_to_escape",
+    // pg_trgm, whose functions and operators of built-in names the catalogue tells from those of others
+    "similarity", "word_similarity", "strict_word_similarity", "show_trgm",
     // arrays and ranges
     "array", "array_append", "array_cat", "array_dims", "array_fill", "array_length", "array_lower", "array_ndims",
     "array_position", "array_positions", "array_prepend", "array_remove", "array_replace", "array_to_string",

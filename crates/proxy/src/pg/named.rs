@@ -55,7 +55,9 @@ fn is_made_up(name: &str) -> bool {
     let word = |word: &str| {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-'))
     };
-    name.len() <= 128 && name.contains('.') && name.split('.').all(word)
+    // Those come to be when what they belong to is loaded, which any statement may do.
+    let loads = ["pg_trgm.", "plpgsql."].iter().any(|prefix| name.starts_with(prefix));
+    name.len() <= 128 && name.contains('.') && name.split('.').all(word) && !loads
 }
 
 #[cfg(test)]
@@ -69,7 +71,7 @@ mod tests {
             (named.place("app.tenant"), named.place("App.User"), named.place("APP.tenant")),
             (Some(0), Some(1), Some(0))
         );
-        for name in ["timezone", "a.", ".b", "a..b", "a.b'c", "a.b\\", "ä.b", ""] {
+        for name in ["timezone", "a.", ".b", "a..b", "a.b'c", "a.b\\", "ä.b", "pg_trgm.x", ""] {
             assert_eq!(named.place(name), None, "{name}");
         }
         for number in 0..100 {

@@ -32,7 +32,18 @@ const SETTINGS: &[&str] = &[
     "quote_all_identifiers",
     "timezone_abbreviations",
     "client_min_messages",
+    "pg_trgm.similarity_threshold",
 ];
+
+/// A setting as it is meant. That of an extension which is not loaded yet has no value, or an empty one.
+fn known(name: &str, value: Option<String>) -> Option<String> {
+    match value {
+        value if name == "pg_trgm.similarity_threshold" => {
+            value.filter(|value| !value.is_empty()).or(Some("0.3".into()))
+        }
+        value => value,
+    }
+}
 
 /// Positions in the answer of [`question`] before the settings.
 const FIXED_COLUMNS: usize = 15;
@@ -109,9 +120,12 @@ fn values(named: &[Box<str>]) -> String {
     }
 }
 
-/// Whether a setting of that name is in every key.
+/// Whether a setting of that name is in every key, as every read of it is answered. Those of extensions come to be when these are loaded.
 pub(crate) fn is_keyed(name: &str) -> bool {
-    ["server_version", "server_version_num"].iter().chain(SETTINGS).any(|keyed| keyed.eq_ignore_ascii_case(name))
+    ["server_version", "server_version_num"]
+        .iter()
+        .chain(SETTINGS)
+        .any(|keyed| keyed.eq_ignore_ascii_case(name) && !keyed.contains('.'))
 }
 
 /// The statement that asks for everything. Which server it is costs most, and is asked once per connection. What is read
@@ -244,7 +258,7 @@ impl Answer {
         let path = if readable { Some(format!("{schemas:?}")) } else { column(5) };
         let mut key = vec![column(2), column(3), column(4), path, Some(column(8)?)];
         debug_assert_eq!(key.len(), KEY_SETTINGS);
-        key.extend((0..SETTINGS.len()).map(|at| column(FIXED_COLUMNS + at)));
+        key.extend(SETTINGS.iter().enumerate().map(|(at, name)| known(name, column(FIXED_COLUMNS + at))));
         key.extend([first, Some(column(12)?)]);
         let obstacle = if temporary.is_none() {
             Some(Reason::TemporaryTables)

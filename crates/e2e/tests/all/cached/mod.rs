@@ -34,6 +34,7 @@ mod shapes;
 mod signals;
 mod transaction_hazards;
 mod transactions;
+mod trigrams;
 mod trusted;
 mod turns;
 mod unfollowed;

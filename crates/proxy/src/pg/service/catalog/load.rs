@@ -63,12 +63,16 @@ JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])
 WHERE c.oid >= 16384 AND c.relkind = 'r'";
 
 /// Types of extensions whose input, output, operators and functions of built-in names depend on their arguments alone, and arrays of them:
-/// results that show them can be cached, though no tag compares them. Casts of other people's are not known.
+/// results that show them can be cached, though no tag compares them. Casts of other people's are not known. And what pg_trgm makes for texts: it
+/// depends on these and on a setting that is in the key.
 pub(super) const KNOWN: &str = "
 WITH RECURSIVE members AS (
   SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
   WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
    AND e.extname IN ('citext', 'cube', 'hstore', 'ltree', 'postgis', 'seg', 'vector')),
+of_texts AS (
+  SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
+  WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'pg_trgm'),
 known(oid) AS (
   SELECT unnest(ARRAY[t.oid, t.typarray]) FROM pg_type t JOIN members ON classid = 'pg_type'::regclass AND objid = t.oid
   WHERE t.typtype = 'b' AND NOT EXISTS (SELECT FROM pg_cast c WHERE t.oid IN (c.castsource, c.casttarget)
@@ -153,12 +157,14 @@ WHERE t.typname IN (SELECT typname FROM pg_type WHERE typtype = 'e') AND n.nspna
 const USER_FUNCTIONS: &str = "
 made(name, arguments, of_known) AS (
   SELECT p.proname, p.proargtypes::oid[], p.oid IN (SELECT objid FROM members WHERE classid = 'pg_proc'::regclass)
-  FROM pg_proc p WHERE p.pronamespace <> 'pg_catalog'::regnamespace OR p.oid >= 16384)";
+  FROM pg_proc p WHERE (p.pronamespace <> 'pg_catalog'::regnamespace OR p.oid >= 16384)
+   AND p.oid NOT IN (SELECT objid FROM of_texts WHERE classid = 'pg_proc'::regclass))";
 
 const USER_OPERATORS: &str = "
 made(name, arguments, of_known) AS (
   SELECT o.oprname, ARRAY[o.oprleft, o.oprright], o.oid IN (SELECT objid FROM members WHERE classid = 'pg_operator'::regclass)
-  FROM pg_operator o WHERE o.oprnamespace <> 'pg_catalog'::regnamespace OR o.oid >= 16384)";
+  FROM pg_operator o WHERE (o.oprnamespace <> 'pg_catalog'::regnamespace OR o.oid >= 16384)
+   AND o.oid NOT IN (SELECT objid FROM of_texts WHERE classid = 'pg_operator'::regclass))";
 
 /// The names of those that may be meant, but for what the extension of a known type brings for it. Not those for base types and ranges of
 /// other people's, and arrays of them, unless casts that somebody made bring such values in: no cached statement has one else. It may have
