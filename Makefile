@@ -68,7 +68,7 @@ check: setup-packages
 test: export FRESHET_TEST_STRICT = 1
 test:
 	$(MAKE) --no-print-directory --jobs 2 --output-sync=target setup check
-	python3 model/fillrace.py --fast
+	python3 spec/fillrace.py --fast
 	$(CARGO) test --workspace --exclude freshet-e2e --locked
 	FUZZ_SECONDS=60 FUZZ_RUNS=2500 FUZZ_SEED=1 script/fuzz
 	$(CARGO) build --package freshet --package freshet-bench --features freshet/fault-injection --locked

@@ -3,7 +3,7 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 use freshet_sql::{Admin, admin, lex};
 use libfuzzer_sys::fuzz_target;
 

@@ -4,7 +4,7 @@
 #![no_main]
 
 use freshet_fuzz::{bounded, cuts};
-use freshet_model::Cell;
+use freshet_types::Cell;
 use freshet_wire::mysql::binlog::{Checksum, Column, Event, Image, Rows, UNPACKED_BYTES_MAX, split};
 use freshet_wire::reader::Reader;
 use libfuzzer_sys::fuzz_target;

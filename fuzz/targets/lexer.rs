@@ -14,7 +14,7 @@ mod scanner;
 mod mysql;
 
 use freshet_fuzz::bounded;
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 use freshet_sql::{Lexed, Literal, LiteralKind, lex};
 use libfuzzer_sys::fuzz_target;
 use scanner::{Kind, Scanner, Token};

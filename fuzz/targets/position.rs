@@ -4,7 +4,7 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
-use freshet_model::{Lsn, Snapshot};
+use freshet_types::{Lsn, Snapshot};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

@@ -3,7 +3,7 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
-use freshet_model::Lsn;
+use freshet_types::Lsn;
 use freshet_wire::pg::replication::{StatusUpdate, WalMessage};
 use libfuzzer_sys::fuzz_target;
 

@@ -3,7 +3,7 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
-use freshet_model::{Value, ValueType};
+use freshet_types::{Value, ValueType};
 use libfuzzer_sys::fuzz_target;
 
 const ALL: [ValueType; 13] = [

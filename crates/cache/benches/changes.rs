@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use freshet_cache::{Cache, Faults, Filling, Installed, Limits, Payload, Redefinition};
-use freshet_model::{
+use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Lsn, Relation, Row,
     RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType, Visible,
 };

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::task::Waker;
 
-use freshet_model::{
+use freshet_types::{
     CatalogVersion, Change, ChangeSet, Commit, CommitId, Epoch, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible,
 };
 use rapidhash::quality::RandomState;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
 
-use freshet_model::{Epoch, Lsn, Nanos};
+use freshet_types::{Epoch, Lsn, Nanos};
 
 use crate::blocks::block_bytes;
 use crate::flight::{Flight, Id};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use freshet_model::{End, Nanos, TableId};
+use freshet_types::{End, Nanos, TableId};
 
 use crate::entry::{Keyed, Payload};
 use crate::{Cache, Limits};

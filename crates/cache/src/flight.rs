@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use freshet_model::{CatalogVersion, Epoch, Lsn, NamedRows, Nanos, TableId, Tag, Visible};
+use freshet_types::{CatalogVersion, Epoch, Lsn, NamedRows, Nanos, TableId, Tag, Visible};
 
 use crate::freshness::Proven;
 
@@ -14,7 +14,7 @@ pub(crate) type Id = u64;
 pub(crate) struct Ending<'a> {
     pub(crate) proof: Option<&'a Visible>,
     pub(crate) epoch: Epoch,
-    /// What the [`RowSet::Later`](freshet_model::RowSet) among its tags stand for.
+    /// What the [`RowSet::Later`](freshet_types::RowSet) among its tags stand for.
     pub(crate) late: Option<Late>,
     /// Not to be held against the commits since the fill began: a rule that is off.
     pub(crate) trust_late: bool,

@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use freshet_model::{CatalogVersion, End, Epoch, Lsn, Nanos, Reason};
+use freshet_types::{CatalogVersion, End, Epoch, Lsn, Nanos, Reason};
 
 use crate::faults::Faults;
 use crate::{Cache, Payload};

@@ -23,7 +23,7 @@
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
 
-use freshet_model::{
+use freshet_types::{
     Cell, Change, Columns, ComparedColumn, Image, Images, Relation, RowSet, TableId, Tag, Term, Test, Value,
 };
 use rapidhash::quality::RandomState;
@@ -440,7 +440,7 @@ impl Many {
 mod tests {
     use std::sync::Arc;
 
-    use freshet_model::{Pattern, Piece, ValueType};
+    use freshet_types::{Pattern, Piece, ValueType};
 
     use super::*;
 

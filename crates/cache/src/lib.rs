@@ -1,7 +1,7 @@
 //! The deterministic cache engine: it keeps results true, or does not keep them.
 //!
 //! It knows no sockets, no SQL text and has no clock of its own (time is a parameter), so that a simulator can
-//! drive it through every race. The protocol is `docs/internals/protocol.md`; the model check in `model/` explores it.
+//! drive it through every race. The protocol is `docs/internals/protocol.md`; the model check in `spec/` explores it.
 //!
 //! # The problem
 //!
@@ -54,7 +54,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 use std::task::Waker;
 
-use freshet_model::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Visible};
+use freshet_types::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, TableId, Visible};
 
 use crate::core::Core;
 use crate::freshness::Freshness;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::{Lsn, NamedRows, Nanos, Reason, TableId, Tag, Visible};
+use freshet_types::{Lsn, NamedRows, Nanos, Reason, TableId, Tag, Visible};
 
 use crate::Cache;
 use crate::entry::{Entry, Origin, Payload};
@@ -71,7 +71,7 @@ impl<P: Payload> FillPermit<P> {
         self.cache.core().is_shown(self.begun.id, proof)
     }
 
-    /// Some of its tags are [`RowSet::Later`](freshet_model::RowSet), and not known from an earlier entry of the same key:
+    /// Some of its tags are [`RowSet::Later`](freshet_types::RowSet), and not known from an earlier entry of the same key:
     /// [`Self::tell_late`] comes before [`Self::commit`].
     pub fn wants_late(&self) -> bool {
         self.begun.wants_late

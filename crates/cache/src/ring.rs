@@ -11,7 +11,7 @@
 
 use std::collections::VecDeque;
 
-use freshet_model::{ChangeSet, Commit, CommitId, Lsn, TableId, Tag};
+use freshet_types::{ChangeSet, Commit, CommitId, Lsn, TableId, Tag};
 
 /// Commits of this epoch that were proven visible, in the order of their proofs.
 #[derive(Debug, Default)]
@@ -79,7 +79,7 @@ pub(crate) fn touches(changes: &ChangeSet, tables: &[TableId]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use freshet_model::{Change, CommitId};
+    use freshet_types::{Change, CommitId};
 
     use super::*;
 

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 
 use crate::Cache;
 use crate::admission::Keep;

@@ -9,7 +9,7 @@ use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 use hashbrown::HashTable;
 use rapidhash::quality::RandomState;
 

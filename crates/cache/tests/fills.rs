@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
-use freshet_model::{
+use freshet_types::{
     CatalogVersion, ChangeSet, Columns, Commit, CommitId, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible,
 };
 

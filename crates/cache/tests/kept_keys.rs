@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
-use freshet_model::{
+use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Epoch, Lsn, Relation,
     RowSet, Snapshot, TableId, Tag, Term, Test, ValueType, Visible,
 };

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::admission::{self, Hits, Keep, Miss, Worth};
 use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
-use freshet_model::{
+use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Reason, Relation, RowSet,
     Snapshot, TableId, Tag, Visible,
 };

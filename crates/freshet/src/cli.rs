@@ -20,7 +20,7 @@ use crate::uninstall::{self, UninstallArgs};
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
-    /// What to log: error, warn, info, debug, trace, or a filter such as freshet_stream=debug
+    /// What to log: error, warn, info, debug, trace, or a filter such as freshet_replication=debug
     #[arg(long, global = true, default_value = "info", env = "FRESHET_LOG")]
     log: String,
 }

@@ -3,8 +3,8 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::{Catalog, Reason};
 use freshet_sql::{Admin, Footprint, Modes};
+use freshet_types::{Catalog, Reason};
 
 use crate::context::Context;
 use crate::registry::Shape;

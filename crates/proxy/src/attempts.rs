@@ -16,7 +16,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 
 /// In which a bucket refills.
 const MINUTE: Nanos = 60_000_000_000;

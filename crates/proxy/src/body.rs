@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 
 use freshet_cache::{Payload, block_bytes};
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 
 use crate::moving::Reached;
 use crate::registry::{Shape, Statement};

@@ -7,8 +7,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use freshet_model::Reason;
 use freshet_sql::Client;
+use freshet_types::Reason;
 
 /// A session's context, shared by all sessions that agree in it.
 #[derive(Debug)]

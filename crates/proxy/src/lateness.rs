@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 

@@ -24,8 +24,8 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_cache::{Entry, FillPermit, Installed};
-use freshet_model::{End, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible};
 use freshet_sql::{Key, Lineage};
+use freshet_types::{End, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible};
 use tokio::sync::Notify;
 
 use crate::body::Body;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use freshet_model::Reason;
+use freshet_types::Reason;
 
 /// A counter that all workers raise, each in a place of its own as far as there are places.
 #[derive(Debug, Default)]

@@ -11,8 +11,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_model::Catalog;
 use freshet_sql::{Field, Footprint, Parameter, Positions, Reach};
+use freshet_types::Catalog;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;

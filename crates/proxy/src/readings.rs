@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, PoisonError};
 
-use freshet_model::{Lsn, Nanos};
+use freshet_types::{Lsn, Nanos};
 use tokio::sync::Notify;
 
 use crate::lineages::Complete;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use freshet_cache::Keyed;
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 use tokio::sync::Notify;
 
 use crate::body::{Body, Source};
@@ -190,7 +190,7 @@ mod tests {
     use crate::registry::Registry;
 
     fn job(key: u64) -> Job {
-        let statement = Registry::new(1 << 20, freshet_model::Dialect::Postgres).statement(b"select 1", &[]).unwrap();
+        let statement = Registry::new(1 << 20, freshet_types::Dialect::Postgres).statement(b"select 1", &[]).unwrap();
         let source = Source { shape: statement.shape.clone(), statement: Weak::new() };
         Job { key: key.to_be_bytes().as_slice().into(), source }
     }

@@ -11,8 +11,8 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use freshet_model::{Catalog, CatalogVersion, Dialect, Reason, TableId};
 use freshet_sql::{Admin, Code, Effect, Footprint, Lexed, Literal, Modes, Quoting, Template, Words};
+use freshet_types::{Catalog, CatalogVersion, Dialect, Reason, TableId};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;

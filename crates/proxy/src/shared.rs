@@ -3,7 +3,7 @@
 use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::admission::{self, Miss};
 use freshet_cache::{Cache, Entry};
-use freshet_model::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
+use freshet_types::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
     AtomicU64, AtomicUsize,

@@ -1,9 +1,9 @@
-//! Tables that are not followed for a while: [`freshet_model::Reason::NotFollowed`].
+//! Tables that are not followed for a while: [`freshet_types::Reason::NotFollowed`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use freshet_model::TableId;
+use freshet_types::TableId;
 
 /// These tables, and whether a fill has wanted them since this was made.
 #[derive(Debug, Default)]

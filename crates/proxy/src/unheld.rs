@@ -24,7 +24,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-use freshet_model::{CatalogVersion, TableId};
+use freshet_types::{CatalogVersion, TableId};
 
 use crate::shared::Shared;
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_cache::{Cache, Entry};
-use freshet_model::{Dialect, End, is_drawn};
+use freshet_types::{Dialect, End, is_drawn};
 use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
 use freshet_wire::pg::frame;
 

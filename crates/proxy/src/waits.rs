@@ -13,7 +13,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
-use freshet_model::{Lsn, Nanos};
+use freshet_types::{Lsn, Nanos};
 
 /// All waits on one stream.
 #[derive(Debug, Default)]

@@ -18,7 +18,7 @@
 //!   gets the key later would be shown. So nothing is asked if the rows inside are those with keys of others than themselves.
 //! * **NULL** equals no key.
 
-use freshet_model::{Column, ComparedColumn, ValueType};
+use freshet_types::{Column, ComparedColumn, ValueType};
 use sqlparser::ast::{
     BinaryOperator, Distinct, Expr, JoinConstraint, JoinOperator, LimitClause, Query, Select, UnaryOperator,
 };

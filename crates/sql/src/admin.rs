@@ -3,7 +3,7 @@
 //! They come over the client's ordinary connection, so every statement is looked at: texts that start with neither
 //! SHOW, EXPLAIN nor FRESHET must be told apart within a few instructions.
 
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 
 use crate::mysql;
 use crate::scanner::{Kind, Token};

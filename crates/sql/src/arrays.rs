@@ -2,7 +2,7 @@
 //!
 //! Only arrays of one dimension without bounds of their own, as drivers send them. Anything else has no elements here.
 
-use freshet_model::{Value, ValueType};
+use freshet_types::{Value, ValueType};
 
 use crate::functions::oid;
 

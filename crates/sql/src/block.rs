@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use freshet_model::{Column, Reason, Table};
+use freshet_types::{Column, Reason, Table};
 use sqlparser::ast::{Ident, ObjectName, TableAlias};
 
 use crate::derived::{Shown, ShownColumn};

@@ -1,6 +1,6 @@
 //! Bounds within which a query is given to the parser: its tree is built, walked and dropped recursively.
 
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 
 use crate::scanner::{Kind, Token};
 

@@ -1,6 +1,6 @@
 //! Constants that PostgreSQL reads as the current time.
 
-use freshet_model::{Columns, Reason, Table, ValueType};
+use freshet_types::{Columns, Reason, Table, ValueType};
 use sqlparser::ast::{ArrayElemTypeDef, DataType};
 
 use crate::footprint::{Footprint, Parameter, ParameterValue};

@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use freshet_model::{Columns, Table};
+use freshet_types::{Columns, Table};
 
 /// The names in a statement.
 #[derive(Debug, Default)]

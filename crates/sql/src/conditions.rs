@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use freshet_model::{Column, ComparedColumn, ValueType};
+use freshet_types::{Column, ComparedColumn, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
 
 use crate::block::Block;

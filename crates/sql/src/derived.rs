@@ -38,7 +38,7 @@ use sqlparser::ast::{
     SelectItem, SelectItemQualifiedWildcardKind, TableAlias,
 };
 
-use freshet_model::Column;
+use freshet_types::Column;
 
 use crate::absent::Inside;
 use crate::block::{Block, Meaning, Reference, Source};

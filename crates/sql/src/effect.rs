@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, RelationKind, Table};
+use freshet_types::{Catalog, RelationKind, Table};
 use sqlparser::ast::ObjectName;
 
 use crate::relations::family;

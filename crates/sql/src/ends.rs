@@ -26,7 +26,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{ComparedColumn, Dialect, Test};
+use freshet_types::{ComparedColumn, Dialect, Test};
 use sqlparser::ast::{BinaryOperator, Expr, Function, GroupByExpr, LimitClause, Query, Select, SetExpr};
 
 use crate::block::Block;

@@ -1,6 +1,6 @@
 //! The walk over expressions: only constructs whose meaning is known here come through.
 
-use freshet_model::{Column, Reason, ValueType};
+use freshet_types::{Column, Reason, ValueType};
 use sqlparser::ast::{
     AccessExpr, ArrayElemTypeDef, BinaryOperator, CastKind, CeilFloorKind, DataType, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, ObjectName, Subscript, Value, WindowFrame,

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_types::{
     Catalog, Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, TypeEffect, Value,
     ValueType,
 };
@@ -46,7 +46,7 @@ pub enum ParameterValue<'a> {
     Literal(&'a Literal),
     /// MySQL and MariaDB: an integer of the binary protocol.
     Integer(i128),
-    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_model::Value::Moment`] if it is of whole
+    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_types::Value::Moment`] if it is of whole
     /// seconds and one that both servers take.
     Moment(Option<i64>),
     /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.

@@ -18,7 +18,7 @@ mod texts;
 
 use std::sync::Arc;
 
-use freshet_model::{Comparison, Formula, Operation, RowTest, Test, Value, ValueType};
+use freshet_types::{Comparison, Formula, Operation, RowTest, Test, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, CaseWhen, DataType, Expr, TimezoneInfo, UnaryOperator, Value as Constant};
 
 use crate::LiteralKind;

@@ -3,7 +3,7 @@
 //! The lists name what is known to depend on its arguments alone, or on settings that are part of the cache key
 //! (time zone, date style …). What is not on them passes; what is on neither list of functions may even write.
 
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 use sqlparser::ast::{
     ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
     FunctionArguments, ObjectNamePart, UnaryOperator,

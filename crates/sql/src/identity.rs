@@ -56,7 +56,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use freshet_model::{
+use freshet_types::{
     Columns, ComparedColumn, Dialect, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value, ValueType,
 };
 use sqlparser::ast::{LimitClause, Query, SetExpr};

@@ -1,6 +1,6 @@
 //! Joins, and the clauses of a SELECT that the walk does not know.
 
-use freshet_model::{Dialect, Reason};
+use freshet_types::{Dialect, Reason};
 use sqlparser::ast::{Join, JoinConstraint, JoinOperator, ObjectName, Select, SelectFlavor, TableWithJoins};
 
 use crate::outer::{Clause, Condition, Joined, Kind};

@@ -14,7 +14,7 @@
 
 use std::borrow::Cow;
 
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 
 use crate::mysql;
 use crate::mysql::scanner::Modes;

@@ -7,7 +7,7 @@
 //! footprint ─ bind(parameters) ─► tags    every execution that is not answered by a key already known
 //! ```
 //!
-//! Everything here is a pure function of its arguments. When in doubt the answer is a [`freshet_model::Reason`]:
+//! Everything here is a pure function of its arguments. When in doubt the answer is a [`freshet_types::Reason`]:
 //! a statement that passes costs time, one that is cached wrongly costs the truth.
 
 mod absent;

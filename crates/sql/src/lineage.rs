@@ -32,7 +32,7 @@
 
 use std::fmt::Write as _;
 
-use freshet_model::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test, ValueType};
+use freshet_types::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test, ValueType};
 
 use crate::ends::End;
 use crate::footprint::{Footprint, TableReference};

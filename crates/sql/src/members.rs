@@ -30,7 +30,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use freshet_model::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test};
+use freshet_types::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test};
 
 use crate::footprint::{Footprint, TableReference};
 use crate::lineage::{Key, compare_alike, compare_by_keys};

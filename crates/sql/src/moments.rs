@@ -3,7 +3,7 @@
 //! They are no parameters, so what is compared with them is known once for the shape. Days and months are added as both
 //! families add them: a month later is the same day of that month, or its last one.
 
-use freshet_model::{Test, Value, ValueType};
+use freshet_types::{Test, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, DataType, DateTimeField, Expr, Ident, Interval, TimezoneInfo, Value as Constant};
 
 use crate::predicate::{Question, column_name, unwrapped};

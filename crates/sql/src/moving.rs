@@ -32,7 +32,7 @@
 //! * **Errors.** A parameter may be beyond the type that the server gives it, and is refused then. So it may move only within the
 //!   smallest type of integers that the known value of p fits in.
 
-use freshet_model::{ComparedColumn, Value, ValueType};
+use freshet_types::{ComparedColumn, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, LimitClause, Query, SetExpr};
 
 use crate::Field;

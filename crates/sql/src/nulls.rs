@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-use freshet_model::ValueType;
+use freshet_types::ValueType;
 use sqlparser::ast::{DataType, Expr, Select, SelectItem, TimezoneInfo, Value};
 
 use crate::derived::{Origin, Shown};

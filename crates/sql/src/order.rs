@@ -1,6 +1,6 @@
 //! The first key of ORDER BY.
 
-use freshet_model::{Column, ComparedColumn, Dialect, Test, ValueType};
+use freshet_types::{Column, ComparedColumn, Dialect, Test, ValueType};
 use sqlparser::ast::{Expr, Ident, OrderByExpr, OrderByKind, OrderBySort, Query, Value as Constant};
 
 use crate::block::{Block, Source};

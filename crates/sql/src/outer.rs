@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use freshet_model::Reason;
+use freshet_types::Reason;
 use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, Query, UnaryOperator};
 
 use crate::conditions::Named;

@@ -1,7 +1,7 @@
 //! The parameters of one execution, by their numbers: the statement's own and the literals of its text, then the constants of
 //! the views that it reads.
 
-use freshet_model::Value;
+use freshet_types::Value;
 
 use crate::Literal;
 use crate::footprint::{Parameter, ParameterValue};

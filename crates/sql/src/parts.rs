@@ -1,6 +1,6 @@
 //! What is asked for the keys of one table's rows (`lineage.rs`), and the tags that they tell.
 
-use freshet_model::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
 use crate::absent::Holding;
 use crate::ends::End;

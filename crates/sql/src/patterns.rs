@@ -2,14 +2,14 @@
 //!
 //! They are `col LIKE '%x%'`, `upper(col::text) LIKE upper('%x%')`, `upper(col) = upper('x')`, `col LIKE BINARY 'x%'`, as the makers of
 //! statements write *contains*, *starts with* and *is*, in any case or not. What is found by its beginning, or as a whole,
-//! becomes a test of the normal form, so that the index finds it; all else a pattern (`freshet_model::Pattern`).
+//! becomes a test of the normal form, so that the index finds it; all else a pattern (`freshet_types::Pattern`).
 //!
 //! Letters in one case: what `upper` and `lower` do with plain ASCII is the same everywhere, but for the languages in which
 //! the capital of `i` is another letter than `I`. There less is equal than here, and what has become another character on
 //! both sides equals no other letter of ASCII. So such texts have the normal form that those of MySQL have under collations
 //! that do not tell cases ([`ValueType::FoldedText`]), also where the column's own is exact.
 
-use freshet_model::{Pattern, Piece, Test, ValueType};
+use freshet_types::{Pattern, Piece, Test, ValueType};
 use sqlparser::ast::{
     CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
 };
@@ -246,7 +246,7 @@ impl Footprint {
             mysql::values::plain_text(operand, params.get(operand)?.value)?.into()
         } else {
             match self.value(ValueType::Text, operand, params)? {
-                freshet_model::Value::Text(text) => text,
+                freshet_types::Value::Text(text) => text,
                 _ => return None,
             }
         };

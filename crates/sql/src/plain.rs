@@ -3,7 +3,7 @@
 //! Behind any other write the session's context has to be asked for again, since a trigger, a default or a function may have
 //! changed it; the answer costs the database as much as the write of a row. What the text calls is told here, by its
 //! tokens; what tables, views, types and operators call, by the catalogue. Where only relations call anything
-//! ([`freshet_model::Catalog::built_in_surroundings`]), writes that name one table with nothing of the kind are as plain as if there were none: most
+//! ([`freshet_types::Catalog::built_in_surroundings`]), writes that name one table with nothing of the kind are as plain as if there were none: most
 //! databases have a trigger somewhere, or a view of an extension.
 //!
 //! The same facts tell which tables such a write may touch: without triggers, rules and functions these are the table that it names
@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Reason, RelationKind, Table, TableId};
+use freshet_types::{Catalog, Reason, RelationKind, Table, TableId};
 
 use crate::effect::Effect;
 use crate::functions::{FunctionClass, function_class};
@@ -197,7 +197,7 @@ fn behind_name(tokens: &[Token<'_>], mut at: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use freshet_model::Dialect;
+    use freshet_types::Dialect;
 
     use super::*;
     use crate::tokens::Tokens;

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use freshet_model::{ComparedColumn, ValueType};
+use freshet_types::{ComparedColumn, ValueType};
 use sqlparser::ast::{BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
 
 use crate::functions::{TypeClass, enum_name, oid, type_class};

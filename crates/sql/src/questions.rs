@@ -1,6 +1,6 @@
 //! What expressions ask of a column.
 
-use freshet_model::ValueType;
+use freshet_types::ValueType;
 use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, Value};
 
 use crate::functions::{enum_name, oid};

@@ -10,7 +10,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Reason, RelationKind, ReplicaIdentity, Table, ValueType};
+use freshet_types::{Catalog, Reason, RelationKind, ReplicaIdentity, Table, ValueType};
 use sqlparser::ast::{ObjectName, ObjectNamePart};
 
 /// Tables that one relation may stand for.

@@ -2,7 +2,7 @@
 //!
 //! `a > b`, `extract(month from d) = 7`, `CASE WHEN a = 1 THEN b ELSE c END = 4`, `x + 1 IN (y, 3)`: as the condition is true of a joined row
 //! only if it is true of the row of the one table that it is on, its being true is a test of that row, which becomes part of a tag
-//! (`freshet_model::Formula`). No index finds rows by it, so it counts as the weakest of tests.
+//! (`freshet_types::Formula`). No index finds rows by it, so it counts as the weakest of tests.
 //!
 //! All columns of the condition must be of one reference, and all of them be known; sub-selects are no columns. So a comparison
 //! of two tables, which says of a row of the one nearly nothing, stays what it is: nothing (but for equality, see `lineage.rs`).
@@ -16,7 +16,7 @@
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
-use freshet_model::{Column, ComparedColumn};
+use freshet_types::{Column, ComparedColumn};
 use sqlparser::ast::{Expr, Ident, visit_expressions};
 
 use crate::predicate::{Atom, Operand, Question, Said, column_name, operand};

@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::ValueType;
+use freshet_types::ValueType;
 use sqlparser::ast::{BinaryOperator, Expr, Select};
 
 use crate::block::{Reference, Source};

@@ -18,7 +18,7 @@
 
 use std::collections::BTreeSet;
 
-use freshet_model::ComparedColumn;
+use freshet_types::ComparedColumn;
 use sqlparser::ast::{LimitClause, Query};
 
 use crate::derived::{Origin, Shown};

@@ -1,6 +1,6 @@
 //! `SHOW name`: it reads one setting of the session, so its answer can be cached if the setting is part of the key.
 
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 
 use crate::scanner::{Kind, Token};
 use crate::template::Template;

@@ -16,7 +16,7 @@
 //!
 //! What no index finds is read as the statement itself reads it, so it comes last among the starts.
 
-use freshet_model::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
+use freshet_types::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
 
 use crate::footprint::Footprint;
 use crate::mysql;

@@ -6,7 +6,7 @@
 
 use std::ops::ControlFlow;
 
-use freshet_model::{Dialect, Reason};
+use freshet_types::{Dialect, Reason};
 use sqlparser::ast::{
     BinaryOperator, Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor, UnaryOperator, Visit, Visitor,
 };

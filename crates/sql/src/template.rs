@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Dialect, Reason, RelationKind, Table};
+use freshet_types::{Catalog, Dialect, Reason, RelationKind, Table};
 use sqlparser::ast::{ObjectName, ObjectNamePart, Query, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;

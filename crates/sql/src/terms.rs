@@ -7,7 +7,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use freshet_model::{Term, Test, Value, ValueType};
+use freshet_types::{Term, Test, Value, ValueType};
 
 use crate::arrays;
 use crate::conditions::is_whole;

@@ -1,6 +1,6 @@
 //! The tokens of a text in either dialect.
 
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 
 use crate::mysql;
 use crate::mysql::scanner::Modes;

@@ -36,7 +36,7 @@
 
 use std::ops::ControlFlow;
 
-use freshet_model::{Column, Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
+use freshet_types::{Column, Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, LimitClause,
     OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,

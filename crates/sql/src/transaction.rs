@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn brackets_are_read_to_their_last_word() {
-        let read = |text| Template::parse(freshet_model::Dialect::Postgres, text).bracket();
+        let read = |text| Template::parse(freshet_types::Dialect::Postgres, text).bracket();
         for text in
             ["begin", "begin work", "start transaction read only", "begin transaction read write, not deferrable"]
         {

@@ -5,7 +5,7 @@
 //!
 //! A text alone does not say that a call is trusted. So its effect stays that of an unknown function until a catalogue says more.
 
-use freshet_model::{Catalog, Dialect, Reason};
+use freshet_types::{Catalog, Dialect, Reason};
 use sqlparser::ast::{Function, ObjectName, Query};
 
 use crate::effect::Effect;

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Columns, Reason, Table, TypeEffect};
+use freshet_types::{Catalog, Columns, Reason, Table, TypeEffect};
 use sqlparser::ast::{
     AccessExpr, ArrayElemTypeDef, DataType, Expr, FunctionArgumentClause, FunctionArguments, JsonTableColumn,
     TableFactor, Value, XmlTableColumnOption,

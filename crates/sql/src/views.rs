@@ -16,7 +16,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Dialect, Reason, RelationKind, Table, TableId};
+use freshet_types::{Catalog, Dialect, Reason, RelationKind, Table, TableId};
 
 use crate::clock::names_clock;
 use crate::derived::Shown;

@@ -46,7 +46,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Columns, Dialect, Reason, RelationKind, Table};
+use freshet_types::{Catalog, Columns, Dialect, Reason, RelationKind, Table};
 use sqlparser::ast::{
     Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, OrderBy, OrderByExpr, OrderByKind, OrderBySort,
     Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,

@@ -1,6 +1,6 @@
 //! The ways from references that constants bound to others, over equalities between their columns (`lineage.rs`).
 
-use freshet_model::ComparedColumn;
+use freshet_types::ComparedColumn;
 
 use crate::lineage::{PARTS_MAX, is_never};
 use crate::starts::Start;

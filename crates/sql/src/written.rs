@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 
 /// Stands on both sides of a constant. Nothing else holds it: see [`marked`] and [`quoted`].
 pub(crate) const MARK: char = '\u{1}';

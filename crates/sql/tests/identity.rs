@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_sql::{Bound, Client, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_types::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     Term, Test, Value, ValueType,
 };
-use freshet_sql::{Bound, Client, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
 
 use ValueType::{Float8, Int, OrderedText, Timestamp};
 

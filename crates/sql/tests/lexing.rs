@@ -1,7 +1,7 @@
 //! The lexer against PostgreSQL's rules, and against arbitrary text.
 
-use freshet_model::Dialect;
 use freshet_sql::{Admin, Lexed, LiteralKind, Template};
+use freshet_types::Dialect;
 use proptest::prelude::*;
 
 fn lex(sql: &str) -> Lexed {

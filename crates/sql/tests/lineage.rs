@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_sql::{Bound, Client, Footprint, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Test, Value,
     ValueType,
 };
-use freshet_sql::{Bound, Client, Footprint, Lineage, Parameter, ParameterValue, Template, lex};
 
 use ValueType::{FoldedText, Int, Text};
 
@@ -801,8 +801,8 @@ fn too_many_keys_are_asked_how_far_they_reach() {
         other => panic!("{other:?}"),
     };
     let [tag] = lineage.late_tags(Some(&keys)).try_into().unwrap();
-    let terms: Vec<freshet_model::Term> = range(&tag);
-    let [freshet_model::Term { test: Test::Within { low, high }, .. }] = terms.as_slice() else { panic!("{tag:?}") };
+    let terms: Vec<freshet_types::Term> = range(&tag);
+    let [freshet_types::Term { test: Test::Within { low, high }, .. }] = terms.as_slice() else { panic!("{tag:?}") };
     assert_eq!([*low, *high], [7, 40].map(|key| Value::Int(key).order_key()));
     // No row: no key. One that cannot be read: any row.
     assert!(lineage.late_tags(Some(&[(0, None), (0, None)])).is_empty());

@@ -3,10 +3,10 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_sql::{Client, Field, Footprint, Parameter, ParameterValue, Positions, Reach, Template, lex};
+use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, ValueType,
 };
-use freshet_sql::{Client, Field, Footprint, Parameter, ParameterValue, Positions, Reach, Template, lex};
 
 use Dialect::{MariaDb, MySql, Postgres};
 use ValueType::{Bytes, Date, Float8, Int, Numeric, Text, Timestamp, TimestampTz};

@@ -6,11 +6,11 @@ mod shown;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_sql::{Admin, Bracket, Client, Effect, Hint, Lexed, LiteralKind, Parameter, ParameterValue, Template};
+use freshet_types::{
     Cascade, Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId,
     ValueType,
 };
-use freshet_sql::{Admin, Bracket, Client, Effect, Hint, Lexed, LiteralKind, Parameter, ParameterValue, Template};
 use proptest::prelude::*;
 
 use shown::show_terms;

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_sql::{Bound, Client, Field, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
     Value, ValueType,
 };
-use freshet_sql::{Bound, Client, Field, Lineage, Parameter, ParameterValue, Template, lex};
 
 use Dialect::{MariaDb, MySql, Postgres};
 use ValueType::{Float8, Int, Numeric, OrderedText, Text, Timestamp};

@@ -6,11 +6,11 @@ mod shown;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_sql::{Client, Effect, End, Lexed, Parameter, ParameterValue, Template};
+use freshet_types::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     ValueType,
 };
-use freshet_sql::{Client, Effect, End, Lexed, Parameter, ParameterValue, Template};
 
 use shown::show_terms;
 
@@ -1492,10 +1492,10 @@ fn negatives_and_patterns_of_a_row() {
 
 #[test]
 fn casts_to_enums() {
-    use freshet_model::EnumType::{Other, Plain};
+    use freshet_types::EnumType::{Other, Plain};
     let mut known = catalog();
     let schemas =
-        |of: &[(&str, freshet_model::EnumType)]| of.iter().map(|(schema, of)| ((*schema).into(), *of)).collect();
+        |of: &[(&str, freshet_types::EnumType)]| of.iter().map(|(schema, of)| ((*schema).into(), *of)).collect();
     known.enums.insert("Role".into(), schemas(&[("public", Plain)]));
     known.enums.insert("cast_by_function".into(), schemas(&[("public", Other)]));
     known.enums.insert("hidden".into(), schemas(&[("pg_catalog", Other), ("public", Plain)]));

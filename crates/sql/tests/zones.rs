@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_sql::{Client, Parameter, ParameterValue, Template, lex};
+use freshet_types::{
     Catalog, CatalogVersion, Cell, Change, Column, Dialect, Relation, RelationKind, ReplicaIdentity, RowSet, Table,
     TableId, ValueType,
 };
-use freshet_sql::{Client, Parameter, ParameterValue, Template, lex};
 
 const COLUMNS: [(&str, ValueType); 4] =
     [("id", ValueType::Int), ("z", ValueType::TimestampTz), ("t", ValueType::Timestamp), ("d", ValueType::Date)];
@@ -149,7 +149,7 @@ fn reads_clock(sql: &str, own: &[(&str, u32)]) -> bool {
     let bound = resolved.and_then(|footprint| footprint.bind(&params, Client::PLAIN).map(drop));
     match bound {
         Ok(()) => false,
-        Err(freshet_model::Reason::ClockLiteral) => true,
+        Err(freshet_types::Reason::ClockLiteral) => true,
         Err(reason) => panic!("{sql}: {reason}"),
     }
 }

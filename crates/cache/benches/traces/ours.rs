@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use freshet_cache::admission::{self, Hits, Miss, Worth};
 use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
-use freshet_model::{
+use freshet_types::{
     CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
     Visible,
 };

@@ -33,7 +33,7 @@ mod rest;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 
 use crate::{Cache, Payload};
 use rest::Rest;

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use freshet_model::{Nanos, is_drawn};
+use freshet_types::{Nanos, is_drawn};
 
 /// A rest is so long at first, twice as long each time that a trial was in vain, and so long at most.
 const SHORTEST: Nanos = 1_000_000_000;

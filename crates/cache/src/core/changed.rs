@@ -1,6 +1,6 @@
 //! What the stream has delivered of each table, in any epoch: whether tags need to be precise, and what following it costs.
 
-use freshet_model::{Change, TableId};
+use freshet_types::{Change, TableId};
 
 use crate::core::Core;
 

@@ -29,7 +29,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use freshet_model::{ChangeSet, Commit, NamedRows, TableId, Tag};
+use freshet_types::{ChangeSet, Commit, NamedRows, TableId, Tag};
 use rapidhash::quality::RandomState;
 
 use crate::core::{Core, State};

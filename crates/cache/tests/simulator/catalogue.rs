@@ -2,7 +2,7 @@
 //! with its proof; a load with other views flushes what rests on them, any other difference flushes all.
 
 use freshet_cache::Redefinition;
-use freshet_model::{CatalogVersion, Epoch, Nanos, TableId, Visible};
+use freshet_types::{CatalogVersion, Epoch, Nanos, TableId, Visible};
 
 use crate::database::{TABLES, VIEWS, Views, table_id};
 use crate::world::{Event, MS, World};

@@ -1,6 +1,6 @@
 //! Coverage: adds tables to the publication in batches and waits for those who may have written before.
 
-use freshet_model::Epoch;
+use freshet_types::Epoch;
 
 use crate::database::{TABLES, table_id};
 use crate::set::TxnSet;

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_types::{
     Cell, Change, CommitId, Dialect, GtidSet, Lsn, Nanos, Relation, Snapshot, TableId, ValueType, Visible,
 };
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use freshet_cache::Cache;
-use freshet_model::{ChangeSet, Commit, Epoch, Lsn};
+use freshet_types::{ChangeSet, Commit, Epoch, Lsn};
 
 use crate::covering::Coverage;
 use crate::database::{TABLES, table_id};

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use freshet_cache::{Cache, Payload};
-use freshet_model::{Lsn, Nanos};
+use freshet_types::{Lsn, Nanos};
 
 use crate::database::{Database, State};
 use crate::query::{Answer, Query};

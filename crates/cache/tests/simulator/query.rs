@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Columns, ComparedColumn, NamedRows, RowSet, Tag, Term, Test, Value};
+use freshet_types::{Columns, ComparedColumn, NamedRows, RowSet, Tag, Term, Test, Value};
 
 use crate::database::{COLUMNS, KEYS, Row, State, TABLES, VALUES, VIEWS, Views, spell, table_id};
 use crate::rng::Rng;

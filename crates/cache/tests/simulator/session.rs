@@ -2,7 +2,7 @@
 //! transactions, whose fills have no proof and learn the end of the log only once the transaction has ended.
 
 use freshet_cache::{FillPermit, Filling, Floor, Installed, Lookup, Proven, SnapshotBounds};
-use freshet_model::{Dialect, End, Epoch, Lsn, Nanos, Visible};
+use freshet_types::{Dialect, End, Epoch, Lsn, Nanos, Visible};
 
 use crate::database::{State, table_id};
 use crate::oracle::{Answered, Violation};

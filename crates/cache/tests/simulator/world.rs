@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use freshet_cache::admission::Keep;
 use freshet_cache::{Cache, Faults, Limits};
-use freshet_model::{CatalogVersion, Dialect, End, Epoch, Lsn, Nanos, Visible};
+use freshet_types::{CatalogVersion, Dialect, End, Epoch, Lsn, Nanos, Visible};
 
 use crate::catalogue::{Known, Look};
 use crate::covering::Coverage;

@@ -3,7 +3,7 @@
 //! An acknowledgement is held until the stream has passed an end of the log that was read after the commit, or for
 //! a while; then a fence is set first. It is not held if nothing rests on the tables that the transaction wrote to.
 
-use freshet_model::{End, Nanos};
+use freshet_types::{End, Nanos};
 
 use crate::database::TxnId;
 use crate::world::{Event, MS, World};

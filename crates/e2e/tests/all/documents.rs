@@ -56,7 +56,7 @@ fn same(what: &str, documented: &Names, program: &Names) -> Result<()> {
 
 #[test]
 fn reasons() -> Result<()> {
-    let source = read("crates/model/src/reason.rs")?;
+    let source = read("crates/types/src/reason.rs")?;
     let labels = between(&source, "fn label(", "impl fmt::Display")?;
     let program: Names = labels.split('"').skip(1).step_by(2).map(str::to_owned).collect();
     let page = read("docs/reference/cacheability.md")?;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use freshet_stream::triggers::{mark_publication, mark_query};
-use freshet_stream::{publication_options, quote_identifier, quote_literal};
+use freshet_replication::triggers::{mark_publication, mark_query};
+use freshet_replication::{publication_options, quote_identifier, quote_literal};
 
 use super::Mode;
 use super::database::Database;

@@ -4,8 +4,8 @@
 
 use std::fmt::Write as _;
 
-use freshet_stream::triggers::{create_statements, mark_publication};
-use freshet_stream::{publication_options, quote_identifier, quote_literal};
+use freshet_replication::triggers::{create_statements, mark_publication};
+use freshet_replication::{publication_options, quote_identifier, quote_literal};
 
 use super::database::Database;
 use super::keys::{self, Relation};

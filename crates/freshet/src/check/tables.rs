@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use freshet_proxy::pg::service::updates_fail;
-use freshet_stream::{quote_identifier, quote_literal};
+use freshet_replication::{quote_identifier, quote_literal};
 
 use super::database::Database;
 use super::report::{LOCK_TIMEOUT, Report};

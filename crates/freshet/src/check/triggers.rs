@@ -1,7 +1,7 @@
 //! The event triggers: whether DDL comes with the change stream, or must be found by polling.
 
 use anyhow::Result;
-use freshet_stream::triggers::{STATE_QUERY, create_statements};
+use freshet_replication::triggers::{STATE_QUERY, create_statements};
 
 use super::Mode;
 use super::database::Database;

@@ -14,12 +14,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use freshet_cache::{Cache, Limits};
-use freshet_model::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
 use freshet_net::mysql::Upstream;
 use freshet_proxy::{
     Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory, watch_lateness,
 };
-use freshet_stream::{Control, Identity, SlotName};
+use freshet_replication::{Control, Identity, SlotName};
+use freshet_types::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
 
 use crate::access::AccessArgs;
 use crate::allocator::Start;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use freshet_model::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
 use freshet_net::mysql::Upstream;
 use freshet_proxy::mysql::{MySql, MySqlSettings, service};
-use freshet_stream::mysql::{FollowerConfig, Schemas, follow};
-use freshet_stream::{Control, Identity, Sink};
+use freshet_replication::mysql::{FollowerConfig, Schemas, follow};
+use freshet_replication::{Control, Identity, Sink};
+use freshet_types::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
 
 use crate::access::raise_descriptor_limit;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use freshet_model::{Commit, Dialect, Epoch, Lsn};
 use freshet_net::Upstream;
 use freshet_proxy::pg::{Pg, PgSettings, service};
-use freshet_stream::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
+use freshet_replication::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
+use freshet_types::{Commit, Dialect, Epoch, Lsn};
 
 use crate::access::raise_descriptor_limit;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
@@ -50,7 +50,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
         ..FollowerConfig::new(pg.own.upstream.clone())
     };
     let sink = Arc::new(Changes { pg: pg.clone() });
-    let follower = tokio::spawn(freshet_stream::follow(config, sink, control.clone()));
+    let follower = tokio::spawn(freshet_replication::follow(config, sink, control.clone()));
     tokio::spawn(service::watch_whereabouts(pg.clone()));
     tokio::spawn(ring((**pg).clone(), control.clone()));
     Following { control, follower }

@@ -7,7 +7,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freshet_model::{Lsn, Visible};
+use freshet_types::{Lsn, Visible};
 use freshet_wire::mysql::track::Gtid;
 
 /// Groups that are remembered. A session looks for its own within milliseconds, and can do without.

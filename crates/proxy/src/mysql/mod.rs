@@ -15,8 +15,8 @@ pub(crate) mod session;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use freshet_model::{End, TableNames};
 use freshet_net::mysql::Upstream;
+use freshet_types::{End, TableNames};
 
 pub use crate::mysql::ends::Ends;
 use crate::mysql::login::Access;

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use freshet_model::Reason;
 use freshet_net::mysql::ServerVersion;
 use freshet_net::mysql::identity::{self, ServerRun};
 use freshet_sql::Client;
+use freshet_types::Reason;
 
 use crate::context::Described;
 use crate::mysql::session::reading::Reading;

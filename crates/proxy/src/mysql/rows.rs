@@ -9,7 +9,7 @@
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 
-use freshet_model::{Cascade, Cell, Change, End, TableId};
+use freshet_types::{Cascade, Cell, Change, End, TableId};
 
 use crate::mysql::MySql;
 

@@ -12,8 +12,8 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freshet_model::TableId;
 use freshet_net::Upstream;
+use freshet_types::TableId;
 use tokio::sync::{Notify, oneshot};
 
 use crate::pg::login::{Access, AccessError, AccessSettings};

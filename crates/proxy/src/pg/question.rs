@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Nanos, Reason};
 use freshet_sql::{Client, Isolation, Temporary};
+use freshet_types::{Nanos, Reason};
 
 use crate::context::{ContextKey, Described};
 

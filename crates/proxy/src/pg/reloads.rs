@@ -12,7 +12,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 
 /// The changes of the configuration that were noticed.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 use freshet_cache::admission::{Hits, Worth};
-use freshet_model::{Nanos, Reason};
+use freshet_types::{Nanos, Reason};
 
 use crate::metrics::Spread;
 use crate::registry::Shape;

@@ -1,6 +1,6 @@
 //! Calls of functions. A statement is cached only if its functions are the built-in ones.
 
-use freshet_model::{Formula, Operation, Part, TextFunction, Value, ValueType};
+use freshet_types::{Formula, Operation, Part, TextFunction, Value, ValueType};
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
 
 use super::Kind::{Of, Wide};

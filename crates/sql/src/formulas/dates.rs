@@ -4,7 +4,7 @@
 //! with a zone as to any other one; months and days only in a session in UTC. Read is one spelling, which all settings of
 //! `IntervalStyle` take alike: `[n day[s][,]] [h]:mm:ss[.ffffff]`; and of a time of day `hh:mm:ss[.ffffff]`.
 
-use freshet_model::{Formula, Operation, Part, Value, ValueType};
+use freshet_types::{Formula, Operation, Part, Value, ValueType};
 use sqlparser::ast::{DataType, Expr, Value as Constant};
 
 use super::Kind::{Clock, Of, Wide};

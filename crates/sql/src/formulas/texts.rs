@@ -1,6 +1,6 @@
 //! What is made of texts, and patterns that are.
 
-use freshet_model::{Comparison, Formula, TextFunction, Value, ValueType};
+use freshet_types::{Comparison, Formula, TextFunction, Value, ValueType};
 use sqlparser::ast::Expr;
 
 use super::Kind::Of;

@@ -11,7 +11,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use freshet_model::{StoredCode, Temporaries};
+use freshet_types::{StoredCode, Temporaries};
 
 use super::scanner::{Quoting, is_placeholder, is_word_part};
 

@@ -1,6 +1,6 @@
 //! Expressions with a syntax of MySQL's own.
 
-use freshet_model::Reason;
+use freshet_types::Reason;
 use sqlparser::ast::{CastKind, DataType, Expr};
 
 use super::functions::{CastClass, cast_class};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, RelationKind, Table, TableId};
+use freshet_types::{Catalog, RelationKind, Table, TableId};
 
 use super::functions::{counts_sequence, function_class};
 use super::scanner::is_placeholder;

@@ -5,7 +5,7 @@
 //!
 //! **A named time zone** is what the server's tables of zones say, which no change stream tells of; an offset from UTC is the same for ever.
 
-use freshet_model::{Reason, ValueType};
+use freshet_types::{Reason, ValueType};
 use sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, JsonTableColumn};
 
 use super::functions::{CastClass, cast_class, makes_time, native_name, takes_time};

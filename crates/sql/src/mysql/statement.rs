@@ -1,6 +1,6 @@
 //! Statements of MySQL's dialect: their first words say what they may do; queries are parsed.
 
-use freshet_model::Reason;
+use freshet_types::Reason;
 
 use super::facts::{Access, Facts, Name, Snapshot, unquoted};
 use super::functions::is_aggregate;
@@ -14,7 +14,7 @@ use crate::survey::Survey;
 use crate::template::{Parsed, Template};
 use crate::transaction::Bracket;
 use crate::{Effect, Hint};
-use freshet_model::Dialect;
+use freshet_types::Dialect;
 use sqlparser::ast::{GroupByExpr, JoinOperator, Query, SetExpr, TableFactor, TableWithJoins};
 
 /// The template of a text: of one statement or several.

@@ -6,7 +6,7 @@
 //! `column = constant` and `column IN (constants)` under AND and OR. Each constant is a value of its column's type, and what AND
 //! joins names different columns, so that each row of such constants meets the conditions, whether it is there or not.
 
-use freshet_model::{Table, ValueType};
+use freshet_types::{Table, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, LimitClause, Query, SetExpr};
 
 use crate::footprint::{Parameter, ParameterValue};

@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use freshet_model::{Value, ValueType};
+use freshet_types::{Value, ValueType};
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 
 use crate::footprint::ParameterValue;

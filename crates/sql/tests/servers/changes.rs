@@ -11,9 +11,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
-use freshet_model::{Catalog, Cell, Change, Dialect, ReplicaIdentity, Row, RowSet, Table, TableId, Tag, ValueType};
 use freshet_sql::{Bound, End, Field, Keys, Top};
 use freshet_testbed::{Postgres, Settings};
+use freshet_types::{Catalog, Cell, Change, Dialect, ReplicaIdentity, Row, RowSet, Table, TableId, Tag, ValueType};
 
 use crate::conditions::{ROWS, Stored, cell, create, mariadb, mysql, tell_late, types, values, zone};
 use crate::queries::{COLUMNS, Queries, TABLES};

@@ -6,9 +6,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use freshet_model::{Catalog, Cell, Columns, Dialect, Relation, Row, RowSet, TableId, Tag, ValueType};
 use freshet_sql::{Bound, Key, Lineage, Parameterised};
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Postgres, Settings};
+use freshet_types::{Catalog, Cell, Columns, Dialect, Relation, Row, RowSet, TableId, Tag, ValueType};
 
 use crate::queries::{COLUMNS, Queries, TABLES};
 use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, client};

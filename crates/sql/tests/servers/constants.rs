@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 
 use anyhow::{Context, Result, ensure};
-use freshet_model::Dialect;
 use freshet_sql::{LiteralKind, lex};
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Mysqld};
+use freshet_types::Dialect;
 
 use crate::{Random, Server, Upstream, unhex};
 

@@ -26,11 +26,11 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use anyhow::Result;
-use freshet_model::{
-    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, Tag, ValueType,
-};
 use freshet_sql::{Bound, Client, Parameter, ParameterValue, Template, lex};
 use freshet_testbed::{Mysqld, Server as PostgresServer};
+use freshet_types::{
+    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, Tag, ValueType,
+};
 
 /// A server.
 #[derive(Clone, Copy)]

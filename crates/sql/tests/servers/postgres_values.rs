@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
-use freshet_model::{Cell, Dialect, Relation, RowSet, TableId, Term, ValueType};
 use freshet_sql::{Parameter, ParameterValue};
 use freshet_testbed::{Postgres, Settings};
+use freshet_types::{Cell, Dialect, Relation, RowSet, TableId, Term, ValueType};
 
 use crate::{PUBLIC, Random, Server, Upstream, catalog, client, tags};
 

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context, Result, ensure};
-use freshet_model::{Catalog, Cell, Dialect, Relation, RowSet, TableId, Term, ValueType};
 use freshet_sql::{Client, Parameter, ParameterValue};
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Mysqld};
+use freshet_types::{Catalog, Cell, Dialect, Relation, RowSet, TableId, Term, ValueType};
 
 use crate::{DATABASE, Random, Server, Upstream, catalog, tags, unhex};
 

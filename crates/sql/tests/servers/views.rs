@@ -1,7 +1,7 @@
 //! Random views over the tables and over each other, that show the columns of a table.
 
 use anyhow::Result;
-use freshet_model::{Catalog, Column, RelationKind, ReplicaIdentity, Table, TableId, ValueType};
+use freshet_types::{Catalog, Column, RelationKind, ReplicaIdentity, Table, TableId, ValueType};
 
 use crate::queries::{COLUMNS, Queries, TABLES};
 use crate::{DATABASE, PUBLIC, Random, Upstream};

@@ -1,6 +1,6 @@
 //! What a tag asks of a row, in a few characters: the expectations of both families' tests are written so.
 
-use freshet_model::{ComparedColumn, Pattern, Piece, Term, Test, Value, ValueType};
+use freshet_types::{ComparedColumn, Pattern, Piece, Term, Test, Value, ValueType};
 
 /// `quoted`: texts stand in quotation marks.
 pub(crate) fn show_terms(terms: &[Term], quoted: bool) -> String {

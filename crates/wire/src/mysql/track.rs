@@ -7,7 +7,7 @@
 //! With and without [`Capabilities::SESSION_TRACK`] servers write the rest of the packet alike (`net_send_ok`): the info has
 //! its length in front and is left out if it is empty and no state follows.
 
-use freshet_model::GtidSet;
+use freshet_types::GtidSet;
 
 use super::capabilities::{Capabilities, Status};
 use super::integers::{put_lenenc, put_lenenc_bytes};

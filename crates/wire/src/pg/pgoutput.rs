@@ -5,7 +5,7 @@
 //! change that is missed. Version 1 has neither streamed nor prepared transactions, so a transaction is always
 //! Begin, its changes, Commit.
 
-use freshet_model::Lsn;
+use freshet_types::Lsn;
 
 use crate::reader::{Malformed, Reader};
 

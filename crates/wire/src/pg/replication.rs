@@ -1,6 +1,6 @@
 //! The copy data of a walsender, both ways ("Streaming Replication Protocol" in the manual).
 
-use freshet_model::Lsn;
+use freshet_types::Lsn;
 
 use crate::reader::{Malformed, Reader};
 

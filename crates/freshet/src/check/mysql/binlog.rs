@@ -1,8 +1,8 @@
 //! The binlog: whether it is there, tells of everything, and tells it by rows.
 
 use anyhow::Result;
-use freshet_model::GtidSet;
 use freshet_net::mysql::ServerVersion;
+use freshet_types::GtidSet;
 
 use super::database::{Database, in_option_file};
 use crate::check::report::{Report, THEN_RESTART};

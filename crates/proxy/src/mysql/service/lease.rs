@@ -10,8 +10,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_model::{End, Lsn};
 use freshet_net::mysql::{Rows, ServerVersion};
+use freshet_types::{End, Lsn};
 
 use crate::mysql::MySql;
 use crate::mysql::service::connection::{Connection, ServiceError};

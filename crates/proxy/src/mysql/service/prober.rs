@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_model::{GtidSet, Visible};
 use freshet_net::mysql::{Rows, ServerVersion};
+use freshet_types::{GtidSet, Visible};
 
 use crate::mysql::MySql;
 use crate::mysql::service::connection::{Connection, ServiceError};
@@ -84,7 +84,7 @@ fn read(rows: &Rows) -> Option<Visible> {
 
 #[cfg(test)]
 mod tests {
-    use freshet_model::Lsn;
+    use freshet_types::Lsn;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_sql::{Bracket, Code, Effect};
+use freshet_types::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_wire::mysql::capabilities::Status;
 use freshet_wire::mysql::handshake::ChangeUser;
 use freshet_wire::mysql::ok::Ok as OkPacket;

@@ -4,8 +4,8 @@ use freshet_wire::mysql::command as code;
 use freshet_wire::mysql::packet::HEADER_BYTES;
 use freshet_wire::mysql::response::{Answer, Kind};
 
-use freshet_model::Reason;
 use freshet_sql::{Bracket, Effect};
+use freshet_types::Reason;
 
 use crate::mysql::session::diagnostics::Replay;
 use crate::mysql::session::forward::To;

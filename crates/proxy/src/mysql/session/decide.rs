@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use freshet_cache::admission::Miss;
 use freshet_cache::{Entry, FillPermit, Filling, Lookup};
-use freshet_model::{Nanos, Reason, Value as Normal, ValueType, Visible};
 use freshet_sql::{Client, Lineage, Parameter, ParameterValue};
+use freshet_types::{Nanos, Reason, Value as Normal, ValueType, Visible};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};

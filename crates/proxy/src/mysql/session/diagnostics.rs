@@ -17,8 +17,8 @@
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use freshet_model::Reason;
 use freshet_sql::{Bracket, Effect};
+use freshet_types::Reason;
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::command as code;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};

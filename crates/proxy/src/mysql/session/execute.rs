@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Reason};
+use freshet_types::{CatalogVersion, Reason};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::command as code;
 use freshet_wire::mysql::integers::put_lenenc;

@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
-use freshet_model::{End, Lsn, Nanos, Reason};
+use freshet_types::{End, Lsn, Nanos, Reason};
 use freshet_wire::mysql::track::Gtid;
 use tokio::time::timeout;
 

@@ -39,8 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::{Floor, Proven};
-use freshet_model::{Catalog, Nanos, Reason};
 use freshet_sql::Code;
+use freshet_types::{Catalog, Nanos, Reason};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::response::OutOfStep;
 use freshet_wire::mysql::track::Gtid;

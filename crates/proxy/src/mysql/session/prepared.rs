@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Reason};
 use freshet_sql::Code;
+use freshet_types::{CatalogVersion, Reason};
 use rapidhash::quality::RandomState;
 
 use crate::registry::Statement;

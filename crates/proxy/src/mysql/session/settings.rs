@@ -11,8 +11,8 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Reason};
 use freshet_sql::{Code, Quoting};
+use freshet_types::{CatalogVersion, Reason};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};

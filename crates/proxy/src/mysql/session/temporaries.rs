@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
-use freshet_model::{Catalog, Reason, Temporaries as Made};
 use freshet_sql::{Code, CodeScanner, Effect, Quoting, TableName};
+use freshet_types::{Catalog, Reason, Temporaries as Made};
 use freshet_wire::mysql::packet::HEADER_BYTES;
 
 use crate::mysql::session::Session;

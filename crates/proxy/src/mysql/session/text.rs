@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use freshet_cache::{Entry, Lookup};
-use freshet_model::{Catalog, CatalogVersion, Reason};
 use freshet_sql::{Admin, Code, Effect, Footprint, Hint};
+use freshet_types::{Catalog, CatalogVersion, Reason};
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::packet::HEADER_BYTES;
 use freshet_wire::mysql::response::Kind;

@@ -19,8 +19,8 @@
 
 use std::sync::Arc;
 
-use freshet_model::{End, Lsn};
 use freshet_sql::Effect;
+use freshet_types::{End, Lsn};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::Ok as OkPacket;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};

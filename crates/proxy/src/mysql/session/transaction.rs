@@ -20,8 +20,8 @@
 use std::sync::Arc;
 
 use freshet_cache::{Floor, Proven, SnapshotBounds};
-use freshet_model::{CatalogVersion, Nanos, Reason};
 use freshet_sql::{Bracket, Effect};
+use freshet_types::{CatalogVersion, Nanos, Reason};
 use freshet_wire::mysql::capabilities::Status;
 
 use crate::mysql::question::Level;

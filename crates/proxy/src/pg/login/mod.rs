@@ -24,12 +24,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use freshet_model::CatalogVersion;
 use freshet_net::Upstream;
 use freshet_net::pg::scram::ScramError;
 use freshet_net::pg::secret::Credentials;
 use freshet_net::pg::{ConnectError, SessionLogin, login_session};
 use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
+use freshet_types::CatalogVersion;
 use freshet_wire::pg::backend;
 use freshet_wire::pg::startup;
 use thiserror::Error;

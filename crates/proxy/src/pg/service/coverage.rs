@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshet_cache::admission::Keep;
-use freshet_model::{Catalog, CatalogVersion, Epoch, RelationKind, ReplicaIdentity, Table, TableId};
+use freshet_types::{Catalog, CatalogVersion, Epoch, RelationKind, ReplicaIdentity, Table, TableId};
 
 use crate::once::Once;
 use crate::pg::Pg;

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use freshet_cache::admission::Hits;
-use freshet_model::TableId;
+use freshet_types::TableId;
 
 /// What a commit that changes the table costs, in nanoseconds of the database and of Freshet: docs/decisions/2026-11-25-tables-that-are-not-followed.md.
 const COMMIT_COSTS: i64 = 20_000;

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 
-use freshet_model::{End, Lsn, Nanos, Visible};
+use freshet_types::{End, Lsn, Nanos, Visible};
 use tokio::time::Instant;
 
 use crate::once::Once;

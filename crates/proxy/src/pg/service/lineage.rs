@@ -8,9 +8,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_model::{CatalogVersion, Lsn, TableId};
 use freshet_net::pg::{Client, Error};
 use freshet_sql::{Lineage, Parameterised};
+use freshet_types::{CatalogVersion, Lsn, TableId};
 
 use crate::lineages::{ANSWER_BYTES_MAX, Failure, Job, Keys, read_keys};
 use crate::once::Once;

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use freshet_model::TableId;
+use freshet_types::TableId;
 
 use crate::pg::Pg;
 use crate::pg::service::catalog::updates_fail;

@@ -5,7 +5,7 @@
 //! can do comes first ([`Lead`]): `Close` in front, and `Parse` of a statement with a name. Everything else passes, and from the first
 //! message that does not fit nothing is held back. What is not complete is waited for a moment only ([`PATIENCE`]).
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend::{self, Bind, Execute, Parse, Target};
 use smallvec::SmallVec;

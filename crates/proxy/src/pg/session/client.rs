@@ -5,8 +5,8 @@
 
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Reason, TableId};
 use freshet_sql::{Bracket, Defines, Effect};
+use freshet_types::{CatalogVersion, Reason, TableId};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend;

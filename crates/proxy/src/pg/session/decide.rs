@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 
 use freshet_cache::admission::Miss;
 use freshet_cache::{Filling, Lookup};
-use freshet_model::{Catalog, Reason};
 use freshet_sql::{Admin, Bound, Client, Effect, Footprint, Modes, Parameter, ParameterValue};
+use freshet_types::{Catalog, Reason};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
 

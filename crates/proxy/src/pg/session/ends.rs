@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use freshet_model::{End, Lsn};
+use freshet_types::{End, Lsn};
 
 use crate::body::Body;
 use crate::lineages::Complete;

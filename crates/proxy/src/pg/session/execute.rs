@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use freshet_cache::{Entry, Lookup};
-use freshet_model::Reason;
 use freshet_sql::Admin;
+use freshet_types::Reason;
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::HEADER_BYTES;
 use freshet_wire::pg::frontend::Parse;

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Context;
 use std::time::Duration;
 
-use freshet_model::{End, Lsn, Nanos, Reason};
+use freshet_types::{End, Lsn, Nanos, Reason};
 use freshet_wire::pg::backend;
 use tokio::time::{Instant, Sleep};
 

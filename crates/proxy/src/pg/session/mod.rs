@@ -45,8 +45,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use freshet_cache::Floor;
-use freshet_model::{CatalogVersion, Lsn, Nanos, Reason, Visible};
 use freshet_sql::{Isolation, Temporary};
+use freshet_types::{CatalogVersion, Lsn, Nanos, Reason, Visible};
 use thiserror::Error;
 use tokio::time::timeout;
 

@@ -1,7 +1,7 @@
 //! Executions that read settings by name: see [`crate::pg::named`].
 
-use freshet_model::Reason;
 use freshet_sql::{Literal, LiteralKind, ParameterValue};
+use freshet_types::Reason;
 
 use crate::pg::question::is_keyed;
 use crate::pg::session::decide::{Execution, parameters, write_key};

@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use freshet_model::{CatalogVersion, Reason};
+use freshet_types::{CatalogVersion, Reason};
 use freshet_wire::pg::frontend;
 
 use crate::pg::question as context;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use freshet_model::Reason;
 use freshet_sql::Effect;
+use freshet_types::Reason;
 use freshet_wire::pg::frame::{self, Header};
 use freshet_wire::pg::frontend::{self, Bind, Parse, Target};
 

@@ -1,6 +1,6 @@
 //! The decisions, as pure functions: what the session allows, and what a reason asks for.
 
-use freshet_model::Reason;
+use freshet_types::Reason;
 
 use crate::context::Context;
 use crate::pg::session::transaction::Block;

@@ -1,7 +1,7 @@
 //! What the rows of an answer tell of the rows that matter to it.
 
-use freshet_model::Tag;
 use freshet_sql::{Bound, End, Field, Furthest, Keys, Lineage, Top};
+use freshet_types::Tag;
 use freshet_wire::pg::backend::{data_row, rows};
 use freshet_wire::pg::frontend::Bind;
 

@@ -56,7 +56,7 @@ impl Session {
             impure: 1,
             status: backend::STATUS_IDLE,
             known: Known::Nothing,
-            asked_under: freshet_model::CatalogVersion::default(),
+            asked_under: freshet_types::CatalogVersion::default(),
             server: None,
             idle_max: crate::pg::question::IdleMax::default(),
             ready_at: 0,

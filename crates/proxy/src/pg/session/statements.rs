@@ -6,8 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use freshet_model::{CatalogVersion, Reason};
 use freshet_sql::Defines;
+use freshet_types::{CatalogVersion, Reason};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::Header;
 use rapidhash::quality::RandomState;

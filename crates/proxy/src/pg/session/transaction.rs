@@ -17,8 +17,8 @@
 use std::sync::Arc;
 
 use freshet_cache::{Proven, SnapshotBounds};
-use freshet_model::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_sql::{Bracket, Effect, Isolation};
+use freshet_types::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_wire::pg::backend;
 
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};

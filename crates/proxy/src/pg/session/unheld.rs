@@ -55,7 +55,7 @@ impl Session {
     }
 
     /// Something is about to be sent that may make a definition visible which is looked for. What others are answered from now on may show it
-    /// before the catalogue has been looked at: it is no older than what they hit next only if that has been (`model/definitions.py`).
+    /// before the catalogue has been looked at: it is no older than what they hit next only if that has been (`spec/definitions.py`).
     pub(crate) fn note_redefining(&mut self) {
         if self.redefining.is_none() {
             self.redefining = Some(Counted::new(&self.shared.redefining));

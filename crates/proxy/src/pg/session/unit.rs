@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use freshet_cache::{Entry, FillPermit};
-use freshet_model::{CatalogVersion, Nanos};
 use freshet_sql::Lineage;
+use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::pg::backend;
 
 use crate::body::{Body, Source};

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use freshet_model::{Nanos, Reason, Visible};
+use freshet_types::{Nanos, Reason, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::{self, Header};
 

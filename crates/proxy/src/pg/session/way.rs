@@ -7,8 +7,8 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use freshet_model::{Table, TableId};
 use freshet_sql::Effect;
+use freshet_types::{Table, TableId};
 use tokio::sync::oneshot::Receiver;
 use tokio::time::timeout;
 

@@ -3,7 +3,7 @@
 //! The type codes and their metadata are those of `enum_field_types` and of `Table_map_event` (`libbinlogevents/include/
 //! rows_event.h`); what each column's values look like is `calc_field_size` and `unpack` of the servers.
 
-use freshet_model::{Cell, ValueType};
+use freshet_types::{Cell, ValueType};
 
 use crate::mysql::binlog::decimal;
 use crate::reader::{Malformed, Reader};

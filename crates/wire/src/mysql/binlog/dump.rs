@@ -1,6 +1,6 @@
 //! What asks for the binlog, and the packets that bring it.
 
-use freshet_model::GtidSet;
+use freshet_types::GtidSet;
 
 use crate::reader::{Malformed, Reader};
 

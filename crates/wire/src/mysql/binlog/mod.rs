@@ -10,7 +10,7 @@
 //! - *Compressed events announce their size.* It is not believed: they are unpacked up to a bound ([`UNPACKED_BYTES_MAX`]),
 //!   and what is larger is told as such, since a large transaction is no error.
 //!
-//! Values are decoded straight to [`Cell`](freshet_model::Cell)s, since their text form is made here in any case.
+//! Values are decoded straight to [`Cell`](freshet_types::Cell)s, since their text form is made here in any case.
 
 mod column;
 mod decimal;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use freshet_model::{Cell, Row};
+use freshet_types::{Cell, Row};
 
 use crate::mysql::binlog::column::Column;
 use crate::mysql::binlog::unpack;

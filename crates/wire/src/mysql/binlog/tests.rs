@@ -1,7 +1,7 @@
 //! Events as MySQL 8.0.15 and MariaDB 10.11 wrote them. Transaction payloads, which MySQL writes from 8.0.20 on, are made
 //! of its own events, packed by zstd 1.5.
 
-use freshet_model::{Cell, GtidSet, Row};
+use freshet_types::{Cell, GtidSet, Row};
 
 use super::*;
 use crate::mysql::integers::{put_lenenc, put_lenenc_bytes};

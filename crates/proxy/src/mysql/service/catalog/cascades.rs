@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use freshet_model::{Cascade, TableId};
 use freshet_net::mysql::ServerVersion;
+use freshet_types::{Cascade, TableId};
 
 use crate::mysql::service::catalog::load::{Name, question, texts};
 use crate::mysql::service::connection::{Connection, ServiceError};

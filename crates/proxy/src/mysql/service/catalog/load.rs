@@ -11,11 +11,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use freshet_model::{
-    Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, StoredCode, Table, TableId, ValueType,
-};
 use freshet_net::mysql::Rows;
 use freshet_sql::{Code, Quoting, stored_code};
+use freshet_types::{
+    Catalog, CatalogVersion, Column, RelationKind, ReplicaIdentity, StoredCode, Table, TableId, ValueType,
+};
 
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use freshet_cache::Redefinition;
-use freshet_model::{Catalog, CatalogVersion, End, Epoch, Lsn, Nanos, RelationKind, TableId, Visible};
+use freshet_types::{Catalog, CatalogVersion, End, Epoch, Lsn, Nanos, RelationKind, TableId, Visible};
 
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::load::Basis;

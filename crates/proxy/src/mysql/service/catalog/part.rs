@@ -12,7 +12,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use freshet_model::{Catalog, CatalogVersion, RelationKind, TableId};
+use freshet_types::{Catalog, CatalogVersion, RelationKind, TableId};
 
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};

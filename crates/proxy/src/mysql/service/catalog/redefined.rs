@@ -11,7 +11,7 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use freshet_model::{Change, ChangeSet, Commit, CommitId, Epoch, GtidSet, Lsn, TableId, Visible};
+use freshet_types::{Change, ChangeSet, Commit, CommitId, Epoch, GtidSet, Lsn, TableId, Visible};
 
 use crate::mysql::MySql;
 

@@ -79,7 +79,7 @@ impl Server {
         self.gap
     }
 
-    /// All of it, for [`freshet_model::Catalog::surroundings`].
+    /// All of it, for [`freshet_types::Catalog::surroundings`].
     pub(super) fn surroundings(&self, sees_triggers: bool) -> Box<str> {
         let mut text = format!("triggers {sees_triggers}");
         for [name, value] in self.fixed.iter().chain(&self.volatile) {

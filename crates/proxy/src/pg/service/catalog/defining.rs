@@ -8,9 +8,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use freshet_model::TableId;
 use freshet_net::pg::Rows;
 use freshet_sql::{Language, Routine, name_hash, name_of, names_of_text_runners};
+use freshet_types::TableId;
 
 use crate::pg::service::catalog::definitions::View;
 use crate::pg::service::catalog::load::{table_id, texts};
@@ -62,7 +62,7 @@ UNION SELECT 'r', confrelid::text, 'r', conrelid::text FROM pg_constraint
 /// The routines that were read last.
 #[derive(Default)]
 pub(super) struct Routines {
-    /// The [`freshet_model::Catalog::surroundings`] that they are of.
+    /// The [`freshet_types::Catalog::surroundings`] that they are of.
     surroundings: Box<str>,
     known: HashMap<u32, Known>,
     /// Hashes of names, each with a routine whose source has it, in their order.
@@ -96,7 +96,7 @@ enum Node {
 }
 
 impl Routines {
-    /// See [`freshet_model::Catalog::defining`]. On a connection whose transaction has one snapshot.
+    /// See [`freshet_types::Catalog::defining`]. On a connection whose transaction has one snapshot.
     pub(super) async fn read(
         &mut self,
         connection: &mut Connection,

@@ -8,10 +8,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use freshet_model::{
+use freshet_net::pg::Rows;
+use freshet_types::{
     Catalog, CatalogVersion, Column, EnumType, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType,
 };
-use freshet_net::pg::Rows;
 
 use crate::pg::service::catalog::defining::Relations;
 use crate::pg::service::catalog::definitions::{self, Definitions, View};

@@ -32,7 +32,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use freshet_cache::Redefinition;
-use freshet_model::{CatalogVersion, Epoch, Nanos, TableId, Visible};
+use freshet_types::{CatalogVersion, Epoch, Nanos, TableId, Visible};
 
 use crate::once::Once;
 use crate::pg::Pg;

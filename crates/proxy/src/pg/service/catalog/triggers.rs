@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use freshet_model::Nanos;
+use freshet_types::Nanos;
 
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};

@@ -1,4 +1,4 @@
-//! Functions and aggregates of users that the operator trusts to be what they are declared to be: [`Catalog::trusted`](freshet_model::Catalog).
+//! Functions and aggregates of users that the operator trusts to be what they are declared to be: [`Catalog::trusted`](freshet_types::Catalog).
 //!
 //! They are immutable, and written in SQL or PL/pgSQL, whose whole definition is a row of the catalogue: those rows are watched with the other
 //! surroundings. An aggregate is as immutable as the functions that it is made of. What a call adds is left out: defaults, which may be

@@ -16,7 +16,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use freshet_model::{Reason, TypeEffect};
+use freshet_types::{Reason, TypeEffect};
 
 use super::load::{CODE, KNOWN, table_id, texts};
 use crate::pg::service::connection::{Connection, ServiceError};

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_cache::{FillPermit, Filling, Floor, Lookup};
-use freshet_model::{CatalogVersion, End, Lsn, Reason, Visible};
 use freshet_net::pg::{Client, Error, Rows};
 use freshet_sql::Bound;
+use freshet_types::{CatalogVersion, End, Lsn, Reason, Visible};
 use freshet_wire::pg::{backend, frontend};
 use tokio::time::timeout;
 
@@ -425,7 +425,7 @@ mod tests {
     #[test]
     fn keys_are_taken_apart_as_they_were_put_together() {
         let statement =
-            Registry::new(1 << 20, freshet_model::Dialect::Postgres).statement(b"select $1", &[0, 0, 0, 23]).unwrap();
+            Registry::new(1 << 20, freshet_types::Dialect::Postgres).statement(b"select $1", &[0, 0, 0, 23]).unwrap();
         let mut key = Vec::new();
         write_key(&mut key, 7, Execution::Query(b"select 1"));
         assert!(matches!(read_key(&key), Some(Key::Query(b"select 1"))));

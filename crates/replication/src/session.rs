@@ -1,0 +1,209 @@
+//! One stream from its start to its fault.
+//!
+//! # How positions come promptly
+//!
+//! A cached result may be served only once the stream has passed the position it was read at, and the lease is
+//! renewed only when the stream passes a position that was read from the server. So the follower must learn
+//! soon how far the walsender is, also when what it passed was of no interest. The walsender says so by itself:
+//! each time it has nothing more to read it sends a keepalive with its position, if both the written and the flushed
+//! position that we reported last are behind that position (`WalSndWaitForWal` in `walsender.c`).
+//!
+//! Measured on PostgreSQL 15 and 18, each with 80 commits to a published and 80 to an unpublished table, from the
+//! answer to `pg_current_wal_insert_lsn()` until the stream has passed it:
+//!
+//! | what we confirm | median | worst | keepalives |
+//! |---|---|---|---|
+//! | nothing | 0.02 ms | 11 ms | 325 |
+//! | what has passed, with each commit and keepalive | 0.02 ms | 4 ms | 160 |
+//! | what has passed, once a second | 0.02 ms | 3 ms | 325 |
+//! | a position ahead of what was sent | as long as nothing is published: never | | 3 |
+//!
+//! So how often does not matter, but *never confirm a position that was not received*: the server then stays silent.
+//! Confirming once a second keeps log from piling up and costs nothing; requests for keepalives repeat the position
+//! last confirmed. What is not flushed is not sent: log without a commit, or with asynchronous commits only,
+//! waits for the WAL writer (up to 0.4 s seen, with `wal_writer_delay` at its default), whatever is requested.
+//!
+//! # Keepalives inside a transaction
+//!
+//! Between Begin and Commit of a large transaction the walsender may send keepalives. Their position is that of
+//! the log before the commit record, and it is left aside: the position moves when the commit is complete.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use freshet_net::pg::{Client, Error};
+use freshet_types::Lsn;
+use freshet_wire::pg::pgoutput::Message;
+use freshet_wire::pg::replication::{POSTGRES_EPOCH_UNIX_US, StatusUpdate, WalMessage};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+
+use crate::assemble::Assembler;
+use crate::error::Fault;
+use crate::{Control, Sink};
+
+/// How often a new position is confirmed. Not with each commit: see above.
+const CONFIRM_EVERY: Duration = Duration::from_secs(1);
+/// The walsender ends a connection that said nothing for `wal_sender_timeout`, which the login sets to 60 s.
+const STATUS_EVERY: Duration = Duration::from_secs(10);
+/// Time for a status update to leave: it is shorter than what any socket buffers.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Messages taken in a row before requests are looked at.
+const BATCH_MAX: usize = 256;
+
+/// A running stream.
+pub(crate) struct Session {
+    client: Client,
+    sink: Arc<dyn Sink>,
+    assembler: Assembler,
+    /// Everything up to here was given to the sink.
+    passed: Lsn,
+    /// What status updates say of it: as of the last tick.
+    confirmed: Lsn,
+    told_at: Instant,
+    heard_at: Instant,
+    /// When a keepalive was requested because nothing came.
+    asked_at: Option<Instant>,
+    /// Silence after which the stream counts as dead; a keepalive is requested after a third of it.
+    silence_max: Duration,
+}
+
+impl Session {
+    /// `assembler` has seen what came before `start`.
+    pub(crate) fn new(
+        client: Client,
+        sink: Arc<dyn Sink>,
+        start: Lsn,
+        assembler: Assembler,
+        silence_max: Duration,
+    ) -> Self {
+        let now = Instant::now();
+        Self {
+            client,
+            sink,
+            assembler,
+            passed: start,
+            confirmed: Lsn(0),
+            told_at: now,
+            heard_at: now,
+            asked_at: None,
+            silence_max,
+        }
+    }
+
+    /// Runs until something is wrong.
+    pub(crate) async fn run(&mut self, control: &Control) -> Fault {
+        let mut tick = interval(CONFIRM_EVERY);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let done = tokio::select! {
+                biased;
+                () = control.keepalive_requested() => self.tell(true).await,
+                _ = tick.tick() => self.tick().await,
+                data = self.client.recv_copy() => match data {
+                    Ok(data) => {
+                        let reply = take(&mut self.assembler, &mut self.passed, self.sink.as_ref(), data);
+                        self.drain(reply).await
+                    }
+                    Err(error) => Err(error.into()),
+                },
+            };
+            if let Err(fault) = done {
+                return fault;
+            }
+        }
+    }
+
+    /// How far it came, and what a stream that goes on from there needs to know.
+    pub(crate) fn into_rest(self) -> (Lsn, Assembler) {
+        let mut assembler = self.assembler;
+        assembler.forget_open();
+        (self.passed, assembler)
+    }
+
+    /// Takes the messages that are here already, then answers if one of them asks for it.
+    async fn drain(&mut self, first: Result<bool, Fault>) -> Result<(), Fault> {
+        let mut reply = first?;
+        for _ in 0..BATCH_MAX {
+            if !self.client.has_copy_buffered() {
+                break;
+            }
+            let data = self.client.recv_copy().await?;
+            reply |= take(&mut self.assembler, &mut self.passed, self.sink.as_ref(), data)?;
+        }
+        self.heard_at = Instant::now();
+        self.asked_at = None;
+        if reply {
+            // A server that shuts down waits until everything is confirmed.
+            self.confirmed = self.passed;
+            self.tell(false).await?;
+        }
+        Ok(())
+    }
+
+    /// What time alone asks for.
+    async fn tick(&mut self) -> Result<(), Fault> {
+        if self.asked_at.is_some_and(|asked| asked.elapsed() > self.silence_max * 2 / 3) {
+            return Err(Fault::Silent(self.heard_at.elapsed()));
+        }
+        let moved = self.passed > self.confirmed;
+        self.confirmed = self.passed;
+        if self.asked_at.is_none() && self.heard_at.elapsed() > self.silence_max / 3 {
+            self.asked_at = Some(Instant::now());
+            self.tell(true).await
+        } else if moved || self.told_at.elapsed() > STATUS_EVERY {
+            self.tell(false).await
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Sends a status update, with what is confirmed and not with what has passed.
+    async fn tell(&mut self, reply_requested: bool) -> Result<(), Fault> {
+        let status = StatusUpdate {
+            written: self.confirmed,
+            flushed: self.confirmed,
+            applied: self.confirmed,
+            sent_us: now_us(),
+            reply_requested,
+        };
+        self.told_at = Instant::now();
+        match timeout(SEND_TIMEOUT, self.client.send_copy(&status.encode())).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(Error::Timeout(SEND_TIMEOUT).into()),
+        }
+    }
+}
+
+/// Gives one piece of copy data to the sink; returns whether the server wants a status update at once.
+///
+/// Positions must be true: a commit at or before a position that had passed would mean that the sink was told of a
+/// delivery that had not happened.
+fn take(assembler: &mut Assembler, passed: &mut Lsn, sink: &dyn Sink, data: &[u8]) -> Result<bool, Fault> {
+    match WalMessage::decode(data)? {
+        WalMessage::Data { payload, .. } => {
+            if let Some(commit) = assembler.take(Message::decode(payload)?)? {
+                let end = commit.end;
+                if end <= *passed {
+                    return Err(Fault::OutOfOrder("a commit before a position that had passed"));
+                }
+                *passed = end;
+                sink.commit(commit);
+                sink.advance(end);
+            }
+            Ok(false)
+        }
+        WalMessage::Keepalive { end, reply_requested, .. } => {
+            if !assembler.in_transaction() && end >= *passed {
+                *passed = end;
+                sink.advance(end);
+            }
+            Ok(reply_requested)
+        }
+    }
+}
+
+/// Microseconds since 2000.
+fn now_us() -> i64 {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since_1970.as_micros()).unwrap_or(i64::MAX) - POSTGRES_EPOCH_UNIX_US
+}

@@ -1,0 +1,350 @@
+//! The slot: what keeps the stream's place on the server, and what it may cost there.
+//!
+//! # The problem
+//!
+//! A slot holds back log, and the rows that decoding it needs, until somebody has confirmed it. Nobody ever confirms the
+//! slot of a cache that is gone, and the one of a cache that hangs falls behind until the disk is full. But without a
+//! slot all that is cached is lost with each connection.
+//!
+//! | | temporary (default) | lasting (`--slot NAME`) |
+//! |---|---|---|
+//! | lives | as long as its connection | until its epoch ends |
+//! | the connection breaks | new slot, new epoch: the cache starts empty | the same epoch goes on, nothing is lost |
+//! | Freshet dies | gone with the connection | stays and holds log, up to `max_slot_wal_keep_size` |
+//!
+//! # One epoch, one slot
+//!
+//! A lasting slot is created for an epoch and dropped when it ends, and so is never taken over by another epoch or another
+//! process: one that has just started would get from it only what it has no use for, since its cache is empty. What a
+//! dead process left behind is dropped when the next one of the same name starts. So the position that was confirmed
+//! means nothing to anybody but the process that confirmed it, and that one remembers by itself which of the commits up
+//! to there are not proven visible. It may confirm all that it was given, and a server that shuts down (it waits until
+//! all is confirmed) never waits.
+//!
+//! # When an epoch may go on after its connection broke
+//!
+//! 1. *The server is the same, down to its start.* After a restart it may run another release, with other libraries and
+//!    other collations, on a disk that was put back to yesterday: nothing read before is taken for granted, although a
+//!    mere restart would have lost nothing. A promoted standby is another server, too.
+//! 2. *The slot stands at the position that has passed, or before it*, looked at once it is ours again, so that nobody
+//!    can move it any more. Then all behind that position will be delivered, whoever made the slot. A slot that
+//!    was dropped and created again stands behind it: it begins at the end of the log as of its creation.
+//! 3. *The stream starts at the position that has passed*, so no commit comes twice; transactions that were being sent
+//!    come again as a whole. What is known of the tables is kept, so that a table's changed definition is noticed.
+//!
+//! The server process that held the slot may not have noticed that its connection is gone: then it is ended.
+//!
+//! A crash of one backend makes the server recover, without a new start time, and without the log that was not flushed.
+//! What has passed was flushed. What was read beyond it may be gone, and its positions be used again, so whatever rests
+//! on such a reading must not outlive the break: that is the sink's duty ([`crate::Sink::suspended`]).
+//!
+//! # Bounds
+//!
+//! While the connection lives, the slot is watched from a second one. If it holds back too many bytes, also because a
+//! transaction is open for so long, or if the stream has not passed a position for too long, the epoch ends and the slot
+//! goes; the next one begins at the end of the log. This holds while a slot is being created, too: it waits for open
+//! write transactions and holds log meanwhile.
+
+use std::hash::{BuildHasher, RandomState};
+use std::str::FromStr;
+use std::time::Duration;
+
+use freshet_net::pg::{Client, Error, Purpose, Rows};
+use freshet_types::Lsn;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+
+use crate::error::{Fault, SetupError};
+use crate::questions::{QUERY_TIMEOUT, run_of_server};
+use crate::{FollowerConfig, Identity};
+
+/// Time between looks at the slot.
+const WATCH_EVERY: Duration = Duration::from_secs(2);
+/// Time for dropping the slot, connecting included: an epoch's end must not wait long for it.
+const DROP_TIMEOUT: Duration = Duration::from_secs(3);
+/// Pause between two tries to drop it: its walsender ends soon after its connection.
+const DROP_PAUSE: Duration = Duration::from_millis(50);
+/// Characters of a name that an operator gives: PostgreSQL's names have 63.
+const NAME_CHARS_MAX: usize = 50;
+/// Defaults of [`SlotConfig`].
+const LAG_BYTES_MAX: u64 = 1 << 30;
+const LAG_MAX: Duration = Duration::from_secs(60);
+
+/// Which slot a follower uses, and what it may cost.
+#[derive(Clone, Debug)]
+pub struct SlotConfig {
+    /// A lasting slot of this name; None: a temporary one.
+    pub name: Option<SlotName>,
+    /// Bytes of log that it may hold back.
+    pub lag_bytes_max: u64,
+    /// How long the stream may take to pass a position.
+    pub lag_max: Duration,
+}
+
+impl Default for SlotConfig {
+    fn default() -> Self {
+        Self { name: None, lag_bytes_max: LAG_BYTES_MAX, lag_max: LAG_MAX }
+    }
+}
+
+/// The name of a lasting slot, without the `freshet_` before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlotName(String);
+
+impl FromStr for SlotName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        if text.is_empty() || text.len() > NAME_CHARS_MAX || !text.chars().all(fits) {
+            return Err(format!("{text:?} is no name for a slot: use a-z, 0-9 and _, at most {NAME_CHARS_MAX}"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+/// The slot of one epoch.
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    /// Needs no quotes.
+    pub(crate) name: String,
+    /// It outlives its connection.
+    pub(crate) lasting: bool,
+}
+
+impl Slot {
+    pub(crate) fn new(config: &SlotConfig) -> Self {
+        if let Some(SlotName(name)) = &config.name {
+            return Self { name: format!("freshet_{name}"), lasting: true };
+        }
+        let random = RandomState::new().hash_one(0);
+        Self { name: format!("freshet_{:x}_{random:016x}", std::process::id()), lasting: false }
+    }
+
+    /// Drops what a process of the same name left behind.
+    pub(crate) async fn drop_leftover(&self, client: &mut Client) -> Result<(), Fault> {
+        let name = &self.name;
+        let sql = format!("SELECT active_pid::text FROM pg_catalog.pg_replication_slots WHERE slot_name = '{name}'");
+        match client.query_timeout(&sql, QUERY_TIMEOUT).await?.as_slice() {
+            [] => Ok(()),
+            [row] => match row.as_slice() {
+                [None] => {
+                    info!("dropping slot {name}, which an earlier process or stream left behind");
+                    client.query_timeout(&drop_sql(name), QUERY_TIMEOUT).await?;
+                    Ok(())
+                }
+                [Some(pid)] => Err(SetupError::SlotInUse { name: name.clone(), pid: pid.clone() }.into()),
+                _ => Err(Fault::Answer("pg_replication_slots")),
+            },
+            _ => Err(Fault::Answer("pg_replication_slots")),
+        }
+    }
+
+    /// Ends the walsender of a connection that broke, if it still holds the slot.
+    pub(crate) async fn end_walsender(&self, client: &mut Client, walsender: &str) -> Result<(), Fault> {
+        client.query_timeout(&end_sql(&self.name, walsender), QUERY_TIMEOUT).await?;
+        Ok(())
+    }
+
+    /// Says how to bound a lasting slot whose Freshet is gone, if it is not.
+    pub(crate) async fn advise(&self, client: &mut Client) -> Result<(), Fault> {
+        let sql = "SELECT pg_catalog.current_setting('max_slot_wal_keep_size')";
+        if self.lasting && client.query_timeout(sql, QUERY_TIMEOUT).await? == [[Some("-1".to_owned())]] {
+            warn!(
+                "max_slot_wal_keep_size is not set: if Freshet dies and does not come back, slot {} holds log until the \
+                 disk is full; run ALTER SYSTEM SET max_slot_wal_keep_size = '10GB'; and SELECT pg_reload_conf();",
+                self.name
+            );
+        }
+        Ok(())
+    }
+}
+
+fn end_sql(name: &str, walsender: &str) -> String {
+    format!(
+        "SELECT pg_catalog.pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots \
+         WHERE slot_name = '{name}' AND active_pid = {walsender}"
+    )
+}
+
+fn drop_sql(name: &str) -> String {
+    format!("SELECT pg_catalog.pg_drop_replication_slot('{name}')")
+}
+
+/// Looks after a slot from a connection of its own, while the one that streams is busy.
+pub(crate) struct Keeper<'a> {
+    config: &'a FollowerConfig,
+    slot: &'a Slot,
+    /// The server that sends the stream.
+    identity: &'a Identity,
+    /// The process that sends it.
+    walsender: &'a str,
+    client: Option<Client>,
+    /// A statement has the connection. It goes on when nobody waits for it any more: a new connection may lead to another server, and
+    /// the slot would stay behind.
+    under_way: Option<JoinHandle<(Client, Result<Rows, Error>)>>,
+}
+
+impl<'a> Keeper<'a> {
+    pub(crate) fn new(config: &'a FollowerConfig, slot: &'a Slot, identity: &'a Identity, walsender: &'a str) -> Self {
+        Self { config, slot, identity, walsender, client: None, under_way: None }
+    }
+
+    pub(crate) fn slot(&self) -> &'a Slot {
+        self.slot
+    }
+
+    pub(crate) fn identity(&self) -> &'a Identity {
+        self.identity
+    }
+
+    /// Runs a statement on the server that sends the stream; connects first if need be.
+    async fn query(&mut self, sql: &str) -> Result<Rows, Fault> {
+        let _ = self.answer().await;
+        let mut client = if let Some(client) = self.client.take().filter(|client| !client.is_dead()) {
+            client
+        } else {
+            let mut client = Client::connect(&self.config.upstream, Purpose::Sql).await?;
+            if run_of_server(&mut client).await? != self.identity.run() {
+                return Err(Fault::OtherServer);
+            }
+            client
+        };
+        let sql = sql.to_owned();
+        self.under_way = Some(tokio::spawn(async move {
+            let rows = client.query_timeout(&sql, QUERY_TIMEOUT).await;
+            (client, rows)
+        }));
+        self.answer().await
+    }
+
+    /// What the statement comes to that is under way, if one is. May be dropped, and asked for again.
+    async fn answer(&mut self) -> Result<Rows, Fault> {
+        let Some(task) = &mut self.under_way else { return Ok(Rows::new()) };
+        let done = task.await;
+        self.under_way = None;
+        let (client, rows) = done.map_err(|_| Fault::Answer("a look at the slot"))?;
+        self.client = Some(client);
+        Ok(rows?)
+    }
+
+    /// Whether the slot, which our walsender holds, stands at this position or before it.
+    pub(crate) async fn stands_by(&mut self, passed: Lsn) -> Result<bool, Fault> {
+        let sql = format!(
+            "SELECT (confirmed_flush_lsn <= '{passed}')::text FROM pg_catalog.pg_replication_slots \
+             WHERE slot_name = '{}' AND active_pid = {}",
+            self.slot.name, self.walsender
+        );
+        Ok(self.query(&sql).await? == [[Some("true".to_owned())]])
+    }
+
+    /// Ends once the slot has become too expensive.
+    pub(crate) async fn watch(&mut self) -> Fault {
+        let limits = &self.config.slot;
+        let mut behind = None;
+        loop {
+            // The first look opens the connection, while the name leads to the stream's server for sure. Who cannot look
+            // sees it at the next look; if the server is gone, the stream is, too.
+            if let Ok(Some(look)) = self.look().await
+                && let Some(fault) = look.judge(limits, &mut behind)
+            {
+                return fault;
+            }
+            sleep(WATCH_EVERY.min(limits.lag_max / 4)).await;
+        }
+    }
+
+    async fn look(&mut self) -> Result<Option<Look>, Fault> {
+        // What is not flushed is not sent.
+        let sql = format!(
+            "SELECT pg_catalog.pg_wal_lsn_diff(e.lsn, s.restart_lsn)::text, e.lsn::text, s.confirmed_flush_lsn::text \
+             FROM pg_catalog.pg_replication_slots s, (SELECT pg_catalog.pg_current_wal_flush_lsn() AS lsn) e \
+             WHERE s.slot_name = '{}' AND s.active_pid = {}",
+            self.slot.name, self.walsender
+        );
+        let rows = self.query(&sql).await?;
+        let [row] = rows.as_slice() else { return Ok(None) };
+        let [Some(held), Some(end), confirmed] = row.as_slice() else { return Ok(None) };
+        let answer = || Fault::Answer("pg_replication_slots");
+        let end = Lsn::parse(end).ok_or_else(answer)?.without_page_header(self.identity.wal_segment_bytes);
+        let confirmed = confirmed.as_deref().map(|text| Lsn::parse(text).ok_or_else(answer)).transpose()?;
+        // A slot may stand at log that is not flushed yet.
+        let held: i128 = held.parse().map_err(|_| answer())?;
+        Ok(Some(Look { held_bytes: u64::try_from(held).unwrap_or(0), end, confirmed }))
+    }
+
+    /// Drops the slot of an epoch that has ended, as well as it can; a temporary one goes with its connection, which is
+    /// closed by now.
+    pub(crate) async fn drop_slot(&mut self) {
+        if !self.slot.lasting {
+            return;
+        }
+        let name = self.slot.name.clone();
+        let end = end_sql(&name, self.walsender);
+        let work = async {
+            self.query(&end).await?;
+            loop {
+                match self.query(&drop_sql(&name)).await {
+                    Err(fault) if fault.sqlstate() == Some(OBJECT_IN_USE) => sleep(DROP_PAUSE).await,
+                    done => return done,
+                }
+            }
+        };
+        match timeout(DROP_TIMEOUT, work).await {
+            Ok(Err(fault)) if fault.sqlstate() != Some(UNDEFINED_OBJECT) => {
+                warn!("slot {name} was not dropped: {fault}");
+            }
+            Err(_) => warn!("slot {name} was not dropped within {DROP_TIMEOUT:?}"),
+            Ok(_) => {}
+        }
+    }
+}
+
+/// SQLSTATE `object_in_use`: another process holds the slot.
+pub(crate) const OBJECT_IN_USE: &str = "55006";
+/// SQLSTATE `undefined_object`: there is no such slot.
+const UNDEFINED_OBJECT: &str = "42704";
+
+/// A look at the slot.
+struct Look {
+    held_bytes: u64,
+    /// The end of the log, as far as it is flushed.
+    end: Lsn,
+    /// None while the slot is being created.
+    confirmed: Option<Lsn>,
+}
+
+impl Look {
+    /// Why the slot is too expensive, if it is. `behind` is a position that the stream has not confirmed, and when it was
+    /// read.
+    fn judge(&self, limits: &SlotConfig, behind: &mut Option<(Lsn, Instant)>) -> Option<Fault> {
+        let (bytes, bytes_max) = (self.held_bytes, limits.lag_bytes_max);
+        if bytes > bytes_max {
+            return Some(Fault::SlotHolds { bytes, bytes_max });
+        }
+        let confirmed = self.confirmed?;
+        *behind = behind.filter(|(position, _)| confirmed < *position);
+        if let Some((_, since)) = behind {
+            return (since.elapsed() > limits.lag_max).then(|| Fault::Late(since.elapsed()));
+        }
+        *behind = (confirmed < self.end).then(|| (self.end, Instant::now()));
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slot_names_need_no_quotes() {
+        assert_eq!(SlotName::from_str("shop_2"), Ok(SlotName("shop_2".into())));
+        for unfit in ["", "Shop", "a-b", "a'b", "ä", &"a".repeat(51)] {
+            assert!(SlotName::from_str(unfit).is_err(), "{unfit}");
+        }
+        let config = SlotConfig { name: Some(SlotName("shop".into())), ..SlotConfig::default() };
+        assert_eq!(Slot::new(&config).name, "freshet_shop");
+        assert_ne!(Slot::new(&SlotConfig::default()).name, Slot::new(&SlotConfig::default()).name);
+    }
+}
