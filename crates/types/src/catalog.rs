@@ -229,9 +229,6 @@ pub struct Catalog {
     pub acted_on: HashSet<TableId>,
     /// The change stream carries the definition of relations: with it, REFRESH MATERIALIZED VIEW.
     pub ddl_in_stream: bool,
-    /// PostgreSQL, unless [`Self::ddl_in_stream`]: names, in lower case, of the functions that may change the catalogue, with a bracket behind
-    /// them, and of the relations whose triggers, rules or expressions may call one. The empty name stands for any.
-    pub defining: HashSet<Box<str>>,
     /// MySQL and MariaDB: what foreign keys change when rows of this table are updated or deleted. The binlog does not
     /// say it.
     pub cascades: HashMap<TableId, Cascade>,

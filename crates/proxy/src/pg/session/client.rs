@@ -249,7 +249,7 @@ impl Session {
         self.note_defining(effect, keeps_settings);
         let unknown = || match effect {
             // PREPARE takes nothing else, and the texts that were parsed unseen have been looked through.
-            Effect::Write if !self.long_defines => self.unseen_defines(),
+            Effect::Write if !self.long_defines => Defines::Nothing,
             _ => Defines::Told,
         };
         let redefines = self.is_looked_for(nature.map_or_else(unknown, |nature| nature.defines));
@@ -337,9 +337,7 @@ impl Session {
         let is_silent = opens
             || (effect == Effect::Pure && says_nothing)
             || (effect == Effect::Signal && template.is_silent_signal());
-        let calls = effect >= Effect::Write && !keeps_settings;
-        let defines = template.defines().max(self.defines_by_call(calls.then_some(&statement.shape.text)));
-        Nature { effect, defines, keeps_settings, written, refusal, is_silent }
+        Nature { effect, defines: template.defines(), keeps_settings, written, refusal, is_silent }
     }
 
     /// Code may run when its parameters are read, as types that somebody made.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::{Entry, Lookup};
-use freshet_sql::Effect;
+use freshet_sql::{Defines, Effect};
 use freshet_types::Reason;
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::Header;
@@ -22,7 +22,7 @@ impl Session {
     /// A `Query` at the start of the input.
     pub(crate) fn query(&mut self, head: Header) -> Step {
         if head.frame_bytes > TEXT_BYTES_MAX {
-            let nature = Nature { defines: self.unseen_defines(), ..self.nature(None) };
+            let nature = Nature { defines: Defines::Nothing, ..self.nature(None) };
             self.long_text = Some(LongText::query());
             self.begin_passing_query(None, &nature, &Reason::TooLong);
             return self.pass(head);

@@ -1,6 +1,6 @@
 //! Writes that are acknowledged at once ([`crate::unheld`]).
 
-use freshet_sql::{Defines, Effect, mentions};
+use freshet_sql::{Defines, Effect};
 use freshet_wire::pg::backend;
 
 use crate::pg::session::Session;
@@ -35,18 +35,6 @@ impl Session {
             Defines::Told => !self.shared.catalog.load().ddl_in_stream && !self.is_of_other_database(),
             Defines::Untold => true,
         }
-    }
-
-    /// What a statement of this shape may define by the code that it calls.
-    pub(crate) fn defines_by_call(&self, shape: Option<&str>) -> Defines {
-        let defines = shape.is_some_and(|shape| mentions(shape, &self.shared.catalog.load().defining));
-        if defines { Defines::Told } else { Defines::Nothing }
-    }
-
-    /// The same of a query or a change of rows whose text is not known.
-    pub(crate) fn unseen_defines(&self) -> Defines {
-        let defines = !self.shared.catalog.load().defining.is_empty();
-        if defines { Defines::Told } else { Defines::Nothing }
     }
 
     fn is_of_other_database(&self) -> bool {

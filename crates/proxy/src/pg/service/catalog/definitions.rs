@@ -40,9 +40,9 @@ WHERE b.datname = current_database() AND l.mode = 'AccessExclusiveLock'";
 /// A view in a snapshot.
 pub(super) struct View {
     /// Its object id.
-    pub(super) id: String,
+    id: String,
     /// The ids of the relations that it names.
-    pub(super) reads: Vec<String>,
+    reads: Vec<String>,
     /// Versions of all that the names in its text come from.
     version: String,
 }

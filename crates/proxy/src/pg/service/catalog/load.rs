@@ -13,7 +13,6 @@ use freshet_types::{
     Catalog, CatalogVersion, Column, EnumType, RelationKind, ReplicaIdentity, Table, TableId, TypeEffect, ValueType,
 };
 
-use crate::pg::service::catalog::defining::Relations;
 use crate::pg::service::catalog::definitions::{self, Definitions, View};
 use crate::pg::service::connection::{Connection, ServiceError};
 
@@ -272,8 +271,6 @@ pub(super) struct Shown {
     views: Vec<View>,
     effects: Vec<Arc<TypeEffect>>,
     enums: Rows,
-    /// See [`Catalog::defining`].
-    pub(super) defining: HashSet<Box<str>>,
     trusted: Rows,
 }
 
@@ -292,7 +289,6 @@ pub(super) async fn read(connection: &mut Connection, publication: &str, trusts:
     let enums = connection.query(ENUMS).await?;
     let trusted = if trusts { connection.query(TRUSTED).await? } else { Rows::new() };
     let views = definitions::views(connection, &parts.versions, &surroundings).await?;
-    let defining = HashSet::new();
     Ok(Shown {
         parts,
         tables,
@@ -304,16 +300,8 @@ pub(super) async fn read(connection: &mut Connection, publication: &str, trusts:
         views,
         effects,
         enums,
-        defining,
         trusted,
     })
-}
-
-impl Shown {
-    pub(super) fn relations(&self) -> Relations<'_> {
-        let (surroundings, children) = (&self.surroundings, &self.parts.children);
-        Relations { surroundings, tables: &self.tables, views: &self.views, children }
-    }
 }
 
 /// Makes a catalogue of it, with the texts of views, which are read now.
@@ -332,7 +320,6 @@ pub(super) async fn finish(
     let mut catalog = Catalog::new(version, tables, shown.functions, shown.operators);
     catalog.type_effects = shown.effects;
     catalog.row_functions = shown.row_functions;
-    catalog.defining = shown.defining;
     catalog.built_in_surroundings = !parts.other_code.contains("0");
     catalog.built_in_code_only = parts.other_code.is_empty();
     for row in shown.acted_on {

@@ -18,7 +18,6 @@
 //! anything about roles changed. The publication is read after the proof: a table that a transaction took out of it and
 //! redefined is not covered any more when fills begin again.
 
-mod defining;
 mod definitions;
 mod load;
 mod triggers;
@@ -39,7 +38,6 @@ use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
 use crate::pg::service::publication::{published_sql, read_published};
 
-use self::defining::Routines;
 use self::definitions::Definitions;
 use self::load::Shown;
 use self::triggers::Triggers;
@@ -79,8 +77,7 @@ schema(v) AS (
   UNION ALL SELECT 'd' || oid || ' ' || xmin FROM pg_attrdef
   UNION ALL SELECT 'z' || oid || ' ' || xmin FROM pg_constraint WHERE oid >= 16384 AND contype NOT IN ('f', 'p', 'u', 'n')
   UNION ALL SELECT 'f' || oid || ' ' || xmin FROM pg_constraint
-   WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd')
-    OR conrelid IN (SELECT tgrelid FROM pg_trigger WHERE tgtype & 32 <> 0 AND NOT tgisinternal))
+   WHERE contype = 'f' AND (confdeltype IN ('c', 'n', 'd') OR confupdtype IN ('c', 'n', 'd'))
   UNION ALL SELECT 'j' || indexrelid || ' ' || xmin FROM pg_index
    WHERE indexrelid >= 16384 AND (indexprs IS NOT NULL OR indpred IS NOT NULL)
   UNION ALL SELECT 's' || oid || ' ' || xmin FROM pg_amproc WHERE oid >= 16384
@@ -112,7 +109,6 @@ pub async fn watch_catalog(shared: Arc<Pg>) {
         connection: Connection::new(shared.clone()),
         triggers: Triggers::new(shared.own.triggers_sql),
         definitions: Definitions::default(),
-        routines: Routines::default(),
         loaded: None,
         version: CatalogVersion(0),
         in_use: false,
@@ -149,7 +145,6 @@ struct Watch {
     connection: Connection,
     triggers: Triggers,
     definitions: Definitions,
-    routines: Routines,
     /// The fingerprint of the catalogue loaded last.
     loaded: Option<Fingerprint>,
     /// Its version.
@@ -251,10 +246,7 @@ impl Watch {
         let (proof, fingerprint) = self.fingerprint(ddl_in_stream).await?;
         let publication = self.shared.publication_literal();
         let trusts = self.shared.settings.trust_immutable;
-        let mut shown = load::read(&mut self.connection, &publication, trusts).await?;
-        if !ddl_in_stream {
-            shown.defining = self.routines.read(&mut self.connection, shown.relations()).await?;
-        }
+        let shown = load::read(&mut self.connection, &publication, trusts).await?;
         Ok((proof, fingerprint, shown))
     }
 
