@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 
 /// Settings that are asked for.
 const NAMES_MAX: usize = 16;
-/// Questions that may fail, by accident, before none is asked for any more: who asks may lack the right to read one.
+/// Questions that may fail in a row, by accident, before none is asked for any more: who asks may lack the right to read one.
 const FAILURES_MAX: u32 = 8;
 
 /// Their names, in the order in which they were seen.
@@ -29,6 +29,18 @@ impl Named {
     /// A question with some of them failed.
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Relaxed);
+    }
+
+    /// One was answered.
+    pub(crate) fn answered(&self) {
+        if self.failures.load(Relaxed) <= FAILURES_MAX {
+            self.failures.store(0, Relaxed);
+        }
+    }
+
+    /// The place of a setting that is asked for.
+    pub(crate) fn find(&self, name: &str) -> Option<usize> {
+        self.names.load().iter().position(|known| known.eq_ignore_ascii_case(name))
     }
 
     /// The place of a setting that a statement reads, which may be a new one; None: it is not asked for.
@@ -56,7 +68,7 @@ fn is_made_up(name: &str) -> bool {
         !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'-'))
     };
     // Those come to be when what they belong to is loaded, which any statement may do.
-    let loads = ["pg_trgm.", "plpgsql."].iter().any(|prefix| name.starts_with(prefix));
+    let loads = ["hnsw.", "ivfflat.", "pg_trgm.", "plpgsql.", "postgis."].iter().any(|prefix| name.starts_with(prefix));
     name.len() <= 128 && name.contains('.') && name.split('.').all(word) && !loads
 }
 

@@ -109,15 +109,17 @@ pub(crate) fn end(flushed: bool) -> String {
     )
 }
 
-/// The values of settings that statements read by their names ([`crate::pg::named::Named`]), and how many they are.
+/// Hashes of the values of settings that statements read by their names ([`crate::pg::named::Named`]), `-` for none: values may be long, and
+/// not be known to the client's encoding.
 fn values(named: &[Box<str>]) -> String {
-    let values: Vec<String> = named.iter().map(|name| format!("pg_catalog.current_setting('{name}', true)")).collect();
-    match values.as_slice() {
-        [] => "NULL".to_owned(),
-        values => {
-            format!("'{} ' OPERATOR(pg_catalog.||) ARRAY[{}]::pg_catalog.text", values.len(), values.join(", "))
-        }
-    }
+    let value = |name: &Box<str>| {
+        format!(
+            "COALESCE(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.current_setting('{name}', true), \
+             pg_catalog.getdatabaseencoding())), 'hex'), '-')"
+        )
+    };
+    let values: Vec<String> = named.iter().map(value).collect();
+    if values.is_empty() { "NULL".to_owned() } else { format!("pg_catalog.concat_ws(' ', {})", values.join(", ")) }
 }
 
 /// Whether a setting of that name is in every key, as every read of it is answered. Those of extensions come to be when these are loaded.

@@ -6,7 +6,7 @@ use super::until_hit;
 use crate::support::frames::{sync, unnamed};
 use crate::support::{PATIENCE, Pair, RawClient, Version, eventually, on_both};
 
-on_both!(tenants_have_their_own, settings_come_and_go, what_is_not_keyed_passes);
+on_both!(tenants_have_their_own, settings_come_and_go, what_is_not_keyed_passes, values_cost_others_nothing);
 
 const SCHEMA: &str = "
     create table note (id int primary key, tenant text);
@@ -138,4 +138,37 @@ fn what_is_not_keyed_passes(version: Version) -> Result<()> {
     super::never_hits(&pair, &mut c, "select current_setting('work_mem')", "construct")?;
     super::never_hits(&pair, &mut c, "select current_setting(lower('app.tenant'), true)", "function")?;
     super::never_hits(&pair, &mut c, "select id from mine", "function")
+}
+
+/// Neither long ones, nor those that are of each request, nor those that the client's encoding does not know.
+fn values_cost_others_nothing(version: Version) -> Result<()> {
+    let pair = Pair::new(version, SCHEMA)?;
+    let mut c = pair.connect()?;
+    c.run("set app.tenant = 'b'; set app.request = 'first'")?;
+    let of_request = "select current_setting('app.request', true)";
+    until_hit(&pair, &mut c, READ)?;
+    until_hit(&pair, &mut c, of_request)?;
+    for number in 0..3 {
+        c.run(&format!("set app.request = 'number {number}'"))?;
+        ensure!(c.value(of_request)? == format!("number {number}"));
+        let before = pair.freshet.metrics()?;
+        c.query(READ)?;
+        let after = pair.freshet.metrics()?;
+        ensure!(after.hits() > before.hits(), "the read of another setting: {:?}", after.passed_since(&before));
+    }
+    let long = "x".repeat(100_000);
+    for tenant in [long.as_str(), "b"] {
+        let mut direct = pair.database.connect()?;
+        for session in [&mut c, &mut direct] {
+            session.run(&format!("set app.tenant = '{tenant}'"))?;
+        }
+        until_hit(&pair, &mut c, READ)?;
+        ensure!(c.query(READ)? == direct.query(READ)?, "of {} bytes", tenant.len());
+    }
+    let mut latin = pair.connect()?;
+    latin.run("select set_config('app.tenant', chr(8364), false)")?;
+    latin.run("set client_encoding = 'LATIN1'")?;
+    until_hit(&pair, &mut latin, READ)?;
+    c.run("set app.tenant = 'a'")?;
+    until_hit(&pair, &mut c, READ)
 }

@@ -22,6 +22,7 @@ const SCHEMA: &str = "
     create function two_kinds(int) returns int language sql immutable as $$ select $1 $$;
     create function app.two_kinds(text) returns int language sql volatile as $$ select 1 $$;
     create function by_default(int, timestamptz default now()) returns timestamptz language sql immutable as $$ select $2 $$;
+    create function name_of(regclass) returns text language sql immutable as $$ select $1::text $$;
     create function several(int) returns setof int language sql immutable as $$ select generate_series(1, $1) $$;
     create function row_of(int) returns item language sql immutable as $$ select 1, $1, 'x', null::date $$;
     create aggregate latest(int) (sfunc = stable_two, stype = int);";
@@ -74,6 +75,7 @@ fn calls_hit(version: Version) -> Result<()> {
         all_hit(&pair)?;
     }
     for (passes, reason) in [
+        ("select name_of('item')", "function"),
         ("select stable_one(1)", "function"),
         ("select two_kinds(1)", "function"),
         ("select by_default(1)", "function"),

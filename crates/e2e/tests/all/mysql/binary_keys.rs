@@ -274,7 +274,7 @@ fn constants_lead_to_rows_of_others(kind: Kind) -> Result<()> {
         let sql =
             format!("SELECT o.text FROM {name} t JOIN {name}_note o ON o.n = t.n WHERE t.id = {}", typed.constant(1));
         for text in ["c", "d"] {
-            warm(&pair, &mut c, &[sql.clone().into_bytes()])?;
+            warm(&pair, &mut c, &[[b"\x03", sql.as_bytes()].concat()])?;
             direct.run(&format!("UPDATE {name}_note SET text = '{text}' WHERE id = 1"))?;
             eventually(PATIENCE, || {
                 let found = c.value(&sql)?;
@@ -300,7 +300,7 @@ fn bits_that_an_index_finds(kind: Kind) -> Result<()> {
     let mut c = pair.connect()?;
     for condition in ["b8 = 5.4", "b8 = 5.5", "b64 = -1", "b8 = 5", "b64 = 18446744073709551615"] {
         let sql = format!("SELECT COALESCE(SUM(n), -1) FROM bits FORCE INDEX (b8, b64) WHERE {condition}");
-        warm(&pair, &mut c, &[sql.clone().into_bytes()])?;
+        warm(&pair, &mut c, &[[b"\x03", sql.as_bytes()].concat()])?;
         direct.run("UPDATE bits SET n = n + 1")?;
         let right = direct.value(&sql)?;
         eventually(PATIENCE, || {

@@ -1,6 +1,6 @@
 //! Executions that read settings by name: see [`crate::pg::named`].
 
-use freshet_sql::{Literal, LiteralKind, ParameterValue};
+use freshet_sql::{Literal, LiteralKind, Parameter, ParameterValue};
 use freshet_types::Reason;
 
 use crate::pg::question::is_keyed;
@@ -9,8 +9,8 @@ use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
 
 impl Session {
-    /// The key of an execution whose statement is known. If it reads settings by name, the tag is another, and their values and how many bytes
-    /// these have come last.
+    /// The key of an execution whose statement is known. If it reads settings by name, the tag is another, and what their values hash to and
+    /// how many bytes that has come last.
     pub(crate) fn write_key(&mut self, context: u32, statement: &Statement, execution: Execution<'_>) {
         write_key(&mut self.key, context, execution);
         if statement.shape.template.settings().is_empty() {
@@ -19,9 +19,17 @@ impl Session {
         if let Some(tag) = self.key.get_mut(size_of::<u32>()) {
             tag.make_ascii_lowercase();
         }
-        let values = self.named.as_deref().unwrap_or_default();
-        self.key.extend_from_slice(values);
-        self.key.extend_from_slice(&(values.len() as u64).to_le_bytes());
+        let before = self.key.len();
+        let params = parameters(statement, execution).unwrap_or_default();
+        for number in statement.shape.template.settings() {
+            let place = name_of(&params, *number).and_then(|name| self.shared.named.find(name));
+            let value = place.and_then(|place| self.named.as_deref()?.split(|byte| *byte == b' ').nth(place));
+            // Without it nothing is filled.
+            self.key.extend_from_slice(value.unwrap_or(b"?"));
+            self.key.push(b' ');
+        }
+        let bytes = (self.key.len() - before) as u64;
+        self.key.extend_from_slice(&bytes.to_le_bytes());
     }
 
     /// An error if the session was not asked for the settings that a statement reads by name: it is asked for them next.
@@ -35,19 +43,11 @@ impl Session {
 
     /// Whether the session was asked for the settings that a statement reads by name. An error if it never is.
     fn knows_named(&self, statement: &Statement, execution: Execution<'_>) -> Result<bool, Reason> {
-        let count = self.named.as_deref().and_then(|named| named.split(|byte| *byte == b' ').next());
-        let known = count.and_then(|count| std::str::from_utf8(count).ok()?.parse().ok()).unwrap_or(0_usize);
+        let known = self.named.as_deref().map_or(0, |named| named.split(|byte| *byte == b' ').count());
         let params = parameters(statement, execution)?;
         let mut all = true;
         for number in statement.shape.template.settings() {
-            let param = params.get((*number as usize).wrapping_sub(1));
-            let name = match param.map(|param| param.value) {
-                Some(ParameterValue::Literal(Literal { kind: LiteralKind::String, text })) => {
-                    std::str::from_utf8(text).ok()
-                }
-                _ => None,
-            };
-            let name = name.ok_or(NO_CONSTANT)?;
+            let name = name_of(&params, *number).ok_or(NO_CONSTANT)?;
             if !is_keyed(name) {
                 all &= self.shared.named.place(name).ok_or(NOT_ASKED_FOR)? < known;
             } else if !matches!(&self.known, Known::Context(context, _) if context.client.utf8) {
@@ -55,6 +55,14 @@ impl Session {
             }
         }
         Ok(all)
+    }
+}
+
+/// The name that a constant of the text has.
+fn name_of<'v>(params: &[Parameter<'v>], number: u32) -> Option<&'v str> {
+    match params.get((number as usize).wrapping_sub(1))?.value {
+        ParameterValue::Literal(Literal { kind: LiteralKind::String, text }) => std::str::from_utf8(text).ok(),
+        _ => None,
     }
 }
 

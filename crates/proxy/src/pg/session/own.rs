@@ -29,7 +29,7 @@ pub(crate) struct OwnStatements {
     context: bool,
     end_and_context: bool,
     /// How many settings the last two ask for by name.
-    named: usize,
+    pub(super) named: usize,
 }
 
 /// The names of all of them.
@@ -195,9 +195,6 @@ impl Session {
 
     /// The question for the context has failed.
     pub(super) fn question_failed(&self) -> Known {
-        if self.own.named > 0 {
-            self.shared.named.failed();
-        }
         match self.known {
             // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
             Known::Asked { again: false } => Known::Failed,

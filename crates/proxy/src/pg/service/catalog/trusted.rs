@@ -14,6 +14,8 @@ WITH made(oid, name, is_aggregate, fits) AS (
    AND EXISTS (SELECT FROM pg_type r JOIN pg_type t
      ON t.oid = CASE WHEN r.typcategory = 'A' AND r.typelem <> 0 THEN r.typelem ELSE r.oid END
     WHERE r.oid = p.prorettype AND t.oid < 16384 AND t.typtype IN ('b', 'r', 'm') AND t.typname !~ '^reg' AND t.typname <> 'aclitem')
+   AND NOT EXISTS (SELECT FROM unnest(p.proargtypes::oid[]) AS a(oid) JOIN pg_type t ON t.oid = a.oid OR t.typarray = a.oid
+    WHERE t.typname ~ '^reg' OR t.typname = 'aclitem')
    AND NOT EXISTS (SELECT FROM pg_aggregate g, LATERAL unnest(ARRAY[aggtransfn::oid, aggfinalfn::oid, aggcombinefn::oid,
       aggserialfn::oid, aggdeserialfn::oid, aggmtransfn::oid, aggminvtransfn::oid, aggmfinalfn::oid]) AS part(oid)
      LEFT JOIN pg_proc f ON f.oid = part.oid LEFT JOIN pg_language fl ON fl.oid = f.prolang
