@@ -3,8 +3,11 @@
 use freshet_types::{Columns, Reason, Table, ValueType};
 use sqlparser::ast::{ArrayElemTypeDef, DataType};
 
+use crate::LiteralKind;
 use crate::footprint::{Footprint, Parameter, ParameterValue};
 use crate::functions::{TypeClass, type_class};
+use crate::scanner::{Kind, Token};
+use crate::template::{Parsed, without_escapes};
 use crate::walk::Walk;
 
 impl Walk<'_> {
@@ -20,11 +23,11 @@ impl Walk<'_> {
         self.times |= !self.is_mysql();
     }
 
-    /// Whether values of `timetz` are handled; an error if something meets them, perhaps, that takes an offset by the current date: a time, or
-    /// a zone.
-    pub(crate) fn handles_timetz(&self) -> Result<bool, Reason> {
+    /// Whether values of `timetz` are handled; an error if something meets them, perhaps, that takes an offset by the current date: a time,
+    /// a zone, or a constant that is no parameter of the shape.
+    pub(crate) fn handles_timetz(&self, parsed: &Parsed) -> Result<bool, Reason> {
         let handles = self.mentions(ValueType::TimeTz);
-        let completes = handles && (self.times || self.mentions(ValueType::DateTime));
+        let completes = handles && (self.times || parsed.time_text || self.mentions(ValueType::DateTime));
         if completes { Err(Reason::ClockLiteral) } else { Ok(handles) }
     }
 
@@ -66,12 +69,15 @@ impl Footprint {
                     ParameterValue::Literal(literal) => &literal.text,
                     _ => return false,
                 };
-                let is_bytes = matches!(param.value, ParameterValue::Binary(_));
-                let lacks_offset = |zoned: bool| zoned && !is_bytes && lacks_offset(text);
+                let is_text = match param.value {
+                    ParameterValue::Binary(_) => false,
+                    ParameterValue::Literal(literal) => literal.kind != LiteralKind::Number,
+                    _ => TEXTS.contains(&param.declared_type),
+                };
+                let of_timetz = matches!(param.declared_type, TIMETZ | TIMETZ_ARRAY);
                 let usage = self.usages.get(&number);
                 (declared(param) || usage.is_none_or(|usage| usage.may_be_date))
-                    && (names_clock(text)
-                        || lacks_offset(self.zoned || matches!(param.declared_type, TIMETZ | TIMETZ_ARRAY)))
+                    && (names_clock(text) || ((self.zoned || of_timetz) && is_text && lacks_offset(text)))
             })
     }
 }
@@ -83,6 +89,22 @@ fn declares_date(declared: u32) -> bool {
 
 const TIMETZ: u32 = 1266;
 const TIMETZ_ARRAY: u32 = 1270;
+
+/// The types of parameters whose texts may be read as a `timetz`: not known yet (also `unknown`), or text.
+const TEXTS: [u32; 5] = [0, 25, 705, TIMETZ, TIMETZ_ARRAY];
+
+/// Whether a string constant in the shape may be a time without an offset. An interval is none.
+pub(crate) fn has_time(tokens: &[Token<'_>]) -> bool {
+    let is_time = |(at, token): (usize, &Token<'_>)| match token.kind {
+        Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| lacks_offset(&text)),
+        Kind::Text => {
+            let before = at.checked_sub(1).and_then(|at| tokens.get(at));
+            before.is_none_or(|before| before.text != "interval") && lacks_offset(token.text.as_bytes())
+        }
+        _ => false,
+    };
+    tokens.iter().enumerate().any(is_time)
+}
 
 /// Whether a text may be a time, or an array of times, one of which has neither a numeric offset nor a date. A sign behind a letter belongs
 /// to the name of a zone.

@@ -329,7 +329,7 @@ impl Walk<'_> {
         self.operand(right, of_left)
     }
 
-    fn operand(&mut self, expr: &Expr, compared: Compared) -> Outcome {
+    pub(crate) fn operand(&mut self, expr: &Expr, compared: Compared) -> Outcome {
         match (expr, compared) {
             (Expr::Nested(inner), _) => {
                 self.counts.exprs += 1;

@@ -72,6 +72,8 @@ pub(crate) struct Parsed {
     pub(crate) words: usize,
     /// A string constant that stayed in the shape contains a word such as `today`, or cannot be read here.
     pub(crate) clock_text: bool,
+    /// PostgreSQL: one that stayed may be a time without an offset.
+    pub(crate) time_text: bool,
 }
 
 impl Template {
@@ -271,7 +273,7 @@ impl Template {
                 walk.keyed.clear();
                 walk.moving.clear();
             }
-            walk.into_footprint(parsed.clock_text)
+            walk.into_footprint(parsed)
         };
         let whole = walked(false)?;
         type_effects::user_defined(catalog, &self.survey)?;
@@ -445,7 +447,7 @@ pub(crate) fn clock_text(token: &Token<'_>) -> bool {
 }
 
 /// The text of an `E'constant'` with a blank for each escape; None if one of them may be a letter, or it is another constant.
-fn without_escapes(constant: &str) -> Option<Vec<u8>> {
+pub(crate) fn without_escapes(constant: &str) -> Option<Vec<u8>> {
     let inner = constant.strip_prefix(['e', 'E'])?.strip_prefix('\'')?.strip_suffix('\'')?;
     let mut bytes = inner.bytes();
     let mut text = Vec::with_capacity(inner.len());

@@ -8,6 +8,7 @@
 use freshet_types::{Catalog, Dialect, Reason};
 use sqlparser::ast::{Function, ObjectName, Query};
 
+use crate::clock::has_time;
 use crate::effect::Effect;
 use crate::scanner::{Kind, Token};
 use crate::survey::built_in_name;
@@ -28,7 +29,7 @@ pub(crate) fn made_name(name: &ObjectName) -> Option<&str> {
 impl Parsed {
     pub(crate) fn of(query: Query, tokens: &[Token<'_>]) -> Box<Self> {
         let words = tokens.iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted)).count();
-        Box::new(Self { query, words, clock_text: tokens.iter().any(clock_text) })
+        Box::new(Self { query, words, clock_text: tokens.iter().any(clock_text), time_text: has_time(tokens) })
     }
 }
 

@@ -46,7 +46,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshet_types::{Catalog, Columns, Dialect, Reason, RelationKind, Table};
+use freshet_types::{Catalog, Columns, Dialect, Reason, RelationKind, Table, ValueType};
 use sqlparser::ast::{
     Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, OrderBy, OrderByExpr, OrderByKind, OrderBySort,
     Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
@@ -67,7 +67,7 @@ use crate::outer::{Clause, Condition};
 use crate::predicate::Predicate;
 use crate::relations::{holds_dates, meant, unknown};
 use crate::survey::Counts;
-use crate::template::{table, without_only};
+use crate::template::{Parsed, table, without_only};
 use crate::top::Cut;
 use crate::type_effects::Handled;
 use crate::views::Views;
@@ -159,8 +159,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(crate) fn into_footprint(mut self, clock_text: bool) -> Result<Footprint, Reason> {
-        if clock_text && self.date_time {
+    pub(crate) fn into_footprint(mut self, parsed: &Parsed) -> Result<Footprint, Reason> {
+        if parsed.clock_text && self.date_time {
             return Err(Reason::ClockLiteral);
         }
         let tables = self.references.iter().map(|reference| &reference.table);
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
             let table = self.references.get(keyed.place).map(|reference| &reference.table);
             keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
-        let zoned = self.handles_timetz()?;
+        let zoned = self.handles_timetz(parsed)?;
         let shows_times = self.kept_times.occur;
         let dates = Dates { date_time: self.date_time, zoned, times: self.times, shows_times };
         let effects = self.type_effects()?;
@@ -367,8 +367,8 @@ impl<'a> Walk<'a> {
         match limit {
             LimitClause::LimitOffset { limit, offset, limit_by } => {
                 absent(limit_by.is_empty(), "LIMIT BY")?;
-                self.optional(limit.as_ref())?;
-                self.optional(offset.as_ref().map(|offset| &offset.value))
+                let offset = offset.as_ref().map(|offset| &offset.value);
+                limit.iter().chain(offset).try_for_each(|count| self.operand(count, Some((ValueType::Int, false))))
             }
             LimitClause::OffsetCommaLimit { offset, limit } if self.is_mysql() => {
                 self.expr(offset)?;

@@ -171,11 +171,20 @@ fn a_time_takes_the_current_offset_of_a_zone() {
         ("select id from zoned where t > '10:00'::time", true),
         ("select id from timed where l < u", true),
         ("select t from zoned union all select l from timed", true),
+        (r"select id from zoned where t >= E'11:00\n'", true),
+        (r"select id from zoned where t = any (array[E'11:00\t+01', E'\n11'])", true),
         // An offset, or a date, which tells it.
+        (r"select id from zoned where t >= E'11:00+01\n'", false),
+        (r"select id, n || E'\n' from zoned", false),
+        ("select t + interval '1 hour' from zoned where id = 1", false),
         ("select id from zoned where t > '10:00+01'", false),
         ("select id from zoned where t > '10:00:00.25 -05:30'", false),
         ("select id from zoned where t = any ('{10:00+01,11:00-02}')", false),
         ("select id from zoned where t > '2026-07-01 10:00'", false),
+        // Numbers.
+        ("select id, t from zoned order by id limit 10 offset 20", false),
+        ("select id from zoned where t >= '11:00+01' limit 10", false),
+        ("select round(id / 2.5, 2) from zoned where id + 1 > 1 and t is not null", false),
         // No time with a zone.
         ("select id, t, extract(hour from t) from zoned where id = 1 and d >= '2026-07-01' and n = '10:00'", false),
         ("select t::time, t + interval '1 hour' from zoned where n like '1%'", true),
@@ -193,6 +202,15 @@ fn a_time_takes_the_current_offset_of_a_zone() {
             expected,
             "{text} {declared}"
         );
+    }
+    for (sql, declared, expected) in [
+        ("select id from zoned where t is not null and id + $1 > 1", 23, false),
+        ("select id, t from zoned limit $1", 20, false),
+        ("select id, t from zoned limit $1", 0, false),
+        ("select id from zoned where t > $1", 25, true),
+        ("select id from zoned where t > $1", 705, true),
+    ] {
+        assert_eq!(reads_clock(sql, &[("10", declared)]), expected, "{sql} {declared}");
     }
     let of_others = "select id from timed where l > $1 and id = 7";
     assert!(!reads_clock(of_others, &[("10:00", 0)]));

@@ -367,7 +367,7 @@ fn query(tokens: &[Token<'_>], words: &[&str]) -> Template {
     let words = tokens.iter().filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted)).count();
     let verdict = match refusal.or_else(|| survey.reason.clone()) {
         Some(reason) => Err(reason),
-        None => Ok(Box::new(Parsed { query, words, clock_text: false })),
+        None => Ok(Box::new(Parsed { query, words, clock_text: false, time_text: false })),
     };
     Template { effect, verdict, survey, facts, ..Template::passing(effect, Reason::NotParsed) }
 }

@@ -5,7 +5,7 @@ use anyhow::{Result, ensure};
 use super::{SEEN_WITHIN, never_hits, until_hit};
 use crate::support::{Pair, Version, eventually, on_both};
 
-on_both!(periods_that_overlap, records_of_json);
+on_both!(periods_that_overlap, records_of_json, times_with_zones);
 
 /// Each of these reads hits in a second session, and shows what each of the changes, made beside Freshet, makes of it.
 fn hit_and_follow(pair: &Pair, reads: &[&str], changes: &[&str]) -> Result<()> {
@@ -75,5 +75,32 @@ fn records_of_json(version: Version) -> Result<()> {
         "select x.a from doc, jsonb_to_record(d) as x(a positive) where id = 1",
         "construct",
     )?;
+    Ok(())
+}
+
+/// A `timetz` without an offset takes that of the session's zone today. With summer time that is another in half a year.
+fn times_with_zones(version: Version) -> Result<()> {
+    let schema = "create table slot (id int primary key, t timetz, ts timetz[], l time);
+        insert into slot values (1, '10:00+01', '{10:00+01}', '10:00'), (2, '12:00+02', '{12:00+02}', '12:00');";
+    let pair = Pair::new(version, schema)?;
+    let reads = [
+        "select id, t from slot where t >= '11:00+02' order by id",
+        "select id, ts from slot where ts = '{12:00+02}'",
+        "select id, t, ts from slot where id < 3 order by id",
+        "select id, l from slot where l > '11:00' order by id",
+        "select id, t from slot where t >= '08:00+01' and id + 1 > 1 order by id limit 10",
+    ];
+    hit_and_follow(&pair, &reads, &["update slot set t = '09:00+02', l = '13:00' where id = 1"])?;
+    let mut client = pair.connect()?;
+    client.run("set timezone = 'Europe/Vienna'")?;
+    for sql in [
+        "select id from slot where t >= '11:00'",
+        r"select id from slot where t >= E'11:00\n'",
+        "select id from slot where ts = '{12:00}'",
+        "select t at time zone 'America/New_York' from slot",
+        "select id from slot where l < t",
+    ] {
+        never_hits(&pair, &mut client, sql, "clock_literal")?;
+    }
     Ok(())
 }
