@@ -217,7 +217,8 @@ code(relation, planned) AS (
   UNION ALL SELECT 0, false FROM pg_operator o JOIN other ON other.oid IN (oprcode, oprrest, oprjoin) WHERE o.oid >= 16384
   UNION ALL SELECT 0, false FROM pg_amproc a JOIN other ON other.oid = amproc WHERE a.oid >= 16384
   UNION ALL SELECT 0, false FROM pg_cast c JOIN other ON other.oid = castfunc WHERE c.oid >= 16384
-  UNION ALL SELECT 0, false FROM pg_proc p JOIN other ON other.oid = p.oid JOIN pg_type t ON t.oid = p.proargtypes[0]
+  UNION ALL SELECT 0, false FROM pg_proc p JOIN other ON other.oid = p.oid
+   JOIN pg_type t ON t.oid = CASE WHEN pronargs = 1 AND provariadic <> 0 THEN provariadic ELSE proargtypes[0] END
    WHERE p.oid >= 16384 AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p')
   UNION ALL SELECT 0, false FROM dependent JOIN pg_type ON oid = object
    WHERE class = 'pg_type'::regclass AND (NOT native OR typtype = 'd')
@@ -239,7 +240,8 @@ UNION SELECT polrelid::text FROM policies WHERE EXISTS (SELECT FROM code)";
 
 /// See [`Catalog::row_functions`].
 const ROW_FUNCTIONS: &str = "
-SELECT DISTINCT proname::text FROM pg_proc p JOIN other USING (oid) JOIN pg_type t ON t.oid = p.proargtypes[0]
+SELECT DISTINCT proname::text FROM pg_proc p JOIN other USING (oid)
+ JOIN pg_type t ON t.oid = CASE WHEN pronargs = 1 AND provariadic <> 0 THEN provariadic ELSE proargtypes[0] END
 WHERE p.oid >= 16384 AND p.prokind = 'f' AND p.pronargs - p.pronargdefaults < 2 AND t.typtype IN ('c', 'd', 'p')";
 
 /// Tables that foreign keys refer to which change other tables' rows: see [`Catalog::acted_on`].

@@ -7,8 +7,8 @@
 //!   that somebody made is not asked for in a cached text, unless it is an enum to which no cast by a function leads; without that only
 //!   functions and operators made for it want such values.
 //! - **Checks** of domains run where a value becomes one of the domain, and so do casts by functions to a type that somebody made. They
-//!   count where they call a function that somebody made, or one that changes settings or runs a text: it may write, or read any table. Only
-//!   a text that names such a type, or one that holds it, or a parameter that is declared to be of it, runs them.
+//!   count where they call a function that somebody made, or one that changes settings or runs a text: it may write, or read any table. A
+//!   range compares its bounds by such functions, if its operator class is of them. Only a text that names such a type, or one that holds it, or a parameter that is declared to be of it, runs them.
 //! - **Operator classes** that are the default of a type sort, group and compare its values without any operator in the text.
 //! - **Names** are printed by `regclass` and its kin and by `aclitem`. Whatever renames or hides an object changes what they look like. Not by
 //!   `regconfig` and `regdictionary`: each change of text search empties the cache.
@@ -69,6 +69,9 @@ named(oid, checked) AS (
   SELECT oid, true FROM checking
   UNION SELECT casttarget, false FROM pg_cast c JOIN other ON other.oid = castfunc
    WHERE casttarget >= 16384 AND c.oid NOT IN (SELECT objid FROM members WHERE classid = 'pg_cast'::regclass)
+  UNION SELECT rngtypid, false FROM pg_range JOIN other ON other.oid = rngcanonical
+  UNION SELECT rngtypid, false FROM pg_range JOIN pg_opclass c ON c.oid = rngsubopc JOIN pg_amproc ON amprocfamily = opcfamily
+   JOIN other ON other.oid = amproc
   UNION SELECT within.oid, checked FROM named JOIN within ON within.of = named.oid),
 relations(oid, reltype) AS (SELECT oid, reltype FROM pg_class
   WHERE oid >= 16384 AND relkind IN ('r', 'p', 'v', 'm') AND relpersistence <> 't')
@@ -82,7 +85,7 @@ UNION SELECT id, 'maker', proname::text, '' FROM holds JOIN pg_proc ON prorettyp
 UNION SELECT id, 'maker', oprname::text, '' FROM holds JOIN pg_operator ON oprresult = holds.oid WHERE id <> ''
 UNION SELECT 'named', 'implicit', 'a domain or a cast that calls a function', '' FROM named
 UNION SELECT 'named', 'type', oid::text, '' FROM named
-UNION SELECT 'named', 'name', lower(typname::text), '' FROM named JOIN pg_type USING (oid)
+UNION SELECT 'named', 'name', typname::text, '' FROM named JOIN pg_type USING (oid)
 UNION SELECT 'named', 'column', attrelid::text, attname::text FROM named JOIN pg_attribute ON atttypid = named.oid
  JOIN relations ON relations.oid = attrelid WHERE checked AND attnum > 0 AND NOT attisdropped
 UNION SELECT 'named', 'row', relations.oid::text, '' FROM named JOIN relations ON reltype = named.oid WHERE checked";
@@ -103,7 +106,7 @@ fn note(effect: &mut TypeEffect, (kind, of, name): (&str, String, &str)) -> Resu
         "type" => drop(effect.types.insert(of.parse().map_err(|_| ServiceError::Shape("types"))?)),
         "column" => effect.columns.entry(table_id(&of)?).or_default().push(name.into()),
         "row" => drop(effect.rows.insert(table_id(&of)?)),
-        "name" => drop(effect.names.insert(of.into())),
+        "name" => drop(effect.names.insert(of.to_lowercase().into())),
         "maker" => drop(effect.makers.insert(of.into())),
         kind => {
             effect.explicit = kind == "explicit";
