@@ -79,7 +79,8 @@ impl Template {
     pub fn is_told_by_catalog(&self) -> bool {
         let survey = &self.survey;
         self.names_relations()
-            || (self.effect == Effect::Signal && !(survey.functions.is_empty() && survey.operators.is_empty()))
+            || (self.effect == Effect::Signal
+                && (!survey.functions.is_empty() || !survey.operators.is_empty() || survey.handled.has_qualified()))
     }
 
     /// A [`Effect::Signal`] whose answer says nothing of what others have committed.

@@ -60,7 +60,7 @@ pub(crate) struct Survey {
     pub(crate) reason: Option<Reason>,
     pub(crate) counts: Counts,
     pub(crate) relations: Vec<ObjectName>,
-    /// Also those that syntax looks up.
+    /// Also those that syntax looks up; not those that are named with their schema.
     pub(crate) functions: Vec<String>,
     pub(crate) operators: Vec<String>,
     /// What it calls may tell of what others have committed.
@@ -107,6 +107,7 @@ impl Survey {
     pub(crate) fn of(dialect: Dialect, query: &Query) -> Self {
         let mut survey = Self { dialect, ..Self::default() };
         let _ = query.visit(&mut survey);
+        survey.handled.settle();
         survey
     }
 
@@ -142,8 +143,10 @@ impl Survey {
         let plain = built_in_name(self.dialect, name);
         let class = plain.map_or(FunctionClass::Unknown, |plain| class_of(self.dialect, plain));
         let known = class != FunctionClass::Unknown || self.dialect.is_mysql_family();
-        if let Some(plain) = plain.filter(|_| name.0.len() == 1 && known) {
-            self.functions.push(plain.to_owned());
+        match plain.filter(|_| known) {
+            Some(plain) if name.0.len() == 1 => self.functions.push(plain.to_owned()),
+            Some(plain) if !self.dialect.is_mysql_family() => self.handled.note_qualified(plain),
+            _ => {}
         }
         let counts = plain.is_some_and(mysql::functions::counts_sequence);
         self.unknown_function |= class == FunctionClass::Unknown && !counts;
@@ -258,7 +261,7 @@ impl Visitor for Survey {
         self.counts.table_factors += 1;
         self.look_up(Lookups::of_factor(factor));
         if !self.dialect.is_mysql_family() {
-            self.handled.note_defined(factor);
+            self.handled.note_factor(factor);
         }
         match factor {
             TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.function(name),

@@ -9,13 +9,13 @@
 //! runs where the text names the type, and where a parameter is declared to be of it. What is read from a column has been checked. But
 //! an array or a row that holds such a column gives its type to a constant beside it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use freshet_types::{Catalog, Columns, Reason, Table, TypeEffect};
 use sqlparser::ast::{
-    AccessExpr, ArrayElemTypeDef, DataType, Expr, FunctionArgumentClause, FunctionArguments, JsonTableColumn,
-    TableFactor, Value, XmlTableColumnOption,
+    AccessExpr, ArrayElemTypeDef, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
+    FunctionArguments, JsonTableColumn, ObjectName, TableFactor, Value, XmlTableColumnOption,
 };
 
 use crate::footprint::{Footprint, Parameter, ParameterValue, Usage};
@@ -36,7 +36,10 @@ const MADE_FROM: u32 = 16384;
 const LIKE_CASTS: &[&str] = &["int2", "int4", "int8", "float4", "float8", "numeric", "text"];
 
 /// Functions that give the type of one argument to another, beside those of arrays.
-const SPREADING: &[&str] = &["lag", "lead", "width_bucket"];
+const SPREADING: &[&str] = &["lag", "lead", "percentile_disc", "width_bucket"];
+
+/// What takes rows and gives their type to nothing: functions that make JSON, beside these.
+const COUNTS: &str = "count";
 
 /// Built-in types to which no cached statement casts; the classes of others are known (`functions.rs`).
 #[rustfmt::skip]
@@ -49,14 +52,18 @@ const OTHER_BUILT_IN: &[&str] = &[
 /// What the texts of a statement and of its views say of the types of its values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Handled {
-    /// The functions and operators in it.
+    /// The functions and operators in it. Of a text alone: the functions that it names with their schema, `pg_catalog`.
     names: HashSet<String>,
     /// Types that it names; None: one that is not known here.
     types: HashSet<Option<u32>>,
     /// The names of those that may not be built in, in lower case.
     made: HashSet<Box<str>>,
-    /// What it names of rows: `row.name` may call a function.
-    fields: HashSet<Box<str>>,
+    /// What it names of rows, behind the name of the row if it has one: `row.name` may call a function.
+    fields: HashSet<(Option<Box<str>>, Box<str>)>,
+    /// Names that stand alone, which may be rows, and how often; not those of rows that something takes which gives no type to a constant.
+    alone: HashMap<Box<str>, isize>,
+    /// The names of rows in FROM, and the relations of these; `` for those of no relation.
+    rows: HashSet<(Box<str>, Box<str>)>,
     /// It may ask for casts.
     asks: bool,
     /// It may make an array, or give the type of a column to a constant in another way.
@@ -73,23 +80,21 @@ impl Handled {
             }
             Expr::TypedString(typed) => self.note_type(&typed.data_type),
             Expr::Array(_) => self.spreads = true,
-            Expr::CompoundIdentifier(names) => self.fields.extend(names.last().map(|name| (&*name.value).into())),
+            Expr::Identifier(name) => self.note_alone(&name.value, 1),
+            Expr::CompoundIdentifier(names) => {
+                if let [.., row, name] = names.as_slice() {
+                    self.fields.insert((Some((&*row.value).into()), (&*name.value).into()));
+                }
+            }
+            Expr::QualifiedWildcard(name, _) => self.note_row(name),
             Expr::CompoundFieldAccess { access_chain, .. } => {
                 for access in access_chain {
                     if let AccessExpr::Dot(Expr::Identifier(name)) = access {
-                        self.fields.insert((&*name.value).into());
+                        self.fields.insert((None, (&*name.value).into()));
                     }
                 }
             }
-            Expr::Function(function) => {
-                if let FunctionArguments::List(list) = &function.args {
-                    for clause in &list.clauses {
-                        if let FunctionArgumentClause::JsonReturningClause(returning) = clause {
-                            self.note_type(&returning.data_type);
-                        }
-                    }
-                }
-            }
+            Expr::Function(function) => self.note_arguments(function),
             Expr::Interval(_) => drop(self.types.insert(Some(INTERVAL))),
             Expr::Value(value) => match value.value {
                 Value::Number(..) => self.types.extend(NUMBERS.map(Some)),
@@ -100,13 +105,71 @@ impl Handled {
         }
     }
 
+    fn note_arguments(&mut self, function: &Function) {
+        let FunctionArguments::List(list) = &function.args else { return };
+        let name = function.name.0.last().and_then(|part| part.as_ident()).map_or("", |name| &*name.value);
+        let takes_rows = name == COUNTS || name.contains("json");
+        for arg in &list.args {
+            match arg {
+                FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(row))) if takes_rows => {
+                    self.note_alone(&row.value, -1);
+                }
+                FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(row)) if !takes_rows => self.note_row(row),
+                _ => {}
+            }
+        }
+        for clause in &list.clauses {
+            if let FunctionArgumentClause::JsonReturningClause(returning) = clause {
+                self.note_type(&returning.data_type);
+            }
+        }
+    }
+
+    fn note_alone(&mut self, name: &str, times: isize) {
+        *self.alone.entry(name.into()).or_default() += times;
+    }
+
+    /// Adds `row.*` where it is one value.
+    fn note_row(&mut self, row: &ObjectName) {
+        if let Some(name) = row.0.last().and_then(|part| part.as_ident()) {
+            self.note_alone(&name.value, 1);
+        }
+    }
+
+    /// Adds a built-in function that the text names with its schema.
+    pub(crate) fn note_qualified(&mut self, function: &str) {
+        self.names.insert(function.to_owned());
+    }
+
+    /// There are such.
+    pub(crate) fn has_qualified(&self) -> bool {
+        !self.names.is_empty()
+    }
+
+    /// Leaves out of the names that stand alone those that are no rows, when all of the text is known.
+    pub(crate) fn settle(&mut self) {
+        let rows = &self.rows;
+        self.alone.retain(|name, times| *times > 0 && rows.iter().any(|(row, of)| row == name && !of.is_empty()));
+    }
+
     /// Adds a value of any type.
     pub(crate) fn note_unknown(&mut self) {
         self.types.insert(None);
     }
 
-    /// Adds the types of a column definition list.
-    pub(crate) fn note_defined(&mut self, factor: &TableFactor) {
+    /// Adds the name of a relation's rows, and the types of a column definition list.
+    pub(crate) fn note_factor(&mut self, factor: &TableFactor) {
+        if let TableFactor::Table { name, alias, args: None, .. } = factor
+            && let Some(relation) = name.0.last().and_then(|part| part.as_ident())
+        {
+            let row = alias.as_ref().map_or(relation, |alias| &alias.name);
+            self.rows.insert(((&*row.value).into(), (&*relation.value).into()));
+        }
+        if let TableFactor::Derived { alias: Some(row), .. }
+        | TableFactor::Table { alias: Some(row), args: Some(_), .. } = factor
+        {
+            self.rows.insert(((&*row.name.value).into(), "".into()));
+        }
         match factor {
             TableFactor::Table { alias: Some(alias), .. } | TableFactor::Function { alias: Some(alias), .. } => {
                 alias.columns.iter().filter_map(|column| column.data_type.as_ref()).for_each(|t| self.note_type(t));
@@ -157,20 +220,28 @@ impl Handled {
         name.is_some()
     }
 
-    /// It names a type whose code runs where a value becomes one of the type.
+    /// It names a type whose code runs where a value becomes one of the type. A call by the name of a type may be a cast.
     fn names_code(&self, effect: &TypeEffect) -> bool {
         self.made.iter().any(|name| effect.names.contains(name))
+            || self.names.iter().any(|name| effect.names.contains(name.as_str()))
+    }
+
+    fn of(survey: &Survey) -> Self {
+        let mut handled = Self::default();
+        handled.add(survey);
+        handled
     }
 
     pub(crate) fn add(&mut self, survey: &Survey) {
-        self.names.extend(survey.functions.iter().chain(&survey.operators).cloned());
+        self.names.extend(survey.functions.iter().chain(&survey.operators).chain(&survey.handled.names).cloned());
         self.types.extend(&survey.handled.types);
         self.made.extend(survey.handled.made.iter().cloned());
-        self.fields.extend(survey.handled.fields.iter().cloned());
+        self.alone.extend(survey.handled.alone.clone());
+        self.rows.extend(survey.handled.rows.iter().cloned());
         let spread = |name: &String| name.starts_with("array") || SPREADING.contains(&name.as_str());
         self.spreads |= survey.handled.spreads || self.names.iter().any(spread);
         let casts = |name: &String| name.contains("json") || LIKE_CASTS.contains(&name.as_str());
-        self.asks |= survey.handled.asks || survey.functions.iter().any(casts);
+        self.asks |= survey.handled.asks || survey.functions.iter().chain(&survey.handled.names).any(casts);
     }
 
     fn asks_for(&self, effect: &TypeEffect) -> bool {
@@ -192,7 +263,28 @@ impl Handled {
 impl Handled {
     /// Whether these columns of a relation hold such values, and it handles them so that it matters.
     fn reads(&self, effect: &TypeEffect, relation: &Table, columns: &Columns) -> bool {
-        (effect.names.is_empty() || self.spreads) && holds(effect, relation, columns)
+        let by_row = || effect.rows.contains(&relation.id) && self.has_row(relation);
+        ((effect.names.is_empty() || self.spreads) && holds(effect, relation, columns)) || by_row()
+    }
+
+    /// It names a whole row of a relation, which may give its type to a constant. A column of the name comes first.
+    fn has_row(&self, relation: &Table) -> bool {
+        let is_row = |(row, of): &(Box<str>, Box<str>)| **of == *relation.name && self.alone.contains_key(row);
+        self.rows.iter().any(|row| is_row(row) && relation.column(&row.0).is_none())
+    }
+
+    /// It names something of a row which a function may give. Relations: those of the text; if there are none, they are not known.
+    fn calls_by_row(&self, catalog: &Catalog, relations: &[Arc<Table>]) -> bool {
+        let calls = |(row, name): &(Option<Box<str>>, Box<str>)| {
+            let of_row = self.rows.iter().filter(|(of, _)| Some(of) == row.as_ref());
+            let of_row: Vec<&str> = of_row.map(|(_, relation)| &**relation).collect();
+            let is_in = |name: &&str| relations.iter().any(|relation| *relation.name == **name);
+            let known = !of_row.is_empty() && of_row.iter().all(is_in);
+            let mut all = relations.iter().filter(|relation| !known || of_row.contains(&&*relation.name));
+            catalog.row_functions.contains(name)
+                && (relations.is_empty() || all.any(|relation| relation.column(name).is_none()))
+        };
+        self.fields.iter().any(calls)
     }
 }
 
@@ -225,18 +317,14 @@ fn holds(effect: &TypeEffect, relation: &Table, columns: &Columns) -> bool {
 
 /// Whether a statement over these relations may run code that somebody made for a type.
 pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Table>]) -> bool {
-    let calls = |name: &str| {
-        catalog.row_functions.contains(name) && relations.iter().all(|relation| relation.column(name).is_none())
-    };
-    if survey.handled.fields.iter().any(|name| calls(name)) {
+    if survey.handled.calls_by_row(catalog, relations) {
         return true;
     }
     let mut effects = catalog.type_effects.iter().filter(|effect| effect.runs_code).peekable();
     if effects.peek().is_none() {
         return false;
     }
-    let mut handled = Handled::default();
-    handled.add(survey);
+    let handled = Handled::of(survey);
     let read = |effect: &TypeEffect| relations.iter().any(|relation| handled.reads(effect, relation, &Columns::All));
     effects.any(|effect| handled.asks_for(effect) && (handled.makes(effect) || read(effect)))
 }
@@ -257,9 +345,14 @@ impl Template {
         user_defined(catalog, &self.survey).is_err() || runs_code(catalog, &self.survey, &[])
     }
 
-    /// Whether it names a type whose code may run, whatever the search path is: also when a constant is read, at `Parse`.
-    pub fn names_code(&self, catalog: &Catalog) -> bool {
-        catalog.type_effects.iter().any(|effect| self.survey.handled.names_code(effect))
+    /// Whether code may run when its constants are read, at `Parse`, whatever the search path is: it names a type of such code, or something
+    /// that gives its type to a constant.
+    pub fn may_read_by_code(&self, catalog: &Catalog) -> bool {
+        let mut effects = catalog.type_effects.iter().filter(|effect| !effect.names.is_empty()).peekable();
+        effects.peek().is_some() && {
+            let handled = Handled::of(&self.survey);
+            handled.spreads || !handled.alone.is_empty() || effects.any(|effect| handled.names_code(effect))
+        }
     }
 
     /// An error if code may run when a parameter of a declared type is read, whatever else the statement does. Types: four bytes each, as

@@ -29,12 +29,21 @@ const SCHEMA: &str = "
     create view casting as select 1::checked as c, 5 as k;
     create function touch(t) returns int language plpgsql as
         $$ begin update public.t set v = v + 1 where id = 1; return 1; end $$;
-    create domain positive as int check (value > 0);";
+    create domain positive as int check (value > 0);
+    create table a2 (id int primary key, touch int); insert into a2 values (1, 7);
+    create function touch_all(variadic t[]) returns int language plpgsql as
+        $$ begin update public.t set v = v + 1 where id = 1; return 1; end $$;
+    create domain age as checked; create domain \"Élan\" as checked;
+    create function compares(text, text) returns int language plpgsql as
+        $$ begin update public.t set v = v + 1 where id = 1; return bttextcmp($1, $2); end $$;
+    create operator class compared_ops for type text using btree as operator 1 <, operator 2 <=, operator 3 =, operator 4 >=,
+        operator 5 >, function 1 compares(text, text);
+    create type text_range as range (subtype = text, subtype_opclass = compared_ops);";
 
 const READ: &str = "select v from t where id = 1";
 
 /// Each writes once.
-const WRITES: [&str; 23] = [
+const WRITES: [&str; 39] = [
     "select 1::checked",
     "select cast('1' as public.checked)",
     "select checked '1'",
@@ -58,6 +67,22 @@ const WRITES: [&str; 23] = [
     "prepare p as select 1::checked; execute p; deallocate p",
     "create temp table made as select 1::checked as a; drop table made",
     "select array_agg(d) = '{1}' from held",
+    "select pg_catalog.array_agg(d) = '{1}' from held",
+    "select array(select d from held) = '{1}'",
+    "select percentile_disc('{0.5}'::float8[]) within group (order by d) = '{1}' from held",
+    "select pg_catalog.pg_notify('c', 'x'), 1::checked",
+    "select a2.touch, t.touch from a2 join t using (id)",
+    "select t.touch_all from t where id = 1",
+    "select age('1')",
+    "select '1'::\"Élan\"",
+    "select '[a,b]'::text_range",
+    "select coalesce(h, '(1,1)') from held h",
+    "select coalesce(held.*, '(1,1)') from held",
+    "select greatest(h, '(1,1)') from public.held as h",
+    "select case when h.id = 1 then h else '(1,1)' end from held h",
+    "select id from held h where h in ('(1,1)', '(2,1)')",
+    "select h from held h union all select '(1,1)'",
+    "values ((select h from held h)), ('(1,1)')",
 ];
 
 fn forms(pair: &Pair, version: Version) -> Result<Vec<(String, Vec<u8>)>> {
@@ -71,7 +96,14 @@ fn forms(pair: &Pair, version: Version) -> Result<Vec<(String, Vec<u8>)>> {
     bound("select $1", &[oid]);
     bound("select v from t where id = $1 + 1", &[oid]);
     bound("select v from t where id = 2", &[oid]);
-    forms.push(("a constant at Parse".into(), [parse("", "select '{1}'::checked[]"), sync()].concat()));
+    for sql in [
+        "select '{1}'::checked[]",
+        "select array_agg(d) = '{1}' from held",
+        "select * from held where array[d] = '{1}'",
+        "select coalesce(h, '(1,1)') from held h",
+    ] {
+        forms.push((format!("{sql}, at Parse"), [parse("", sql), sync()].concat()));
+    }
     if version != Version::V15 {
         for sql in [
             "select * from json_table('[1]', '$[*]' columns (a checked path '$'))",
@@ -184,7 +216,8 @@ fn types_of_the_servers_own_code_hit(version: Version) -> Result<()> {
     let plain =
         "create domain code as text check (value ~ '^[a-z]+$'); create domain amount as numeric check (value >= 0);
         create table priced (id int primary key, c code, a amount, tags text[]);
-        insert into priced values (1, 'a', 1, '{x}'), (2, 'b', 2, '{y}');";
+        insert into priced values (1, 'a', 1, '{x}'), (2, 'b', 2, '{y}');
+        create table status (id int primary key, status text, d checked); insert into status values (1, 'a', null);";
     let pair = Pair::new(version, &[SCHEMA, plain].concat())?;
     let mut c = pair.connect()?;
     for sql in [
@@ -194,6 +227,9 @@ fn types_of_the_servers_own_code_hit(version: Version) -> Result<()> {
         "select d from held where id = 1",
         "select coalesce(d, '1') from held where id = 1",
         "select row_to_json(priced) from priced where id = 1",
+        "select row_to_json(held), count(held), json_agg(held.*) from held group by id",
+        "select json_build_object('held', h) from held h join status on status.id = h.id where status in ('a', 'b')",
+        "select a2.touch, t.v from a2 join t using (id)",
     ] {
         until_hit(&pair, &mut c, sql)?;
     }
@@ -212,6 +248,8 @@ fn types_of_the_servers_own_code_hit(version: Version) -> Result<()> {
         "select '1'::money",
         "select 't'::regclass",
         "select '{1}'::positive[]",
+        "select a2.touch from a2 join t using (id) where a2.id = 1",
+        "select case when status = 'a' then status else 'b' end from status",
     ] {
         let before = counts(&pair)?;
         for _ in 0..3 {

@@ -239,8 +239,8 @@ impl Session {
 
     /// A constant of a type that somebody made is read when its statement is prepared, by that type's code.
     fn constants_are_read(&mut self, statement: Option<&Arc<Statement>>) {
-        let names_code = |s: &&Arc<Statement>| s.shape.template.names_code(&self.shared.catalog.load());
-        if let Some(statement) = statement.filter(names_code) {
+        let by_code = |s: &&Arc<Statement>| s.shape.template.may_read_by_code(&self.shared.catalog.load());
+        if let Some(statement) = statement.filter(by_code) {
             let nature = self.nature(Some(statement));
             self.effect(nature.effect, Some(&nature));
         }
