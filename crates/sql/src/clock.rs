@@ -8,6 +8,7 @@ use crate::footprint::{Footprint, Parameter, ParameterValue};
 use crate::functions::{TypeClass, type_class};
 use crate::scanner::{Kind, Token};
 use crate::template::{Parsed, without_escapes};
+use crate::type_effects::MADE_FROM;
 use crate::walk::Walk;
 
 impl Walk<'_> {
@@ -72,7 +73,7 @@ impl Footprint {
                 let is_text = match param.value {
                     ParameterValue::Binary(_) => false,
                     ParameterValue::Literal(literal) => literal.kind != LiteralKind::Number,
-                    _ => TEXTS.contains(&param.declared_type),
+                    _ => TEXTS.contains(&param.declared_type) || param.declared_type >= MADE_FROM,
                 };
                 let of_timetz = matches!(param.declared_type, TIMETZ | TIMETZ_ARRAY);
                 let usage = self.usages.get(&number);
@@ -90,7 +91,8 @@ fn declares_date(declared: u32) -> bool {
 const TIMETZ: u32 = 1266;
 const TIMETZ_ARRAY: u32 = 1270;
 
-/// The types of parameters whose texts may be read as a `timetz`: not known yet (also `unknown`), or text.
+/// The types of parameters whose texts may be read as a `timetz`: not known yet (also `unknown`), or text; and those that somebody
+/// made.
 const TEXTS: [u32; 5] = [0, 25, 705, TIMETZ, TIMETZ_ARRAY];
 
 /// Whether a string constant in the shape may be a time without an offset. An interval is none.

@@ -30,7 +30,7 @@ use crate::{Literal, LiteralKind};
 const NUMBERS: [u32; 3] = [oid::INT4, oid::INT8, oid::NUMERIC];
 const INTERVAL: u32 = 1186;
 /// Types that somebody made have no lower OIDs (`FirstNormalObjectId`).
-const MADE_FROM: u32 = 16384;
+pub(crate) const MADE_FROM: u32 = 16384;
 
 /// Functions named like types, which are casts if no function of the name takes the argument; those that make JSON look casts up, too.
 const LIKE_CASTS: &[&str] = &["int2", "int4", "int8", "float4", "float8", "numeric", "text"];

@@ -228,7 +228,7 @@ impl<'a> Walk<'a> {
         }
         if let Some(Fetch { with_ties: _, percent, quantity }) = fetch {
             absent(!percent, "FETCH PERCENT")?;
-            self.optional(quantity.as_ref())?;
+            self.count(quantity.as_ref())?;
         }
         let by_values = self.by_values(query, &shown);
         shown.inside = shown.inside.and_then(|inside| inside.of_query(query)).map(Box::new);
@@ -363,12 +363,16 @@ impl<'a> Walk<'a> {
         }
     }
 
+    fn count(&mut self, count: Option<&Expr>) -> Outcome {
+        count.map_or(Ok(()), |count| self.operand(count, Some((ValueType::Int, false))))
+    }
+
     fn limit(&mut self, limit: &LimitClause) -> Outcome {
         match limit {
             LimitClause::LimitOffset { limit, offset, limit_by } => {
                 absent(limit_by.is_empty(), "LIMIT BY")?;
-                let offset = offset.as_ref().map(|offset| &offset.value);
-                limit.iter().chain(offset).try_for_each(|count| self.operand(count, Some((ValueType::Int, false))))
+                self.count(limit.as_ref())?;
+                self.count(offset.as_ref().map(|offset| &offset.value))
             }
             LimitClause::OffsetCommaLimit { offset, limit } if self.is_mysql() => {
                 self.expr(offset)?;

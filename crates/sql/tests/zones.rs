@@ -209,6 +209,9 @@ fn a_time_takes_the_current_offset_of_a_zone() {
         ("select id, t from zoned limit $1", 0, false),
         ("select id from zoned where t > $1", 25, true),
         ("select id from zoned where t > $1", 705, true),
+        ("select id from zoned where t > $1", 16385, true),
+        ("select id, t from zoned order by id offset $1 rows fetch first 5 rows only", 0, false),
+        ("select id, t from zoned order by id fetch first $1 rows only", 0, false),
     ] {
         assert_eq!(reads_clock(sql, &[("10", declared)]), expected, "{sql} {declared}");
     }

@@ -8,7 +8,8 @@
 //!   functions and operators made for it want such values.
 //! - **Checks** of domains run where a value becomes one of the domain, and so do casts by functions to a type that somebody made. They
 //!   count where they call a function that somebody made, or one that changes settings or runs a text: it may write, or read any table. A
-//!   range compares its bounds by such functions, if its operator class is of them. Only a text that names such a type, or one that holds it, or a parameter that is declared to be of it, runs them.
+//!   range compares its bounds by such functions, if its operator class is of them. Only a text that names such a type, or one that holds
+//!   it, or a parameter that is declared to be of it, runs them.
 //! - **Operator classes** that are the default of a type sort, group and compare its values without any operator in the text.
 //! - **Names** are printed by `regclass` and its kin and by `aclitem`. Whatever renames or hides an object changes what they look like. Not by
 //!   `regconfig` and `regdictionary`: each change of text search empties the cache.
