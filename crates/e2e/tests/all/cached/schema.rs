@@ -196,7 +196,7 @@ fn what_is_never_cached(version: Version) -> Result<()> {
         ("select title from film tablesample system (100) where id = 1", ""),
         ("select txid_current() > 0 from film where id = 1", "function"),
         ("select pg_backend_pid() > 0 from film where id = 1", "function"),
-        ("select current_setting('work_mem') from film where id = 1", "function"),
+        ("select current_setting('work_mem') from film where id = 1", "construct"),
         (
             "with w as (insert into film values (900, 'w') on conflict do nothing returning 1) select title from film",
             "",

@@ -5,6 +5,7 @@ use freshet_types::Reason;
 
 use crate::pg::question::is_keyed;
 use crate::pg::session::decide::{Execution, parameters, write_key};
+use crate::pg::session::unit::Ask;
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
 
@@ -30,6 +31,21 @@ impl Session {
         }
         let bytes = (self.key.len() - before) as u64;
         self.key.extend_from_slice(&bytes.to_le_bytes());
+    }
+
+    /// A question for the context has failed, perhaps because of them.
+    pub(super) fn note_named_failed(&self, ask: Ask) {
+        if self.own.named > 0 && matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
+            self.shared.named.failed();
+        }
+    }
+
+    /// It was answered.
+    pub(super) fn take_named(&mut self, hashes: Option<Box<[u8]>>) {
+        self.named = hashes;
+        if self.named.is_some() {
+            self.shared.named.answered();
+        }
     }
 
     /// An error if the session was not asked for the settings that a statement reads by name: it is asked for them next.

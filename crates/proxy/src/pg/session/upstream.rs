@@ -352,9 +352,7 @@ impl Session {
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
         if row.is_none() && ask != Ask::UnnamedStatement {
-            if self.own.named > 0 && matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
-                self.shared.named.failed();
-            }
+            self.note_named_failed(ask);
             // It failed: perhaps the client's statement dropped all prepared statements unseen.
             self.own = OwnStatements::default();
         }
@@ -421,10 +419,7 @@ impl Session {
             self.statements.doubt_all();
         }
         self.user.clone_from(&answer.session_user);
-        self.named = answer.named.take();
-        if self.named.is_some() {
-            self.shared.named.answered();
-        }
+        self.take_named(answer.named.take());
         self.idle_max = answer.idle_max;
         self.default_isolation = answer.isolation;
         self.known = match answer.describe().and_then(|described| self.shared.contexts.intern(described)) {
