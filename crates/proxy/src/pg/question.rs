@@ -112,13 +112,13 @@ pub(crate) fn end(flushed: bool) -> String {
 /// Hashes of the values of settings that statements read by their names ([`crate::pg::named::Named`]), `-` for none: values may be long, and
 /// not be known to the client's encoding.
 fn values(named: &[Box<str>]) -> String {
-    let value = |name: &Box<str>| {
+    let value = |name: &str| {
         format!(
             "COALESCE(pg_catalog.encode(pg_catalog.sha256(pg_catalog.convert_to(pg_catalog.current_setting('{name}', true), \
              pg_catalog.getdatabaseencoding())), 'hex'), '-')"
         )
     };
-    let values: Vec<String> = named.iter().map(value).collect();
+    let values: Vec<String> = named.iter().map(|name| value(name)).collect();
     if values.is_empty() { "NULL".to_owned() } else { format!("pg_catalog.concat_ws(' ', {})", values.join(", ")) }
 }
 
