@@ -217,7 +217,8 @@ fn missed(kind: Kind, options: &[&str]) -> Result<u64> {
     if pair.freshet.is_there() {
         let (hits, (held, unheld)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
         let none = options.contains(&"--test-fault");
-        ensure!(hits > 50 && unheld > 50 && (held > 10 || none), "{hits} hits, {held} held, {unheld} not");
+        // Without the rule one read that missed is enough, however few hit.
+        ensure!(none || hits > 50 && unheld > 50 && held > 10, "{hits} hits, {held} held, {unheld} not");
     }
     Ok(missed)
 }
