@@ -226,10 +226,16 @@ impl Session {
         Ok(decision)
     }
 
-    /// Whether the session's context is to be asked for before this statement.
+    /// Whether the session's context is to be asked for before this statement: not before MariaDB's VALUES, which leaves the number of
+    /// rows that a SELECT before it has found.
     pub(crate) fn is_to_ask(&mut self, statement: &Statement) -> bool {
         let template = &statement.shape.template;
-        template.effect() == Effect::Pure && template.refusal().is_none() && matches!(self.allowed(), Allowed::Ask)
+        let reads = template.effect() == Effect::Pure && template.refusal().is_none();
+        if !reads || !matches!(self.allowed(), Allowed::Ask) {
+            return false;
+        }
+        let counts = || Leaves::behind(&statement.shape, self.about.version.is_mariadb) == Leaves::Rows;
+        !self.replay.has_selected() || counts()
     }
 
     /// Looks up, and waits for a position that is about to come, or for another session's fill of the same key.
