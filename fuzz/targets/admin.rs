@@ -3,8 +3,8 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
-use freshet_types::Dialect;
 use freshet_sql::{Admin, admin, lex};
+use freshet_types::Dialect;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {

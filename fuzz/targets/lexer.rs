@@ -14,8 +14,8 @@ mod scanner;
 mod mysql;
 
 use freshet_fuzz::bounded;
-use freshet_types::Dialect;
 use freshet_sql::{Lexed, Literal, LiteralKind, lex};
+use freshet_types::Dialect;
 use libfuzzer_sys::fuzz_target;
 use scanner::{Kind, Scanner, Token};
 

@@ -7,10 +7,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use freshet_fuzz::{bounded, measured};
+use freshet_sql::{Bound, Client, Effect, End, Field, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
 };
-use freshet_sql::{Bound, Client, Effect, End, Field, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
 use libfuzzer_sys::fuzz_target;
 
 /// In UTC, so that parts of moments are taken, too.
