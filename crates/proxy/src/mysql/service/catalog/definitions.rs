@@ -10,15 +10,25 @@ const VIEWS_MAX: usize = 1000;
 
 /// SHOW CREATE VIEW waits for an exclusive lock on a table of the view; by default for a year.
 const LOCK_WAIT: &str = "SET SESSION lock_wait_timeout = 1";
+/// For these statements alone: MariaDB leaves a table out of `information_schema` whose lock it has waited for in vain, and its foreign keys
+/// and triggers with it.
+const LOCK_WAIT_AS_BEFORE: &str = "SET SESSION lock_wait_timeout = DEFAULT";
 
 /// The texts of views, as far as they are shown.
 pub(super) async fn shown(connection: &mut Connection, views: &[Name]) -> Result<Vec<(Name, String)>, ServiceError> {
-    let mut texts = Vec::new();
-    if !views.is_empty() {
-        // In the database of a view the server leaves it out.
-        connection.query("USE information_schema").await?;
-        connection.query(LOCK_WAIT).await?;
+    if views.is_empty() {
+        return Ok(Vec::new());
     }
+    // In the database of a view the server leaves it out.
+    connection.query("USE information_schema").await?;
+    connection.query(LOCK_WAIT).await?;
+    let texts = read(connection, views).await;
+    connection.query(LOCK_WAIT_AS_BEFORE).await?;
+    texts
+}
+
+async fn read(connection: &mut Connection, views: &[Name]) -> Result<Vec<(Name, String)>, ServiceError> {
+    let mut texts = Vec::new();
     for view in asked_for(views) {
         match definition(connection, view).await {
             Ok(text) => texts.extend(text.map(|text| (view.clone(), text))),
