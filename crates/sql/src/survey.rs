@@ -139,6 +139,7 @@ impl Survey {
             None => self.note(Effect::Write, reason),
         }
     }
+
     fn function(&mut self, name: &ObjectName) {
         let plain = built_in_name(self.dialect, name);
         let class = plain.map_or(FunctionClass::Unknown, |plain| class_of(self.dialect, plain));

@@ -1,7 +1,7 @@
 //! Settings that statements read by name, such as `current_setting('request.jwt.claims', true)` of PostgREST and Hasura.
 //!
 //! The server lists none that an application made up. So those are asked for with each session's context that a statement has read
-//! before, up to a number. Their values are in the keys of such statements alone ([`super::session`]).
+//! before, up to a number. Hashes of their values are in the keys of the statements that read them ([`super::session`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -45,20 +45,20 @@ impl Named {
 
     /// The place of a setting that a statement reads, which may be a new one; None: it is not asked for.
     pub(crate) fn place(&self, name: &str) -> Option<usize> {
-        let name = name.to_ascii_lowercase();
-        let find = |names: &[Box<str>]| names.iter().position(|known| **known == *name);
-        let found = find(&self.names());
-        if found.is_some() || !is_made_up(&name) || self.failures.load(Relaxed) > FAILURES_MAX {
-            return found;
+        if self.failures.load(Relaxed) > FAILURES_MAX {
+            return None;
         }
-        self.names.rcu(|names| {
-            let mut names = names.to_vec();
-            if names.len() < NAMES_MAX && find(&names).is_none() {
-                names.push(name.as_str().into());
-            }
-            names
-        });
-        find(&self.names.load())
+        let name = name.to_ascii_lowercase();
+        if self.find(&name).is_none() && is_made_up(&name) {
+            self.names.rcu(|names| {
+                let mut names = names.to_vec();
+                if names.len() < NAMES_MAX && !names.iter().any(|known| **known == *name) {
+                    names.push(name.as_str().into());
+                }
+                names
+            });
+        }
+        self.find(&name)
     }
 }
 

@@ -181,7 +181,7 @@ pub(crate) struct Answer {
     pub(crate) temporary: Option<Temporary>,
     /// The level of transactions that name none.
     pub(crate) isolation: Option<Isolation>,
-    /// How many settings that statements read by name were asked for, and their values; in the keys of such statements alone.
+    /// The hashes of the settings that statements read by name ([`values`]); in the keys of such statements alone.
     pub(crate) named: Option<Box<[u8]>>,
     /// Why its sessions bypass, if they do.
     obstacle: Option<Reason>,

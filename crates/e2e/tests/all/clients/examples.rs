@@ -7,8 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::languages::cover;
 use super::{RUNS_MAX, SECONDS_MAX, Way, ensure_same, left_out, output_of, python};
-use crate::support::{Database, PATIENCE, Pair, Version, eventually, program};
+use crate::support::{Database, Pair, Version, program};
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
@@ -45,26 +46,9 @@ fn django_and_go() -> Result<()> {
     if !testbed().join("go/installed").exists() {
         return left_out("Go's drivers");
     }
-    publish(&pair)?;
+    cover(&pair, &["product", "review"])?;
     same(&pair, django).context("django")?;
     same(&pair, go).context("go")
-}
-
-/// Has the tables published, so that the programs need not wait for their first hit.
-fn publish(pair: &Pair) -> Result<()> {
-    if !pair.freshet.is_there() {
-        return Ok(());
-    }
-    let mut connection = pair.connect()?;
-    for table in ["product", "review"] {
-        eventually(PATIENCE, || {
-            let before = pair.freshet.metrics()?.hits();
-            connection.query(&format!("select id as warm from {table} where id = 1"))?;
-            ensure!(pair.freshet.metrics()?.hits() > before, "no hit in {table}");
-            Ok(())
-        })?;
-    }
-    Ok(())
 }
 
 fn same(pair: &Pair, command: impl Fn(Way<'_>) -> Command) -> Result<()> {

@@ -56,7 +56,7 @@ fn same(version: Version, client: &Client) -> Result<()> {
     let url = format!("postgres://{}:{password}@{}/{}", login.user, pair.address(), login.database);
     ensure!(!expected.is_empty(), "{} prints nothing", client.name);
     for _ in 0..RUNS_MAX {
-        cover(&pair)?;
+        cover(&pair, &["film", "role", "kinds"])?;
         let printed = client.run(&url).context("through Freshet")?;
         ensure_same(&expected, &printed)?;
         // On a busy machine the change stream may be late throughout the twenty rounds of a read.
@@ -68,12 +68,12 @@ fn same(version: Version, client: &Client) -> Result<()> {
 }
 
 /// Has the tables published, so that the programs need not wait for their first hit.
-fn cover(pair: &Pair) -> Result<()> {
+pub(super) fn cover(pair: &Pair, tables: &[&str]) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
     }
     let mut connection = pair.connect()?;
-    for table in ["film", "role", "kinds"] {
+    for table in tables {
         eventually(PATIENCE, || {
             let before = pair.freshet.metrics()?.hits();
             connection.query(&format!("select id as warm from {table} where id = 1"))?;

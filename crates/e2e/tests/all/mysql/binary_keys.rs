@@ -156,6 +156,12 @@ fn bytes_of(number: u8) -> u128 {
     0xff00_27c3_2801_8022_0000_0000_0000_0000 + u128::from(number)
 }
 
+/// Those that a server knows.
+fn types(kind: Kind) -> &'static [Typed] {
+    const ALL: &[Typed] = &[BY_BYTES, BY_BITS, BY_UUID, BY_INET6, BY_INET4];
+    if kind == Kind::Mariadb { ALL } else { &[BY_BYTES, BY_BITS] }
+}
+
 impl Typed {
     fn constant(&self, number: u8) -> String {
         self.asks[0].replace('$', &(self.key)(number))
@@ -202,17 +208,13 @@ fn constants_of_other_kinds_do(kind: Kind) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
     }
-    let mut types = vec![BY_BYTES, BY_BITS];
-    if kind == Kind::Mariadb {
-        types.extend([BY_UUID, BY_INET6, BY_INET4]);
-    }
     let mut direct = pair.database.connect()?;
-    for typed in &types {
+    for typed in types(kind) {
         direct.run(&typed.schema())?;
     }
     let mut c = pair.connect()?;
     let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
-    for typed in &types {
+    for typed in types(kind) {
         let Typed { name, .. } = typed;
         // Of tables that were never written to no keys are read.
         direct.run(&format!("UPDATE {name}_visit SET id = 250 WHERE id = {UNUSED}"))?;
@@ -259,13 +261,9 @@ fn constants_lead_to_rows_of_others(kind: Kind) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
     }
-    let mut types = vec![BY_BYTES, BY_BITS];
-    if kind == Kind::Mariadb {
-        types.extend([BY_UUID, BY_INET6, BY_INET4]);
-    }
     let mut direct = pair.database.connect()?;
     let mut c = pair.connect()?;
-    for typed in &types {
+    for typed in types(kind) {
         let name = typed.name;
         direct.run(&typed.schema())?;
         direct.run(&format!(

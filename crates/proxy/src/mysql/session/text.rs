@@ -234,8 +234,7 @@ impl Session {
         if !reads || !matches!(self.allowed(), Allowed::Ask) {
             return false;
         }
-        let counts = || Leaves::behind(&statement.shape, self.about.version.is_mariadb) == Leaves::Rows;
-        !self.replay.has_selected() || counts()
+        !self.replay.has_selected() || statement.shape.leaves(self.about.version.is_mariadb) == Leaves::Rows
     }
 
     /// Looks up, and waits for a position that is about to come, or for another session's fill of the same key.

@@ -149,7 +149,7 @@ struct Session {
     escapes: bool,
     /// The temporary objects that the session had when its context was last asked for; None: it may have others.
     temporary: Option<Temporary>,
-    /// The settings that statements read by name, as of then: see [`crate::pg::named`].
+    /// Hashes of the settings that statements read by name, as of then: see [`crate::pg::named`].
     named: Option<Box<[u8]>>,
     /// It has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last asked for behind a write.
     reads: bool,
