@@ -6,18 +6,18 @@
 #![no_main]
 
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../crates/sql/src/scanner.rs"]
-mod scanner;
+#[path = "../../crates/sql/src/lex/postgres.rs"]
+mod postgres;
 
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../crates/sql/src/mysql/scanner.rs"]
+#[path = "../../crates/sql/src/lex/mysql.rs"]
 mod mysql;
 
 use freshet_fuzz::bounded;
 use freshet_sql::{Lexed, Literal, LiteralKind, lex};
 use freshet_types::Dialect;
 use libfuzzer_sys::fuzz_target;
-use scanner::{Kind, Scanner, Token};
+use postgres::{Kind, Scanner, Token};
 
 fuzz_target!(|text: &str| {
     postgres(text);

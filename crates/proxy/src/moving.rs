@@ -1,5 +1,5 @@
 //! Entries that answer other executions than their own: those whose limits have moved, but not beyond what the answer shows
-//! (see `sql/src/moving.rs` for which these are, and why).
+//! (see `sql/src/dependency/moving_limit.rs` for which these are, and why).
 //!
 //! An entry is kept under its own key, as all are, and is found by it. Beside that, the key *without* its moving limits leads to
 //! the entry that was installed last. So a statement with such limits is looked up twice, and any other once: what was

@@ -1,7 +1,7 @@
 //! Writes that are acknowledged at once, since nothing that is kept rests on the tables that they touched.
 //!
 //! A held acknowledgement costs the database a question for the end of the log (PostgreSQL), and the client a wait for the stream. A write that runs
-//! nothing but the server's own code (`sql/src/plain.rs`) tells which tables it touches. If no entry and no flight rests on
+//! nothing but the server's own code (`sql/src/statement/write_effects.rs`) tells which tables it touches. If no entry and no flight rests on
 //! any of them at a moment *after* the server has answered it, then no look-up can find what misses the write: whatever is filled later sees it.
 //! [`freshet_cache::Cache::is_free_of`] says why that is enough, whatever the stream has delivered. The server answers only once new
 //! snapshots show the commit: it leaves the list of running transactions before that, also behind a synchronous standby, and with

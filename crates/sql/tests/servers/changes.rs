@@ -345,7 +345,7 @@ fn judge(
     let Some(before) = answers.get(before) else { return Ok(()) };
     ensure!(!is_another(before, asked.open.as_ref(), before), "{}: {:?} of {before}", asked.text, asked.open);
     for (commit, number) in commits.iter().zip(behind) {
-        // An error is no answer: a row on which the result does not depend may raise it (see `walk.rs`).
+        // An error is no answer: a row on which the result does not depend may raise it (see `analyze/mod.rs`).
         let Some(after) = answers.get(number) else { continue };
         let hits = |tag: &&Tag| tag.rows != RowSet::Later && commit.changes.iter().any(|change| tag.may_be_hit(change));
         let hit = asked.tags.iter().find(hits);

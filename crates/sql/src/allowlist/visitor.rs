@@ -1,0 +1,303 @@
+//! What the parser's own visitor sees in a query, whatever its structure: every function, operator and relation.
+//!
+//! The structural walk (`analyze/mod.rs`) knows scopes but only the constructs it was written for. The survey knows no
+//! scopes but misses nothing that the parser's derived visitor reaches; the two must count the same nodes, or the
+//! query passes.
+
+use std::ops::ControlFlow;
+
+use freshet_types::{Dialect, Reason};
+use sqlparser::ast::{
+    BinaryOperator, Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor, UnaryOperator, Visit, Visitor,
+};
+
+use crate::Effect;
+use crate::allowlist::functions::{FunctionClass, binary_operator, function_class, setting_read, unary_operator};
+use crate::allowlist::implicit_lookups::Lookups;
+use crate::allowlist::mysql_functions;
+use crate::allowlist::trusted::made_name;
+use crate::allowlist::types::Handled;
+
+/// How many nodes of each kind were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) queries: usize,
+    pub(crate) selects: usize,
+    pub(crate) relations: usize,
+    pub(crate) table_factors: usize,
+    pub(crate) exprs: usize,
+}
+
+impl Counts {
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            queries: self.queries + other.queries,
+            selects: self.selects + other.selects,
+            relations: self.relations + other.relations,
+            table_factors: self.table_factors + other.table_factors,
+            exprs: self.exprs + other.exprs,
+        }
+    }
+
+    /// Those since there were `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            queries: self.queries - before.queries,
+            selects: self.selects - before.selects,
+            relations: self.relations - before.relations,
+            table_factors: self.table_factors - before.table_factors,
+            exprs: self.exprs - before.exprs,
+        }
+    }
+}
+
+/// The facts of a query that need no catalogue.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    pub(crate) effect: Effect,
+    /// The first reason found not to cache it.
+    pub(crate) reason: Option<Reason>,
+    pub(crate) counts: Counts,
+    pub(crate) relations: Vec<ObjectName>,
+    /// Also those that syntax looks up; not those that are named with their schema.
+    pub(crate) functions: Vec<String>,
+    pub(crate) operators: Vec<String>,
+    /// What it calls may tell of what others have committed.
+    pub(crate) tells: bool,
+    /// PostgreSQL: the parameters that name the settings which it reads.
+    pub(crate) settings: Vec<u32>,
+    /// PostgreSQL: the names of functions that it calls which are not built in, or not known to be.
+    pub(crate) made: Vec<String>,
+    /// Its effect without these.
+    pub(crate) effect_but_made: Effect,
+    /// There is a reason not to cache it beside these.
+    pub(crate) is_refused: bool,
+    /// PostgreSQL: which types it names.
+    pub(crate) handled: Handled,
+    /// MySQL: it calls a function that is not known.
+    pub(crate) unknown_function: bool,
+    ctes: Vec<String>,
+    dialect: Dialect,
+}
+
+impl Default for Survey {
+    fn default() -> Self {
+        Self {
+            effect: Effect::Pure,
+            reason: None,
+            counts: Counts::default(),
+            relations: Vec::new(),
+            functions: Vec::new(),
+            operators: Vec::new(),
+            tells: false,
+            settings: Vec::new(),
+            made: Vec::new(),
+            effect_but_made: Effect::Pure,
+            is_refused: false,
+            handled: Handled::default(),
+            unknown_function: false,
+            ctes: Vec::new(),
+            dialect: Dialect::Postgres,
+        }
+    }
+}
+
+impl Survey {
+    pub(crate) fn of(dialect: Dialect, query: &Query) -> Self {
+        let mut survey = Self { dialect, ..Self::default() };
+        let _ = query.visit(&mut survey);
+        survey.handled.settle();
+        survey
+    }
+
+    /// Whether an unqualified name is that of a common table expression anywhere in the query.
+    pub(crate) fn is_cte(&self, name: &ObjectName) -> bool {
+        match name.0.as_slice() {
+            [part] => part.as_ident().is_some_and(|ident| self.ctes.contains(&ident.value)),
+            _ => false,
+        }
+    }
+
+    fn note(&mut self, effect: Effect, reason: Reason) {
+        self.effect = stronger(self.effect, effect);
+        self.effect_but_made = stronger(self.effect_but_made, effect);
+        self.is_refused = true;
+        self.reason.get_or_insert(reason);
+    }
+
+    /// A function that is not known may do anything, unless it is one that somebody made and the operator trusts.
+    fn unknown(&mut self, name: &ObjectName) {
+        let reason = Reason::Function(name.to_string().into());
+        match made_name(name).filter(|_| !self.dialect.is_mysql_family()) {
+            Some(made) => {
+                self.made.push(made.to_owned());
+                self.handled.note_unknown();
+                self.effect = stronger(self.effect, Effect::Write);
+                self.reason.get_or_insert(reason);
+            }
+            None => self.note(Effect::Write, reason),
+        }
+    }
+
+    fn function(&mut self, name: &ObjectName) {
+        let plain = built_in_name(self.dialect, name);
+        let class = plain.map_or(FunctionClass::Unknown, |plain| class_of(self.dialect, plain));
+        let known = class != FunctionClass::Unknown || self.dialect.is_mysql_family();
+        match plain.filter(|_| known) {
+            Some(plain) if name.0.len() == 1 => self.functions.push(plain.to_owned()),
+            Some(plain) if !self.dialect.is_mysql_family() => self.handled.note_qualified(plain),
+            _ => {}
+        }
+        let counts = plain.is_some_and(mysql_functions::counts_sequence);
+        self.unknown_function |= class == FunctionClass::Unknown && !counts;
+        self.tells |= matches!(class, FunctionClass::Pure | FunctionClass::Signal { tells: true });
+        let reason = || Reason::Function(name.to_string().into());
+        match class {
+            FunctionClass::Cacheable { .. } => {}
+            FunctionClass::Pure => self.note(Effect::Pure, reason()),
+            FunctionClass::Signal { .. } => self.note(Effect::Signal, reason()),
+            FunctionClass::Settings => self.note(Effect::Settings, reason()),
+            FunctionClass::Unknown => self.unknown(name),
+        }
+    }
+
+    fn look_up(&mut self, lookups: Lookups) {
+        if !self.dialect.is_mysql_family() {
+            self.operators.extend(lookups.operators.iter().map(ToString::to_string));
+            self.functions.extend(lookups.functions.iter().map(ToString::to_string));
+        }
+    }
+
+    /// PostgreSQL: the parser takes `type 'constant'` for a name and its alias, which is no constant there.
+    fn typed_literal(&mut self, item: &SelectItem) {
+        if let SelectItem::ExprWithAlias { expr, alias } = item
+            && alias.quote_style == Some('\'')
+            && !self.dialect.is_mysql_family()
+        {
+            let known = self.handled.note_literal(expr);
+            self.note(if known { Effect::Pure } else { Effect::Write }, Reason::NotParsed);
+        }
+    }
+
+    fn operator(&mut self, symbol: Result<Option<String>, String>) {
+        match symbol {
+            Ok(symbol) => self.operators.extend(symbol),
+            Err(symbol) => self.note(Effect::Write, Reason::Operator(symbol.into())),
+        }
+    }
+}
+
+fn stronger(a: Effect, b: Effect) -> Effect {
+    let rank = |effect: Effect| match effect {
+        Effect::Pure => 0,
+        Effect::Signal => 1,
+        Effect::Settings => 2,
+        Effect::TransactionControl | Effect::Write => 3,
+        Effect::Definition => 4,
+        Effect::Forgets => 5,
+    };
+    if rank(b) > rank(a) { b } else { a }
+}
+
+/// What is known of a built-in function by its name.
+pub(crate) fn class_of(dialect: Dialect, name: &str) -> FunctionClass {
+    if dialect.is_mysql_family() { mysql_functions::function_class(name) } else { function_class(name) }
+}
+
+/// An operator's symbol if a cached statement may use it.
+pub(crate) fn binary_symbol(dialect: Dialect, op: &BinaryOperator) -> Result<Option<String>, String> {
+    if dialect.is_mysql_family() { mysql_functions::binary_operator(op) } else { binary_operator(op) }
+}
+
+/// The same for operators with one operand.
+pub(crate) fn unary_symbol(dialect: Dialect, op: UnaryOperator) -> Result<Option<String>, String> {
+    if dialect.is_mysql_family() { mysql_functions::unary_operator(op) } else { unary_operator(op) }
+}
+
+/// The name of a function that may be built in: unqualified, or in `pg_catalog`; unquoted in MySQL.
+pub(crate) fn built_in_name(dialect: Dialect, name: &ObjectName) -> Option<&str> {
+    if dialect.is_mysql_family() {
+        return mysql_functions::native_name(name);
+    }
+    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
+    match (name.0.len(), ident(0)?) {
+        (1, name) => Some(name),
+        (2, "pg_catalog") => ident(1),
+        _ => None,
+    }
+}
+
+impl Visitor for Survey {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        self.counts.queries += 1;
+        if !query.locks.is_empty() {
+            self.note(Effect::Write, Reason::LocksRows);
+        }
+        if let Some(with) = &query.with {
+            self.ctes.extend(with.cte_tables.iter().map(|cte| cte.alias.name.value.clone()));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        self.counts.selects += 1;
+        if select.into.is_some() {
+            self.note(Effect::Definition, Reason::Construct("SELECT INTO"));
+        }
+        select.from.iter().for_each(|item| self.look_up(Lookups::of_joins(item)));
+        select.projection.iter().for_each(|item| self.typed_literal(item));
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_relation(&mut self, relation: &ObjectName) -> ControlFlow<()> {
+        self.counts.relations += 1;
+        self.relations.push(relation.clone());
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        self.counts.table_factors += 1;
+        self.look_up(Lookups::of_factor(factor));
+        if !self.dialect.is_mysql_family() {
+            self.handled.note_factor(factor);
+        }
+        match factor {
+            TableFactor::Table { name, args: Some(_), .. } | TableFactor::Function { name, .. } => self.function(name),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.counts.exprs += 1;
+        self.look_up(Lookups::of_expr(expr));
+        if !self.dialect.is_mysql_family() {
+            self.handled.note(expr);
+        }
+        match expr {
+            Expr::Function(function) => match setting_read(function).filter(|_| !self.dialect.is_mysql_family()) {
+                Some(number) => {
+                    self.functions.push("current_setting".to_owned());
+                    self.settings.push(number);
+                }
+                None => self.function(&function.name),
+            },
+            Expr::BinaryOp { op, .. } => self.operator(binary_symbol(self.dialect, op)),
+            Expr::AnyOp { compare_op, .. } | Expr::AllOp { compare_op, .. } => {
+                self.operator(binary_symbol(self.dialect, compare_op));
+            }
+            Expr::UnaryOp { op, .. } => self.operator(unary_symbol(self.dialect, *op)),
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Only modifying common table expressions hold statements.
+    fn pre_visit_statement(&mut self, _: &Statement) -> ControlFlow<()> {
+        self.note(Effect::Write, Reason::NotSelect);
+        ControlFlow::Continue(())
+    }
+}

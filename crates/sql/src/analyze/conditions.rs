@@ -1,0 +1,238 @@
+//! What conditions add to the references that they bound: predicates, and equality with columns of other references.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use freshet_types::{Column, ComparedColumn, ValueType};
+use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
+
+use crate::analyze::Walk;
+use crate::analyze::derived::{Origin, Outer, Reached, ShownColumn};
+use crate::analyze::null_branches::Null;
+use crate::analyze::outer_joins::Joined;
+use crate::analyze::scope::Block;
+use crate::dependency::join_keys::{compare_alike, compare_by_keys};
+use crate::dependency::join_path::{Edge, Held};
+use crate::predicate::{Atom, Meaning, Predicate, Question, Said, conjuncts, unwrapped};
+
+/// Edges of one statement; without the others more rows matter.
+const EDGES_MAX: usize = 256;
+
+/// What a column name means.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    /// The block, counted from the outermost, and the place in it.
+    pub(crate) block: usize,
+    pub(crate) place: usize,
+    /// The columns of which a condition on it is a condition, each bounding its own reference.
+    pub(crate) rows: Vec<Reached>,
+    /// Where its values come from: each from one of these columns. None: that is not known.
+    pub(crate) origins: Vec<Origin>,
+    /// The branches of a set operation in which it is NULL.
+    pub(crate) nulls: Vec<Null>,
+}
+
+/// What a condition says.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Of rows of the references in these places of the whole statement.
+    predicates: Vec<(usize, Predicate)>,
+    edges: Vec<Edge>,
+}
+
+impl Walk<'_> {
+    /// What a condition says of the references that it bounds, and of rows of outer blocks.
+    pub(crate) fn bounds_of(&self, condition: &Expr, bounded: &Range<usize>) -> (Bounds, Vec<Outer>) {
+        let (mysql, innermost) = (self.is_mysql(), self.blocks.len().saturating_sub(1));
+        let resolve = |idents: &[Ident], question: &Question| {
+            let Some(named) = self.named_by(idents) else { return Vec::new() };
+            let here = named.block == innermost && bounded.contains(&named.place);
+            let nulls = named.nulls.iter().filter(|_| here && question.rejects_null());
+            let never = nulls.flat_map(|null| null.places.clone()).map(|place| (place, None));
+            let atoms = named.rows.iter().filter(|_| here).filter_map(|reached| atom(mysql, reached, question));
+            atoms.map(|(place, atom)| (place, Some(atom))).chain(never).collect()
+        };
+        let of_scalars = conjuncts(condition).into_iter().filter_map(|conjunct| self.said_by_scalar(conjunct));
+        let mut predicates = Vec::new();
+        let of_row = |expr: &Expr, truth: bool| self.said_by_row(expr, truth, bounded);
+        let meaning = Meaning { of_column: &resolve, of_row: &of_row };
+        for said in std::iter::once(Said::by(condition, &meaning)).chain(of_scalars) {
+            let mut places = BTreeSet::new();
+            said.note_places(&mut places);
+            predicates.extend(places.into_iter().map(|place| (place, said.of(place))));
+        }
+        let (edges, outer) = self.equal_columns(condition, bounded);
+        (Bounds { predicates, edges }, outer)
+    }
+
+    /// Adds what conditions say to the references that they bound.
+    pub(crate) fn add_bounds(&mut self, Bounds { predicates, edges }: Bounds) {
+        for (place, said) in predicates {
+            let Some(reference) = self.references.get_mut(place) else { continue };
+            let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
+            reference.predicate = before.and(said);
+        }
+        self.edges.extend(edges);
+        self.edges.truncate(EDGES_MAX);
+    }
+
+    /// The same of USING, which states the equality of the columns of these names on both sides, if it is sure which they are.
+    pub(crate) fn bounds_of_using(&self, names: &[String], join: &Joined, bounded: &Range<usize>) -> Bounds {
+        let mut edges = Vec::new();
+        for name in names {
+            let sides = [&join.left, &join.right].map(|side| self.named_on_side(name, side.clone()));
+            let [Some(left), Some(right)] = sides else { continue };
+            for (to, from) in [(&left, &right), (&right, &left)] {
+                if bounded.contains(&to.place) {
+                    self.connect(&to.rows, &from.origins, &mut edges);
+                }
+            }
+        }
+        Bounds { predicates: Vec::new(), edges }
+    }
+
+    /// The equalities between columns at the top of a condition: for references that it bounds, and for those of outer blocks.
+    fn equal_columns(&self, condition: &Expr, bounded: &Range<usize>) -> (Vec<Edge>, Vec<Outer>) {
+        let (mut edges, mut outer) = (Vec::new(), Vec::new());
+        for conjunct in conjuncts(condition) {
+            for Outer { to, from } in self.equalities(conjunct) {
+                if to.block + 1 < self.blocks.len() {
+                    outer.push(Outer { to, from });
+                } else if bounded.contains(&to.place) {
+                    self.connect(&to.rows, &from, &mut edges);
+                }
+            }
+            if let Expr::InSubquery { expr, subquery, negated: false } = conjunct {
+                // Other values inside make it true for no row.
+                for (value, shown) in self.compared_with(expr, subquery) {
+                    self.connect(&shown.reached, &self.origins(value), &mut edges);
+                }
+            }
+        }
+        (edges, outer)
+    }
+
+    /// The columns that have a value of another one where a conjunct is true.
+    fn equalities(&self, conjunct: &Expr) -> Vec<Outer> {
+        let inside = |subquery: &Query| self.told_by(subquery).map_or_else(Vec::new, |shown| shown.outer.clone());
+        let pair = |to: &Expr, from: &Expr| {
+            let from = Some(self.origins(from)).filter(|from| !from.is_empty())?;
+            Some(Outer { to: self.named(to)?, from })
+        };
+        match conjunct {
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match (unwrapped(left), unwrapped(right)) {
+                (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
+                    left.iter().zip(right).flat_map(|(one, two)| [pair(one, two), pair(two, one)]).flatten().collect()
+                }
+                (left, right) => {
+                    // Of no row a scalar sub-select makes NULL.
+                    let of_scalar = |side: &Expr| match side {
+                        Expr::Subquery(subquery) => inside(subquery),
+                        _ => Vec::new(),
+                    };
+                    let pairs = [pair(left, right), pair(right, left)].into_iter().flatten();
+                    pairs.chain(of_scalar(left)).chain(of_scalar(right)).collect()
+                }
+            },
+            Expr::InSubquery { expr, subquery, negated: false } => {
+                let pair = |(value, shown): (&Expr, &ShownColumn)| {
+                    let from = Some(shown.origins.clone()).filter(|from| !from.is_empty())?;
+                    Some(Outer { to: self.named(value)?, from })
+                };
+                self.compared_with(expr, subquery).into_iter().filter_map(pair).chain(inside(subquery)).collect()
+            }
+            Expr::Exists { subquery, negated: false } => inside(subquery),
+            _ => Vec::new(),
+        }
+    }
+
+    /// What stands before `IN (SELECT …)`, each value with the column that it is compared with.
+    fn compared_with<'e>(&'e self, values: &'e Expr, subquery: &Query) -> Vec<(&'e Expr, &'e ShownColumn)> {
+        let columns = self.told_by(subquery).map_or(&[][..], |shown| &shown.columns);
+        let values = match unwrapped(values) {
+            Expr::Tuple(values) => values.as_slice(),
+            value => std::slice::from_ref(value),
+        };
+        if values.len() == columns.len() { values.iter().zip(columns).collect() } else { Vec::new() }
+    }
+
+    /// Rows of these columns matter only with a row that has the same value in one of those, if these are known.
+    fn connect(&self, to: &[Reached], from: &[Origin], edges: &mut Vec<Edge>) {
+        // Of one reference it is nothing: its rows would lead to themselves.
+        let is_same = |from: &Origin| to.iter().any(|to| to.origin.place == from.place);
+        if from.is_empty() || from.iter().any(is_same) {
+            return;
+        }
+        for Reached { origin, .. } in to {
+            let one = origin.column.value_type;
+            let by_keys = from.iter().any(|from| compare_by_keys(one, from.column.value_type));
+            let leads = |from: &Origin| {
+                let two = from.column.value_type;
+                let rounds = self.is_mysql() && (origin.through || from.through) && (one != two || !is_whole(one));
+                !rounds && (compare_by_keys(one, two) || compare_alike(one, two))
+            };
+            if from.iter().all(leads) {
+                let held = |from: &Origin| Held { place: from.place, column: compared(&from.column) };
+                edges.push(Edge {
+                    to: origin.place,
+                    to_column: compared(&origin.column),
+                    from: from.iter().map(held).collect(),
+                    by_keys,
+                });
+            }
+        }
+    }
+}
+
+/// Whether the qualifier may be an alias of the block in another case: servers of MySQL may fold them.
+pub(crate) fn has_similar(block: &Block, idents: &[Ident]) -> bool {
+    let [.., qualifier, _] = idents else { return true };
+    block.references.iter().any(|reference| reference.alias.eq_ignore_ascii_case(&qualifier.value))
+}
+
+/// Whether nothing is rounded that becomes a key of this type: see `derived.rs`.
+pub(crate) fn is_whole(value_type: ValueType) -> bool {
+    use ValueType::{Bool, Bytes, Date, ExactText, FoldedText, Int, Unsigned, Uuid};
+    matches!(value_type, Int | Unsigned | Bool | Date | Uuid | FoldedText | ExactText | Bytes)
+}
+
+fn compared(column: &Column) -> ComparedColumn {
+    ComparedColumn { name: column.name.clone(), value_type: column.value_type }
+}
+
+/// What the answer tells of the rows of one reference.
+pub(crate) fn atom(mysql: bool, Reached { nullable, origin }: &Reached, question: &Question) -> Option<(usize, Atom)> {
+    let Origin { place, column, through } = origin;
+    // Rows that a sub-select merges are equal, and not the same.
+    let mut column = compared(column);
+    let question = question.asked_of(column.value_type)?;
+    let told = tells(mysql, *nullable, column.value_type, question) && !(*through && question.is_by_spelling());
+    column.value_type = question.compares(column.value_type);
+    told.then(|| (*place, Atom { column, question: question.clone(), through: *through }))
+}
+
+/// Whether the answer tells something of the rows of a reference: see `mod.rs`.
+fn tells(mysql: bool, nullable: bool, column: ValueType, question: &Question) -> bool {
+    use ValueType::{Bytea, Bytes, DateTime, ExactText, OrderedText, Other, Time, TimeTz};
+    use ValueType::{Date, Float4, Float8, Int, Numeric, Timestamp, TimestampTz, Unsigned};
+    match question {
+        Question::In(_) | Question::Any(_) => !matches!(column, Other | DateTime | Time | TimeTz),
+        // In MySQL a zero date in a column that is NOT NULL is called NULL; a composite value of NULLs is, elsewhere.
+        Question::Null => !nullable && if mysql { !column.is_date() } else { column != Other },
+        Question::Range { .. } => {
+            let number = matches!(column, Int | Unsigned | Numeric | Float4 | Float8);
+            let text = matches!(column, OrderedText | ExactText | Bytea | Bytes);
+            number || text || matches!(column, Date | Timestamp | TimestampTz)
+        }
+        Question::Span(_) => matches!(column, Date | Timestamp | TimestampTz),
+        Question::Is(_) => column == ValueType::Bool,
+        Question::OfText(_) => false,
+        // NULL satisfies none of them, but the last, which is made of two that were told.
+        Question::NotNull
+        | Question::Not(_)
+        | Question::Like(_)
+        | Question::Folded(_)
+        | Question::OrNull(_)
+        | Question::Row(_) => true,
+    }
+}

@@ -1,0 +1,59 @@
+//! Common table expressions: their names, and what they show where they are referred to.
+
+use std::ops::ControlFlow;
+
+use sqlparser::ast::{Query, With, visit_relations};
+
+use crate::analyze::derived::Shown;
+use crate::analyze::{Outcome, Walk, absent};
+
+/// A common table expression in scope.
+pub(crate) struct Cte {
+    name: String,
+    /// What a reference to it shows.
+    shown: Shown,
+}
+
+impl Walk<'_> {
+    /// Walks the common table expressions of a query.
+    pub(crate) fn with(&mut self, with: &With, query: &Query) -> Outcome {
+        let names = || with.cte_tables.iter().map(|cte| cte.alias.name.value.clone());
+        if with.recursive {
+            self.ctes.extend(names().map(|name| Cte { name, shown: Shown::default() }));
+        }
+        for (cte, name) in with.cte_tables.iter().zip(names()) {
+            absent(cte.from.is_none(), "WITH … FROM")?;
+            absent(cte.alias.at.is_none(), "AT in an alias")?;
+            for column in &cte.alias.columns {
+                self.mentioned.given(&column.name.value);
+            }
+            // Its columns are not those of the result.
+            self.open_block();
+            self.query(&cte.query)?;
+            self.blocks.pop();
+            let shown = std::mem::take(&mut self.shown).renamed(Some(&cte.alias));
+            if !with.recursive {
+                let shown = if references(query, &name) > 1 { shown.unreached() } else { shown };
+                self.ctes.push(Cte { name, shown });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a common table expression of that name shows; None: there is none.
+    pub(crate) fn shown_by_cte(&self, name: &str) -> Option<Shown> {
+        self.ctes.iter().rev().find(|cte| cte.name == name).map(|cte| cte.shown.clone())
+    }
+}
+
+/// How many references in a query may be to a common table expression of that name.
+fn references(query: &Query, name: &str) -> usize {
+    let mut count = 0;
+    let _ = visit_relations(query, |relation| {
+        if let [part] = relation.0.as_slice() {
+            count += usize::from(part.as_ident().is_some_and(|ident| ident.value.eq_ignore_ascii_case(name)));
+        }
+        ControlFlow::<()>::Continue(())
+    });
+    count
+}

@@ -1,0 +1,484 @@
+//! The columns of sub-selects: where their values come from, and whose rows a condition on them bounds.
+//!
+//! `FROM (SELECT s.d AS e FROM s WHERE …) q JOIN r ON r.c = q.e` and `r.c IN (SELECT s.d FROM s WHERE …)` say of a row of r that c
+//! is one of the values of `s.d` in the rows of s that matter, just as `r.c = s.d` does in one block (`mod.rs`: "Constants
+//! travel"): whatever the sub-select does with its rows (joins, groups, DISTINCT, LIMIT), a plain column of its list has no other
+//! values, but for NULL, which equals nothing. So such an equality is an edge from s to r. MIN and MAX of a column have no
+//! other values either. A set operation's column has those of the columns in its place, one or the other, if all are stored in the same
+//! way, so that the operation converts none of them.
+//!
+//! The other way round a condition on `q.e` bounds s, if taking away the rows of s for which it is not true takes away just the
+//! rows of q for which it is not. Then it is what it were at the top of q's own WHERE, where `mod.rs` says the rest (also why s may
+//! be on any side of an outer join). That is so where each row of q comes of one joined row:
+//!
+//! * not with LIMIT, DISTINCT ON or window functions, by which rows decide on others; nor in recursive queries;
+//! * not with aggregates, unless GROUP BY names s.d itself: then a condition on it takes away whole groups. The rows of
+//!   a group, and those that DISTINCT or UNION merge, are equal in `d`, so they have one normal form or none, and tests of the
+//!   tags are true of all of them or of none; but for those that look at the spelling (LIKE, NOT), which stay outside;
+//! * through set operations of all kinds, the column in the same place of each branch: if all are plain columns that are stored
+//!   in the same way, so that the operation converts none of them, or NULL (`null_branches.rs`);
+//! * not where a common table expression is referred to more than once: what one reference drops another one may show.
+//!
+//! The columns of a view are those of the derived table that its query is (`views.rs`).
+//!
+//! MySQL looks rows of a derived table up by a key of the column's type, to which it rounds the other side: `q.e = 0.5` is true of
+//! 1 if e is an integer. So there only whole numbers, texts and dates go through, and only columns of one such type.
+//!
+//! The sub-select of `r.c IN (SELECT s.d …)` at the top of a condition is bounded in this way by r.c: other values of s.d make
+//! it true for no row.
+//!
+//! A sub-select whose rows matter only by whether there are any says something of the outer row as well: where EXISTS or IN is true
+//! there is a row that satisfies the WHERE inside, so an equality there with an outer column bounds the outer reference
+//! ([`Outer`]). Without GROUP BY an aggregate makes a row of none; it says nothing. Of `(SELECT …) = x` see `scalar_subqueries.rs`.
+
+use std::ops::Range;
+
+use sqlparser::ast::{
+    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, TableAlias,
+};
+
+use freshet_types::Column;
+
+use crate::allowlist::visitor::built_in_name;
+use crate::analyze::Walk;
+use crate::analyze::conditions::{Named, has_similar};
+use crate::analyze::nested_outer_joins::Note;
+use crate::analyze::null_branches::{self, Null, are_kept};
+use crate::analyze::scope::{Block, Meaning, Reference, Source};
+use crate::dependency::anti_join::Inside;
+use crate::dependency::derived_limit::Page;
+use crate::predicate::column_expressions::is_plain_text;
+use crate::predicate::like::as_text;
+use crate::predicate::{column_name, unwrapped};
+
+/// A column of a table reference, by its place among those of the whole statement.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Origin {
+    pub(crate) place: usize,
+    pub(crate) column: Column,
+    /// It is known by the column of a sub-select.
+    pub(crate) through: bool,
+}
+
+/// A column of a table reference whose rows a condition bounds.
+#[derive(Clone, Debug)]
+pub(crate) struct Reached {
+    pub(crate) origin: Origin,
+    /// An outer join may put a NULL in its place.
+    pub(crate) nullable: bool,
+}
+
+/// A column of a sub-select.
+#[derive(Clone, Debug)]
+pub(crate) struct ShownColumn {
+    /// Empty: it has none of its own, so it cannot be referred to, unless it is the only one.
+    name: String,
+    /// Where its values come from: each from one of these columns. None: that is not known.
+    pub(crate) origins: Vec<Origin>,
+    /// The columns of which a condition on it is a condition, each bounding its own reference.
+    pub(crate) reached: Vec<Reached>,
+    /// The branches of a set operation in which it is NULL.
+    pub(crate) nulls: Vec<Null>,
+    /// It is nothing else.
+    pub(crate) is_null: bool,
+}
+
+/// What a sub-select tells outside of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shown {
+    /// None: not known.
+    pub(crate) columns: Vec<ShownColumn>,
+    /// A `*` is among them: how many it stands for is not for sure.
+    starred: bool,
+    /// What holds of outer rows for which it has a row.
+    pub(crate) outer: Vec<Outer>,
+    /// LIMIT cuts its rows.
+    pub(crate) page: Option<Box<Page>>,
+    /// It has one row at most for each outer one.
+    pub(crate) is_single: bool,
+    /// What its outer joins say if conditions outside make inner ones of them.
+    pub(crate) notes: Vec<Note>,
+    /// All that it asks of its rows.
+    pub(crate) inside: Option<Box<Inside>>,
+}
+
+/// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
+#[derive(Clone, Debug)]
+pub(crate) struct Outer {
+    pub(crate) to: Named,
+    /// At least one.
+    pub(crate) from: Vec<Origin>,
+}
+
+/// A sub-select's place in the tree of its statement.
+pub(crate) type At = *const Query;
+
+/// How many calls there were that make something of several rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Folds {
+    pub(crate) aggregates: usize,
+    pub(crate) windows: usize,
+}
+
+impl Folds {
+    /// Those since there were `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self { aggregates: self.aggregates - before.aggregates, windows: self.windows - before.windows }
+    }
+}
+
+/// How the rows of a block come of its joined rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Makes {
+    /// Each of one.
+    Rows,
+    /// One of those that are equal in what GROUP BY lists.
+    Groups,
+    /// In another way; `of_none`: maybe a row of none.
+    Other { of_none: bool },
+}
+
+/// Columns that one of a set operation has its values from.
+const ORIGINS_MAX: usize = 4;
+
+impl ShownColumn {
+    /// What a condition on it bounds outside; `nullable`: an outer join there may put a NULL in its place.
+    pub(crate) fn rows(&self, nullable: bool) -> Vec<Reached> {
+        let rows = self.reached.iter().map(|Reached { origin, nullable: before }| Reached {
+            origin: Origin { through: true, ..origin.clone() },
+            nullable: *before || nullable,
+        });
+        rows.collect()
+    }
+
+    /// The column that a set operation makes of two.
+    fn merged(mut self, other: Self, mysql: bool) -> Self {
+        let both = |is: fn(&Self) -> bool| (is(&self) || self.is_null) && (is(&other) || other.is_null);
+        let (are_reached, are_known) = (both(|one| !one.reached.is_empty()), both(|one| !one.origins.is_empty()));
+        self.is_null &= other.is_null;
+        self.nulls.extend(other.nulls);
+        self.reached.extend(other.reached);
+        if !are_reached || !are_kept(self.reached.iter().map(|reached| &reached.origin), &self.nulls, mysql) {
+            self.reached.clear();
+        }
+        self.origins.extend(other.origins.into_iter().map(|origin| Origin { through: true, ..origin }));
+        self.origins.iter_mut().for_each(|origin| origin.through = true);
+        if !are_known || self.origins.len() > ORIGINS_MAX || !are_kept(&self.origins, &self.nulls, mysql) {
+            self.origins.clear();
+        }
+        self
+    }
+
+    /// Others decide which of its rows there are.
+    fn clear(&mut self) {
+        self.reached.clear();
+        self.nulls.clear();
+        self.is_null = false;
+    }
+
+    /// Where its values come from.
+    fn values(&self) -> Vec<Origin> {
+        self.origins.iter().map(|origin| Origin { through: true, ..origin.clone() }).collect()
+    }
+}
+
+impl Shown {
+    /// The one column of that name.
+    pub(crate) fn column(&self, is: impl Fn(&str) -> bool) -> Option<&ShownColumn> {
+        let mut named = self.columns.iter().filter(|column| is(&column.name));
+        named.next().filter(|_| named.next().is_none())
+    }
+
+    /// The number of one of its columns.
+    pub(crate) fn at(&self, column: &ShownColumn) -> Option<usize> {
+        self.columns.iter().position(|of| std::ptr::eq(of, column))
+    }
+
+    /// The names of all columns, if these are known for sure.
+    pub(crate) fn names(&self) -> Option<impl Iterator<Item = &str>> {
+        (self.is_named() && !self.starred).then(|| self.columns.iter().map(|column| &*column.name))
+    }
+
+    /// Whether the names of all columns are known.
+    pub(crate) fn is_named(&self) -> bool {
+        !self.columns.is_empty() && self.columns.iter().all(|column| !column.name.is_empty())
+    }
+
+    /// The columns by the names that an alias gives them, the first ones first.
+    pub(crate) fn renamed(mut self, alias: Option<&TableAlias>) -> Self {
+        let names = alias.map_or(&[][..], |alias| &alias.columns);
+        if !names.is_empty() && (self.starred || names.len() > self.columns.len()) {
+            return Self::default();
+        }
+        for (column, name) in self.columns.iter_mut().zip(names) {
+            column.name.clone_from(&name.name.value);
+        }
+        self
+    }
+
+    /// The columns by the names that a view gives them, each as far as it is of the view's own type.
+    pub(crate) fn of_view(mut self, columns: &[Column]) -> Self {
+        if self.starred || self.columns.len() != columns.len() {
+            return Self::default();
+        }
+        for (shown, column) in self.columns.iter_mut().zip(columns) {
+            let alike = |origin: &Origin| origin.column.value_type == column.value_type;
+            shown.name = column.name.to_string();
+            if !shown.origins.iter().all(alike) {
+                shown.origins.clear();
+            }
+            shown.reached.retain(|reached| alike(&reached.origin));
+        }
+        self.outer.clear();
+        self.page = None;
+        self.inside = None;
+        self
+    }
+
+    /// Which of its rows there are is decided by others of them, or it stands in several places, in which they may be others.
+    pub(crate) fn unreached(mut self) -> Self {
+        self.page = None;
+        self.columns.iter_mut().for_each(ShownColumn::clear);
+        self
+    }
+
+    /// The columns of a set operation.
+    pub(crate) fn merged(self, other: Self, mysql: bool) -> Self {
+        if self.starred || other.starred || self.columns.len() != other.columns.len() {
+            return Self::default();
+        }
+        let columns = self.columns.into_iter().zip(other.columns).map(|(one, two)| one.merged(two, mysql)).collect();
+        let notes = self.notes.into_iter().chain(other.notes).collect();
+        Self { columns, notes, ..Self::default() }
+    }
+}
+
+impl Walk<'_> {
+    /// What the innermost block shows.
+    pub(crate) fn shown_by(&self, select: &Select, folds: Folds, outer: Vec<Outer>, first: usize) -> Shown {
+        let makes = makes(select, folds);
+        let groups = match &select.group_by {
+            GroupByExpr::Expressions(exprs, _) if makes == Makes::Groups => exprs.as_slice(),
+            _ => &[],
+        };
+        let groups: Vec<Vec<Origin>> = groups.iter().filter_map(|expr| Some(self.named(expr)?.origins)).collect();
+        let mut shown = Shown::default();
+        for item in &select.projection {
+            if !self.show(item, &mut shown) {
+                shown = Shown::default();
+                break;
+            }
+        }
+        null_branches::note(&mut shown, select, &(first..self.references.len()), self.is_mysql());
+        for column in &mut shown.columns {
+            let is_group = !column.origins.is_empty() && groups.contains(&column.origins);
+            if makes != Makes::Rows && (makes != Makes::Groups || !is_group) {
+                column.clear();
+            }
+        }
+        shown.is_single = self.is_single(select);
+        shown.outer = if makes == (Makes::Other { of_none: true }) { Vec::new() } else { outer };
+        shown
+    }
+
+    /// Adds the columns of one item; false: they are not known.
+    fn show(&self, item: &SelectItem, shown: &mut Shown) -> bool {
+        let Some(block) = self.blocks.last() else { return false };
+        let with_name = |name: &str, expr: &Expr| {
+            let named = self.named(expr);
+            let own = named.as_ref().filter(|named| named.block + 1 == self.blocks.len());
+            let (reached, nulls) = own.map(|named| (named.rows.clone(), named.nulls.clone())).unwrap_or_default();
+            ShownColumn { name: name.to_owned(), origins: self.origins(expr), reached, nulls, is_null: false }
+        };
+        match item {
+            SelectItem::UnnamedExpr(expr) => {
+                let name = column_name(expr).and_then(<[_]>::last).map_or("", |name| &name.value);
+                shown.columns.push(with_name(name, expr));
+                true
+            }
+            SelectItem::ExprWithAlias { expr, alias } => {
+                shown.columns.push(with_name(&alias.value, expr));
+                true
+            }
+            SelectItem::Wildcard(_) => {
+                shown.starred = true;
+                let whole = !block.natural && block.merged.is_empty();
+                whole && block.references.iter().all(|reference| self.show_all(reference, shown))
+            }
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                shown.starred = true;
+                let [part] = name.0.as_slice() else { return false };
+                let is = |reference: &&Reference| {
+                    part.as_ident().is_some_and(|ident| reference.alias.eq_ignore_ascii_case(&ident.value))
+                };
+                let mut found = block.references.iter().filter(is);
+                match (found.next(), found.next()) {
+                    (Some(reference), None) => self.show_all(reference, shown),
+                    _ => false,
+                }
+            }
+            _ => false,
+        }
+    }
+
+    fn show_all(&self, reference: &Reference, shown: &mut Shown) -> bool {
+        match &reference.source {
+            Source::Table { table, .. } => shown.columns.extend(table.columns.iter().map(|column| {
+                let (name, reached) = (column.name.to_string(), self.rows_of(reference, column));
+                let (origins, nulls) = (self.only(reference, column), nulls_of(reference, column));
+                ShownColumn { name, origins, reached, nulls, is_null: false }
+            })),
+            Source::Opaque if reference.shown.columns.is_empty() => return false,
+            Source::Opaque => shown.columns.extend(reference.shown.columns.iter().cloned().map(|mut column| {
+                column.reached.iter_mut().for_each(|reached| reached.nullable |= reference.nullable);
+                column.is_null = false;
+                column
+            })),
+        }
+        true
+    }
+
+    /// Gives the last item of FROM its columns.
+    pub(crate) fn show_last(&mut self, shown: Shown) {
+        if let Some(reference) = self.blocks.last_mut().and_then(|block| block.references.last_mut()) {
+            reference.shown = shown;
+        }
+    }
+
+    /// Notes what `EXISTS (SELECT …)`, `IN (SELECT …)` or `(SELECT …)` tells, which was the last query.
+    pub(crate) fn note_told(&mut self, subquery: &Query) {
+        let shown = std::mem::take(&mut self.shown);
+        self.told.insert(std::ptr::from_ref(subquery), shown);
+    }
+
+    /// What a sub-select tells, if it has been walked.
+    pub(crate) fn told_by(&self, subquery: &Query) -> Option<&Shown> {
+        self.told.get(&std::ptr::from_ref(subquery))
+    }
+
+    /// Where the values of an expression come from, but for NULL, each from one of these columns. None: that is not known.
+    pub(crate) fn origins(&self, expr: &Expr) -> Vec<Origin> {
+        match unwrapped(expr) {
+            Expr::Function(function) => self.extreme_of(function).map_or_else(Vec::new, |expr| self.origins(expr)),
+            Expr::Subquery(subquery) => match self.told_by(subquery).map(|shown| shown.columns.as_slice()) {
+                Some([only]) => only.origins.clone(),
+                _ => Vec::new(),
+            },
+            expr => self.named(expr).map_or_else(Vec::new, |named| named.origins),
+        }
+    }
+
+    /// The argument of MIN and MAX.
+    fn extreme_of<'e>(&self, function: &'e Function) -> Option<&'e Expr> {
+        let name = built_in_name(self.dialect, &function.name);
+        let FunctionArguments::List(list) = &function.args else { return None };
+        match list.args.as_slice() {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] if matches!(name, Some("min" | "max")) => Some(expr),
+            _ => None,
+        }
+    }
+
+    /// The column that an expression names, if that is sure.
+    pub(crate) fn named(&self, expr: &Expr) -> Option<Named> {
+        let (cast, column) = as_text(expr);
+        let mut named = self.named_by(column_name(column)?)?;
+        if cast {
+            named.rows.retain(|reached| is_plain_text(reached.origin.column.value_type));
+            if !named.origins.iter().all(|origin| is_plain_text(origin.column.value_type)) {
+                named.origins.clear();
+            }
+        }
+        Some(named)
+    }
+
+    pub(crate) fn named_by(&self, idents: &[Ident]) -> Option<Named> {
+        for (at, block) in self.blocks.iter().enumerate().rev() {
+            match block.meaning(idents) {
+                // An outer column of the name may be meant only if no inner item has one.
+                Meaning::Elsewhere if idents.len() == 1 && knows_all_columns(block) => {}
+                Meaning::Elsewhere if idents.len() > 1 && !has_similar(block, idents) => {}
+                meaning => return self.named_as(at, block, &meaning),
+            }
+        }
+        None
+    }
+
+    /// The one column of that name among some items of the innermost block, if the columns of all of them are known.
+    pub(crate) fn named_on_side(&self, name: &str, items: Range<usize>) -> Option<Named> {
+        let block = self.blocks.last()?;
+        self.named_as(self.blocks.len() - 1, block, &block.only_column(name, items)?)
+    }
+
+    fn named_as(&self, at: usize, block: &Block, meaning: &Meaning<'_>) -> Option<Named> {
+        match *meaning {
+            Meaning::Column(place, column) => {
+                let reference = block.references.get(place)?;
+                let (rows, origins) = (self.rows_of(reference, column), self.only(reference, column));
+                Some(Named { block: at, place, rows, origins, nulls: nulls_of(reference, column) })
+            }
+            Meaning::Shown(place, column) => {
+                let nullable = block.references.get(place).is_none_or(|reference| reference.nullable);
+                let (rows, origins) = (column.rows(nullable), column.values());
+                Some(Named { block: at, place, rows, origins, nulls: column.nulls.clone() })
+            }
+            Meaning::Opaque | Meaning::NoColumn | Meaning::Elsewhere => None,
+        }
+    }
+
+    /// A column of the tables that a reference stands for: of those that have it as it is, not as another one of the name.
+    fn rows_of(&self, reference: &Reference, column: &Column) -> Vec<Reached> {
+        if let Some(shown) = reference.of_view(column) {
+            return shown.rows(reference.nullable);
+        }
+        let Source::Table { places, .. } = &reference.source else { return Vec::new() };
+        let has = |place: usize| {
+            let found = self.references.get(place)?.table.column(&column.name);
+            (found == Some(column) && !column.generated).then(|| Reached {
+                origin: Origin { place, column: column.clone(), through: false },
+                nullable: reference.nullable,
+            })
+        };
+        places.clone().filter_map(has).collect()
+    }
+
+    /// The same if that is one table: rows of several may be meant else, and no single one says which values there are.
+    fn only(&self, reference: &Reference, column: &Column) -> Vec<Origin> {
+        if let Some(shown) = reference.of_view(column) {
+            return shown.values();
+        }
+        let rows = match &reference.source {
+            Source::Table { places, .. } if places.len() == 1 => self.rows_of(reference, column),
+            _ => Vec::new(),
+        };
+        rows.into_iter().map(|reached| reached.origin).collect()
+    }
+}
+
+/// The branches in which a column of a view is NULL.
+fn nulls_of(reference: &Reference, column: &Column) -> Vec<Null> {
+    reference.of_view(column).map_or_else(Vec::new, |shown| shown.nulls.clone())
+}
+
+fn makes(select: &Select, folds: Folds) -> Makes {
+    let of_none = Makes::Other { of_none: true };
+    let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else { return of_none };
+    let plain = |expr: &Expr| {
+        !matches!(unwrapped(expr), Expr::GroupingSets(_) | Expr::Cube(_) | Expr::Rollup(_) | Expr::Tuple(_))
+    };
+    if !modifiers.is_empty() || !exprs.iter().all(plain) {
+        return of_none;
+    }
+    // Without GROUP BY, HAVING and aggregates make one group of all, or of none.
+    if exprs.is_empty() && (folds.aggregates > 0 || select.having.is_some()) {
+        return of_none;
+    }
+    if folds.windows > 0 || matches!(select.distinct, Some(Distinct::On(_))) {
+        return Makes::Other { of_none: false };
+    }
+    if exprs.is_empty() { Makes::Rows } else { Makes::Groups }
+}
+
+fn knows_all_columns(block: &Block) -> bool {
+    !block.natural && block.references.iter().all(Reference::is_named)
+}

@@ -1,0 +1,514 @@
+//! The structural walk over a query: scopes, table references and the predicates that bound their rows.
+//!
+//! # Why the tags are sound
+//!
+//! For each table reference R the walk gathers a predicate T, tests of R's columns by constants under AND and OR, such that
+//! the result is a function of σ_T(R) and of the other references: a change of rows outside σ_T(R) cannot change the result.
+//! T follows from a condition: where the condition is true of a row of R with others, T is true of that row. A test follows
+//! from itself, AND from either side, OR from both sides together; of what is not known (NOT, XOR, CASE, a test of another
+//! reference) nothing follows but TRUE. So a disjunct without a test of R bounds nothing.
+//!
+//! * **WHERE.** A block's joins are computed before its WHERE. A joined row that holds a row r of R is dropped by
+//!   WHERE if r fails T. If R is on the nullable side of an outer join, r may also decide whether the other side
+//!   is extended with NULLs; but such an extended row has NULL in all columns of R, and no comparison with NULL is true:
+//!   T is not true of it, so WHERE drops it as well. So T may be applied before any kind of join, FULL included.
+//! * **IS NULL** is the one test that a row of NULLs passes: `l LEFT JOIN r … WHERE r.id IS NULL` asks for the rows of l that
+//!   meet no row of r, whatever that row holds. It is a test of references only that no outer join of their block may extend
+//!   with NULLs; elsewhere nothing follows from it.
+//! * **ON of an inner join** is a WHERE for the two sides of that join, by the same argument.
+//! * **USING** is an ON that states the equality of its columns (`Walk::connect_merged`).
+//! * **ON of a LEFT JOIN** decides only which rows of the right side match: a right row that fails T never matches,
+//!   so it may be removed first (and where the right side is itself a join, the argument above applies to it). A
+//!   left row that fails ON still comes out, with NULLs: no predicate for the left side. RIGHT is the mirror image.
+//!   ON of a FULL JOIN bounds neither side. Where WHERE makes inner joins of them, all this holds of those (`outer_joins.rs`).
+//! * **Aggregates, windows, DISTINCT, ORDER BY, LIMIT** are computed from what WHERE leaves. HAVING is not used.
+//! * **Sub-queries** (EXISTS, IN, scalar, LATERAL, correlated, negated): a block is, for each outer row, a function
+//!   of its references; T holds constants only and does not depend on the outer row. A predicate is attributed
+//!   only to references of the very block whose WHERE or ON it stands in, and to those behind plain columns of its derived
+//!   tables and common table expressions (`derived.rs`).
+//! * **Set operations and common table expressions** are functions of their blocks, a recursive one the fixed
+//!   point of such functions.
+//! * **Constants travel.** Let a condition that bounds R say `R.c = S.d` at its top, and let T of S say that d is one of K.
+//!   Rows of S that fail it may be taken away; in that database, the condition is what it is with `R.c IN K` added to it, since
+//!   d is in K wherever R.c = d is true. By the rules above that bounds R; and so on, one step after the other. S may be in
+//!   any block around that of R, on any side of any join: that its rows are gone is all that counts. Both columns must
+//!   compare alike, so that what equals d equals it in normal form.
+//! * **Sub-selects** as sources of constants, and what they say of outer rows: see `derived.rs`.
+//! * **A table referenced twice** has two tags, and a change is relevant if it meets one of them.
+//! * **Views** are derived tables, **partitioned tables and inheritance parents** stand for others: see `views.rs` and `relations.rs`.
+//!
+//! Columns that the statement does not mention change nothing that it computes (`mentioned_columns.rs`): rows that differ in them only
+//! are the same row to it.
+//!
+//! Errors that a row outside T might raise (a division by zero, say) are not part of a result: SQL leaves open whether it
+//! is raised.
+
+pub(crate) mod clock;
+pub(crate) mod conditions;
+pub(crate) mod ctes;
+pub(crate) mod derived;
+pub(crate) mod disjunctions;
+pub(crate) mod expressions;
+pub(crate) mod joins;
+pub(crate) mod mentioned_columns;
+pub(crate) mod mysql_expressions;
+pub(crate) mod mysql_times;
+pub(crate) mod nested_outer_joins;
+pub(crate) mod null_branches;
+pub(crate) mod outer_joins;
+pub(crate) mod relations;
+pub(crate) mod scalar_subqueries;
+pub(crate) mod scope;
+pub(crate) mod sort_keys;
+pub(crate) mod views;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use freshet_types::{Catalog, Columns, Dialect, Reason, RelationKind, Table, ValueType};
+use sqlparser::ast::{
+    Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, OrderBy, OrderByExpr, OrderByKind, OrderBySort,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+};
+
+use crate::allowlist::types::Handled;
+use crate::allowlist::visitor::Counts;
+use crate::analyze::ctes::Cte;
+use crate::analyze::derived::{At, Folds, Shown};
+use crate::analyze::joins::only_standard_clauses;
+use crate::analyze::mentioned_columns::Mentioned;
+use crate::analyze::mysql_times::KeptTimes;
+use crate::analyze::outer_joins::{Clause, Condition};
+use crate::analyze::relations::{holds_dates, meant, unknown};
+use crate::analyze::scope::{Block, Reference, Source};
+use crate::analyze::views::Views;
+use crate::dependency::anti_join::Absent;
+use crate::dependency::join_path::Edge;
+use crate::dependency::limit_bound::Cut;
+use crate::dependency::limit_boundary::Paged;
+use crate::dependency::moving_limit::Moving;
+use crate::dependency::read_set::{Dates, Footprint, Read, TableReference, Usage};
+use crate::dependency::result_keys::Keyed;
+use crate::predicate::Predicate;
+use crate::statement::template::{Parsed, table, without_only};
+
+pub(crate) type Outcome = Result<(), Reason>;
+
+/// The state of a walk.
+pub(crate) struct Walk<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) schemas: Vec<Arc<str>>,
+    /// The common table expressions in scope.
+    pub(crate) ctes: Vec<Cte>,
+    /// The SELECT blocks around the current place, innermost last.
+    pub(crate) blocks: Vec<Block>,
+    pub(crate) references: Vec<TableReference>,
+    pub(crate) edges: Vec<Edge>,
+    /// Where the outermost query sorts and cuts its rows.
+    pub(crate) cut: Option<Cut>,
+    /// Its references whose keys it shows.
+    pub(crate) keyed: Vec<Keyed>,
+    /// The queries whose first rows are those of the first rows of a reference.
+    pub(crate) paged: Vec<Paged>,
+    /// See [`Footprint::absent`].
+    pub(crate) absent: Vec<Absent>,
+    /// See [`Footprint::moving`].
+    pub(crate) moving: Vec<Moving>,
+    /// The outermost SELECT is walked once for each of its disjuncts (`disjunctions.rs`).
+    pub(crate) splits: bool,
+    /// Where the references of each of these walks begin.
+    pub(crate) starts: Vec<usize>,
+    /// See [`Footprint::definitions`].
+    pub(crate) definitions: Vec<Arc<Table>>,
+    pub(crate) views: Views,
+    /// Of its text and those of its views.
+    pub(crate) handled: Handled,
+    pub(crate) mentioned: Mentioned,
+    /// What the last query tells.
+    pub(crate) shown: Shown,
+    /// What the sub-selects in expressions tell.
+    pub(crate) told: BTreeMap<At, Shown>,
+    pub(crate) folds: Folds,
+    /// How each parameter is used.
+    pub(crate) usages: BTreeMap<u32, Usage>,
+    /// A date or time type occurs; MySQL: a date in more than a column of the result.
+    pub(crate) date_time: bool,
+    /// MySQL: so does a TIME. PostgreSQL: what the current date would complete if it met a `timetz`, a time or a zone.
+    pub(crate) times: bool,
+    /// MySQL: a TIME that meets constants at most.
+    pub(crate) kept_times: KeptTimes,
+    pub(crate) dialect: Dialect,
+    pub(crate) counts: Counts,
+}
+
+/// A construct that is never cached, unless its absence is shown.
+pub(crate) fn absent(absent: bool, what: &'static str) -> Outcome {
+    if absent { Ok(()) } else { Err(Reason::Construct(what)) }
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(dialect: Dialect, catalog: &'a Catalog, schemas: &[Arc<str>]) -> Self {
+        Self {
+            dialect,
+            times: false,
+            kept_times: KeptTimes::default(),
+            catalog,
+            schemas: schemas.to_vec(),
+            views: Views::default(),
+            handled: Handled::default(),
+            ctes: Vec::new(),
+            blocks: Vec::new(),
+            references: Vec::new(),
+            edges: Vec::new(),
+            cut: None,
+            keyed: Vec::new(),
+            paged: Vec::new(),
+            absent: Vec::new(),
+            moving: Vec::new(),
+            splits: false,
+            starts: Vec::new(),
+            mentioned: Mentioned::new(dialect.is_mysql_family()),
+            shown: Shown::default(),
+            told: BTreeMap::new(),
+            folds: Folds::default(),
+            definitions: Vec::new(),
+            usages: BTreeMap::new(),
+            date_time: false,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn into_footprint(mut self, parsed: &Parsed) -> Result<Footprint, Reason> {
+        if parsed.clock_text && self.date_time {
+            return Err(Reason::ClockLiteral);
+        }
+        let tables = self.references.iter().map(|reference| &reference.table);
+        self.mentioned.settle(tables.chain(&self.definitions));
+        for reference in &mut self.references {
+            reference.columns = self.mentioned.of(&reference.table);
+        }
+        for keyed in &mut self.keyed {
+            let table = self.references.get(keyed.place).map(|reference| &reference.table);
+            keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
+        }
+        let zoned = self.handles_timetz(parsed)?;
+        let shows_times = self.kept_times.occur;
+        let dates = Dates { date_time: self.date_time, zoned, times: self.times, shows_times };
+        let effects = self.type_effects()?;
+        let Self { references, edges, cut, keyed, paged, absent, moving, definitions, .. } = self;
+        let Views { unopened, constants, .. } = self.views;
+        let read =
+            Read { references, edges, cut, keyed, paged, absent, moving, definitions, unopened, constants, effects };
+        Ok(Footprint::new(self.dialect, read, self.usages, dates))
+    }
+
+    pub(crate) fn is_mysql(&self) -> bool {
+        self.dialect.is_mysql_family()
+    }
+
+    pub(crate) fn open_block(&mut self) {
+        self.blocks.push(Block { folds_columns: self.is_mysql(), ..Block::default() });
+    }
+
+    pub(crate) fn query(&mut self, query: &Query) -> Outcome {
+        let Query {
+            with,
+            body,
+            order_by,
+            limit_clause,
+            fetch,
+            locks,
+            for_clause,
+            settings,
+            format_clause,
+            pipe_operators,
+        } = query;
+        self.counts.queries += 1;
+        if !locks.is_empty() {
+            return Err(Reason::LocksRows);
+        }
+        absent(for_clause.is_none() && settings.is_none() && format_clause.is_none(), "a clause after the query")?;
+        absent(pipe_operators.is_empty(), "a pipe operator")?;
+        let in_scope = self.ctes.len();
+        if let Some(with) = with {
+            self.with(with, query)?;
+        }
+        self.open_block();
+        match &**body {
+            SetExpr::Select(select) if self.splits && self.blocks.len() == 1 => self.outermost(select)?,
+            body => self.body(body)?,
+        }
+        let (mut shown, folds) = (std::mem::take(&mut self.shown), self.folds);
+        if let Some(order_by) = order_by {
+            self.order_by(order_by)?;
+        }
+        if let Some(limit) = limit_clause {
+            self.limit(limit)?;
+        }
+        if let Some(Fetch { with_ties: _, percent, quantity }) = fetch {
+            absent(!percent, "FETCH PERCENT")?;
+            self.count(quantity.as_ref())?;
+        }
+        let by_values = self.by_values(query, &shown);
+        shown.inside = shown.inside.and_then(|inside| inside.of_query(query)).map(Box::new);
+        if limit_clause.is_some() || fetch.is_some() || folds != self.folds {
+            shown = shown.unreached();
+        }
+        if folds != self.folds {
+            shown.outer.clear();
+        }
+        self.shown = shown;
+        self.note_cut(query, by_values);
+        self.note_paged(query);
+        self.blocks.pop();
+        self.ctes.truncate(in_scope);
+        Ok(())
+    }
+
+    fn body(&mut self, body: &SetExpr) -> Outcome {
+        match body {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::Query(query) => self.query(query),
+            SetExpr::SetOperation { left, op: _, set_quantifier: _, right } => {
+                let mut sides = Vec::new();
+                for side in [left, right] {
+                    self.open_block();
+                    self.body(side)?;
+                    self.blocks.pop();
+                    sides.push(std::mem::take(&mut self.shown));
+                }
+                let mysql = self.is_mysql();
+                self.shown = sides.into_iter().reduce(|one, two| one.merged(two, mysql)).unwrap_or_default();
+                Ok(())
+            }
+            SetExpr::Values(values) => {
+                absent(!values.explicit_row || self.is_mysql(), "VALUES ROW")?;
+                values.rows.iter().try_for_each(|row| self.exprs(&row.content))?;
+                self.shown = Shown::default();
+                Ok(())
+            }
+            SetExpr::Table(_) => Err(Reason::Construct("TABLE")),
+            SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => Err(Reason::NotSelect),
+        }
+    }
+
+    /// Walks a SELECT with these conditions as its WHERE; returns what it counts in the last one.
+    pub(crate) fn select_where(&mut self, select: &Select, selection: &[&Expr]) -> Result<Counts, Reason> {
+        let first = self.references.len();
+        self.counts.selects += 1;
+        only_standard_clauses(select, self.dialect)?;
+        let mut conditions = Vec::new();
+        for item in &select.from {
+            self.joined(item, &mut conditions)?;
+        }
+        // Names in ON and WHERE are resolved among all items of the block.
+        let all = self.blocks.last().map_or(0, |block| block.references.len());
+        let condition = |selection| Condition { clause: Clause::On(selection), bounded: 0..all, join: None };
+        conditions.extend(selection.iter().copied().map(condition));
+        let last = self.walk_conditions(&conditions)?;
+        self.reduce(&mut conditions);
+        let outer = self.bound_all(&conditions);
+        let notes = self.notes(&conditions);
+        let before = self.folds;
+        if let Some(Distinct::On(exprs)) = &select.distinct {
+            self.exprs(exprs)?;
+        }
+        let in_list = self.mentioned.in_list;
+        self.mentioned.in_list |= self.blocks.len() == 1 && self.views.is_outside();
+        select.projection.iter().try_for_each(|item| self.select_item(item))?;
+        self.mentioned.in_list = in_list;
+        match &select.group_by {
+            GroupByExpr::Expressions(exprs, modifiers) => {
+                absent(modifiers.is_empty() || self.is_mysql(), "a modifier of GROUP BY")?;
+                exprs.iter().try_for_each(|expr| self.unconverted(expr))?;
+            }
+            GroupByExpr::All(_) => return Err(Reason::Construct("GROUP BY ALL")),
+        }
+        self.optional(select.having.as_ref())?;
+        for window in &select.named_window {
+            if let NamedWindowExpr::WindowSpec(spec) = &window.1 {
+                self.window(spec)?;
+            }
+        }
+        self.shown = self.shown_by(select, self.folds.since(before), outer, first);
+        self.shown.notes = notes;
+        self.shown.inside = self.inside(select).map(Box::new);
+        Ok(last)
+    }
+
+    fn select_item(&mut self, item: &SelectItem) -> Outcome {
+        if let SelectItem::ExprWithAlias { alias, expr } = item {
+            self.mentioned.given(&alias.value);
+            self.name_time(expr, &alias.value);
+        }
+        match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => {
+                // The columns of the outermost SELECT are shown; those of another one are compared or merged somewhere.
+                if self.blocks.len() == 1 { self.unconverted(expr) } else { self.expr(expr) }
+            }
+            SelectItem::Wildcard(options)
+            | SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(_), options) => {
+                let plain = options.opt_ilike.is_none()
+                    && options.opt_exclude.is_none()
+                    && options.opt_except.is_none()
+                    && options.opt_replace.is_none()
+                    && options.opt_rename.is_none()
+                    && options.opt_alias.is_none();
+                if self.blocks.len() > 1 {
+                    self.note_all_dates();
+                }
+                self.mentioned.all();
+                absent(plain, "an option of *")
+            }
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(_), _)
+            | SelectItem::ExprWithAliases { .. } => Err(Reason::Construct("an expansion of a composite value")),
+        }
+    }
+
+    pub(crate) fn order_by_exprs(&mut self, exprs: &[OrderByExpr]) -> Outcome {
+        for OrderByExpr { expr, options, with_fill } in exprs {
+            absent(with_fill.is_none(), "WITH FILL")?;
+            absent(!matches!(options.sort, Some(OrderBySort::Using(_))), "ORDER BY … USING")?;
+            self.unconverted(expr)?;
+        }
+        Ok(())
+    }
+
+    fn order_by(&mut self, order_by: &OrderBy) -> Outcome {
+        absent(order_by.interpolate.is_none(), "INTERPOLATE")?;
+        match &order_by.kind {
+            OrderByKind::Expressions(exprs) => self.order_by_exprs(exprs),
+            OrderByKind::All(_) => Err(Reason::Construct("ORDER BY ALL")),
+        }
+    }
+
+    fn count(&mut self, count: Option<&Expr>) -> Outcome {
+        count.map_or(Ok(()), |count| self.operand(count, Some((ValueType::Int, false))))
+    }
+
+    fn limit(&mut self, limit: &LimitClause) -> Outcome {
+        match limit {
+            LimitClause::LimitOffset { limit, offset, limit_by } => {
+                absent(limit_by.is_empty(), "LIMIT BY")?;
+                self.count(limit.as_ref())?;
+                self.count(offset.as_ref().map(|offset| &offset.value))
+            }
+            LimitClause::OffsetCommaLimit { offset, limit } if self.is_mysql() => {
+                self.expr(offset)?;
+                self.expr(limit)
+            }
+            LimitClause::OffsetCommaLimit { .. } => Err(Reason::Construct("LIMIT with a comma")),
+        }
+    }
+
+    pub(crate) fn factor<'q>(&mut self, factor: &'q TableFactor, conditions: &mut Vec<Condition<'q>>) -> Outcome {
+        self.counts.table_factors += 1;
+        match factor {
+            TableFactor::Table { .. } => self.table_factor(factor),
+            TableFactor::Derived { lateral, subquery, alias, sample } => {
+                absent(sample.is_none(), "TABLESAMPLE")?;
+                // Without LATERAL the items before it are not visible inside.
+                let hidden = if *lateral { None } else { self.blocks.last_mut().map(std::mem::take) };
+                self.query(subquery)?;
+                if let (Some(hidden), Some(block)) = (hidden, self.blocks.last_mut()) {
+                    *block = hidden;
+                }
+                let mut shown = std::mem::take(&mut self.shown);
+                // What it shows is another page for each row beside it.
+                shown.page.take_if(|_| *lateral);
+                self.refer_opaque(alias.as_ref(), None)?;
+                self.show_last(shown.renamed(alias.as_ref()));
+                Ok(())
+            }
+            TableFactor::Function { lateral: _, name, args, with_ordinality: _, alias } => {
+                self.function_name(name)?;
+                self.arguments(args)?;
+                self.refer_opaque(alias.as_ref(), Some(name))
+            }
+            TableFactor::UNNEST { alias, array_exprs, with_offset, with_offset_alias, with_ordinality: _ } => {
+                absent(!with_offset && with_offset_alias.is_none(), "WITH OFFSET")?;
+                self.exprs(array_exprs)?;
+                self.refer_opaque(alias.as_ref(), None)
+            }
+            TableFactor::JsonTable { json_expr, json_path: _, columns, alias } if self.is_mysql() => {
+                self.expr(json_expr)?;
+                self.json_columns(columns);
+                self.refer_opaque(alias.as_ref(), None)
+            }
+            TableFactor::NestedJoin { table_with_joins, alias } => {
+                // Its alias would hide the names inside.
+                absent(alias.is_none(), "a join with an alias")?;
+                self.joined(table_with_joins, conditions)
+            }
+            _ => Err(Reason::Construct("a FROM item of that kind")),
+        }
+    }
+
+    fn table_factor(&mut self, factor: &TableFactor) -> Outcome {
+        let TableFactor::Table {
+            name,
+            alias,
+            args,
+            with_hints,
+            version,
+            with_ordinality,
+            partitions,
+            json_path,
+            sample,
+            index_hints,
+        } = factor
+        else {
+            return Err(Reason::Construct("a FROM item of that kind"));
+        };
+        self.counts.relations += 1;
+        absent(sample.is_none(), "TABLESAMPLE")?;
+        absent(with_hints.is_empty() && (index_hints.is_empty() || self.is_mysql()), "a table hint")?;
+        absent(version.is_none() && json_path.is_none(), "a FROM item of that kind")?;
+        absent(partitions.is_empty() || self.is_mysql(), "a FROM item of that kind")?;
+        if let Some(args) = args {
+            absent(args.settings.is_none(), "settings of a function")?;
+            self.function_name(name)?;
+            self.arguments(&args.args)?;
+            return self.refer_opaque(alias.as_ref(), Some(name));
+        }
+        absent(!with_ordinality, "WITH ORDINALITY")?;
+        let (parts, only) = without_only(name);
+        let last = parts.last().and_then(|part| part.as_ident()).ok_or(Reason::Construct("a name of that form"))?;
+        if parts.len() == 1 {
+            // The parser takes some reserved words for names.
+            let reserved = matches!(last.value.as_str(), "only" | "lateral" | "select" | "table" | "values" | "with");
+            absent(last.quote_style.is_some() || !reserved, "ONLY or a FROM item of that kind")?;
+            if let Some(shown) = self.shown_by_cte(&last.value) {
+                self.refer_opaque(alias.as_ref(), Some(name))?;
+                self.show_last(shown.renamed(alias.as_ref()));
+                return Ok(());
+            }
+        }
+        absent(parts.len() <= 2, "a name with a database")?;
+        let table = table(self.catalog, &self.schemas, name).ok_or_else(|| unknown(parts))?.clone();
+        let meant = meant(self.catalog, &table, only)?;
+        self.date_time |= !self.is_mysql() && holds_dates(&table);
+        let first = self.references.len();
+        let referred = |table| TableReference { table, predicate: Predicate::any_row(), columns: Columns::All };
+        self.references.extend(meant.tables.into_iter().map(referred));
+        self.definitions.extend(meant.definitions);
+        let places = first..self.references.len();
+        let shown = if table.kind == RelationKind::View { self.view(&table)? } else { Shown::default() };
+        // Which partition a row is in, columns decide that are named nowhere; and Freshet's own queries read all of them.
+        let renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) || !partitions.is_empty();
+        if renamed {
+            self.mentioned.all();
+        }
+        absent(alias.as_ref().is_none_or(|alias| alias.at.is_none()), "AT in an alias")?;
+        let reference = Reference {
+            alias: alias.as_ref().map_or_else(|| table.name.to_string(), |alias| alias.name.value.clone()),
+            schema: alias.is_none().then(|| table.schema.clone()),
+            table: Some(table.clone()),
+            shown: shown.renamed(alias.as_ref()),
+            nullable: false,
+            source: if renamed { Source::Opaque } else { Source::Table { table, places } },
+        };
+        self.mentioned.row(&reference.alias);
+        self.refer(reference)
+    }
+}

@@ -1,0 +1,110 @@
+//! The ways from references that constants bound to others, over equalities between their columns (`join_keys.rs`).
+
+use freshet_types::ComparedColumn;
+
+use crate::dependency::join_keys::{PARTS_MAX, is_never};
+use crate::dependency::key_conditions::Start;
+use crate::predicate::bind::{self, Rows};
+
+/// Tables on the way from the constants.
+const STEPS_MAX: usize = 8;
+/// Ways that lead to the keys of one part.
+const WAYS_MAX: usize = 4;
+
+/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
+/// are those among the references of the whole statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edge {
+    pub(crate) to: usize,
+    pub(crate) to_column: ComparedColumn,
+    /// At least one; several if a set operation made one column of them.
+    pub(crate) from: Vec<Held>,
+    /// Only keys that were read lead on: see [`compare_by_keys`](crate::dependency::join_keys::compare_by_keys).
+    pub(crate) by_keys: bool,
+}
+
+/// A column of a reference whose values are keys of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) place: usize,
+    pub(crate) column: ComparedColumn,
+}
+
+/// The edges from a reference back to one that has constants, each with the column that it was followed to.
+pub(crate) type Way<'f> = Vec<(&'f Edge, &'f Held)>;
+
+/// How references without constants are reached from those that have some: for each the ways that give all of its keys together.
+/// A start has one without edges.
+pub(crate) struct Ways<'f> {
+    of: Vec<Option<Vec<Way<'f>>>>,
+    /// The places of those that were reached.
+    pub(crate) reached: Vec<usize>,
+}
+
+impl<'f> Ways<'f> {
+    /// The best starts come first; from others begins what is not reached from these.
+    pub(crate) fn from(rows: &[Rows], starts: &[Option<Start>], edges: &'f [Edge]) -> Self {
+        let mut ways = Self { of: vec![None; rows.len()], reached: Vec::new() };
+        for start in Start::ALL {
+            for (way, own) in ways.of.iter_mut().zip(starts) {
+                if way.is_none() && *own == Some(start) {
+                    *way = Some(vec![Vec::new()]);
+                }
+            }
+            ways.extend(rows, edges);
+        }
+        ways
+    }
+
+    fn extend(&mut self, rows: &[Rows], edges: &'f [Edge]) {
+        for _ in 1..STEPS_MAX {
+            let mut next = Vec::new();
+            for edge in edges.iter().filter(|edge| !edge.by_keys).chain(edges.iter().filter(|edge| edge.by_keys)) {
+                let wanted =
+                    rows.get(edge.to).is_some_and(is_open) && self.of.get(edge.to).is_some_and(Option::is_none);
+                if let Some(along) = self.along(rows, edge).filter(|_| wanted) {
+                    next.push((edge.to, along));
+                }
+            }
+            for (to, along) in next {
+                let new = self.reached.len() < PARTS_MAX && !self.reached.contains(&to);
+                if let Some(of) = self.of.get_mut(to).filter(|_| new) {
+                    *of = Some(along);
+                    self.reached.push(to);
+                }
+            }
+        }
+    }
+
+    /// The ways over an edge, if all of those that it comes from are reached.
+    fn along(&self, rows: &[Rows], edge: &'f Edge) -> Option<Vec<Way<'f>>> {
+        let mut ways = Vec::new();
+        let holds_keys = |held: &&Held| !rows.get(held.place).is_some_and(is_never);
+        for held in edge.from.iter().filter(holds_keys) {
+            for before in self.of.get(held.place)?.as_ref()? {
+                ways.push(std::iter::once((edge, held)).chain(before.iter().copied()).collect());
+            }
+        }
+        let short = ways.iter().all(|way: &Way<'_>| way.len() < STEPS_MAX);
+        (short && (1..=WAYS_MAX).contains(&ways.len())).then_some(ways)
+    }
+
+    /// Whether rows of one of these are found by those of others.
+    pub(crate) fn lead_into(&self, inside: &[usize]) -> bool {
+        let of_inside = self.reached().filter(|(place, _)| inside.contains(place));
+        of_inside.flat_map(|(_, ways)| ways.iter().flatten()).any(|(_, held)| !inside.contains(&held.place))
+    }
+
+    pub(crate) fn reached(&self) -> impl Iterator<Item = (usize, &[Way<'f>])> {
+        self.reached.iter().filter_map(|place| Some((*place, self.of.get(*place)?.as_deref()?)))
+    }
+}
+
+/// Whether nothing says which values the rows have that matter; a range may be known.
+pub(crate) fn is_open(rows: &Rows) -> bool {
+    match rows.as_deref() {
+        None => true,
+        Some([]) => false,
+        Some(conjunctions) => conjunctions.iter().flatten().all(|term| bind::is_open(&term.test)),
+    }
+}

@@ -1,0 +1,400 @@
+//! Where ways to keys begin (`join_keys.rs`): what the rows of a reference have that matter, written for the server.
+//!
+//! What is written must be true of each row of which the statement's own condition is, also on a connection of Freshet's own, with
+//! settings of its own. So a test is written as the statement has it, or one that is true of more. Limits of ranges are taken outwards.
+//!
+//! **Patterns** are written by the same operators and functions, each side in the case to which the statement brings it, and only
+//! if the tag tests them (`predicate/like.rs`). The collation of a column decides on both connections alike, whatever the constant's
+//! own is. What would not be the same there is left out: a backslash, whose meaning settings decide; an escape character that
+//! is a letter; what is cast to text but for PostgreSQL's texts, integers, numerics and uuids, whose texts no setting changes; columns of
+//! sub-selects. And of MySQL:
+//!
+//! * The case of a constant follows the connection's collation, which may be a Turkish one, to which the capital of `i` is another
+//!   letter. Of such a pattern any text may stand in the place of an `i`; an equality with one is not written.
+//! * The bytes of a constant (`LIKE BINARY`, or beside a BLOB) are those of the connection's character set, so both must write ASCII
+//!   in the same way (`Params::utf8`).
+//!
+//! What no index finds is read as the statement itself reads it, so it comes last among the starts.
+
+use freshet_types::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
+
+use crate::dependency::query_text::{MARK, in_place, marked};
+use crate::dependency::read_set::Footprint;
+use crate::predicate::bind::{self, Rows};
+use crate::predicate::like::{Case, Folding, Letters, Matching};
+use crate::predicate::parameters::Params;
+use crate::predicate::{Atom, Operand, Question, mysql_values};
+
+/// What a row must have in some columns, as a condition: one of these conjunctions, each with a test. None: it cannot be told.
+pub(crate) type Constants<'f> = Vec<Vec<(&'f ComparedColumn, Written)>>;
+
+/// How rows are found where a way begins, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Start {
+    /// By constants that a column equals.
+    Equal,
+    /// By a range, or by how a text begins.
+    Range,
+    /// By how far the answer's last row says that they reach (`limit_bound.rs`), or the keys of its rows (`result_keys.rs`).
+    Cut,
+    /// By testing each.
+    Scan,
+    /// By a test that most rows pass.
+    Most,
+}
+
+impl Start {
+    /// From the best to the worst.
+    pub(crate) const ALL: [Self; 5] = [Self::Equal, Self::Range, Self::Cut, Self::Scan, Self::Most];
+
+    /// Of rows in one of these conjunctions; None: they are not found by any of this.
+    pub(crate) fn of<T>(conjunctions: &[Vec<T>], start: impl Fn(&T) -> Self) -> Option<Self> {
+        let best = |conjunction: &Vec<T>| conjunction.iter().map(&start).min();
+        conjunctions.iter().map(best).collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+}
+
+/// Constants as the server reads them.
+pub(crate) enum Written {
+    /// One of these.
+    In(Vec<String>),
+    /// Within these limits, both included; at least one.
+    Within {
+        low: Option<String>,
+        high: Option<String>,
+    },
+    Null,
+    NotNull,
+    /// A test of a text, behind the column; by its beginning or not.
+    Text {
+        case: Option<Case>,
+        cast: bool,
+        test: String,
+        finds: bool,
+    },
+}
+
+impl Written {
+    pub(crate) fn start(&self) -> Start {
+        match self {
+            Self::In(_) | Self::Null => Start::Equal,
+            Self::Within { .. } | Self::Text { finds: true, .. } => Start::Range,
+            Self::Text { finds: false, .. } => Start::Scan,
+            Self::NotNull => Start::Most,
+        }
+    }
+
+    /// As tests of a column.
+    pub(crate) fn tests(&self, dialect: Dialect, column: &str) -> Vec<String> {
+        match self {
+            Self::In(constants) => vec![format!("{column} IN ({})", constants.join(", "))],
+            Self::Within { low, high } => {
+                let low = low.iter().map(|low| format!("{column} >= {low}"));
+                low.chain(high.iter().map(|high| format!("{column} <= {high}"))).collect()
+            }
+            Self::Null => vec![format!("{column} IS NULL")],
+            Self::NotNull => vec![format!("{column} IS NOT NULL")],
+            Self::Text { case, cast, test, finds: _ } => {
+                let cast = if *cast { "::pg_catalog.text" } else { "" };
+                vec![format!("{} {test}", in_case(dialect, *case, &format!("{column}{cast}")))]
+            }
+        }
+    }
+}
+
+/// A text brought to a case.
+fn in_case(dialect: Dialect, case: Option<Case>, text: &str) -> String {
+    let schema = if dialect.is_mysql_family() { "" } else { "pg_catalog." };
+    match case {
+        Some(Case::Upper) => format!("{schema}upper({text})"),
+        Some(Case::Lower) => format!("{schema}lower({text})"),
+        None => text.to_owned(),
+    }
+}
+
+impl Footprint {
+    /// What the rows of a reference have that matter, written for the server; no conjunction: nothing that can be written.
+    pub(crate) fn constants<'f>(&'f self, place: usize, rows: &'f Rows, params: Params<'_>) -> Constants<'f> {
+        let of_term = |term: &'f Term| Some((&term.column, self.written_term(term)?));
+        self.each_conjunction(place, rows, of_term, |atom| Some((&atom.column, self.text(atom, params)?)))
+    }
+
+    /// For people: how the rows of a reference are found, if a way begins there. Only the constants are known that `is_known` says.
+    pub(crate) fn described_start(
+        &self,
+        place: usize,
+        rows: &Rows,
+        params: Params<'_>,
+        is_known: impl Fn(&Atom) -> bool,
+    ) -> Option<Start> {
+        let of_term = |term: &Term| match &term.test {
+            Test::In(_) if !is_mysql_text(&term.column) => Some(Start::Equal),
+            Test::Null => Some(Start::Equal),
+            Test::NotNull | Test::Not(_) => Some(Start::Most),
+            Test::Within { .. } if self.has_limits(&term.column) => Some(Start::Range),
+            _ => None,
+        };
+        let of_atom = |atom: &Atom| match &atom.question {
+            _ if is_known(atom) => self.text(atom, params).map(|written| written.start()),
+            Question::In(_) if is_mysql_text(&atom.column) => Some(Start::Equal),
+            Question::Like(matching) if matching.is_as_written() => Some(Start::Range),
+            Question::Like(matching) if !matching.negated && !atom.through => Some(Start::Scan),
+            Question::Folded(_) if !atom.through => Some(Start::Scan),
+            _ => None,
+        };
+        Start::of(&self.each_conjunction(place, rows, of_term, of_atom), |start| *start)
+    }
+
+    /// What is made of the tests and questions of each conjunction of a reference; none at all if there is a conjunction of which nothing
+    /// is made.
+    fn each_conjunction<'f, T>(
+        &'f self,
+        place: usize,
+        rows: &'f Rows,
+        of_term: impl Fn(&'f Term) -> Option<T>,
+        of_atom: impl Fn(&'f Atom) -> Option<T>,
+    ) -> Vec<Vec<T>> {
+        let Some(reference) = self.references.get(place) else { return Vec::new() };
+        let (rows, asked) = (rows.as_deref().unwrap_or_default(), reference.predicate.conjunctions());
+        // Where one of several could not be bound, the others say nothing.
+        let atoms =
+            |at: usize| if rows.len() == asked.len() { asked.get(at).map_or(&[][..], Vec::as_slice) } else { &[] };
+        let all = rows.iter().enumerate().map(|(at, terms)| {
+            let all: Vec<T> = terms.iter().filter_map(&of_term).chain(atoms(at).iter().filter_map(&of_atom)).collect();
+            Some(all).filter(|all| !all.is_empty())
+        });
+        all.collect::<Option<_>>().unwrap_or_default()
+    }
+
+    /// An equality with constants, written so that it is true of no more rows.
+    pub(crate) fn written_exactly(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
+        use ValueType::{Bit, Bool, Bytea, Int, OrderedText, Text, Unsigned, Uuid};
+        let is_equal = |test: &Test| matches!(test, Test::In(_));
+        let test = self.test(atom, params).filter(is_equal)?;
+        match atom.column.value_type {
+            ValueType::FoldedText | ValueType::ExactText | ValueType::Bytes => self.text(atom, params),
+            Bit | Bool | Bytea | Int | OrderedText | Text | Unsigned | Uuid => {
+                self.written_term(&Term { column: atom.column.clone(), test })
+            }
+            _ => None,
+        }
+    }
+
+    fn written_term(&self, term: &Term) -> Option<Written> {
+        match &term.test {
+            Test::In(values) if !is_mysql_text(&term.column) => {
+                let texts = values.iter().map(|value| written(self.dialect, &term.column, value));
+                Some(Written::In(texts.collect::<Option<_>>()?))
+            }
+            Test::Within { low, high } if self.has_limits(&term.column) => within(&term.column, *low, *high),
+            Test::Null => Some(Written::Null),
+            Test::NotNull | Test::Not(_) => Some(Written::NotNull),
+            _ => None,
+        }
+    }
+
+    /// The constants that a reference's own predicate compares with text columns, as they are: in the normal form, if they have
+    /// one, those of MySQL may equal fewer texts.
+    fn text(&self, atom: &Atom, params: Params<'_>) -> Option<Written> {
+        let quoted = |operand: &Operand| {
+            if atom.column.value_type == ValueType::Bytes {
+                let bytes = mysql_values::bytes(*operand, params.get(*operand)?.value, params)?;
+                return Some(hexadecimal(&bytes));
+            }
+            let text = mysql_values::plain_text(*operand, params.get(*operand)?.value)?;
+            // In another encoding these bytes are another text.
+            (params.utf8 || text.is_ascii()).then(|| quoted_text(self.dialect, text)).flatten()
+        };
+        match &atom.question {
+            Question::In(operands) if is_mysql_text(&atom.column) => {
+                Some(Written::In(operands.iter().map(quoted).collect::<Option<_>>()?))
+            }
+            Question::Like(matching) => self.pattern_text(atom, matching, params),
+            Question::Folded(folding) => self.folded_text(atom, folding, params),
+            _ => None,
+        }
+    }
+
+    fn pattern_text(&self, atom: &Atom, matching: &Matching, params: Params<'_>) -> Option<Written> {
+        let Matching { pattern, escape, letters, cast, negated, binary, column_case, pattern_case } = *matching;
+        let mysql = self.dialect.is_mysql_family();
+        let test = self.test(atom, params)?;
+        let finds = bind::finds(&test) && matching.is_as_written();
+        let is_tested = bind::finds(&test) || matches!(test, Test::Like(_));
+        let is_same =
+            finds || (!atom.through && (!mysql || !(cast || (binary && column_case.or(pattern_case).is_some()))));
+        let by_column = matching.is_as_written() && (finds || atom.column.value_type == ValueType::FoldedText);
+        let is_known = !mysql || params.utf8 || by_column;
+        if negated || !is_tested || !is_same || !is_known || !(mysql || has_text(atom.column.value_type)) {
+            return None;
+        }
+        let text = self.plain_text(pattern, params).filter(|text| !text.contains(&b'\\'))?;
+        let follows_connection = mysql && pattern_case.is_some() && text.iter().copied().any(is_dotted);
+        // Behind an escape character it would be the text of itself.
+        if follows_connection && escape.is_some() {
+            return None;
+        }
+        let open = |byte: &u8| if follows_connection && is_dotted(*byte) { b'%' } else { *byte };
+        let text: Vec<u8> = text.iter().map(open).collect();
+        let escape = match escape.map(|operand| self.plain_text(operand, params)) {
+            None => String::new(),
+            Some(text) => {
+                let text =
+                    text.filter(|text| matches!(**text, [byte] if byte.is_ascii_punctuation() && byte != b'\\'))?;
+                format!(" ESCAPE {}", in_place(quoted_text(self.dialect, &text)?))
+            }
+        };
+        let like = if letters == Letters::Folded { "ILIKE" } else { "LIKE" };
+        let binary = if binary { "BINARY " } else { "" };
+        let pattern = in_case(self.dialect, pattern_case, &quoted_text(self.dialect, &text)?);
+        Some(Written::Text { case: column_case, cast, test: format!("{like} {binary}{pattern}{escape}"), finds })
+    }
+
+    fn folded_text(&self, atom: &Atom, folding: &Folding, params: Params<'_>) -> Option<Written> {
+        let mysql = self.dialect.is_mysql_family();
+        let is_tested = matches!(self.test(atom, params)?, Test::In(_));
+        if !is_tested || atom.through || (mysql && (folding.cast || !params.utf8)) {
+            return None;
+        }
+        let constant = |(operand, case): &(Operand, Option<Case>)| {
+            let text = self.plain_text(*operand, params)?;
+            let is_same = !(mysql && case.is_some() && text.iter().copied().any(is_dotted));
+            is_same.then(|| Some(in_case(self.dialect, *case, &quoted_text(self.dialect, &text)?))).flatten()
+        };
+        let constants: Vec<String> = folding.constants.iter().map(constant).collect::<Option<_>>()?;
+        let test = format!("IN ({})", constants.join(", "));
+        Some(Written::Text { case: Some(folding.case), cast: folding.cast, test, finds: false })
+    }
+
+    /// Whether the limits of a range can be written. A TIMESTAMP of MySQL is read in the zone of the session.
+    pub(crate) fn has_limits(&self, column: &ComparedColumn) -> bool {
+        use ValueType::{Date, Float4, Float8, Int, Numeric, OrderedText, Timestamp, TimestampTz, Unsigned};
+        match column.value_type {
+            Int | Unsigned | Numeric | Date | Timestamp | Float4 | Float8 | OrderedText => true,
+            TimestampTz => !self.dialect.is_mysql_family(),
+            _ => false,
+        }
+    }
+}
+
+fn is_mysql_text(column: &ComparedColumn) -> bool {
+    matches!(column.value_type, ValueType::FoldedText | ValueType::ExactText | ValueType::Bytes)
+}
+
+/// Whether PostgreSQL shows a value of the type as the same text under all settings.
+fn has_text(value_type: ValueType) -> bool {
+    use ValueType::{FoldedText, Int, Numeric, OrderedText, Text, Uuid};
+    matches!(value_type, FoldedText | Int | Numeric | OrderedText | Text | Uuid)
+}
+
+/// A letter that has another capital in some language.
+fn is_dotted(byte: u8) -> bool {
+    byte.eq_ignore_ascii_case(&b'i')
+}
+
+/// What one of these tests of a column leaves, at least, under that name; None: one of them cannot be written.
+pub(crate) fn written_bound(column: &ComparedColumn, name: &str, tests: &[Test]) -> Option<String> {
+    let written = tests.iter().map(|test| match test {
+        Test::Within { low, high } => within(column, *low, *high),
+        Test::Null => Some(Written::Null),
+        Test::In(values) => {
+            let number = |value: &Value| {
+                let same = matches!(value, Value::Int(_) | Value::Decimal(_) | Value::Uuid(_));
+                written(Dialect::Postgres, column, value).filter(|_| same)
+            };
+            Some(Written::In(values.iter().map(number).collect::<Option<_>>()?))
+        }
+        _ => None,
+    });
+    // What is written of numbers and dates is the same in each dialect.
+    let tests = written.map(|written| Some(written?.tests(Dialect::Postgres, name).join(" AND ")));
+    let tests: Vec<String> = tests.collect::<Option<_>>()?;
+    (!tests.is_empty()).then(|| format!("({})", tests.join(" OR ")))
+}
+
+/// Limits that leave at least the values that these order keys do, if there are any.
+fn within(column: &ComparedColumn, low: u64, high: u64) -> Option<Written> {
+    let (low, high) = (limit(column, low, -1), limit(column, high, 1));
+    (low.is_some() || high.is_some()).then_some(Written::Within { low, high })
+}
+
+/// A limit that leaves at least the values that the order key does, if there is one; `outwards` is where the others are.
+fn limit(column: &ComparedColumn, key: u64, outwards: i64) -> Option<String> {
+    if column.value_type == ValueType::OrderedText {
+        return text_limit(key, outwards);
+    }
+    let number = Some((key ^ (1 << 63)).cast_signed()).filter(|number| !matches!(*number, i64::MIN | i64::MAX))?;
+    match column.value_type {
+        // The shortest text of which it is the nearest double; all comparisons with it are of doubles.
+        ValueType::Float4 | ValueType::Float8 => {
+            let double = Value::Float(key).double().filter(|double| double.is_finite())?;
+            Some(marked(&format!("{double:e}")))
+        }
+        ValueType::Int | ValueType::Unsigned => Some(marked(&number.to_string())),
+        // Their keys are cut towards zero.
+        ValueType::Numeric => Some(marked(&number.checked_add(outwards)?.to_string())),
+        own => {
+            let text = own.moment_text(number)?;
+            let same = own.normalise_text(text.as_bytes()) == Some(Value::Moment(number));
+            same.then(|| marked(&format!("'{text}'")))
+        }
+    }
+}
+
+/// The same of texts that are in the order of their bytes, of which a key has the first ones.
+fn text_limit(key: u64, outwards: i64) -> Option<String> {
+    let bytes = key.to_be_bytes();
+    let plain = bytes.iter().take_while(|byte| matches!(byte, b' '..=b'~')).count();
+    let mut text = bytes.get(..plain)?.to_vec();
+    if outwards > 0 {
+        // Beyond all texts that begin so, and with what is not plain.
+        let last = text.last_mut()?;
+        *last = last.checked_add(1)?;
+    }
+    if text.is_empty() { None } else { quoted_text(Dialect::Postgres, &text) }
+}
+
+/// A constant as the server reads it; None: it cannot be written for sure.
+fn written(dialect: Dialect, column: &ComparedColumn, value: &Value) -> Option<String> {
+    // Their normal forms are no values: those of UUIDs have their bytes in order.
+    if column.value_type.is_mariadb() {
+        return None;
+    }
+    Some(match value {
+        Value::Int(number) => marked(&number.to_string()),
+        Value::Decimal(text) => {
+            let (sign, digits) = text.strip_prefix('-').map_or(("", &**text), |digits| ("-", digits));
+            let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+            let whole = if whole.is_empty() { "0" } else { whole };
+            let point = if fraction.is_empty() { "" } else { "." };
+            marked(&format!("{sign}{whole}{point}{fraction}"))
+        }
+        Value::Bool(value) => value.to_string(),
+        Value::Uuid(bits) => marked(&format!("'{bits:032x}'")),
+        Value::Text(bytes) if column.value_type == ValueType::Bytea => marked(&format!("'\\x{}'", digits_of(bytes))),
+        Value::Text(bytes) => quoted_text(dialect, bytes)?,
+        // No text is the double for sure.
+        Value::Float(_) => return None,
+        Value::Moment(micros) => quoted_text(dialect, column.value_type.moment_text(*micros)?.as_bytes())?,
+    })
+}
+
+/// A constant of bytes, as MySQL and MariaDB read it.
+fn hexadecimal(bytes: &[u8]) -> String {
+    marked(&format!("x'{}'", digits_of(bytes)))
+}
+
+fn digits_of(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"))
+}
+
+/// A string constant, under `standard_conforming_strings`, or without `NO_BACKSLASH_ESCAPES`.
+fn quoted_text(dialect: Dialect, bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok().filter(|text| !text.contains(['\0', MARK]))?;
+    let text = text.replace('\'', "''");
+    Some(marked(&if dialect.is_mysql_family() {
+        format!("'{}'", text.replace('\\', "\\\\"))
+    } else {
+        format!("'{text}'")
+    }))
+}

@@ -1,0 +1,295 @@
+//! Limits that move: one answer for all values of a parameter up to the next row that it decides on.
+//!
+//! A session's row is read by `session_key = 'k' AND expire_date > '<now>'`. The parameter is another one each time, so no text
+//! comes twice. But the answer says itself until when it stays the same: as long as `<now>` has not reached the `expire_date`
+//! that it shows.
+//!
+//! # Why this is sound
+//!
+//! Let `R.c > p` be one of the conditions that WHERE of the outermost block joins by AND, let p be used nowhere else, and let
+//! each row of the answer A(p₀) show c. Let the statement neither group nor aggregate, and have neither DISTINCT, OFFSET nor
+//! window functions: each row of the answer is made of one joined row.
+//!
+//! * For p ≥ p₀ the joined rows that WHERE leaves are those that it leaves for p₀ and whose c is more than p: whatever else is
+//!   joined, and on whatever side of an outer join R is, the condition is tested on joined rows.
+//! * If each c that A(p₀) shows is more than p, too, then all rows of A(p₀) are among these. Without LIMIT they are all. With it
+//!   they are the first ones of more rows, so they are the first ones of these.
+//! * So A(p) = A(p₀) for p₀ ≤ p < min c; with `>=` for p₀ ≤ p ≤ min c; mirrored for `<` and `<=`. If A(p₀) has no row, then no
+//!   A(p) has one for p ≥ p₀. With several such conditions each parameter may move within its own bounds.
+//!
+//! Both answers are functions of the same database: A(p) is a function of A(p₀) and p alone. So nothing has to be added to the tags. As
+//! long as the entry of p₀ is kept true, so is what it says for p.
+//!
+//! What does not hold: anything beyond p₀ in the other direction, where rows may appear that A(p₀) does not show; nor
+//! anything that the largest c says, or the first row alone; nor a page behind OFFSET, from whose hidden rows some may go.
+//!
+//! * **NULL** satisfies no comparison, so no row of an answer shows it. If one does, this says nothing.
+//! * **Values** are read only where their form is beyond doubt, and compared as whole numbers or microseconds: p by the rules
+//!   of `predicate/bind.rs` for a column of this type, c by those for answers. MySQL's TIMESTAMP is shown and compared in the session's zone, in
+//!   which an hour may come twice: it is read where the zone is one offset from UTC, as if it were a DATETIME, since their order is then
+//!   the same; and within the years that each TIMESTAMP has, since the servers compare what they cannot convert in another way. MySQL
+//!   compares the three operands of BETWEEN together: its limits are read where both of them are compared exactly.
+//! * **Errors.** A parameter may be beyond the type that the server gives it, and is refused then. So it may move only within the
+//!   smallest type of integers that the known value of p fits in.
+
+use freshet_types::{ComparedColumn, Value, ValueType};
+use sqlparser::ast::{BinaryOperator, Expr, Ident, LimitClause, Query, SetExpr};
+
+use crate::Field;
+use crate::analyze::Walk;
+use crate::dependency::derived_limit::is_ungrouped;
+use crate::dependency::limit_bound;
+use crate::dependency::read_set::{Footprint, Parameter};
+use crate::lex::normalize::VIEWS_BASE;
+use crate::predicate::column_expressions::question;
+use crate::predicate::parameters::{Client, Params};
+use crate::predicate::{Limit, Operand, Question, unwrapped};
+
+/// Limits of one statement that may move.
+const MOVING_MAX: usize = 4;
+/// Digits of a time in MediaWiki's form, `YYYYMMDDhhmmss`: of equal length, they are in the order of their numbers.
+const DIGITS: usize = 14;
+/// From 1971 to 2037, in microseconds: each TIMESTAMP can be of these years, at whatever offset from UTC.
+const ZONED: std::ops::Range<i64> = 31_536_000_000_000..2_145_916_800_000_000;
+
+/// A condition `c > p`, `c >= p`, `c < p` or `c <= p`.
+#[derive(Clone, Debug)]
+pub(crate) struct Moving {
+    operand: Operand,
+    column: ComparedColumn,
+    /// The column of the answer that shows it, and how many there are.
+    at: usize,
+    width: usize,
+    /// `c > p` or `c >= p`
+    is_lower: bool,
+    included: bool,
+    /// MySQL's TIMESTAMP, which is read as a DATETIME.
+    is_zoned: bool,
+    /// What MySQL compares together with it: the other limit of BETWEEN.
+    beside: Option<Operand>,
+}
+
+/// Where each moving limit of an execution is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Positions(Box<[i64]>);
+
+/// From where to where, both included, each may move without another answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reach(Box<[(i64, i64)]>);
+
+impl Reach {
+    /// Whether an execution with these limits has the same answer.
+    pub fn covers(&self, positions: &Positions) -> bool {
+        let is_within = |((low, high), at): (&(i64, i64), &i64)| (low..=high).contains(&at);
+        self.0.len() == positions.0.len() && self.0.iter().zip(&positions.0).all(is_within)
+    }
+}
+
+impl Moving {
+    /// The bounds between which it may move from `at`, if the answer shows values of `shown` only.
+    fn bounds(&self, at: i64, shown: Option<(i64, i64)>) -> (i64, i64) {
+        let step = i64::from(!self.included);
+        let (lowest, highest) = if self.column.value_type.is_date() { (i64::MIN, i64::MAX) } else { of_width(at) };
+        if self.is_lower {
+            let end = shown.map_or(i64::MAX, |(least, _)| least.saturating_sub(step));
+            (at, end.min(highest))
+        } else {
+            let end = shown.map_or(i64::MIN, |(_, most)| most.saturating_add(step));
+            (end.max(lowest), at)
+        }
+    }
+
+    fn shown(&self, row: &[Field<'_>], utf8: bool) -> Option<i64> {
+        let field = row.get(self.at).filter(|_| row.len() == self.width)?;
+        // Zero bytes at the end are not in the normal form, but count in the order.
+        if self.column.value_type == ValueType::Bytes && !matches!(field, Field::Text(bytes) if bytes.len() == DIGITS) {
+            return None;
+        }
+        number(self.column.value_type, &limit_bound::value(&self.column, *field, utf8)?)
+    }
+}
+
+/// The range of the smallest type of integers that holds it.
+fn of_width(number: i64) -> (i64, i64) {
+    if i16::try_from(number).is_ok() {
+        (i16::MIN.into(), i16::MAX.into())
+    } else if i32::try_from(number).is_ok() {
+        (i32::MIN.into(), i32::MAX.into())
+    } else {
+        (i64::MIN, i64::MAX)
+    }
+}
+
+/// A value in an order that is the server's.
+fn number(column: ValueType, value: &Value) -> Option<i64> {
+    match (column, value) {
+        (_, Value::Int(number) | Value::Moment(number)) => Some(*number),
+        (ValueType::Bytes, Value::Text(digits)) if digits.len() == DIGITS => {
+            let is_number = digits.iter().all(u8::is_ascii_digit);
+            std::str::from_utf8(digits).ok().filter(|_| is_number)?.parse().ok()
+        }
+        _ => None,
+    }
+}
+
+impl Footprint {
+    /// The parameters that are limits which may move, by their numbers.
+    pub fn moving_parameters(&self) -> impl Iterator<Item = u32> {
+        self.moving.iter().map(|moving| moving.operand.parameter)
+    }
+
+    /// Whether all of them limit dates and times, so that they probably are the clock. Other limits may come again, as those of pages do.
+    pub fn moves_with_clock(&self) -> bool {
+        self.moving
+            .iter()
+            .all(|moving| moving.column.value_type.is_date() || moving.column.value_type == ValueType::Bytes)
+    }
+
+    /// The columns of the answer that show what they limit.
+    pub fn moving_columns(&self) -> impl Iterator<Item = usize> {
+        self.moving.iter().map(|moving| moving.at)
+    }
+
+    /// What [`Positions`] and [`Reach`] of this statement are about, for keys.
+    pub fn write_moving(&self, key: &mut Vec<u8>) {
+        key.push(self.moving.len() as u8);
+        for Moving { operand, column, at, is_lower, included, is_zoned, .. } in &self.moving {
+            key.extend_from_slice(&operand.parameter.to_le_bytes());
+            key.extend_from_slice(&(*at as u64).to_le_bytes());
+            let kind = column.value_type as u8;
+            let flags = [*is_lower, *included, operand.negated, *is_zoned].map(u8::from);
+            key.push(kind);
+            key.extend_from_slice(&flags);
+        }
+    }
+
+    /// Where its moving limits are; None: it has none, or one is not understood.
+    pub fn positions(&self, params: &[Parameter<'_>], client: Client) -> Option<Positions> {
+        if !client.utc && self.dialect.is_mysql_family() && self.moving.iter().any(|moving| moving.is_zoned) {
+            return None;
+        }
+        let params = self.params(params, client);
+        let positions = self.moving.iter().map(|moving| self.position(moving, params)).collect::<Option<Box<_>>>()?;
+        (!positions.is_empty()).then_some(Positions(positions))
+    }
+
+    fn position(&self, moving: &Moving, params: Params<'_>) -> Option<i64> {
+        let column = moving.column.value_type;
+        let value = self.value(column, moving.operand, params)?;
+        // MySQL compares a date with a time of day without cutting it off.
+        let is_cut = || self.value(ValueType::Timestamp, moving.operand, params).as_ref() != Some(&value);
+        if column == ValueType::Date && self.dialect.is_mysql_family() && is_cut() {
+            return None;
+        }
+        let is_exact =
+            |beside| self.values(column, &[moving.operand, beside], params).is_some_and(|both| both.len() == 2);
+        if !moving.beside.is_none_or(is_exact) {
+            return None;
+        }
+        number(column, &value).filter(|at| !moving.is_zoned || ZONED.contains(at))
+    }
+
+    /// How far the limits may move from `at` while the answer stays one of these rows; `read` tells the values of one. None: it is not
+    /// known.
+    pub fn reach<'a, R>(
+        &self,
+        at: &Positions,
+        rows: impl Iterator<Item = R>,
+        read: impl Fn(&R) -> Vec<Field<'a>>,
+        utf8: bool,
+    ) -> Option<Reach> {
+        let mut shown: Vec<Option<(i64, i64)>> = vec![None; self.moving.len()];
+        for row in rows {
+            let fields = read(&row);
+            for (moving, shown) in self.moving.iter().zip(&mut shown) {
+                let value = moving.shown(&fields, utf8)?;
+                let (least, most) = shown.unwrap_or((value, value));
+                *shown = Some((least.min(value), most.max(value)));
+            }
+        }
+        let limits = self.moving.iter().zip(&at.0).zip(shown);
+        let reach = Reach(limits.map(|((moving, at), shown)| moving.bounds(*at, shown)).collect());
+        // An answer that contradicts its conditions was not understood.
+        reach.covers(at).then_some(reach)
+    }
+}
+
+impl Walk<'_> {
+    /// The limits of the outermost query that may move, the innermost block being its own.
+    pub(crate) fn moving_of(&self, query: &Query) -> Vec<Moving> {
+        self.find_moving(query).unwrap_or_default()
+    }
+
+    fn find_moving(&self, query: &Query) -> Option<Vec<Moving>> {
+        let SetExpr::Select(select) = &*query.body else { return None };
+        let all_of_the_first = match &query.limit_clause {
+            None => true,
+            Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
+            Some(LimitClause::OffsetCommaLimit { .. }) => false,
+        };
+        let further = || self.looks_further(select, query.order_by.as_ref(), false);
+        if !all_of_the_first || !is_ungrouped(select) || select.distinct.is_some() {
+            return None;
+        }
+        let mut limits = Vec::new();
+        add_limits(select.selection.as_ref()?, &mut limits);
+        if limits.is_empty() || limits.len() > MOVING_MAX || further() {
+            return None;
+        }
+        let block = self.blocks.last()?;
+        let items = limit_bound::items(block, select)?;
+        let moving = limits.into_iter().filter_map(|Tested { column: tested, limit, is_lower, beside }| {
+            let Limit { operand, included } = limit;
+            let (in_block, column) = limit_bound::named(block, tested)?;
+            let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
+            let is_once = self.usages.get(&operand.parameter).is_some_and(|usage| usage.count == 1);
+            if !is_once || operand.parameter > VIEWS_BASE || !self.may_move(column.value_type) {
+                return None;
+            }
+            let is_zoned = self.is_mysql() && column.value_type == ValueType::TimestampTz;
+            let value_type = if is_zoned { ValueType::Timestamp } else { column.value_type };
+            let (column, beside) =
+                (ComparedColumn { name: column.name.clone(), value_type }, beside.filter(|_| self.is_mysql()));
+            Some(Moving { operand, column, at, width: items.len(), is_lower, included, is_zoned, beside })
+        });
+        Some(moving.collect())
+    }
+
+    /// Whether limits of columns of the type are understood.
+    fn may_move(&self, column: ValueType) -> bool {
+        use ValueType::{Bytes, Date, Int, Numeric, Timestamp, TimestampTz, Unsigned};
+        match column {
+            Date | Int | Numeric | Timestamp | TimestampTz | Unsigned => true,
+            Bytes => self.is_mysql(),
+            _ => false,
+        }
+    }
+}
+
+/// A column and one of its limits.
+struct Tested<'e> {
+    column: &'e [Ident],
+    limit: Limit,
+    is_lower: bool,
+    /// The other limit of BETWEEN.
+    beside: Option<Operand>,
+}
+
+/// Adds the limits in the conditions that AND joins to others.
+fn add_limits<'e>(condition: &'e Expr, limits: &mut Vec<Tested<'e>>) {
+    let condition = unwrapped(condition);
+    match condition {
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            add_limits(left, limits);
+            return add_limits(right, limits);
+        }
+        Expr::BinaryOp { .. } | Expr::Between { negated: false, .. } => {}
+        _ => return,
+    }
+    if let Some((column, Question::Range { low, high, beside: None })) = question(condition) {
+        let other = |limit: Option<Limit>| limit.map(|limit| limit.operand);
+        let tested = |limit, is_lower, beside| Tested { column, limit, is_lower, beside };
+        limits.extend(low.map(|limit| tested(limit, true, other(high))));
+        limits.extend(high.map(|limit| tested(limit, false, other(low))));
+    }
+}

@@ -1,0 +1,64 @@
+//! LIMIT without ORDER BY leaves open which rows are shown, and what they show tells which ones matter, keys or not.
+//!
+//! `SELECT num FROM t LIMIT 21`, `SELECT DISTINCT num …`, `SELECT a, count(*) … GROUP BY a LIMIT 5`, `(SELECT x …) UNION (SELECT y …) LIMIT 21`:
+//! their answers show no keys of rows as `result_keys.rs` asks for, since several rows may be one of the answer.
+//!
+//! # Why this is sound
+//!
+//! Let Q be the statement without its LIMIT, its answer have as many rows as LIMIT says, and V be the values that these show in a column c
+//! by which conditions reach a reference R (`analyze/derived.rs`): `c IN (V)` on Q is what it were as a condition on a column d of R. So
+//! the rows of Q with values in V are those that Q has if R held no row but those with d in V. As long as none of these changes, comes or goes,
+//! Q has the rows that the answer shows, and as many of each: it stays a right answer. The same of several columns of R at once, and
+//! of several references, each as long as nothing happens to the others that their own tags name.
+//!
+//! Values are those of the column's type in normal form (`result_keys.rs`). With a NULL among them, or too many, any row matters. Where
+//! images of old rows hold their key alone, what goes or changes may have held any value: what is spared then is what is inserted.
+//!
+//! It is only for references of which any row would matter otherwise, and no keys of others are read from their rows: no index may find them.
+
+use std::collections::BTreeSet;
+
+use freshet_types::ComparedColumn;
+use sqlparser::ast::{LimitClause, Query};
+
+use crate::analyze::Walk;
+use crate::analyze::derived::{Origin, Shown};
+use crate::dependency::limit_bound;
+use crate::dependency::result_keys::{Keyed, is_exact};
+
+/// Columns whose values are remembered of one reference.
+const COLUMNS_MAX: usize = 3;
+
+impl Walk<'_> {
+    /// The references whose rows the answer tells by values, if this is the outermost query; `shown`: its columns without its LIMIT.
+    pub(crate) fn by_values(&self, query: &Query, shown: &Shown) -> Vec<Keyed> {
+        let all_of_the_first = match &query.limit_clause {
+            None => true,
+            Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
+            Some(LimitClause::OffsetCommaLimit { .. }) => false,
+        };
+        let limit = limit_bound::limit_of(query).filter(|_| all_of_the_first && query.order_by.is_none());
+        let Some(limit) = limit.filter(|_| self.blocks.len() == 1) else { return Vec::new() };
+        let reached = || {
+            let columns = shown.columns.iter().enumerate();
+            columns.flat_map(|(at, column)| column.reached.iter().map(move |reached| (at, &reached.origin)))
+        };
+        let places: BTreeSet<usize> = reached().map(|(_, origin)| origin.place).collect();
+        let keyed = places.into_iter().filter_map(|place| {
+            let of_place = reached().filter(|(_, origin)| origin.place == place);
+            let exact = of_place.filter(|(_, origin)| is_exact(self.dialect, origin.column.value_type));
+            let column = |(at, origin): (usize, &Origin)| {
+                let (name, value_type) = (origin.column.name.clone(), origin.column.value_type);
+                (ComparedColumn { name, value_type }, at)
+            };
+            let mut key: Vec<(ComparedColumn, usize)> = Vec::new();
+            for (column, at) in exact.map(column) {
+                if key.len() < COLUMNS_MAX && key.iter().all(|(known, _)| *known != column) {
+                    key.push((column, at));
+                }
+            }
+            (!key.is_empty()).then(|| Keyed::by_value(place, key, shown.columns.len(), limit))
+        });
+        keyed.collect()
+    }
+}

@@ -1,0 +1,375 @@
+//! MySQL's and MariaDB's tokens, exactly as far as their boundaries matter.
+//!
+//! A token that ends elsewhere than the server thinks could move a quote and with it the meaning of all that follows,
+//! so this scanner follows the servers' `sql_lex.cc` rule by rule, under the session's [`Modes`], for sessions
+//! whose client character set is UTF-8, ASCII or binary. It never fails: what the
+//! servers might read in two ways (a version comment, a hint, a NUL byte) ends the analysis as [`Kind::Hopeless`].
+//!
+//! A shape is read by the same rules: `$n` there is a [`Kind::Word`], and the lexer writes an identifier of that form
+//! in backquotes, so that no text can pretend to hold a placeholder.
+
+use super::postgres::{Kind, Token};
+use crate::LiteralKind;
+
+/// Says that the string behind it is one of bytes.
+const BINARY: &str = "_binary";
+
+/// What `sql_mode` says of quotes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// ANSI_QUOTES: `"` quotes names, within which a backslash is nothing special.
+    pub ansi_quotes: bool,
+    /// NO_BACKSLASH_ESCAPES: `\` is no escape.
+    pub plain_backslash: bool,
+}
+
+impl Modes {
+    /// Neither.
+    pub const NONE: Self = Self { ansi_quotes: false, plain_backslash: false };
+
+    /// As far as they matter to a text.
+    #[must_use]
+    pub fn within(self, text: &[u8]) -> Self {
+        Self {
+            ansi_quotes: self.ansi_quotes && text.contains(&b'"'),
+            plain_backslash: self.plain_backslash && text.contains(&b'\\'),
+        }
+    }
+}
+
+/// How a session, or the maker of a routine, quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quoting {
+    /// By these modes.
+    Known(Modes),
+    /// It is not known.
+    Unknown,
+}
+
+impl Quoting {
+    /// `'` and `"` begin strings, in which a backslash escapes.
+    pub const STANDARD: Self = Self::Known(Modes::NONE);
+
+    pub(crate) fn quotes_names(self, byte: u8) -> bool {
+        byte == b'`' || matches!(self, Self::Known(Modes { ansi_quotes: true, .. })) && byte == b'"'
+    }
+
+    pub(crate) fn escapes(self) -> bool {
+        !matches!(self, Self::Known(Modes { plain_backslash: true, .. }))
+    }
+}
+
+/// Cuts a text into tokens.
+pub(crate) struct Scanner<'a> {
+    text: &'a str,
+    modes: Modes,
+    at: usize,
+    /// The token before ended at this position and was a name or a number: a point here goes on with it.
+    name_end: Option<usize>,
+}
+
+pub(crate) fn is_word_part(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
+}
+
+/// Whether a word is a placeholder of a shape.
+pub(crate) fn is_placeholder(word: &str) -> bool {
+    word.strip_prefix('$').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+fn is_space(byte: u8) -> bool {
+    matches!(byte, b' ' | 0x09..=0x0d)
+}
+
+/// A word, a number or white space.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || is_space(byte)
+}
+
+impl<'a> Scanner<'a> {
+    pub(crate) fn under(modes: Modes, text: &'a str) -> Self {
+        Self { text, modes, at: 0, name_end: None }
+    }
+
+    /// What is not cut yet.
+    pub(crate) fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.text.as_bytes().get(at).copied()
+    }
+
+    /// The first position from `at` on whose byte is not `wanted`.
+    fn skip_while_at(&self, at: usize, wanted: impl Fn(u8) -> bool) -> usize {
+        let rest = self.text.as_bytes().get(at..).unwrap_or_default();
+        at + rest.iter().position(|b| !wanted(*b)).unwrap_or(rest.len())
+    }
+
+    /// The position of `byte` from `at` on; None also if a NUL comes first, which ends a comment for the server.
+    fn find(&self, at: usize, byte: u8) -> Option<usize> {
+        let found = self.skip_while_at(at, |b| b != byte && b != 0);
+        (self.byte(found) == Some(byte)).then_some(found)
+    }
+
+    /// The position behind white space and comments from `at` on. Err: a comment that is not just a comment.
+    fn blank(&self, mut at: usize) -> Result<usize, ()> {
+        loop {
+            at = self.skip_while_at(at, is_space);
+            let line = match (self.byte(at), self.byte(at + 1), self.byte(at + 2)) {
+                (Some(b'#'), _, _) => true,
+                (Some(b'-'), Some(b'-'), next) => next.is_none_or(|b| is_space(b) || b.is_ascii_control()),
+                (Some(b'/'), Some(b'*'), next) => {
+                    // `/*! code */`, `/*M! code */`; `/*+ hint */` is a token.
+                    at = match next {
+                        None | Some(b'M') => return Err(()),
+                        Some(b'!') => self.executable(at + 3).ok_or(())?,
+                        Some(b'+') => return Ok(at),
+                        Some(_) => self.block_comment(at + 2).ok_or(())?,
+                    };
+                    continue;
+                }
+                (Some(b'*'), Some(b'/'), _) if self.ends_executable(at) => {
+                    at += 2;
+                    continue;
+                }
+                _ => false,
+            };
+            if !line {
+                return Ok(at);
+            }
+            at = match self.find(at, b'\n') {
+                Some(end) => end,
+                None if self.text.as_bytes().get(at..).is_some_and(|rest| rest.contains(&0)) => return Err(()),
+                None => self.text.len(),
+            };
+        }
+    }
+
+    /// Where the code begins of an executable comment that begins before `at`, if each supported server runs it and it holds but
+    /// words and numbers. MariaDB skips the versions of MySQL from 5.7 on.
+    fn executable(&self, at: usize) -> Option<usize> {
+        let code = self.skip_while_at(at, |b| b.is_ascii_digit());
+        let is_run = code == at || (code == at + 5 && self.text.get(at..code)? < "50700");
+        let end = self.skip_while_at(code, is_plain);
+        (is_run && self.byte(end) == Some(b'*') && self.byte(end + 1) == Some(b'/')).then_some(code)
+    }
+
+    /// Whether the `*/` at this position, which is in no string and no other comment, ends such a comment.
+    fn ends_executable(&self, at: usize) -> bool {
+        let before = self.text.as_bytes().get(..at).unwrap_or_default();
+        let start = before.iter().rposition(|b| !is_plain(*b)).map_or(0, |place| place + 1);
+        before.get(..start).is_some_and(|before| before.ends_with(b"/*!")) && self.executable(start).is_some()
+    }
+
+    fn block_comment(&self, mut at: usize) -> Option<usize> {
+        loop {
+            at = self.find(at, b'*')? + 1;
+            if self.byte(at) == Some(b'/') {
+                return Some(at + 1);
+            }
+        }
+    }
+
+    /// The end of a string constant whose content starts at `at`.
+    fn string_end(&self, mut at: usize, quote: u8) -> Option<usize> {
+        loop {
+            match self.byte(at)? {
+                b'\\' if !self.modes.plain_backslash => at += 2,
+                byte if byte == quote && self.byte(at + 1) == Some(quote) => at += 2,
+                byte if byte == quote => return Some(at + 1),
+                _ => at += 1,
+            }
+        }
+    }
+
+    /// A string constant that starts with a quote at `start`: strings behind it are part of it.
+    fn string(&self, start: usize) -> Option<(Kind, usize)> {
+        let mut kind = Kind::Text;
+        let mut end = self.string_end(start + 1, self.byte(start)?)?;
+        loop {
+            // What cannot be read behind it is the next token's matter.
+            match self.blank(end).ok().and_then(|next| Some((next, self.byte(next)?))) {
+                Some((next, quote @ (b'\'' | b'"'))) if quote == b'\'' || !self.modes.ansi_quotes => {
+                    (kind, end) = (Kind::OpaqueText, self.string_end(next + 1, quote)?);
+                }
+                _ => return Some((kind, end)),
+            }
+        }
+    }
+
+    /// The end of `_binary'…'`, as drivers write it: one string, right behind the word.
+    fn binary_text(&self, start: usize) -> Option<usize> {
+        let quote = start + BINARY.len();
+        self.text.get(start..quote).filter(|word| word.eq_ignore_ascii_case(BINARY))?;
+        let begins = self.byte(quote)? == b'\'' || self.byte(quote)? == b'"' && !self.modes.ansi_quotes;
+        let (kind, end) = begins.then(|| self.string(quote)).flatten()?;
+        (kind == Kind::Text).then_some(end)
+    }
+
+    fn quoted_end(&self, mut at: usize, quote: u8) -> Option<usize> {
+        loop {
+            at = self.find(at, quote)? + 1;
+            match self.byte(at) {
+                Some(byte) if byte == quote => at += 1,
+                _ => return Some(at),
+            }
+        }
+    }
+
+    fn token(&self, start: usize, first: u8) -> Option<(Kind, usize)> {
+        let next = self.byte(start + 1);
+        let plain_end = || {
+            Some(self.skip_while_at(start + 2, |b| b != b'\'' && b != 0)).filter(|end| self.byte(*end) == Some(b'\''))
+        };
+        match (first, next) {
+            (0, _) => None,
+            (b'"', _) if self.modes.ansi_quotes => Some((Kind::Quoted, self.quoted_end(start + 1, first)?)),
+            (b'\'' | b'"', _) => self.string(start),
+            (b'`', _) => Some((Kind::Quoted, self.quoted_end(start + 1, first)?)),
+            (b'?', _) => Some((Kind::Param(0), start + 1)),
+            (b'/', Some(b'*')) => Some((Kind::Hint, self.hint(start)?)),
+            (b'@', _) => {
+                let name = start + 1 + usize::from(next == Some(b'@'));
+                Some((Kind::Variable, self.skip_while_at(name, |b| is_word_part(b) || b == b'.')))
+            }
+            (b'b' | b'B' | b'x' | b'X', Some(b'\'')) => Some((Kind::OpaqueText, plain_end()? + 1)),
+            (b'n' | b'N', Some(b'\'')) => Some((Kind::OpaqueText, self.string(start + 1)?.1)),
+            (b'_', _) if let Some(end) = self.binary_text(start) => Some((Kind::OpaqueText, end)),
+            (b'.', Some(b'0'..=b'9')) if self.name_end == Some(start) => {
+                Some((Kind::OddNumber, self.skip_while_at(start + 1, is_word_part)))
+            }
+            (b'0'..=b'9', _) | (b'.', Some(b'0'..=b'9')) => Some(self.number(start)),
+            _ if is_word_part(first) => Some((Kind::Word, self.skip_while_at(start, is_word_part))),
+            _ => Some((Kind::Symbol(first), start + 1)),
+        }
+    }
+
+    /// The end of a hint; None also if quotes in it may hide where it ends.
+    fn hint(&self, start: usize) -> Option<usize> {
+        let end = self.block_comment(start + 2)?;
+        let quotes = self.text.as_bytes().get(start..end)?.iter().any(|b| matches!(b, b'\'' | b'"' | b'`'));
+        (!quotes).then_some(end)
+    }
+
+    fn number(&self, start: usize) -> (Kind, usize) {
+        let digit = |b: u8| b.is_ascii_digit();
+        let whole = self.skip_while_at(start, is_word_part);
+        let (prefix, digits) = self.text.get(start..whole).unwrap_or_default().split_at_checked(2).unwrap_or_default();
+        let all = |wanted: fn(&u8) -> bool| !digits.is_empty() && digits.as_bytes().iter().all(wanted);
+        let bits =
+            (prefix == "0x" && all(u8::is_ascii_hexdigit)) || (prefix == "0b" && all(|b| matches!(b, b'0' | b'1')));
+        if bits {
+            return (if self.byte(whole) == Some(b'.') { Kind::OddNumber } else { Kind::OpaqueText }, whole);
+        }
+        let mut end = self.skip_while_at(start, digit);
+        if self.byte(end) == Some(b'.') {
+            end = self.skip_while_at(end + 1, digit);
+        }
+        if matches!(self.byte(end), Some(b'e' | b'E')) {
+            let sign = usize::from(matches!(self.byte(end + 1), Some(b'+' | b'-')));
+            let exponent = self.skip_while_at(end + 1 + sign, digit);
+            if exponent > end + 1 + sign {
+                end = exponent;
+            }
+        }
+        let odd = self.byte(end).is_some_and(|b| is_word_part(b) || b == b'.');
+        if odd { (Kind::OddNumber, self.skip_while_at(end, is_word_part)) } else { (Kind::Number, end) }
+    }
+}
+
+impl<'a> Iterator for Scanner<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        let before = self.at;
+        let blank = self.blank(before);
+        let start = blank.unwrap_or(before);
+        let found = match (blank, self.byte(start)) {
+            (_, None) => return None,
+            (Err(()), _) => None,
+            (Ok(_), Some(first)) => self.token(start, first),
+        };
+        let (kind, end) = found.unwrap_or((Kind::Hopeless, self.text.len()));
+        let end = end.min(self.text.len());
+        // All boundaries are at ASCII bytes or at the end.
+        let text = self.text.get(start..end)?;
+        self.at = end;
+        let names = matches!(kind, Kind::Word | Kind::Quoted | Kind::Variable | Kind::OddNumber);
+        self.name_end = names.then_some(end);
+        Some(Token { kind, text, spaced: start > before })
+    }
+}
+
+/// The bytes of a string constant with its quotes.
+pub(crate) fn string_bytes(modes: Modes, constant: &str) -> Vec<u8> {
+    if modes.plain_backslash { undoubled(constant) } else { unescaped(constant) }
+}
+
+/// The same under NO_BACKSLASH_ESCAPES: only quotes are doubled.
+pub(crate) fn undoubled(constant: &str) -> Vec<u8> {
+    let quote = constant.get(..1).unwrap_or_default();
+    let inner = constant.get(1..constant.len().saturating_sub(1)).unwrap_or_default();
+    inner.replace(&quote.repeat(2), quote).into_bytes()
+}
+
+/// The bytes of a string constant with its quotes, as the server reads it.
+pub(crate) fn unescaped(constant: &str) -> Vec<u8> {
+    let mut inner = constant.bytes();
+    let quote = inner.next();
+    inner.next_back();
+    let mut value = Vec::with_capacity(inner.len());
+    while let Some(byte) = inner.next() {
+        match byte {
+            b'\\' => match inner.next() {
+                Some(b'n') => value.push(b'\n'),
+                Some(b't') => value.push(b'\t'),
+                Some(b'r') => value.push(b'\r'),
+                Some(b'b') => value.push(0x08),
+                Some(b'0') => value.push(0),
+                Some(b'Z') => value.push(0x1a),
+                // They stay as they are, for LIKE.
+                Some(wild @ (b'%' | b'_')) => value.extend([b'\\', wild]),
+                other => value.extend(other),
+            },
+            byte => {
+                value.push(byte);
+                if Some(byte) == quote {
+                    inner.next();
+                }
+            }
+        }
+    }
+    value
+}
+
+/// What a constant of bytes is, and these.
+pub(crate) fn bytes(modes: Modes, constant: &str) -> Option<(LiteralKind, Vec<u8>)> {
+    if let Some((word, text)) = constant.split_at_checked(BINARY.len())
+        && word.eq_ignore_ascii_case(BINARY)
+    {
+        return Some((LiteralKind::Bytes, string_bytes(modes, text)));
+    }
+    let (prefix, digits) = constant.split_at_checked(2)?;
+    let (kind, bits, digits) = match prefix {
+        "0x" => (LiteralKind::Bits, 4, digits),
+        "0b" => (LiteralKind::Bits, 1, digits),
+        "b'" | "B'" => (LiteralKind::Bits, 1, digits.strip_suffix('\'')?),
+        "x'" | "X'" => (LiteralKind::Bytes, 4, digits.strip_suffix('\'')?),
+        _ => return None,
+    };
+    // The first byte has what is left over.
+    let mut digits = digits.bytes().rev().peekable();
+    let mut bytes = Vec::with_capacity(digits.len() * bits / 8 + 1);
+    while digits.peek().is_some() {
+        let mut byte = 0;
+        for shift in (0..8).step_by(bits) {
+            let Some(digit) = digits.next() else { break };
+            let digit = char::from(digit).to_digit(1 << bits)?;
+            byte |= u8::try_from(digit).ok()? << shift;
+        }
+        bytes.push(byte);
+    }
+    bytes.reverse();
+    Some((kind, bytes))
+}

@@ -1,0 +1,396 @@
+//! Statement text to shape and literals, in one pass.
+//!
+//! Applications that write values into the text would otherwise give every value its own statement: the shape is
+//! the text with its literals replaced by parameters, so that it is parsed once and analysed once. Shape and
+//! literals together still say exactly what the text said: a result may be kept under both (see
+//! [`Lexed::write_key`]).
+//!
+//! A literal becomes a parameter only where its value is beyond doubt and a parameter can stand: everything
+//! unusual (the number of a column behind `ORDER BY`, PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the shape as
+//! written.
+//!
+//! In MySQL's dialect the shape says what the text *means*, not how it is written: names of columns in a result follow
+//! the text to the letter there, so only the text itself is a key.
+
+use std::borrow::Cow;
+
+use freshet_types::Dialect;
+
+use crate::lex::mysql::{self, Modes};
+use crate::lex::mysql_words;
+use crate::lex::postgres::{Kind, Token, is_word_part};
+use crate::lex::tokens::Tokens;
+
+/// Literals replaced in one text; the rest stays in the shape.
+const LITERALS_MAX: usize = 10_000;
+/// Behind it are the numbers of the constants in views: a statement's own are of 16 bits.
+pub(crate) const VIEWS_BASE: u32 = 1 << 16;
+
+/// What [`lex`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lexed {
+    /// The text with its literals replaced by `$n`, without comments, trailing semicolons and more than one
+    /// blank in a row, its unquoted words in lower case (MySQL: its reserved words; and `?` is `$n`, too).
+    pub shape: String,
+    /// A hash of the shape, the same in every process.
+    pub fingerprint: u64,
+    /// The highest `$n` in the text itself, or the number of `?`. Literal i (from 0) is `$(own_params + i + 1)` in the shape.
+    pub own_params: u16,
+    /// The literals, in the order of the text.
+    pub literals: Vec<Literal>,
+    /// Where each of them begins and ends in the text, with its quotes.
+    pub places: Vec<(u32, u32)>,
+}
+
+/// A literal of the statement's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Literal {
+    /// What it is.
+    pub kind: LiteralKind,
+    /// Its value: a number as written, a string without its quotes and escapes, bytes as they are.
+    pub text: Box<[u8]>,
+}
+
+/// The kinds of literal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiteralKind {
+    /// `'text'`, in MySQL also `"text"`.
+    String,
+    /// `1`, `1.5`, `1e3`; never signed.
+    Number,
+    /// `x'1f'` and `_binary'text'` of MySQL and MariaDB: their bytes.
+    Bytes,
+    /// `0x1f`, `b'1'` and `0b1` of MySQL and MariaDB: bytes, which are a number where one is wanted.
+    Bits,
+}
+
+impl Lexed {
+    /// Appends what tells this text from every text of another meaning: the shape, the number of its own
+    /// parameters, and kind and value of each literal, each with its length before it.
+    ///
+    /// The shape and the parameter values alone do not: `SELECT 1`, `SELECT '1'` and `SELECT $1` share a shape
+    /// and differ in the type of their result.
+    pub fn write_key(&self, key: &mut Vec<u8>) {
+        key.extend_from_slice(&(self.shape.len() as u32).to_be_bytes());
+        key.extend_from_slice(self.shape.as_bytes());
+        key.extend_from_slice(&self.own_params.to_be_bytes());
+        key.extend_from_slice(&(self.literals.len() as u32).to_be_bytes());
+        for literal in &self.literals {
+            key.push(match literal.kind {
+                LiteralKind::String => b'\'',
+                LiteralKind::Number => b'1',
+                LiteralKind::Bytes => b'x',
+                LiteralKind::Bits => b'b',
+            });
+            key.extend_from_slice(&(literal.text.len() as u32).to_be_bytes());
+            key.extend_from_slice(&literal.text);
+        }
+    }
+}
+
+/// Splits a text into its shape and its literals. Never fails: what is malformed stays in the shape as it is.
+pub fn lex(dialect: Dialect, text: &str) -> Lexed {
+    lex_under(dialect, Modes::NONE, text)
+}
+
+/// The same for a session of MySQL or MariaDB that quotes by these modes. The shape quotes as without them.
+pub fn lex_under(dialect: Dialect, modes: Modes, text: &str) -> Lexed {
+    let shaper = |base| Shaper { modes, ..Shaper::new(dialect, text, base) };
+    let mut shaped = shaper(0);
+    shaped.run(text);
+    let own_params = shaped.own_params;
+    if own_params > 0 && !shaped.lexed.literals.is_empty() {
+        // The literals' numbers follow the highest own one, which is known only now.
+        shaped = shaper(own_params);
+        shaped.run(text);
+    }
+    shaped.lexed(own_params)
+}
+
+/// The same for a view's text: its literals are numbered from behind `base` on, which no number of a statement reaches.
+pub(crate) fn lex_view(dialect: Dialect, text: &str, base: u32) -> Lexed {
+    let mut shaper = Shaper { in_view: true, ..Shaper::new(dialect, text, base) };
+    shaper.run(text);
+    let own_params = shaper.own_params;
+    shaper.lexed(own_params)
+}
+
+/// What stands before a token, as far as it decides whether a literal may become a parameter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Start,
+    /// A keyword that an expression follows.
+    ExpressionWord,
+    /// `BY`: a number behind it is that of a column of the result, and stays.
+    By,
+    /// A type name that takes modifiers in brackets.
+    TypeWord,
+    Word,
+    /// A placeholder that the text does not hold in this form.
+    Placeholder,
+    /// Any other number, parameter, string or quoted identifier.
+    Value,
+    /// `)` or `]`
+    Close,
+    Symbol,
+}
+
+struct Shaper {
+    dialect: Dialect,
+    modes: Modes,
+    /// Where the text begins in memory.
+    start: usize,
+    lexed: Lexed,
+    /// The number of the parameter before the first literal.
+    base: u32,
+    in_view: bool,
+    own_params: u32,
+    before: Before,
+    /// Inside the brackets of a type such as `numeric(10,2)`.
+    in_modifier: bool,
+    /// The last token but for semicolons was a minus sign.
+    behind_minus: bool,
+    /// Where the shape ends if nothing but semicolons follows.
+    end: Option<usize>,
+}
+
+impl Shaper {
+    fn new(dialect: Dialect, text: &str, base: u32) -> Self {
+        let shape = String::with_capacity(text.len() + 8);
+        Self {
+            dialect,
+            modes: Modes::NONE,
+            start: text.as_ptr().addr(),
+            lexed: Lexed { shape, ..Lexed::default() },
+            base,
+            in_view: false,
+            own_params: 0,
+            before: Before::Start,
+            in_modifier: false,
+            behind_minus: false,
+            end: None,
+        }
+    }
+
+    fn lexed(self, own_params: u32) -> Lexed {
+        let mut lexed = self.lexed;
+        lexed.own_params = u16::try_from(own_params).unwrap_or(u16::MAX);
+        lexed.fingerprint = rapidhash::v3::rapidhash_v3(lexed.shape.as_bytes());
+        lexed
+    }
+
+    fn run(&mut self, text: &str) {
+        for token in Tokens::under(self.dialect, self.modes, text) {
+            self.push(token);
+        }
+        if let Some(end) = self.end {
+            self.lexed.shape.truncate(end);
+        }
+        if self.begins_comment() {
+            self.lexed.shape.push_str("/**/");
+        }
+    }
+
+    fn push(&mut self, token: Token<'_>) {
+        if token.kind == Kind::Symbol(b';') {
+            self.end.get_or_insert(self.lexed.shape.len());
+        } else {
+            self.end = None;
+        }
+        let behind_minus = token.kind == Kind::Symbol(b'-') || (token.kind == Kind::Symbol(b';') && self.behind_minus);
+        if token.spaced && self.begins_comment() {
+            self.lexed.shape.push_str("/**/");
+        } else if token.spaced && !self.lexed.shape.is_empty() {
+            self.lexed.shape.push(' ');
+        }
+        self.behind_minus = behind_minus;
+        if let Some(kind) = self.literal_kind(token) {
+            self.push_literal(kind, token.text);
+            return;
+        }
+        if token.kind == Kind::Param(0) && self.dialect.is_mysql_family() {
+            self.own_params += 1; // bounded by the text
+            self.push_placeholder(self.own_params);
+            return;
+        }
+        self.separate_from_placeholder(token);
+        self.before = match token.kind {
+            Kind::Word => return self.push_word(token.text),
+            _ => self.push_other(token),
+        };
+    }
+
+    /// MySQL: a blank or the end behind it would make a comment of two minus signs (`1--/**/1` in the text).
+    fn begins_comment(&self) -> bool {
+        self.dialect.is_mysql_family() && self.behind_minus && self.lexed.shape.ends_with("--")
+    }
+
+    fn push_word(&mut self, word: &str) {
+        let mysql = self.dialect.is_mysql_family();
+        if mysql && mysql::is_placeholder(word) {
+            // The same name in another spelling: no word of the text is to be taken for a placeholder.
+            self.separate_quotes("`");
+            self.lexed.shape.extend(["`", word, "`"]);
+            self.before = Before::Value;
+            return;
+        }
+        let shape = &mut self.lexed.shape;
+        let (start, behind_point, behind_like) = (shape.len(), shape.ends_with('.'), shape.ends_with(" like "));
+        let behind_execute = shape.eq_ignore_ascii_case("execute ");
+        shape.push_str(word);
+        let (_, lower) = shape.split_at_mut(start);
+        lower.make_ascii_lowercase();
+        // `LIKE BINARY 'x'`, `EXECUTE IMMEDIATE 'x'`
+        let operator = mysql && (lower == "binary" && behind_like || lower == "immediate" && behind_execute);
+        self.before = if operator { Before::ExpressionWord } else { class_of(lower, mysql) };
+        // Names of tables and aliases differ by case there, also those that are spelled like a reserved word behind a point.
+        if mysql && (behind_point || !mysql_words::is_reserved(lower)) {
+            shape.truncate(start);
+            shape.push_str(word);
+        }
+    }
+
+    /// MySQL: two of its quotes would be one in a name.
+    fn separate_quotes(&mut self, text: &str) {
+        if self.dialect.is_mysql_family() && text.starts_with('`') && self.lexed.shape.ends_with('`') {
+            self.lexed.shape.push(' ');
+        }
+    }
+
+    fn push_other(&mut self, token: Token<'_>) -> Before {
+        let text = self.as_without_modes(token);
+        self.separate_quotes(&text);
+        self.lexed.shape.push_str(&text);
+        match token.kind {
+            Kind::Param(number) => {
+                self.own_params = self.own_params.max(number);
+                Before::Value
+            }
+            Kind::Symbol(b')' | b']') => {
+                self.in_modifier = false;
+                Before::Close
+            }
+            // No literal can follow these, and glued to a placeholder they would read as something else.
+            Kind::Symbol(b'.' | b'$') => Before::Value,
+            Kind::Symbol(byte) => {
+                self.in_modifier |= byte == b'(' && self.before == Before::TypeWord;
+                Before::Symbol
+            }
+            _ => Before::Value,
+        }
+    }
+
+    /// How a token is written that means the same without the session's modes.
+    fn as_without_modes<'t>(&self, token: Token<'t>) -> Cow<'t, str> {
+        let Modes { ansi_quotes, plain_backslash } = self.modes;
+        let has_backslash = plain_backslash && token.text.contains('\\');
+        match token.kind {
+            Kind::Quoted if ansi_quotes && token.text.starts_with('"') => {
+                let name = token.text.get(1..token.text.len() - 1).unwrap_or_default().replace("\"\"", "\"");
+                format!("`{}`", name.replace('`', "``")).into()
+            }
+            Kind::Text if has_backslash => token.text.replace('\\', "\\\\").into(),
+            // A zero byte ends the analysis there, too.
+            Kind::Hopeless if self.modes != Modes::NONE => format!("\0{}", token.text).into(),
+            Kind::OpaqueText if has_backslash => format!("\0{}", token.text).into(),
+            _ => token.text.into(),
+        }
+    }
+
+    fn literal_kind(&self, token: Token<'_>) -> Option<LiteralKind> {
+        let number = self.base as usize + self.lexed.literals.len() + 1;
+        let is_free = self.in_view || u16::try_from(number).is_ok();
+        if self.in_modifier || self.lexed.literals.len() >= LITERALS_MAX || !is_free {
+            return None;
+        }
+        match (token.kind, self.before) {
+            (Kind::Text, Before::ExpressionWord | Before::By | Before::Symbol) => Some(LiteralKind::String),
+            (Kind::OpaqueText, Before::ExpressionWord | Before::Symbol) if self.dialect.is_mysql_family() => {
+                mysql::bytes(self.modes, token.text).map(|(kind, _)| kind)
+            }
+            // Behind `u&` a text without `E` would be one of another kind.
+            (Kind::OpaqueText, Before::ExpressionWord | Before::By | Before::Symbol)
+                if !self.lexed.shape.ends_with('&') =>
+            {
+                escaped(token.text).map(|_| LiteralKind::String)
+            }
+            (Kind::Number, Before::ExpressionWord | Before::Symbol | Before::Close) => Some(LiteralKind::Number),
+            (Kind::Number, Before::Word | Before::TypeWord) if token.spaced => Some(LiteralKind::Number),
+            _ => None,
+        }
+    }
+
+    fn push_literal(&mut self, kind: LiteralKind, text: &str) {
+        let value = match kind {
+            LiteralKind::Number => text.as_bytes().to_vec(),
+            LiteralKind::Bytes | LiteralKind::Bits => {
+                mysql::bytes(self.modes, text).map(|(_, bytes)| bytes).unwrap_or_default()
+            }
+            LiteralKind::String if self.dialect.is_mysql_family() => mysql::string_bytes(self.modes, text),
+            LiteralKind::String if let Some(text) = escaped(text) => text,
+            LiteralKind::String => text.get(1..text.len() - 1).unwrap_or_default().replace("''", "'").into_bytes(),
+        };
+        // Tokens are parts of the text.
+        let start = text.as_ptr().addr().saturating_sub(self.start);
+        self.lexed.places.push((start as u32, (start + text.len()) as u32));
+        self.lexed.literals.push(Literal { kind, text: value.into() });
+        let number = self.lexed.literals.len() as u32;
+        self.push_placeholder(self.base + number);
+    }
+
+    fn push_placeholder(&mut self, number: u32) {
+        // `select'a'` must not become the identifier `select$1`, nor MySQL's `1@?` the variable `@$1`, nor `1.?` a number.
+        let goes_on = |byte| matches!(byte, b'@' | b'.') && self.dialect.is_mysql_family();
+        if self.lexed.shape.bytes().last().is_some_and(|byte| is_word_part(byte) || goes_on(byte)) {
+            self.lexed.shape.push(' ');
+        }
+        self.lexed.shape.push('$');
+        match char::from_digit(number, 10) {
+            Some(digit) => self.lexed.shape.push(digit),
+            None => self.lexed.shape.push_str(&number.to_string()),
+        }
+        self.before = Before::Placeholder;
+    }
+
+    /// `'a'b` must not become the parameter `$1b`, nor `'a'.5` the text `$1.5`.
+    fn separate_from_placeholder(&mut self, token: Token<'_>) {
+        let glued = !token.spaced && self.before == Before::Placeholder;
+        let first = token.text.bytes().next().unwrap_or_default();
+        if glued && (is_word_part(first) || first == b'.') {
+            self.lexed.shape.push(' ');
+        }
+    }
+}
+
+/// The text that PostgreSQL reads in `E'…'`, if backslashes stand for themselves or for a mark that no setting gives another meaning.
+fn escaped(text: &str) -> Option<Vec<u8>> {
+    let inner = text.strip_prefix(['e', 'E'])?.strip_prefix('\'')?.strip_suffix('\'')?;
+    let mut unescaped = Vec::with_capacity(inner.len());
+    let mut rest = inner.bytes();
+    while let Some(byte) = rest.next() {
+        unescaped.push(match byte {
+            b'\\' => rest.next().filter(|byte| byte.is_ascii_punctuation() && *byte != b'\'')?,
+            // A single one ends it: it goes on in another line.
+            b'\'' => rest.next().filter(|byte| *byte == b'\'')?,
+            byte => byte,
+        });
+    }
+    Some(unescaped)
+}
+
+/// What a word, in lower case, means for the token behind it.
+fn class_of(word: &str, mysql: bool) -> Before {
+    match word {
+        "regexp" | "rlike" | "xor" | "div" if mysql => Before::ExpressionWord,
+        "binary" | "varbinary" | "datetime" if mysql => Before::TypeWord,
+        "select" | "where" | "and" | "or" | "not" | "in" | "like" | "ilike" | "to" | "between" | "symmetric"
+        | "then" | "else" | "when" | "case" | "on" | "having" | "limit" | "offset" | "distinct" | "all" | "from"
+        | "for" | "escape" | "both" | "leading" | "trailing" => Before::ExpressionWord,
+        "by" => Before::By,
+        "varchar" | "char" | "character" | "varying" | "bpchar" | "nchar" | "numeric" | "decimal" | "dec" | "bit"
+        | "varbit" | "float" | "time" | "timestamp" | "timestamptz" | "timetz" | "interval" | "second" => {
+            Before::TypeWord
+        }
+        _ => Before::Word,
+    }
+}

@@ -1,0 +1,497 @@
+//! Predicates of one execution: constants in the places of parameters.
+//!
+//! A test becomes part of a tag only if its constants have normal forms for which what the database says of them implies
+//! the same here, under the type that the server will give each parameter. Otherwise it is left out: fewer tests mean more
+//! rows, which is always sound. Then constants travel along equalities between columns (see `analyze/mod.rs`).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use freshet_types::{Term, Test, Value, ValueType};
+
+use crate::allowlist::functions::oid;
+use crate::analyze::conditions::is_whole;
+use crate::dependency::join_keys::is_never;
+use crate::dependency::join_path::{Edge, Held};
+use crate::dependency::read_set::{Footprint, Parameter, ParameterValue};
+use crate::lex::normalize::VIEWS_BASE;
+use crate::predicate::parameters::Params;
+use crate::predicate::{Atom, Limit, Operand, Predicate, Question, arrays, mysql_values};
+use crate::{Literal, LiteralKind};
+
+/// Values of one test.
+const VALUES_MAX: usize = 1_000;
+/// How far a constant travels.
+const ROUNDS_MAX: usize = 8;
+/// Farther from UTC than a session's zone can be to MySQL, in microseconds. It takes offsets up to 14 hours, zones of a table and the system's
+/// `TZ`, which ends at 25.
+const ZONE_REACH_MYSQL: i64 = 2 * 86_400_000_000;
+
+/// The rows of one reference that matter: those of one of these conjunctions, each with a term; without one: none. None: any row.
+pub(crate) type Rows = Option<Vec<Vec<Term>>>;
+
+/// The rows of a reference that a predicate leaves, with the tests that `term` makes.
+pub(crate) fn rows(predicate: &Predicate, term: impl Fn(&Atom) -> Option<Test>) -> Rows {
+    let conjunction = |atoms: &Vec<Atom>| {
+        let mut terms: Vec<Term> = Vec::with_capacity(atoms.len());
+        for atom in atoms {
+            let Some(mut test) = term(atom) else { continue };
+            // Of those that find rows one is enough.
+            let finds_too = |known: &Term| known.column == atom.column && finds(&known.test);
+            if finds(&test)
+                && let Some(at) = terms.iter().position(finds_too)
+            {
+                test = both(terms.remove(at).test, test);
+            }
+            let term = Term { column: atom.column.clone(), test };
+            if !terms.contains(&term) {
+                terms.push(term);
+            }
+        }
+        terms.sort_by(|a, b| a.column.cmp(&b.column));
+        Some(terms).filter(|terms| !terms.is_empty())
+    };
+    predicate.conjunctions().iter().map(conjunction).collect()
+}
+
+/// One test that follows from two of one column.
+pub(crate) fn both(known: Test, more: Test) -> Test {
+    match (known, more) {
+        (Test::Within { low: a, high: b }, Test::Within { low: c, high: d }) if a.max(c) <= b.min(d) => {
+            Test::Within { low: a.max(c), high: b.min(d) }
+        }
+        (known, more) if is_open(&known) => more,
+        (known, _) => known,
+    }
+}
+
+/// Whether it leaves open which values there are.
+pub(crate) fn is_open(test: &Test) -> bool {
+    !matches!(test, Test::In(_) | Test::Null)
+}
+
+/// Whether a conjunction says by lists of values what each of these columns holds.
+pub(crate) fn is_point<'n>(mut columns: impl Iterator<Item = &'n Arc<str>>, terms: &[Term]) -> bool {
+    let is = |name: &Arc<str>, term: &Term| term.column.name == *name && matches!(term.test, Test::In(_));
+    columns.all(|name| terms.iter().any(|term| is(name, term)))
+}
+
+/// Whether rows that pass can be found by it; otherwise each has to be tested.
+pub(crate) fn finds(test: &Test) -> bool {
+    !matches!(test, Test::NotNull | Test::Not(_) | Test::Like(_) | Test::OrNull(_) | Test::Row(_))
+}
+
+/// Lets lists of values travel along the edges.
+pub(crate) fn travel(references: &mut [Rows], edges: &[Edge]) {
+    for _ in 0..ROUNDS_MAX {
+        let mut changed = false;
+        for Edge { to, to_column, from, by_keys } in edges {
+            let never = from.iter().all(|held| references.get(held.place).is_some_and(is_never));
+            if let Some(rows) = references.get_mut(*to).filter(|rows| never && !is_never(rows)) {
+                *rows = Some(Vec::new());
+                changed = true;
+            }
+            if *by_keys || never {
+                continue;
+            }
+            let Some(values) = values_of(references, from) else { continue };
+            let Some(rows) = references.get_mut(*to) else { continue };
+            let term = Term { column: to_column.clone(), test: Test::In(values) };
+            for conjunction in rows.get_or_insert_with(|| vec![Vec::new()]) {
+                if conjunction.iter().any(|known| known.column == *to_column && matches!(known.test, Test::In(_))) {
+                    continue;
+                }
+                conjunction.retain(|known| known.column != *to_column);
+                conjunction.push(term.clone());
+                conjunction.sort_unstable_by(|a, b| a.column.cmp(&b.column));
+                changed = true;
+            }
+        }
+        if !changed {
+            break;
+        }
+    }
+}
+
+/// The values that these columns may have in the rows that matter, if all of them are known.
+fn values_of(references: &[Rows], columns: &[Held]) -> Option<Box<[Value]>> {
+    let mut values = Vec::new();
+    for Held { place, column } in columns {
+        for conjunction in references.get(*place)?.as_ref()? {
+            let mut of_column = conjunction.iter().filter(|term| term.column == *column);
+            values.extend_from_slice(of_column.find_map(|term| match &term.test {
+                Test::In(list) => Some(list),
+                _ => None,
+            })?);
+        }
+    }
+    list(values)
+}
+
+/// Sorted and distinct; None if there is none or too many.
+pub(crate) fn list(mut values: Vec<Value>) -> Option<Box<[Value]>> {
+    values.sort_unstable();
+    values.dedup();
+    (1..=VALUES_MAX).contains(&values.len()).then(|| values.into())
+}
+
+impl Footprint {
+    /// The rows of each reference that matter to an execution.
+    pub(crate) fn rows(&self, params: Params<'_>) -> Vec<Rows> {
+        let bound = self.references.iter().map(|reference| rows(&reference.predicate, |atom| self.test(atom, params)));
+        let mut bound: Vec<Rows> = bound.collect();
+        travel(&mut bound, &self.edges);
+        bound
+    }
+
+    pub(crate) fn test(&self, atom: &Atom, params: Params<'_>) -> Option<Test> {
+        let column = atom.column.value_type;
+        let rounded = |test: &Test| match test {
+            Test::In(values) => {
+                // By equal columns it may reach one of a derived table, from wherever it stands.
+                let number = matches!(column, ValueType::Int | ValueType::Unsigned);
+                let whole = values.iter().all(|value| match value {
+                    Value::Decimal(text) => text.split_once('.').is_none_or(|(_, fraction)| fraction.is_empty()),
+                    value => matches!(value, Value::Int(_)),
+                });
+                (number && !whole) || (atom.through && !is_whole(column))
+            }
+            // A date of which the zone decides.
+            Test::Within { .. } => atom.through && matches!(atom.question, Question::In(_)),
+            _ => false,
+        };
+        // Floats in the text of a view may be rounded where it is shown.
+        let in_view = || atom.question.operands().iter().any(|operand| operand.parameter > VIEWS_BASE);
+        if matches!(column, ValueType::Float4 | ValueType::Float8) && in_view() {
+            return None;
+        }
+        self.plain_test(atom, params).filter(|test| !self.dialect.is_mysql_family() || !rounded(test))
+    }
+
+    fn plain_test(&self, atom: &Atom, params: Params<'_>) -> Option<Test> {
+        let column = atom.column.value_type;
+        match &atom.question {
+            Question::In(operands) => match (self.values(column, operands, params), &**operands) {
+                (Some(values), _) => list(values).map(Test::In),
+                (None, operands) if column.is_date() => self.around(column, operands, params),
+                (None, [operand]) => begins(self.beginning(column, *operand, params)?),
+                (None, _) => None,
+            },
+            Question::Any(operand) => list(self.array(column, *operand, params)?).map(Test::In),
+            Question::Null => Some(Test::Null),
+            Question::NotNull => Some(Test::NotNull),
+            Question::OfText(_) => None,
+            Question::Row(residual) => self.row_test(residual, Some(params)),
+            Question::OrNull(question) => {
+                let atom = Atom { question: (**question).clone(), ..atom.clone() };
+                match self.test(&atom, params)? {
+                    // True of all.
+                    Test::NotNull => None,
+                    test => Some(Test::OrNull(test.into())),
+                }
+            }
+            Question::Not(question) => Some(self.others(column, question, params)),
+            Question::Folded(folding) => Some(self.folded(column, &folding.operands(), params)),
+            Question::Is(value) => Some(Test::In([Value::Bool(*value)].into())),
+            Question::Range { low, high, beside } => self.range(column, (*low, *high), *beside, params),
+            Question::Span(span) => {
+                let mysql = self.dialect.is_mysql_family();
+                span.test(column, if mysql { ZONE_REACH_MYSQL } else { params.zone_reach() })
+            }
+            Question::Like(matching) => Some(self.like(column, matching, params)),
+        }
+    }
+
+    /// All values but those that certainly equal one of these constants.
+    fn others(&self, column: ValueType, equal: &Question, params: Params<'_>) -> Test {
+        use ValueType::{Bool, Date, Enum, Int, Numeric, OrderedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
+        let mysql = self.dialect.is_mysql_family();
+        let values = match equal {
+            Question::In(operands) => match column {
+                Text if mysql => operands.iter().map(|operand| same_text(*operand, params)).collect(),
+                // MySQL does not cut a time of day where dates are compared, PostgreSQL not if others of a list have one. And
+                // MySQL may compare several as texts.
+                Date | Timestamp if mysql || operands.len() > 1 => {
+                    let values = self.values(column, operands, params);
+                    let uncut = self.values(Timestamp, operands, params) == values;
+                    values.filter(|_| uncut && (operands.len() == 1 || !mysql))
+                }
+                _ => self.values(column, operands, params),
+            },
+            Question::Any(operand) => self.array(column, *operand, params),
+            _ => None,
+        };
+        let exact = matches!(column, Bool | Date | Enum | Int | Numeric | OrderedText | Text | Timestamp)
+            || matches!(column, TimestampTz | Unsigned | Uuid);
+        values.filter(|_| exact).and_then(list).map_or(Test::NotNull, Test::Not)
+    }
+
+    /// The values of constants that the server may compare in one go; NULLs left out.
+    pub(crate) fn values(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Option<Vec<Value>> {
+        let is_null =
+            |operand: &&Operand| params.get(**operand).is_some_and(|param| matches!(param.value, ParameterValue::Null));
+        // As large as it will be, since it becomes a part of a tag.
+        let mut values = Vec::with_capacity(operands.len());
+        for operand in operands.iter().filter(|operand| !is_null(operand)) {
+            values.push(self.value(column, *operand, params)?);
+        }
+        if values.len() < 2 {
+            return Some(values);
+        }
+        let operands: Vec<Operand> = operands.iter().filter(|operand| !is_null(operand)).copied().collect();
+        let together = if self.dialect.is_mysql_family() {
+            let text = |operand: &Operand| params.get(*operand).is_some_and(|param| mysql_values::is_text(param.value));
+            mysql_values::exact_together(column, &values, operands.iter().any(text))
+        } else {
+            let any = |is: fn(Operand, &Parameter<'_>) -> bool| {
+                operands.iter().any(|operand| params.get(*operand).is_some_and(|param| is(*operand, &param)))
+            };
+            // A list is made one of `float4` if that is what the column is.
+            let alike = column != ValueType::Float4 || values.iter().all(Value::is_single);
+            // An ARRAY is made one of the type that some of its elements have.
+            let type_of = |operand: &Operand| operand.cast.or_else(|| params.get(*operand).as_ref().and_then(declared));
+            let of_type = operands.iter().map(type_of).is_sorted_by(|one, two| one == two);
+            let floats = matches!(column, ValueType::Float4 | ValueType::Float8);
+            alike && (of_type || !(floats || column.is_date())) && !(any(is_untyped_binary) && any(is_decimal))
+        };
+        together.then_some(values)
+    }
+
+    fn range(
+        &self,
+        column: ValueType,
+        (low, high): (Option<Limit>, Option<Limit>),
+        beside: Option<Operand>,
+        params: Params<'_>,
+    ) -> Option<Test> {
+        // What has no normal form, or is NULL, bounds nothing; but MySQL takes both limits together.
+        if self.dialect.is_mysql_family() {
+            let operands = low.iter().chain(&high).map(|limit| limit.operand);
+            let operands: Vec<Operand> = operands.chain(beside).collect();
+            let near = || operands.iter().all(|operand| self.near(column, *operand, params).is_some());
+            if self.values(column, &operands, params).is_none() && !near() {
+                return None;
+            }
+        }
+        let low = low.and_then(|limit| self.limit(column, limit, params)).map(|(low, _)| low);
+        let high = high.and_then(|limit| self.limit(column, limit, params)).map(|(_, high)| high);
+        match (low, high) {
+            (None, None) => None,
+            (low, high) => Some((low.unwrap_or(0), high.unwrap_or(u64::MAX)))
+                .filter(|(low, high)| low <= high)
+                .map(|(low, high)| Test::Within { low, high }),
+        }
+    }
+
+    /// The order keys that a lower limit leaves begin with the first of these; those that an upper one leaves end with the
+    /// second.
+    fn limit(&self, column: ValueType, limit: Limit, params: Params<'_>) -> Option<(u64, u64)> {
+        let Some(value) = self.values(column, &[limit.operand], params) else {
+            return self.near(column, limit.operand, params);
+        };
+        let value = value.first()?;
+        let integers = matches!(column, ValueType::Int | ValueType::Unsigned);
+        let exclusive = u64::from(integers && !limit.included && matches!(value, Value::Int(_)));
+        let key = value.order_key();
+        Some((key.saturating_add(exclusive), key.saturating_sub(exclusive)))
+    }
+
+    /// The range in which all of some dates are of which the one or other is not known exactly.
+    fn around(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Option<Test> {
+        let is_null =
+            |operand: &&Operand| params.get(**operand).is_some_and(|param| matches!(param.value, ParameterValue::Null));
+        let of_one = |operand: &Operand| {
+            // Among moments the zone would decide on dates without one, too.
+            let value = self.value(column, *operand, params).filter(|_| column == ValueType::TimestampTz);
+            value.map(|value| (value.order_key(), value.order_key())).or_else(|| self.near(column, *operand, params))
+        };
+        let ranges = operands.iter().filter(|operand| !is_null(operand)).map(of_one).collect::<Option<Vec<_>>>()?;
+        let (low, high) = (ranges.iter().map(|(low, _)| *low).min()?, ranges.iter().map(|(_, high)| *high).max()?);
+        Some(Test::Within { low, high })
+    }
+
+    /// Between which order keys a moment is that the zone of the session decides: a date without an offset where a moment is
+    /// compared, or the other way round.
+    fn near(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<(u64, u64)> {
+        let param = params.get(operand)?;
+        let mysql = self.dialect.is_mysql_family();
+        let (moment, reach) = if mysql {
+            (mysql_values::moment(column, operand, param.value), ZONE_REACH_MYSQL)
+        } else {
+            (self.read(column, operand, &param, near_form), params.zone_reach())
+        };
+        let Value::Moment(micros) = moment? else { return None };
+        let key = |micros| Value::Moment(micros).order_key();
+        Some((key(micros.saturating_sub(reach)), key(micros.saturating_add(reach))))
+    }
+
+    pub(crate) fn value(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<Value> {
+        let param = params.get(operand)?;
+        if column == ValueType::Bytes {
+            return column.normalise_text(&mysql_values::bytes(operand, param.value, params)?);
+        }
+        let value = if self.dialect.is_mysql_family() {
+            mysql_values::normal_form(column, operand, param.value)
+        } else {
+            let in_zone = || self.read(column, operand, &param, near_form).filter(|_| params.utc);
+            self.read(column, operand, &param, normal_form).or_else(in_zone)
+        };
+        converted(column, value?).filter(|value| params.readable(value))
+    }
+
+    /// A constant of PostgreSQL in the form that its type has.
+    fn read(&self, column: ValueType, operand: Operand, param: &Parameter<'_>, form: Form) -> Option<Value> {
+        if let ParameterValue::Literal(literal) = param.value {
+            return literal_value(column, operand, literal, form);
+        }
+        let form = self.form(column, operand, declared(param), form)?;
+        match param.value {
+            ParameterValue::Text(text) => form.normalise_text(text),
+            ParameterValue::Binary(bytes) => form.normalise_binary(bytes),
+            _ => None,
+        }
+    }
+
+    /// With what a text of MySQL begins that has no normal form.
+    fn beginning(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<Box<[u8]>> {
+        let param = params.get(operand).filter(|_| self.dialect.is_mysql_family())?;
+        mysql_values::beginning(column, operand, param.value)
+    }
+
+    /// The elements of an array of PostgreSQL.
+    fn array(&self, column: ValueType, operand: Operand, params: Params<'_>) -> Option<Vec<Value>> {
+        let param = params.get(operand).filter(|_| !self.dialect.is_mysql_family())?;
+        let values = match param.value {
+            ParameterValue::Literal(Literal { kind: LiteralKind::String, text }) => {
+                arrays::of_text(text, normal_form(column, operand.cast)?)
+            }
+            ParameterValue::Text(_) | ParameterValue::Binary(_) => {
+                let element = match declared(&param) {
+                    Some(array) => Some(arrays::element_type(array)?),
+                    None => None,
+                };
+                let form = self.form(column, operand, element, normal_form)?;
+                match param.value {
+                    ParameterValue::Text(text) => arrays::of_text(text, form),
+                    ParameterValue::Binary(bytes) => arrays::of_binary(bytes, form),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let values = values?.into_iter().map(|value| converted(column, value)).collect::<Option<Vec<_>>>();
+        values.filter(|values| values.iter().all(|value| params.readable(value)))
+    }
+
+    /// How a parameter of PostgreSQL is read, of a declared type or not: as `form` says of the type that it has.
+    fn form(&self, column: ValueType, operand: Operand, declared: Option<u32>, form: Form) -> Option<ValueType> {
+        if operand.negated {
+            // `- $1` of an undeclared type is a float.
+            return None;
+        }
+        // Without a declared type the first use gives the parameter its type.
+        let usage = self.usages.get(&operand.parameter)?;
+        if declared.is_none() && usage.count > 1 && usage.equal_to != Some(column) {
+            return None;
+        }
+        let parameter_type = match (declared, operand.cast) {
+            (None, cast) => cast,
+            (declared, None) => declared,
+            (Some(declared), Some(cast)) if keeps_value(declared, cast) => Some(cast),
+            _ => return None,
+        };
+        form(column, parameter_type)
+    }
+}
+
+/// A constant of MySQL that equals a text column of the same characters under each collation.
+fn same_text(operand: Operand, params: Params<'_>) -> Option<Value> {
+    let text = mysql_values::plain_text(operand, params.get(operand)?.value)?;
+    text.iter().all(|byte| matches!(byte, b' '..=b'~')).then(|| Value::Text(text.into()))
+}
+
+fn begins(beginning: Box<[u8]>) -> Option<Test> {
+    (!beginning.is_empty()).then_some(Test::Begins(beginning))
+}
+
+fn declared(param: &Parameter<'_>) -> Option<u32> {
+    Some(param.declared_type).filter(|declared| !matches!(*declared, 0 | oid::UNKNOWN))
+}
+
+/// Among decimals such a parameter may be one: in that format its bytes are those of other values, too.
+fn is_untyped_binary(operand: Operand, param: &Parameter<'_>) -> bool {
+    matches!(param.value, ParameterValue::Binary(_)) && declared(param).is_none() && operand.cast.is_none()
+}
+
+fn is_decimal(operand: Operand, param: &Parameter<'_>) -> bool {
+    match param.value {
+        ParameterValue::Literal(Literal { kind: LiteralKind::Number, text }) => {
+            !text.iter().all(u8::is_ascii_digit) || text.len() > 18
+        }
+        _ => declared(param).or(operand.cast) == Some(oid::NUMERIC) || operand.cast == Some(oid::NUMERIC),
+    }
+}
+
+/// As what a constant is compared with a column: floats compare with all numbers as doubles.
+fn converted(column: ValueType, value: Value) -> Option<Value> {
+    if matches!(column, ValueType::Float4 | ValueType::Float8) { value.to_float() } else { Some(value) }
+}
+
+fn literal_value(column: ValueType, operand: Operand, literal: &Literal, form: Form) -> Option<Value> {
+    let signed = || match &*literal.text {
+        text if operand.negated => Cow::Owned([b"-", text].concat()),
+        text => Cow::Borrowed(text),
+    };
+    match literal.kind {
+        // A number is an integer or a numeric; a cast may round it.
+        LiteralKind::Number if matches!(column, ValueType::Int | ValueType::Numeric) && operand.cast.is_none() => {
+            ValueType::Numeric.normalise_text(&signed())
+        }
+        LiteralKind::Number if matches!(column, ValueType::Float4 | ValueType::Float8) && operand.cast.is_none() => {
+            ValueType::Float8.normalise_text(&signed())
+        }
+        LiteralKind::String if !operand.negated => form(column, operand.cast)?.normalise_text(&literal.text),
+        _ => None,
+    }
+}
+
+/// A cast from the one type to the other changes no value.
+fn keeps_value(from: u32, to: u32) -> bool {
+    let integer = |oid| matches!(oid, oid::INT2 | oid::INT4 | oid::INT8);
+    let text = |oid| matches!(oid, oid::TEXT | oid::VARCHAR | oid::ANYENUM);
+    from == to || (integer(from) && (integer(to) || to == oid::NUMERIC)) || (text(from) && text(to))
+}
+
+/// How to read a parameter of a type (None: the column's own) so that its normal form compares with the column's.
+type Form = fn(ValueType, Option<u32>) -> Option<ValueType>;
+
+fn normal_form(column: ValueType, parameter: Option<u32>) -> Option<ValueType> {
+    use ValueType::{Float4, Float8, Int, Numeric};
+    let Some(parameter) = parameter else { return Some(column) };
+    match (column, parameter) {
+        // Either kind of float compares with all other numbers as a double.
+        (Int | Numeric | Float4 | Float8, oid::INT2 | oid::INT4 | oid::INT8) => Some(Int),
+        (Int | Numeric | Float4 | Float8, oid::NUMERIC) => Some(Numeric),
+        (Float4 | Float8, oid::FLOAT4) => Some(Float4),
+        (Float4 | Float8, oid::FLOAT8) => Some(Float8),
+        // `text = char(n)` compares as text without the trailing blanks of the one that is padded.
+        (ValueType::Text | ValueType::OrderedText, oid::TEXT | oid::VARCHAR) => Some(ValueType::Text),
+        (ValueType::PaddedText, oid::TEXT | oid::VARCHAR | oid::BPCHAR) => Some(ValueType::PaddedText),
+        (ValueType::Bool, oid::BOOL) => Some(ValueType::Bool),
+        (ValueType::Uuid, oid::UUID) | (ValueType::Bytea, oid::BYTEA) | (ValueType::Enum, oid::ANYENUM) => Some(column),
+        (ValueType::Date | ValueType::Timestamp, oid::DATE) => Some(ValueType::Date),
+        (ValueType::Date | ValueType::Timestamp, oid::TIMESTAMP) => Some(ValueType::Timestamp),
+        (ValueType::TimestampTz, oid::TIMESTAMPTZ) => Some(ValueType::TimestampTz),
+        _ => None,
+    }
+}
+
+/// The same for what compares with the column's values as the zone of the session says: read as if that were UTC.
+fn near_form(column: ValueType, parameter: Option<u32>) -> Option<ValueType> {
+    match (column, parameter) {
+        (ValueType::TimestampTz, None | Some(oid::TIMESTAMP | oid::TIMESTAMPTZ)) => Some(ValueType::Timestamp),
+        (ValueType::TimestampTz, Some(oid::DATE)) => Some(ValueType::Date),
+        (ValueType::Date | ValueType::Timestamp, Some(oid::TIMESTAMPTZ)) => Some(ValueType::TimestampTz),
+        _ => None,
+    }
+}

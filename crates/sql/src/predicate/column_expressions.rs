@@ -1,0 +1,98 @@
+//! What expressions ask of a column.
+
+use freshet_types::ValueType;
+use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, Value};
+
+use crate::allowlist::functions::{enum_name, oid};
+use crate::predicate::{
+    Limit, Operand, Question, column_name, comparable_type, date_arithmetic, like, operand, operands, parameter,
+    row_comparisons, unwrapped,
+};
+
+/// The test that an equality is, one way or the other.
+pub(crate) fn equality<'e>(left: &'e Expr, right: &'e Expr) -> Option<(&'e [Ident], Question)> {
+    let sides = |column: &'e Expr, constant: &'e Expr| {
+        let question = match unwrapped(constant) {
+            Expr::Value(value) if let Value::Boolean(value) = value.value => Question::Is(value),
+            constant => Question::In(vec![operand(constant)?]),
+        };
+        of_column(column, question)
+    };
+    let folded = |column, constant| like::folded(column, std::iter::once(constant));
+    sides(left, right).or_else(|| sides(right, left)).or_else(|| folded(left, right)).or_else(|| folded(right, left))
+}
+
+/// The test of a column, or of one that is cast to text.
+fn of_column(column: &Expr, question: Question) -> Option<(&[Ident], Question)> {
+    match like::as_text(column) {
+        (true, column) => Some((column_name(column)?, Question::OfText(question.into()))),
+        (false, column) => Some((column_name(column)?, question)),
+    }
+}
+
+/// PostgreSQL's text and varchar.
+pub(crate) fn is_plain_text(value_type: ValueType) -> bool {
+    matches!(value_type, ValueType::Text | ValueType::OrderedText)
+}
+
+/// Whether NOT stands within an expression whose test is told without it.
+pub(crate) fn is_negated(expr: &Expr) -> bool {
+    match expr {
+        Expr::Between { negated, .. }
+        | Expr::InList { negated, .. }
+        | Expr::Like { negated, .. }
+        | Expr::ILike { negated, .. } => *negated,
+        Expr::AllOp { .. } => true,
+        _ => false,
+    }
+}
+
+/// The test of a column that an expression is, if it is one that is known, without the NOT in it.
+pub(crate) fn question(expr: &Expr) -> Option<(&[Ident], Question)> {
+    match expr {
+        // A column that is true, or false: NOT NULL is not true.
+        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => Some((column_name(expr)?, Question::Is(true))),
+        Expr::BinaryOp { left, op, right } => {
+            row_comparisons::ordered(left, op, right).or_else(|| date_arithmetic::compared(expr))
+        }
+        Expr::Between { expr: tested, low, high, negated: _ } => {
+            // MySQL compares all three in one way, which one that is not known would decide.
+            let limit = |expr| operand(expr).map(|operand| Some(Limit { operand, included: true }));
+            match (limit(low), limit(high)) {
+                (Some(low), Some(high)) => Some((column_name(tested)?, Question::Range { low, high, beside: None })),
+                _ => date_arithmetic::compared(expr),
+            }
+        }
+        Expr::InList { expr, list, negated: _ } => {
+            operands(list).and_then(|list| of_column(expr, Question::In(list))).or_else(|| like::folded(expr, list))
+        }
+        Expr::AnyOp { left, compare_op: BinaryOperator::Eq, right, is_some: _ }
+        | Expr::AllOp { left, compare_op: BinaryOperator::NotEq, right } => {
+            let question = match unwrapped(right) {
+                Expr::Array(array) => Question::In(operands(&array.elem)?),
+                Expr::Cast {
+                    expr, data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), ..
+                } if let (Expr::Array(array), true) = (unwrapped(expr), like::is_text(element)) => {
+                    Question::In(operands(&array.elem)?)
+                }
+                array => Question::Any(array_operand(array)?),
+            };
+            of_column(left, question)
+        }
+        Expr::Like { .. } | Expr::ILike { .. } => like::matching(expr),
+        Expr::IsNull(expr) => Some((column_name(expr)?, Question::Null)),
+        Expr::IsNotNull(expr) => Some((column_name(expr)?, Question::NotNull)),
+        _ => None,
+    }
+}
+
+fn array_operand(expr: &Expr) -> Option<Operand> {
+    match expr {
+        Expr::Cast { expr, data_type: DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)), .. } => {
+            let parameter = parameter(unwrapped(expr))?;
+            let cast = enum_name(element).map_or_else(|| comparable_type(element), |_| Some(oid::ANYENUM))?;
+            Some(Operand { parameter, negated: false, cast: Some(cast) })
+        }
+        _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
+    }
+}

@@ -1,0 +1,188 @@
+//! Parts of dates and of moments without a zone, or in a session in UTC, what they are cut to, and what is so much later.
+//!
+//! An interval is a constant here: so many months, days and microseconds, added in this order (`timestamp_pl_interval`). Microseconds are added to a moment
+//! with a zone as to any other one; months and days only in a session in UTC. Read is one spelling, which all settings of
+//! `IntervalStyle` take alike: `[n day[s][,]] [h]:mm:ss[.ffffff]`; and of a time of day `hh:mm:ss[.ffffff]`.
+
+use freshet_types::{Formula, Operation, Part, Value, ValueType};
+use sqlparser::ast::{DataType, Expr, Value as Constant};
+
+use super::Kind::{Clock, Of, Wide};
+use super::{Reading, Typed, number};
+use crate::predicate::{date_arithmetic, parameter, unwrapped};
+
+impl Reading<'_> {
+    /// A part of a date or of a moment without a zone.
+    pub(super) fn part(&self, name: &str, of: &Expr) -> Option<Typed> {
+        let (of, kind) = self.typed(of).filter(|(_, kind)| self.is_local(*kind))?;
+        let mysql = self.is_mysql();
+        let part = match &*name.to_ascii_lowercase() {
+            "year" => Part::Year,
+            "quarter" => Part::Quarter,
+            "month" => Part::Month,
+            "day" => Part::Day,
+            "isoyear" if !mysql => Part::IsoYear,
+            "week" if !mysql => Part::Week,
+            "doy" if !mysql => Part::DayOfYear,
+            "dow" if !mysql => Part::DayOfWeek,
+            "isodow" if !mysql => {
+                let day = (Formula::Part(Part::DayOfWeek, of.into()), Wide);
+                let from_monday = self.arithmetic(Operation::Add, day, (number(6), Wide))?;
+                let day = self.arithmetic(Operation::Remainder, from_monday, (number(7), Wide))?;
+                let (day, _) = self.arithmetic(Operation::Add, day, (number(1), Wide))?;
+                return Some((day, Of(ValueType::Numeric)));
+            }
+            _ if kind == Of(ValueType::Date) => return None,
+            "hour" => Part::Hour,
+            "minute" => Part::Minute,
+            "second" => {
+                if mysql {
+                    Part::Second
+                } else {
+                    Part::Seconds
+                }
+            }
+            _ => return None,
+        };
+        let kind = if mysql { ValueType::Int } else { ValueType::Numeric };
+        Some((Formula::Part(part, of.into()), Of(kind)))
+    }
+
+    /// The beginning of a unit of time, of a moment without a zone.
+    pub(super) fn floored(&self, unit: &str, of: &Expr, to: ValueType) -> Option<Typed> {
+        let (of, kind) = self.typed(of).filter(|(_, kind)| self.is_local(*kind))?;
+        let to = match kind {
+            _ if to == ValueType::Date => to,
+            // It would become a moment in the zone of the session.
+            Of(ValueType::Date) => return None,
+            Of(own) => own,
+            _ => return None,
+        };
+        let part = match &*unit.to_ascii_lowercase() {
+            "year" => Part::Year,
+            "quarter" => Part::Quarter,
+            "month" => Part::Month,
+            "week" => Part::Week,
+            "day" => Part::Day,
+            "hour" => Part::Hour,
+            "minute" => Part::Minute,
+            "second" => Part::Second,
+            _ => return None,
+        };
+        Some((Formula::Floor(part, of.into()), Of(to)))
+    }
+
+    /// `… AT TIME ZONE 'UTC'`
+    pub(super) fn at_utc(&self, of: &Expr, zone: &Expr) -> Option<Typed> {
+        // Behind these words a text stays in the shape.
+        let Expr::Value(zone) = unwrapped(zone) else { return None };
+        let Constant::SingleQuotedString(zone) = &zone.value else { return None };
+        let (of, kind) = self.typed(of)?;
+        let kind = match kind {
+            Of(ValueType::TimestampTz) => ValueType::Timestamp,
+            Of(ValueType::Timestamp) => ValueType::TimestampTz,
+            _ => return None,
+        };
+        (!self.is_mysql() && zone.eq_ignore_ascii_case("utc")).then_some((of, Of(kind)))
+    }
+
+    /// `…::time`
+    pub(super) fn time(&self, of: &Expr) -> Option<Typed> {
+        if self.is_mysql() {
+            return None;
+        }
+        if parameter(unwrapped(of)).is_some() {
+            return Some((self.time_of_day(of)?, Clock));
+        }
+        let (of, kind) = self.typed(of).filter(|(_, kind)| self.is_local(*kind) && *kind != Of(ValueType::Date))?;
+        debug_assert!(matches!(kind, Of(ValueType::Timestamp | ValueType::TimestampTz)), "{kind:?}");
+        Some((Formula::Part(Part::Time, of.into()), Clock))
+    }
+
+    /// A constant time of day.
+    pub(super) fn time_of_day(&self, constant: &Expr) -> Option<Formula> {
+        match self.params {
+            None => Some(number(0)),
+            Some(_) => Value::time_of_day(&self.plain_text(constant)?).map(number),
+        }
+    }
+
+    /// A moment and an interval, added or subtracted.
+    pub(super) fn later(&self, operation: Operation, left: &Expr, right: &Expr) -> Option<Typed> {
+        let (of, interval) = match operation {
+            Operation::Add => match self.interval(left) {
+                Some(interval) => (right, interval),
+                None => (left, self.interval(right)?),
+            },
+            Operation::Subtract => (left, self.interval(right)?.map(std::ops::Neg::neg)),
+            _ => return None,
+        };
+        let [months, days, _] = interval;
+        let (of, kind) = self.typed(of)?;
+        let kind = match kind {
+            Of(ValueType::Date | ValueType::Timestamp) => ValueType::Timestamp,
+            Of(ValueType::TimestampTz) if self.is_local(kind) || (months, days) == (0, 0) => ValueType::TimestampTz,
+            _ => return None,
+        };
+        Some((Formula::Later(interval, of.into()), Of(kind)))
+    }
+
+    /// Months, days and microseconds of a constant.
+    fn interval(&self, expr: &Expr) -> Option<[i64; 3]> {
+        match unwrapped(expr) {
+            _ if self.is_mysql() => None,
+            Expr::Interval(interval) => date_arithmetic::length(interval).map(|(months, days)| [months, days, 0]),
+            Expr::Cast { expr, data_type: DataType::Interval { fields: None, precision: None }, .. } => {
+                parameter(unwrapped(expr))?;
+                match self.params {
+                    None => Some([0; 3]),
+                    Some(_) => length(std::str::from_utf8(&self.plain_text(expr)?).ok()?),
+                }
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Months, days and microseconds.
+fn length(text: &str) -> Option<[i64; 3]> {
+    let digits = |text: &str| text.len() <= 5 && !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = |text: &str| text.parse().ok().filter(|_| digits(text));
+    let (days, time) = match text.split_once(' ') {
+        None => (0, text),
+        Some((days, rest)) => {
+            let rest = rest.strip_prefix("days").or_else(|| rest.strip_prefix("day"))?;
+            let time = rest.strip_prefix(", ").or_else(|| rest.strip_prefix(' '));
+            (number(days)?, time.or(rest.is_empty().then_some("0:00:00"))?)
+        }
+    };
+    let (hours, rest) = time.split_once(':')?;
+    let hours: i64 = number(hours)?;
+    let rest = Value::time_of_day(format!("00:{rest}").as_bytes())?;
+    Some([0, days, hours * 3_600_000_000 + rest])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn intervals_have_one_spelling() {
+        for (text, expected) in [
+            ("0:00:00", Some([0, 0, 0])),
+            ("01:30:00.5", Some([0, 0, 5_400_500_000])),
+            ("100:00:01", Some([0, 0, 360_001_000_000])),
+            ("1 day", Some([0, 1, 0])),
+            ("12 days, 0:00:01", Some([0, 12, 1_000_000])),
+            ("2 days 1:00:00", Some([0, 2, 3_600_000_000])),
+            ("-1:00:00", None),
+            ("1 day 1:00", None),
+            ("1 month", None),
+            ("1:60:00", None),
+            ("1 day ago", None),
+            ("1", None),
+            ("", None),
+            ("P1D", None),
+        ] {
+            assert_eq!(super::length(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Conditions on the text of a column: LIKE, and equality and LIKE where one case is made of both.
+//!
+//! They are `col LIKE '%x%'`, `upper(col::text) LIKE upper('%x%')`, `upper(col) = upper('x')`, `col LIKE BINARY 'x%'`, as the makers of
+//! statements write *contains*, *starts with* and *is*, in any case or not. What is found by its beginning, or as a whole,
+//! becomes a test of the normal form, so that the index finds it; all else a pattern (`freshet_types::Pattern`).
+//!
+//! Letters in one case: what `upper` and `lower` do with plain ASCII is the same everywhere, but for the languages in which
+//! the capital of `i` is another letter than `I`. There less is equal than here, and what has become another character on
+//! both sides equals no other letter of ASCII. So such texts have the normal form that those of MySQL have under collations
+//! that do not tell cases ([`ValueType::FoldedText`]), also where the column's own is exact.
+
+use freshet_types::{Pattern, Piece, Test, ValueType};
+use sqlparser::ast::{
+    CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
+};
+
+use crate::dependency::read_set::Footprint;
+use crate::predicate::bind::list;
+use crate::predicate::parameters::Params;
+use crate::predicate::{Operand, Question, column_name, mysql_values, operand, unwrapped};
+
+/// What LIKE asks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Matching {
+    pub(crate) pattern: Operand,
+    /// `ESCAPE`; None: a backslash.
+    pub(crate) escape: Option<Operand>,
+    pub(crate) letters: Letters,
+    /// `LIKE BINARY`
+    pub(crate) binary: bool,
+    /// To what the column is brought, and the pattern.
+    pub(crate) column_case: Option<Case>,
+    pub(crate) pattern_case: Option<Case>,
+    /// `col::text`
+    pub(crate) cast: bool,
+    pub(crate) negated: bool,
+}
+
+/// `upper(col)` or `lower(col)`, which equals one of some constants.
+#[derive(Clone, Debug)]
+pub(crate) struct Folding {
+    pub(crate) case: Case,
+    /// `col::text`
+    pub(crate) cast: bool,
+    /// Each with what it is brought to.
+    pub(crate) constants: Vec<(Operand, Option<Case>)>,
+}
+
+impl Folding {
+    pub(crate) fn operands(&self) -> Vec<Operand> {
+        self.constants.iter().map(|(operand, _)| *operand).collect()
+    }
+}
+
+/// What a function makes of letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Case {
+    Upper,
+    Lower,
+}
+
+impl Matching {
+    /// `col LIKE pattern`, with nothing around the column or behind the pattern.
+    pub(crate) fn is_as_written(&self) -> bool {
+        !self.negated && !self.cast && self.escape.is_none() && self.letters == Letters::OfColumn
+    }
+}
+
+/// Which letters match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Letters {
+    /// As the column compares.
+    OfColumn,
+    /// `LIKE BINARY`: the same ones only.
+    Same,
+    /// `ILIKE`
+    Folded,
+    /// One side or both were brought to one case, each by the rules of its own collation.
+    Mixed,
+}
+
+/// To which case an expression is brought, and what it is of.
+fn in_case(expr: &Expr) -> (Option<Case>, &Expr) {
+    let expr = unwrapped(expr);
+    let Expr::Function(Function { name, args: FunctionArguments::List(list), .. }) = expr else { return (None, expr) };
+    let name = name.0.last().and_then(ObjectNamePart::as_ident).map(|ident| ident.value.to_ascii_lowercase());
+    // A statement is cached only if its functions are the built-in ones.
+    let case = match name.as_deref() {
+        Some("upper" | "ucase") => Some(Case::Upper),
+        Some("lower" | "lcase") => Some(Case::Lower),
+        _ => None,
+    };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] if case.is_some() => (case, unwrapped(inner)),
+        _ => (None, expr),
+    }
+}
+
+/// `expr::text` or the like: the expression, and whether it is one. A cast to a length cuts.
+pub(crate) fn as_text(expr: &Expr) -> (bool, &Expr) {
+    match unwrapped(expr) {
+        Expr::Cast { expr, data_type, .. } if is_text(data_type) => (true, expr),
+        expr => (false, expr),
+    }
+}
+
+pub(crate) fn is_text(data_type: &DataType) -> bool {
+    const NONE: Option<CharacterLength> = None;
+    matches!(data_type, DataType::Text)
+        || *data_type == DataType::Varchar(NONE)
+        || *data_type == DataType::CharacterVarying(NONE)
+}
+
+/// The equality with some constants that a column in one case is asked for.
+pub(crate) fn folded<'e>(
+    column: &'e Expr,
+    constants: impl IntoIterator<Item = &'e Expr>,
+) -> Option<(&'e [Ident], Question)> {
+    let (Some(case), column) = in_case(column) else { return None };
+    let constants = constants.into_iter().map(|constant| {
+        let (case, constant) = in_case(constant);
+        Some((operand(constant)?, case))
+    });
+    let constants = constants.collect::<Option<Vec<_>>>()?;
+    let (cast, column) = as_text(column);
+    (!constants.is_empty()).then_some((column_name(column)?, Question::Folded(Folding { case, cast, constants })))
+}
+
+/// The question that LIKE or ILIKE is, without the NOT in it.
+pub(crate) fn matching(like: &Expr) -> Option<(&[Ident], Question)> {
+    let (column, pattern, escape, any, ignores_case) = match like {
+        Expr::Like { any, expr, pattern, escape_char, negated: _ } => (expr, pattern, escape_char, any, false),
+        Expr::ILike { any, expr, pattern, escape_char, negated: _ } => (expr, pattern, escape_char, any, true),
+        _ => return None,
+    };
+    let (column_case, column) = in_case(column);
+    let (cast, column) = as_text(column);
+    let (pattern_case, pattern) = in_case(pattern);
+    let (binary, pattern) = match pattern {
+        Expr::Cast { expr, data_type: DataType::Binary(None), .. } => (true, unwrapped(expr)),
+        pattern => (false, pattern),
+    };
+    let letters = match (column_case, pattern_case, binary) {
+        _ if ignores_case => Letters::Folded,
+        (None, None, false) => Letters::OfColumn,
+        (None, None, true) => Letters::Same,
+        _ => Letters::Mixed,
+    };
+    let escape = match escape {
+        Some(escape) => Some(operand(escape)?),
+        None => None,
+    };
+    let pattern = operand(pattern)?;
+    let matching = Matching { pattern, escape, letters, binary, column_case, pattern_case, cast, negated: false };
+    (!any).then_some((column_name(column)?, Question::Like(matching)))
+}
+
+impl Question {
+    /// How the values of a column compare for it.
+    pub(crate) fn compares(&self, column: ValueType) -> ValueType {
+        use ValueType::{ExactText, FoldedText, OrderedText, Text};
+        let folds = match self {
+            Self::Folded(_) => true,
+            Self::Like(matching) => matches!(matching.letters, Letters::Folded | Letters::Mixed),
+            _ => false,
+        };
+        match (self, column) {
+            (_, Text | OrderedText | ExactText) if folds => FoldedText,
+            // What is the same text is equal under each collation.
+            (Self::Not(_), FoldedText) => Text,
+            _ => column,
+        }
+    }
+}
+
+impl Footprint {
+    /// `col` is of the type that [`Question::compares`] tells.
+    pub(crate) fn folded(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Test {
+        let value = |operand: &Operand| column.normalise_text(&self.plain_text(*operand, params)?);
+        let values = || operands.iter().map(value).collect::<Option<Vec<_>>>();
+        let values = (column == ValueType::FoldedText).then(values).flatten().and_then(list);
+        values.map_or(Test::NotNull, Test::In)
+    }
+
+    /// The same of LIKE.
+    pub(crate) fn like(&self, column: ValueType, matching: &Matching, params: Params<'_>) -> Test {
+        self.pattern(column, matching, params).unwrap_or(Test::NotNull)
+    }
+
+    fn pattern(&self, column: ValueType, matching: &Matching, params: Params<'_>) -> Option<Test> {
+        use ValueType::{Bytes, Enum, ExactText, FoldedText, Int, Numeric, OrderedText, Text, Uuid};
+        let Matching { pattern, escape, letters, cast, negated, .. } = *matching;
+        let mysql = self.dialect.is_mysql_family();
+        let is_text = matches!(column, Text | OrderedText | FoldedText | ExactText | Bytes);
+        // As texts these are what the stream sends of them; in MySQL integers may have zeros in front.
+        if !(is_text || (cast && !mysql && matches!(column, Enum | Int | Numeric | Uuid))) {
+            return None;
+        }
+        let escape = match escape.map(|operand| self.plain_text(operand, params)) {
+            None => Some(b'\\'),
+            Some(text) => match *text? {
+                [byte] if byte.is_ascii() => Some(byte),
+                [] if !mysql => None,
+                _ => return None,
+            },
+        };
+        let text = self.plain_text(pattern, params)?;
+        // Then the default escape is a backslash to MySQL, and none to MariaDB.
+        if params.plain_backslash && escape == Some(b'\\') && text.contains(&b'\\') {
+            return None;
+        }
+        let folds = matches!(letters, Letters::Folded | Letters::Mixed);
+        let printable = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
+        // Bytes have no other case.
+        if ((mysql || folds) && !printable) || (column == Bytes && (folds || params.wide)) {
+            return None;
+        }
+        let pieces = Piece::of(&text, escape);
+        if !negated && is_text {
+            let beginning = pieces.iter().map_while(|piece| match piece {
+                Piece::Byte(byte) => Some(*byte),
+                Piece::One | Piece::Any => None,
+            });
+            let beginning: Vec<u8> = beginning.collect();
+            if beginning.len() == pieces.len() {
+                return Some(Test::In([column.normalise_text(&beginning)?].into()));
+            }
+            if let Some(beginning) = begins(column, &beginning) {
+                return Some(beginning);
+            }
+        }
+        let is_open = pieces.last() == Some(&Piece::Any);
+        let sure = letters != Letters::Mixed && (column != ExactText || is_open);
+        // Zeros at the end of bytes are not in the stream.
+        if (negated && !sure) || (column == Bytes && !is_open) {
+            return None;
+        }
+        let folded = folds || (column == FoldedText && letters != Letters::Same);
+        Some(Test::Like(Pattern { pieces, folded, negated, collated: mysql }.into()))
+    }
+
+    /// A constant as the text that it is.
+    pub(crate) fn plain_text(&self, operand: Operand, params: Params<'_>) -> Option<Box<[u8]>> {
+        let text = if self.dialect.is_mysql_family() {
+            mysql_values::plain_text(operand, params.get(operand)?.value)?.into()
+        } else {
+            match self.value(ValueType::Text, operand, params)? {
+                freshet_types::Value::Text(text) => text,
+                _ => return None,
+            }
+        };
+        (params.utf8 || text.is_ascii()).then_some(text)
+    }
+}
+
+/// Texts that begin so.
+fn begins(column: ValueType, beginning: &[u8]) -> Option<Test> {
+    let beginning = match column {
+        ValueType::FoldedText => beginning.trim_ascii_end().to_ascii_lowercase(),
+        ValueType::ExactText => beginning.trim_ascii_end().to_vec(),
+        _ => beginning.to_vec(),
+    };
+    (!beginning.is_empty()).then(|| Test::Begins(beginning.into()))
+}

@@ -1,0 +1,483 @@
+//! What a condition says of one table reference: tests of its columns by constants, as a disjunction of conjunctions.
+//!
+//! Only what is asked is kept here; whether a constant can be compared in a way that is known is seen when it is bound
+//! (`bind.rs`). What is not understood holds for any row, so it vanishes from a conjunction and takes a disjunction with
+//! it. Beyond the bounds parts are left out in the same way: fewer tests are more rows.
+//!
+//! NOT asks when a condition is false, which is not when it is not true: of AND if one side is, of OR if both are, of a
+//! comparison if the opposite one is true, so that NULL satisfies neither.
+
+pub(crate) mod arrays;
+pub(crate) mod bind;
+pub(crate) mod column_expressions;
+pub(crate) mod date_arithmetic;
+pub(crate) mod formula;
+pub(crate) mod like;
+pub(crate) mod mysql_values;
+pub(crate) mod parameters;
+pub(crate) mod row_comparisons;
+pub(crate) mod row_filter;
+
+use std::collections::BTreeSet;
+
+use freshet_types::{ComparedColumn, ValueType};
+use sqlparser::ast::{BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
+
+use crate::allowlist::functions::{TypeClass, enum_name, oid, type_class};
+use crate::predicate::column_expressions::{equality, is_negated, is_plain_text, question};
+use crate::predicate::date_arithmetic::Span;
+use crate::predicate::like::{Folding, Matching};
+use crate::predicate::row_filter::Residual;
+
+/// Conjunctions of one predicate.
+const CONJUNCTIONS_MAX: usize = 16;
+/// Tests of one conjunction.
+const TESTS_MAX: usize = 16;
+
+/// The constant side of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Operand {
+    /// The number of the parameter, from 1.
+    pub(crate) parameter: u32,
+    /// `-$n`
+    pub(crate) negated: bool,
+    /// `$n::type`: the type's OID; that of the elements if the operand is an array. In MySQL and MariaDB a function that makes bytes
+    /// of a text.
+    pub(crate) cast: Option<u32>,
+}
+
+/// An end of a range.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    pub(crate) operand: Operand,
+    pub(crate) included: bool,
+}
+
+/// A test by constants that are not known yet.
+#[derive(Clone, Debug)]
+pub(crate) enum Question {
+    /// `=` and `IN`: at least one.
+    In(Vec<Operand>),
+    /// `= ANY(array)`
+    Any(Operand),
+    /// `IS NULL`
+    Null,
+    /// `IS NOT NULL`
+    NotNull,
+    /// `<`, `<=`, `>`, `>=`, `BETWEEN`; of `NOT BETWEEN` one of two, with the limit of the other.
+    Range { low: Option<Limit>, high: Option<Limit>, beside: Option<Operand> },
+    /// The same of dates that stand in the shape.
+    Span(Span),
+    /// `LIKE`, `NOT LIKE`
+    Like(Matching),
+    /// `upper(t.c) = upper(…)` and the like: equal to one of these in one case or the other.
+    Folded(Folding),
+    /// `<>`, `NOT IN`, `<> ALL(array)`: equal to none of these.
+    Not(Box<Question>),
+    /// `OR t.c IS NULL`
+    OrNull(Box<Question>),
+    /// `t.c`, `NOT t.c`, `t.c = true` and the like.
+    Is(bool),
+    /// The same of `t.c::text`.
+    OfText(Box<Question>),
+    /// A condition on the row, of which this column is one.
+    Row(Residual),
+}
+
+impl Question {
+    /// The constants that it compares with.
+    pub(crate) fn operands(&self) -> Vec<Operand> {
+        match self {
+            Self::In(operands) => operands.clone(),
+            Self::Folded(folding) => folding.operands(),
+            Self::Any(operand) => vec![*operand],
+            Self::Like(matching) => std::iter::once(matching.pattern).chain(matching.escape).collect(),
+            Self::Null | Self::NotNull | Self::Is(_) | Self::Span(_) => Vec::new(),
+            Self::Row(residual) => residual.operands.to_vec(),
+            Self::Not(question) | Self::OrNull(question) | Self::OfText(question) => question.operands(),
+            Self::Range { low, high, beside } => {
+                low.iter().chain(high).map(|limit| limit.operand).chain(*beside).collect()
+            }
+        }
+    }
+
+    /// What it asks of a column of that type; None: it is not known. A `varchar` is compared as text anyhow.
+    pub(crate) fn asked_of(&self, column: ValueType) -> Option<&Self> {
+        match self {
+            Self::OfText(question) => is_plain_text(column).then_some(&**question),
+            question => Some(question),
+        }
+    }
+
+    /// It tells little: no row can be found by it, or by only one of two of them.
+    fn is_weak(&self) -> bool {
+        match self {
+            Self::NotNull | Self::Not(_) | Self::Like(_) | Self::OrNull(_) | Self::Row(_) => true,
+            Self::Range { beside, .. } => beside.is_some(),
+            Self::OfText(question) => question.is_weak(),
+            Self::In(_) | Self::Any(_) | Self::Null | Self::Folded(_) | Self::Is(_) | Self::Span(_) => false,
+        }
+    }
+
+    /// It may be true of one value and not of another that equals it.
+    pub(crate) fn is_by_spelling(&self) -> bool {
+        matches!(self, Self::Like(_) | Self::Not(_) | Self::OrNull(_))
+    }
+
+    /// It is not true of NULL.
+    pub(crate) fn rejects_null(&self) -> bool {
+        !matches!(self, Self::Null | Self::OrNull(_) | Self::Row(_))
+    }
+
+    /// When it is false: if one of these is true.
+    fn denied(self) -> Vec<Self> {
+        let flipped = |limit: Limit| Limit { included: !limit.included, ..limit };
+        match self {
+            Self::In(_) | Self::Any(_) => vec![Self::Not(self.into())],
+            Self::Not(question) => vec![*question],
+            Self::Null | Self::OrNull(_) | Self::Folded(_) | Self::Span(_) => vec![Self::NotNull],
+            Self::NotNull => vec![Self::Null],
+            Self::Row(residual) => vec![Self::Row(Residual { truth: !residual.truth, ..residual })],
+            Self::OfText(question) => question.denied().into_iter().map(|one| Self::OfText(one.into())).collect(),
+            Self::Is(value) => vec![Self::Is(!value)],
+            Self::Like(matching) => vec![Self::Like(Matching { negated: !matching.negated, ..matching })],
+            Self::Range { low, high, beside } => {
+                let below = low.map(|limit| Self::Range {
+                    low: None,
+                    high: Some(flipped(limit)),
+                    beside: high.map(|limit| limit.operand).or(beside),
+                });
+                let above = high.map(|limit| Self::Range {
+                    low: Some(flipped(limit)),
+                    high: None,
+                    beside: low.map(|limit| limit.operand).or(beside),
+                });
+                below.into_iter().chain(above).collect()
+            }
+        }
+    }
+}
+
+/// A test of a column.
+#[derive(Clone, Debug)]
+pub(crate) struct Atom {
+    pub(crate) column: ComparedColumn,
+    pub(crate) question: Question,
+    /// It is asked of the column of a sub-select.
+    pub(crate) through: bool,
+}
+
+/// Gives a test of a column the references of whose rows it tells something, by their places in the statement: what it says of
+/// the rows of each. None: it is true of none.
+type Resolve<'r> = dyn Fn(&[Ident], &Question) -> Vec<(usize, Option<Atom>)> + 'r;
+
+/// What conditions say of rows.
+pub(crate) struct Meaning<'m> {
+    pub(crate) of_column: &'m Resolve<'m>,
+    /// Of one that is no such test, and is to be true or false.
+    pub(crate) of_row: &'m dyn Fn(&Expr, bool) -> Said,
+}
+
+/// A condition as far as it is understood.
+pub(crate) enum Said {
+    Both(Box<Said>, Box<Said>),
+    Either(Box<Said>, Box<Said>),
+    /// Tests of rows of the references in these places.
+    Of(Vec<(usize, Option<Atom>)>),
+    Nothing,
+}
+
+/// What must hold of a row to matter: one of these conjunctions; an empty one holds for any row. Without one no row matters.
+#[derive(Clone, Debug)]
+pub(crate) struct Predicate(Vec<Vec<Atom>>);
+
+impl Predicate {
+    pub(crate) fn any_row() -> Self {
+        Self(vec![Vec::new()])
+    }
+
+    pub(crate) fn conjunctions(&self) -> &[Vec<Atom>] {
+        &self.0
+    }
+
+    fn is_any_row(&self) -> bool {
+        self.0.iter().any(Vec::is_empty)
+    }
+
+    /// In one of its conjunctions each row has to be tested.
+    fn is_weak(&self) -> bool {
+        self.0.iter().any(|conjunction| conjunction.iter().all(|atom| atom.question.is_weak()))
+    }
+
+    pub(crate) fn and(self, other: Self) -> Self {
+        if other.is_any_row() {
+            return self;
+        }
+        if self.is_any_row() {
+            return other;
+        }
+        // One conjunction by which rows are found is better than several with tests more.
+        let finds = |of: &Self| of.0.len() == 1 && !of.is_weak();
+        if finds(&self) && other.0.len() > 1 && other.is_weak() {
+            return self;
+        }
+        if finds(&other) && self.0.len() > 1 && self.is_weak() {
+            return other;
+        }
+        if self.0.len() * other.0.len() > CONJUNCTIONS_MAX {
+            return if other.0.len() < self.0.len() { other } else { self };
+        }
+        let both = |one: &Vec<Atom>, two: &Vec<Atom>| one.iter().chain(two).take(TESTS_MAX).cloned().collect();
+        Self(self.0.iter().flat_map(|one| other.0.iter().map(move |two| both(one, two))).collect())
+    }
+
+    fn or(mut self, other: Self) -> Self {
+        if self.is_any_row() || other.is_any_row() {
+            return Self::any_row();
+        }
+        for conjunction in other.0 {
+            match listed(&conjunction) {
+                Some((column, more)) => match self.0.iter_mut().find_map(|known| list_of(known, column)) {
+                    Some(list) => list.extend(more),
+                    None => self.0.push(conjunction),
+                },
+                None => self.0.push(conjunction),
+            }
+        }
+        if self.0.len() > CONJUNCTIONS_MAX { Self::any_row() } else { self }
+    }
+}
+
+/// The column and the values of a conjunction that is one list.
+fn listed(conjunction: &[Atom]) -> Option<(&ComparedColumn, &[Operand])> {
+    match conjunction {
+        [Atom { column, question: Question::In(list), .. }] => Some((column, list)),
+        _ => None,
+    }
+}
+
+/// The values of a conjunction that is one list of that column, so that more can be added.
+fn list_of<'c>(conjunction: &'c mut [Atom], wanted: &ComparedColumn) -> Option<&'c mut Vec<Operand>> {
+    match conjunction {
+        [Atom { column, question: Question::In(list), .. }] if column == wanted => Some(list),
+        _ => None,
+    }
+}
+
+impl Said {
+    /// What a condition says.
+    pub(crate) fn by(condition: &Expr, meaning: &Meaning<'_>) -> Self {
+        Self::when(condition, true, meaning)
+    }
+
+    /// What is said by a condition that is true, or false.
+    fn when(condition: &Expr, truth: bool, meaning: &Meaning<'_>) -> Self {
+        use BinaryOperator::{And, Or};
+        match unwrapped(condition) {
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => Self::when(expr, !truth, meaning),
+            Expr::BinaryOp { left, op: op @ (And | Or), right } => {
+                let (left, right) = (Self::when(left, truth, meaning), Self::when(right, truth, meaning));
+                Self::joined(left, right, (*op == And) == truth)
+            }
+            // They are false also of what is not known.
+            Expr::IsTrue(inner) if truth => Self::when(inner, true, meaning),
+            Expr::IsFalse(inner) if truth => Self::when(inner, false, meaning),
+            other => match Self::tested(other, truth, meaning.of_column) {
+                Self::Nothing => (meaning.of_row)(other, truth),
+                said => said,
+            },
+        }
+    }
+
+    /// The same as far as it is a test of a column by constants.
+    fn tested(condition: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
+        use BinaryOperator::{Eq, NotEq, Spaceship};
+        match condition {
+            Expr::BinaryOp { left, op: op @ (Eq | NotEq), right } => match (unwrapped(left), unwrapped(right)) {
+                // True only if all parts are equal, false only if one is not.
+                (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => {
+                    let truth = (*op == Eq) == truth;
+                    let parts = left.iter().zip(right);
+                    let parts = parts.map(|(left, right)| Self::test(equality(left, right), truth, resolve));
+                    parts.reduce(|before, part| Self::joined(before, part, truth)).unwrap_or(Self::Nothing)
+                }
+                _ => {
+                    let equality = equality(left, right).or_else(|| date_arithmetic::compared(unwrapped(condition)));
+                    Self::test(equality, (*op == Eq) == truth, resolve)
+                }
+            },
+            Expr::BinaryOp { left, op: Spaceship, right } | Expr::IsNotDistinctFrom(left, right) => {
+                Self::same(left, right, truth, resolve)
+            }
+            Expr::IsDistinctFrom(left, right) => Self::same(left, right, !truth, resolve),
+            other => {
+                let truth = is_negated(other) != truth;
+                match row_comparisons::compared(other) {
+                    Some(tests) if truth => {
+                        let tests = tests.into_iter().map(|test| Self::test(Some(test), true, resolve));
+                        tests.reduce(|one, two| Self::joined(one, two, true)).unwrap_or(Self::Nothing)
+                    }
+                    Some(_) => Self::Nothing,
+                    None => Self::test(question(other), truth, resolve),
+                }
+            }
+        }
+    }
+
+    /// Two values are the same, or not; NULL is one of them.
+    fn same(left: &Expr, right: &Expr, truth: bool, resolve: &Resolve<'_>) -> Self {
+        // No constant that is NULL has a normal form.
+        let equality = equality(left, right);
+        if truth {
+            // The constant may be NULL, which is the same as NULL: branches of NULL stay.
+            let of_rows = |idents: &[Ident], question: &Question| {
+                resolve(idents, question).into_iter().filter(|(_, atom)| atom.is_some()).collect()
+            };
+            return Self::test(equality, true, &of_rows);
+        }
+        let null = equality.as_ref().map(|(column, _)| (*column, Question::Null));
+        Self::joined(Self::test(equality, false, resolve), Self::test(null, true, resolve), false)
+    }
+
+    fn joined(left: Self, right: Self, both: bool) -> Self {
+        if !both
+            && let (Self::Of(left), Self::Of(right)) = (&left, &right)
+            && let ([(place, Some(one))], [(other_place, Some(two))]) = (left.as_slice(), right.as_slice())
+        {
+            let of_same = place == other_place && one.column.name == two.column.name;
+            let or_null = match (&one.question, &two.question) {
+                (Question::Null, question) if question.is_weak() => Some((two, question)),
+                (question, Question::Null) if question.is_weak() => Some((one, question)),
+                _ => None,
+            };
+            if let Some((atom, question)) = or_null.filter(|_| of_same) {
+                let question = Question::OrNull(question.clone().into());
+                return Self::Of(vec![(*place, Some(Atom { question, ..atom.clone() }))]);
+            }
+        }
+        if both { Self::Both(left.into(), right.into()) } else { Self::Either(left.into(), right.into()) }
+    }
+
+    fn test(question: Option<(&[Ident], Question)>, truth: bool, resolve: &Resolve<'_>) -> Self {
+        let Some((column, question)) = question else { return Self::Nothing };
+        let questions = if truth { vec![question] } else { question.denied() };
+        let said = questions.iter().map(|question| Self::Of(resolve(column, question)));
+        said.reduce(|one, two| Self::joined(one, two, false)).unwrap_or(Self::Nothing)
+    }
+
+    /// The references of whose rows it may say something.
+    pub(crate) fn note_places(&self, places: &mut BTreeSet<usize>) {
+        match self {
+            Self::Both(one, two) | Self::Either(one, two) => {
+                one.note_places(places);
+                two.note_places(places);
+            }
+            Self::Of(tests) => places.extend(tests.iter().map(|(place, _)| place)),
+            Self::Nothing => {}
+        }
+    }
+
+    /// What it says of the rows of the reference in this place.
+    pub(crate) fn of(&self, wanted: usize) -> Predicate {
+        match self {
+            Self::Both(one, two) => one.of(wanted).and(two.of(wanted)),
+            Self::Either(one, two) => one.of(wanted).or(two.of(wanted)),
+            Self::Of(tests) => {
+                let tests = tests.iter().filter(|(place, _)| *place == wanted).map(|(_, atom)| atom.clone());
+                let tests: Option<Vec<Atom>> = tests.collect();
+                Predicate(tests.into_iter().collect())
+            }
+            Self::Nothing => Predicate::any_row(),
+        }
+    }
+}
+
+/// The expressions that AND connects at the top of a condition.
+pub(crate) fn conjuncts(condition: &Expr) -> Vec<&Expr> {
+    let mut found = Vec::new();
+    let mut open = vec![condition];
+    while let Some(expr) = open.pop() {
+        match unwrapped(expr) {
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => open.extend([&**left, &**right]),
+            other => found.push(other),
+        }
+    }
+    found
+}
+
+/// Without the brackets around it.
+pub(crate) fn unwrapped(mut expr: &Expr) -> &Expr {
+    while let Expr::Nested(inner) = expr {
+        expr = inner;
+    }
+    expr
+}
+
+/// The column that an expression names.
+pub(crate) fn column_name(expr: &Expr) -> Option<&[Ident]> {
+    match unwrapped(expr) {
+        Expr::Identifier(ident) => Some(std::slice::from_ref(ident)),
+        Expr::CompoundIdentifier(idents) => Some(idents),
+        _ => None,
+    }
+}
+
+/// The number in `$n`.
+pub(crate) fn parameter(expr: &Expr) -> Option<u32> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(name) => name.strip_prefix('$')?.parse().ok().filter(|number| *number > 0),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// Of a list; None if one of them is no constant.
+pub(crate) fn operands<'e>(list: impl IntoIterator<Item = &'e Expr>) -> Option<Vec<Operand>> {
+    list.into_iter().map(operand).collect::<Option<Vec<_>>>().filter(|operands| !operands.is_empty())
+}
+
+pub(crate) fn operand(expr: &Expr) -> Option<Operand> {
+    let expr = unwrapped(expr);
+    match expr {
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+            Some(Operand { parameter: parameter(unwrapped(expr))?, negated: true, cast: None })
+        }
+        Expr::Cast { expr, data_type, .. } => {
+            let (cast, inner) = match enum_name(data_type) {
+                // No other cast is walked than to an enum.
+                Some(_) => (oid::ANYENUM, like::as_text(expr).1),
+                None => (comparable_type(data_type)?, &**expr),
+            };
+            Some(Operand { parameter: parameter(unwrapped(inner))?, negated: false, cast: Some(cast) })
+        }
+        Expr::Function(function) => {
+            let (name, of) = mysql_values::bytes_of(function)?;
+            Some(Operand { parameter: parameter(of)?, negated: false, cast: Some(name) })
+        }
+        _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
+    }
+}
+
+/// The OID of a type whose values have a normal form.
+pub(crate) fn comparable_type(data_type: &DataType) -> Option<u32> {
+    match type_class(data_type)? {
+        TypeClass::Tagged(oid) => Some(oid),
+        TypeClass::DateTime => date_type(data_type),
+        TypeClass::Plain => match data_type {
+            DataType::Real | DataType::Float4 => Some(oid::FLOAT4),
+            DataType::Float8 | DataType::DoublePrecision => Some(oid::FLOAT8),
+            _ => None,
+        },
+    }
+}
+
+fn date_type(data_type: &DataType) -> Option<u32> {
+    match data_type {
+        DataType::Date => Some(oid::DATE),
+        DataType::Timestamp(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Some(oid::TIMESTAMP),
+        DataType::Timestamp(None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => Some(oid::TIMESTAMPTZ),
+        _ => None,
+    }
+}

@@ -1,0 +1,76 @@
+//! The parameters of one execution, by their numbers: the statement's own and the literals of its text, then the constants of
+//! the views that it reads.
+
+use freshet_types::Value;
+
+use crate::Literal;
+use crate::dependency::read_set::{Parameter, ParameterValue};
+use crate::lex::normalize::VIEWS_BASE;
+use crate::predicate::Operand;
+
+/// Farther from UTC than a session's zone can be to PostgreSQL, in microseconds. It takes zones up to 168 hours away, and an hour more in
+/// summer (`src/timezone/localtime.c`).
+const ZONE_REACH: i64 = 8 * 86_400_000_000;
+
+/// How the client's session reads and shows values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
+pub struct Client {
+    /// Its encoding is UTF-8. In another one the server's text has other bytes.
+    pub utf8: bool,
+    /// Its texts reach comparisons with the bytes that it has sent, to MySQL and MariaDB.
+    pub as_sent: bool,
+    /// They reach comparisons in a character set in which ASCII has other bytes, to MySQL and MariaDB.
+    pub wide: bool,
+    /// Its texts are bytes, which nothing converts, and names in them are of UTF-8, to MySQL and MariaDB.
+    pub raw: bool,
+    /// `\` is no escape in it, to MySQL and MariaDB.
+    pub plain_backslash: bool,
+    /// Its time zone is UTC, to PostgreSQL; one offset from UTC at all times, to MySQL and MariaDB.
+    pub utc: bool,
+}
+
+impl Client {
+    /// In UTF-8, and in a zone that is not known.
+    pub const PLAIN: Self =
+        Self { utf8: true, as_sent: true, wide: false, raw: false, plain_backslash: false, utc: false };
+}
+
+/// The parameters of one execution.
+#[derive(Clone, Copy)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
+pub(crate) struct Params<'p> {
+    pub(crate) values: &'p [Parameter<'p>],
+    /// Those of views: see [`VIEWS_BASE`].
+    pub(crate) constants: &'p [Literal],
+    /// See [`Client`].
+    pub(crate) utf8: bool,
+    pub(crate) as_sent: bool,
+    pub(crate) wide: bool,
+    pub(crate) plain_backslash: bool,
+    pub(crate) utc: bool,
+}
+
+impl<'p> Params<'p> {
+    pub(crate) fn get(&self, operand: Operand) -> Option<Parameter<'p>> {
+        self.get_number(operand.parameter)
+    }
+
+    pub(crate) fn get_number(&self, number: u32) -> Option<Parameter<'p>> {
+        let at = |base: u32| usize::try_from(number.checked_sub(base)?.checked_sub(1)?).ok();
+        let constant = |literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 };
+        match at(VIEWS_BASE) {
+            Some(at) => self.constants.get(at).map(constant),
+            None => self.values.get(at(0)?).copied(),
+        }
+    }
+
+    /// How far from UTC the zone of a session of PostgreSQL may be, in microseconds.
+    pub(crate) fn zone_reach(&self) -> i64 {
+        if self.utc { 0 } else { ZONE_REACH }
+    }
+
+    pub(crate) fn readable(&self, value: &Value) -> bool {
+        self.utf8 || !matches!(value, Value::Text(text) if !text.is_ascii())
+    }
+}

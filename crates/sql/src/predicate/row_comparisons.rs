@@ -1,0 +1,71 @@
+//! Comparisons by order, and of rows of values: what they say of single columns.
+//!
+//! * `(a, b) IN ((5, 1), (4, 2))` is true only where `a IN (5, 4)` and `b IN (1, 2)` are, which is what is asked: one
+//!   conjunction, however many rows there are. The rows with 5 and 2 matter as well then.
+//! * `(a, b) < (6, 4)` is decided by the first pair unless that is equal, so `a <= 6` is all that follows; it is NULL
+//!   where a is. With `<=`, `>` and `>=` the same.
+//!
+//! A value of such a list is compared with its column as in a list of that column's own, by all families; so the tests are
+//! those of one column, under the same rules. Of their opposites nothing is said. Equality of rows is one of each pair
+//! (`mod.rs`).
+
+use sqlparser::ast::{BinaryOperator, Expr, Ident};
+
+use crate::predicate::{Limit, Question, column_name, operand, operands, unwrapped};
+
+/// The tests that are true where this comparison is, NOT in it left aside; None: it compares no rows.
+pub(crate) fn compared(expr: &Expr) -> Option<Vec<(&[Ident], Question)>> {
+    match expr {
+        Expr::InList { expr, list, negated: _ } => {
+            let Expr::Tuple(columns) = unwrapped(expr) else { return None };
+            Some(among(columns, list).unwrap_or_default())
+        }
+        Expr::BinaryOp { left, op, right } => {
+            let (Expr::Tuple(left), Expr::Tuple(right)) = (unwrapped(left), unwrapped(right)) else { return None };
+            let alike = left.len() == right.len();
+            let first = || ordered(left.first()?, &or_equal(op)?, right.first()?);
+            Some(first().filter(|_| alike).into_iter().collect())
+        }
+        _ => None,
+    }
+}
+
+/// What each column is one of.
+fn among<'e>(columns: &'e [Expr], list: &[Expr]) -> Option<Vec<(&'e [Ident], Question)>> {
+    let row = |row| match unwrapped(row) {
+        Expr::Tuple(values) if values.len() == columns.len() => Some(values),
+        _ => None,
+    };
+    let rows: Vec<&Vec<Expr>> = list.iter().map(row).collect::<Option<_>>()?;
+    let tests = columns.iter().enumerate().filter_map(|(at, column)| {
+        let values = operands(rows.iter().filter_map(|row| row.get(at)))?;
+        Some((column_name(column)?, Question::In(values)))
+    });
+    Some(tests.collect())
+}
+
+fn or_equal(op: &BinaryOperator) -> Option<BinaryOperator> {
+    use BinaryOperator::{Gt, GtEq, Lt, LtEq};
+    match op {
+        Lt | LtEq => Some(LtEq),
+        Gt | GtEq => Some(GtEq),
+        _ => None,
+    }
+}
+
+/// The test of a column that a comparison by order is, one way or the other.
+pub(crate) fn ordered<'e>(left: &'e Expr, op: &BinaryOperator, right: &'e Expr) -> Option<(&'e [Ident], Question)> {
+    let (left_is_less, included) = match op {
+        BinaryOperator::Lt => (true, false),
+        BinaryOperator::LtEq => (true, true),
+        BinaryOperator::Gt => (false, false),
+        BinaryOperator::GtEq => (false, true),
+        _ => return None,
+    };
+    let limited = |column, constant, below| {
+        let limit = Some(Limit { operand: operand(constant)?, included });
+        let (low, high) = if below { (None, limit) } else { (limit, None) };
+        Some((column_name(column)?, Question::Range { low, high, beside: None }))
+    };
+    limited(left, right, left_is_less).or_else(|| limited(right, left, !left_is_less))
+}

@@ -1,0 +1,118 @@
+//! The statements Freshet answers itself.
+//!
+//! They come over the client's ordinary connection, so every statement is looked at: texts that start with neither
+//! SHOW, EXPLAIN nor FRESHET must be told apart within a few instructions.
+
+use freshet_types::Dialect;
+
+use crate::lex::mysql;
+use crate::lex::postgres::{Kind, Token};
+use crate::lex::tokens::Tokens;
+
+/// Less than this is a mistake rather than a limit.
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// A statement for Freshet itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admin {
+    /// `SHOW CACHES`
+    ShowCaches,
+    /// `SHOW PROXIED QUERIES`
+    ShowProxiedQueries,
+    /// `SHOW FRESHET STATUS`
+    ShowStatus,
+    /// `EXPLAIN CACHE <query>`: the query's text.
+    ExplainCache(String),
+    /// `FRESHET BYPASS ON` (true) and `FRESHET BYPASS OFF`
+    Bypass(bool),
+    /// `FRESHET MEMORY <bytes>`
+    Memory(u64),
+    /// MySQL and MariaDB: `SHOW STATUS LIKE 'Qcache%'`: the pattern, which matches such names only.
+    QueryCacheStatus(String),
+    /// MySQL and MariaDB: `SHOW VARIABLES LIKE 'query_cache%'`: the pattern, which matches such names only.
+    QueryCacheVariables(String),
+}
+
+/// Recognises an admin statement. None: it is not one. Err: it starts like one but is malformed (text for the
+/// client).
+pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
+    // Only a comment or one of the three words can lead to an admin statement.
+    match text.trim_ascii_start().as_bytes() {
+        [b's' | b'S', b'h' | b'H', ..]
+        | [b'e' | b'E', b'x' | b'X', ..]
+        | [b'f' | b'F', b'r' | b'R', ..]
+        | [b'-' | b'/' | b'#', ..] => {}
+        _ => return None,
+    }
+    let mut tokens = Tokens::of(dialect, text);
+    let mut word = || tokens.next().filter(|token| token.kind == Kind::Word).map_or("", |token| token.text);
+    let is = |word: &str, wanted: &str| word.eq_ignore_ascii_case(wanted);
+    let verb = word();
+    let (show, explain, freshet) = (is(verb, "show"), is(verb, "explain"), is(verb, "freshet"));
+    if !show && !explain && !freshet {
+        return None;
+    }
+    if show
+        && dialect.is_mysql_family()
+        && let Some(question) = query_cache(text)
+    {
+        return Some(Ok(question));
+    }
+    let object = word();
+    let (statement, usage) = match () {
+        () if explain && is(object, "cache") => return Some(explained(&tokens)),
+        () if show && is(object, "caches") => (Some(Admin::ShowCaches), "SHOW CACHES"),
+        () if show && is(object, "proxied") => {
+            (is(word(), "queries").then_some(Admin::ShowProxiedQueries), "SHOW PROXIED QUERIES")
+        }
+        () if show && is(object, "freshet") => {
+            (is(word(), "status").then_some(Admin::ShowStatus), "SHOW FRESHET STATUS")
+        }
+        () if freshet && is(object, "bypass") => {
+            let switch = word();
+            let on = is(switch, "on");
+            ((on || is(switch, "off")).then_some(Admin::Bypass(on)), "FRESHET BYPASS ON or FRESHET BYPASS OFF")
+        }
+        () if freshet && is(object, "memory") => {
+            let size = tokens.next().filter(|token| token.kind == Kind::Number);
+            let bytes = size.and_then(|token| token.text.parse().ok()).filter(|bytes| *bytes >= MEMORY_BYTES_MIN);
+            (bytes.map(Admin::Memory), "FRESHET MEMORY <bytes>, at least 1048576")
+        }
+        () => return None,
+    };
+    let ended = tokens.all(|token| token.kind == Kind::Symbol(b';'));
+    Some(statement.filter(|_| ended).ok_or_else(|| format!("syntax: {usage}")))
+}
+
+/// The questions that monitoring built for the servers' own query cache asks: answered from here, since theirs is off or gone.
+/// Patterns that match anything else are the server's.
+fn query_cache(text: &str) -> Option<Admin> {
+    let tokens: Vec<Token<'_>> = Tokens::of(Dialect::MySql, text).collect();
+    let end = tokens.iter().rposition(|token| token.kind != Kind::Symbol(b';'))?;
+    let (pattern, words) = tokens.get(1..=end)?.split_last()?;
+    let words: Vec<String> = words.iter().map(|token| token.text.to_ascii_lowercase()).collect();
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    if matches!(words.first(), Some(&("global" | "session" | "local"))) {
+        words.remove(0);
+    }
+    let pattern = match pattern.kind {
+        Kind::Text => String::from_utf8(mysql::unescaped(pattern.text)).ok()?,
+        _ => return None,
+    };
+    // `_` stands for any character, escaped or not: names of the server that differ there do not exist.
+    let starts = |prefix: &str| pattern.replace('\\', "").to_ascii_lowercase().starts_with(prefix);
+    match words.as_slice() {
+        ["status", "like"] if starts("qcache") => Some(Admin::QueryCacheStatus(pattern)),
+        ["variables", "like"] if starts("query_cache") => Some(Admin::QueryCacheVariables(pattern)),
+        _ => None,
+    }
+}
+
+fn explained(tokens: &Tokens<'_>) -> Result<Admin, String> {
+    let query = tokens.rest().trim_ascii().trim_end_matches(|c: char| c == ';' || c.is_ascii_whitespace());
+    if query.is_empty() {
+        Err("syntax: EXPLAIN CACHE <query>".to_owned())
+    } else {
+        Ok(Admin::ExplainCache(query.to_owned()))
+    }
+}

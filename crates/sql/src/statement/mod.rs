@@ -1,0 +1,15 @@
+//! What a statement is and what it may do, before any name is resolved.
+//!
+//! In goes a normalized query; out comes a [`template::Template`]: the [`effect::Effect`] of the statement and, for queries that may be cached, the syntax tree. The first
+//! words decide for everything but queries, which the SQL parser reads within bounds. Transaction brackets, writes with known effects, names of temporary objects and the
+//! statements that Freshet answers itself are recognised here.
+
+pub(crate) mod admin;
+pub(crate) mod effect;
+pub(crate) mod mysql;
+pub(crate) mod parser_bounds;
+pub(crate) mod show_setting;
+pub(crate) mod template;
+pub(crate) mod temporary;
+pub(crate) mod transaction;
+pub(crate) mod write_effects;

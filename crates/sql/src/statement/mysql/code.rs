@@ -1,0 +1,499 @@
+//! Which temporary tables a text may make: a statement that runs stored code, one that is not analysed, the body of a routine, a
+//! trigger or a view.
+//!
+//! The servers tell nobody which temporary tables a session has, and one of them hides the table of its name. What makes one says
+//! TEMPORARY, or is prepared from a text that is known only when it runs. So no syntax is needed but the words of a text, and of
+//! all that these words name: each may call a routine of its name, write to a table with triggers, or read a view. That
+//! is too much for most texts and never too little.
+//!
+//! Strings and comments are left out where the rules of quoting are known ([`Quoting::Known`]); else everything counts as
+//! words. The scanner takes pieces of any length and keeps words alone, so that statements of any length can be read on their way.
+
+use std::collections::{HashMap, HashSet};
+
+use freshet_types::{StoredCode, Temporaries};
+
+use crate::lex::mysql::{Quoting, is_placeholder, is_word_part};
+
+/// Longer ones are no names: an identifier has 64 characters at most, each of four bytes at most.
+const WORD_BYTES_MAX: usize = 256;
+/// All names that could be taken for placeholders of a shape are one.
+const PLACEHOLDER: &str = "$";
+/// Different words of one text; with more it may do anything.
+const WORDS_MAX: usize = 4096;
+/// Comments of code that every supported server runs: up to the version from which MariaDB takes them for MySQL's.
+const RUN_BY_ALL: u32 = 50_699;
+
+/// What a text may make, and run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Code {
+    /// What it makes by itself.
+    own: Temporaries,
+    /// Its words, in lower case.
+    words: HashSet<Box<str>>,
+    /// Those with other letters than those of ASCII.
+    accented: HashSet<Box<str>>,
+    /// It may name what needs quotes.
+    has_odd_names: bool,
+    /// Its first word, in lower case.
+    first: Box<str>,
+    /// A semicolon stands before its end.
+    several: bool,
+}
+
+impl Code {
+    /// Reads a text.
+    pub fn of(text: &[u8], quoting: Quoting) -> Self {
+        let mut scanner = CodeScanner::new(quoting);
+        scanner.feed(text);
+        scanner.finish()
+    }
+
+    /// Code that may do anything.
+    pub fn anything() -> Self {
+        Self { own: Temporaries::Any, several: true, ..Self::default() }
+    }
+
+    /// The same without the tables that the text itself names.
+    #[must_use]
+    pub fn without_named(mut self) -> Self {
+        if matches!(self.own, Temporaries::Named(_)) {
+            self.own = Temporaries::None;
+        }
+        self
+    }
+
+    /// It may name what [`Self::words`] does not have.
+    pub fn has_odd_names(&self) -> bool {
+        self.has_odd_names
+    }
+
+    /// It may set what holds for the next transaction only: `SET TRANSACTION`, `SET @@transaction_isolation`.
+    pub fn sets_next_transaction(&self) -> bool {
+        const OF_NEXT: [&str; 4] = ["transaction_isolation", "tx_isolation", "transaction_read_only", "tx_read_only"];
+        let says = |word: &str| self.words.contains(word);
+        says("set") && (says("transaction") && (says("isolation") || says("read")) || OF_NEXT.into_iter().any(says))
+    }
+
+    /// Its words, in lower case.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        self.words.iter().map(|word| &**word)
+    }
+
+    /// Its first word in lower case, if it is a single statement.
+    pub fn single(&self) -> Option<&str> {
+        (!self.several).then_some(&*self.first)
+    }
+
+    /// What it may make, with all that it runs.
+    pub fn temporaries(&self, stored: &StoredCode) -> Temporaries {
+        if !stored.is_complete {
+            return Temporaries::Any;
+        }
+        let mut made = self.own.clone();
+        self.add_named(stored, &mut made);
+        made
+    }
+
+    fn add_named(&self, stored: &StoredCode, made: &mut Temporaries) {
+        if self.has_odd_names {
+            made.add(&stored.odd);
+        }
+        let says =
+            |name: &str| self.words.contains(name) || self.accented.iter().any(|word| is_without_accents(name, word));
+        stored.by_name.iter().filter(|(name, _)| says(name)).for_each(|(_, other)| made.add(other));
+    }
+}
+
+/// What each name may make, from the code of all routines, triggers and views, by the names that run it. None: the code is not known.
+pub fn stored_code<'a>(
+    sources: impl IntoIterator<Item = (&'a str, Option<&'a Code>)>,
+    is_complete: bool,
+) -> StoredCode {
+    let mut codes: HashMap<Box<str>, Vec<&Code>> = HashMap::new();
+    let mut odd_codes = Vec::new();
+    let mut stored = StoredCode { is_complete, ..StoredCode::default() };
+    for (name, code) in sources {
+        let name = if is_placeholder(name) { PLACEHOLDER.into() } else { name.to_lowercase() };
+        match (code, is_plain(&name)) {
+            (None, true) => drop(stored.by_name.insert(name.into(), Temporaries::Any)),
+            (None, false) => stored.odd = Temporaries::Any,
+            (Some(code), true) => codes.entry(name.into()).or_default().push(code),
+            (Some(code), false) => odd_codes.push(code),
+        }
+    }
+    loop {
+        let before = (stored.odd.clone(), stored.by_name.clone());
+        for (name, codes) in &codes {
+            let made = union(codes, &stored);
+            if made != Temporaries::None {
+                stored.by_name.entry(name.clone()).or_default().add(&made);
+            }
+        }
+        let made = union(&odd_codes, &stored);
+        stored.odd.add(&made);
+        if before == (stored.odd.clone(), stored.by_name.clone()) {
+            return stored;
+        }
+    }
+}
+
+fn union(codes: &[&Code], stored: &StoredCode) -> Temporaries {
+    let mut all = Temporaries::None;
+    for code in codes {
+        all.add(&code.own);
+        code.add_named(stored, &mut all);
+    }
+    all
+}
+
+/// Whether a word may be this name for the servers, which take letters with accents for those without in names of routines.
+fn is_without_accents(name: &str, word: &str) -> bool {
+    let same = |(a, b): (char, char)| a == b || !b.is_ascii();
+    name.len() == word.chars().count() && name.chars().zip(word.chars()).all(same)
+}
+
+/// A name that a text without quotes may hold, and spells in no other way.
+fn is_plain(name: &str) -> bool {
+    let starts = name.bytes().next().is_some_and(|first| first.is_ascii_alphabetic() || matches!(first, b'_' | b'$'));
+    starts && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$'))
+}
+
+/// Where the scanner is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// In words and symbols.
+    Code,
+    /// In a name that this quote ends.
+    Name(u8),
+    /// In a string that this quote ends.
+    Text(u8),
+    /// Behind a backslash in it.
+    Escape(u8),
+    /// Behind `*` in a comment of code.
+    Star,
+    /// Behind `-` or `/`.
+    Dash,
+    Dashes,
+    Slash,
+    /// Behind the beginning of a comment, of one of MariaDB's code, of the version of code.
+    Opening,
+    OpeningM,
+    Version(u8, u32),
+    /// In a comment; behind an asterisk.
+    Comment(bool),
+    /// In a comment of code that nobody runs; behind this.
+    Skipped(u8),
+    Hint(bool),
+    Line,
+}
+
+/// How far the name behind TEMPORARY is read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Naming {
+    Kind,
+    Name,
+    /// It may be that of the database.
+    Point(Box<str>),
+}
+
+/// What stood between two words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Gap {
+    Blank,
+    Point,
+    Other,
+}
+
+/// Reads a text in pieces.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
+pub struct CodeScanner {
+    code: Code,
+    quoting: Quoting,
+    state: State,
+    word: Vec<u8>,
+    is_quoted: bool,
+    /// The last word was a number.
+    behind_number: bool,
+    /// Directly behind a name that this quote has ended.
+    behind_name: Option<u8>,
+    gap: Gap,
+    naming: Option<Naming>,
+    /// In a comment of code.
+    is_in_comment: bool,
+    behind_drop: bool,
+    /// A semicolon was the last.
+    ended: bool,
+}
+
+impl CodeScanner {
+    /// At the beginning of a text.
+    pub fn new(quoting: Quoting) -> Self {
+        let has_odd_names = quoting == Quoting::Unknown;
+        Self {
+            code: Code { has_odd_names, ..Code::default() },
+            quoting,
+            state: State::Code,
+            word: Vec::new(),
+            is_quoted: false,
+            behind_number: false,
+            behind_name: None,
+            gap: Gap::Blank,
+            naming: None,
+            is_in_comment: false,
+            behind_drop: false,
+            ended: false,
+        }
+    }
+
+    /// The next piece.
+    pub fn feed(&mut self, mut text: &[u8]) {
+        while let Some((byte, rest)) = text.split_first() {
+            // Most bytes of long texts are in strings.
+            if let State::Text(quote) = self.state {
+                let end = text.iter().position(|byte| *byte == quote || *byte == b'\\').unwrap_or(text.len());
+                if end > 0 {
+                    text = text.get(end..).unwrap_or_default();
+                    continue;
+                }
+            }
+            self.byte(*byte);
+            text = rest;
+        }
+    }
+
+    /// What was read.
+    pub fn finish(mut self) -> Code {
+        self.end_word();
+        match self.naming.take() {
+            Some(Naming::Point(name)) => self.code.own.name(&name),
+            Some(Naming::Kind | Naming::Name) => self.code.own = Temporaries::Any,
+            None => {}
+        }
+        if self.code.words.len().max(self.code.accented.len()) > WORDS_MAX {
+            self.code.own = Temporaries::Any;
+        }
+        if self.code.sets_next_transaction() {
+            self.code.own.name(Temporaries::NEXT_TRANSACTION);
+        }
+        self.code
+    }
+
+    fn byte(&mut self, byte: u8) {
+        match self.state {
+            State::Code => self.symbol_or_word(byte),
+            State::Name(quote) => self.in_name(byte, quote),
+            State::Text(quote) if byte == b'\\' && self.quoting.escapes() => self.state = State::Escape(quote),
+            State::Text(quote) if byte == quote => self.state = State::Code,
+            State::Escape(quote) => self.state = State::Text(quote),
+            State::Dash if byte == b'-' => self.state = State::Dashes,
+            State::Dashes | State::Line if byte == b'\n' => self.state = State::Code,
+            State::Dashes if byte == b' ' || byte.is_ascii_control() => self.state = State::Line,
+            // The first of three is none of a comment's.
+            State::Dashes if byte == b'-' => self.gap = Gap::Other,
+            State::Slash if byte == b'*' => self.state = State::Opening,
+            State::Star if byte == b'/' => (self.state, self.is_in_comment) = (State::Code, false),
+            State::Star | State::Dash | State::Dashes | State::Slash => {
+                self.gap = Gap::Other;
+                self.again(byte);
+            }
+            State::Text(_) | State::Line => {}
+            _ => self.in_comment(byte),
+        }
+        if byte == 0 && !matches!(self.state, State::Text(_) | State::Escape(_)) {
+            self.code.own = Temporaries::Any;
+        }
+    }
+
+    /// The byte is code after all.
+    fn again(&mut self, byte: u8) {
+        self.state = State::Code;
+        self.symbol_or_word(byte);
+    }
+
+    fn in_comment(&mut self, byte: u8) {
+        let comment = State::Comment(byte == b'*');
+        self.state = match self.state {
+            State::Opening => match byte {
+                b'!' => State::Version(0, 0),
+                b'M' => State::OpeningM,
+                b'+' => State::Hint(false),
+                _ => comment,
+            },
+            State::OpeningM if byte == b'!' => {
+                self.code.own = Temporaries::Any; // code of MariaDB, and a comment of MySQL
+                State::Version(0, 0)
+            }
+            State::Version(digits @ 0..=5, version) if byte.is_ascii_digit() => {
+                State::Version(digits + 1, version * 10 + u32::from(byte - b'0'))
+            }
+            State::Version(digits, version) if is_run_by_none(digits, version) => State::Skipped(byte),
+            State::Skipped(before) if (before, byte) != (b'*', b'/') => {
+                if (before, byte) == (b'/', b'*') {
+                    // A comment in it, behind which it goes on.
+                    (self.code.own, self.code.several) = (Temporaries::Any, true);
+                }
+                State::Skipped(byte)
+            }
+            State::Version(digits, version) => {
+                if digits >= 5 && version > RUN_BY_ALL {
+                    self.code.own = Temporaries::Any; // some run it, with its quotes, and some do not
+                }
+                self.is_in_comment = true;
+                return self.again(byte);
+            }
+            State::Skipped(_) | State::Comment(true) | State::Hint(true) if byte == b'/' => State::Code,
+            State::Hint(_) => {
+                if matches!(byte, b'\'' | b'"' | b'`') {
+                    self.code.own = Temporaries::Any; // they may hide its end
+                }
+                State::Hint(byte == b'*')
+            }
+            _ => comment,
+        };
+    }
+
+    fn symbol_or_word(&mut self, byte: u8) {
+        let behind_name = std::mem::take(&mut self.behind_name);
+        if is_word_part(byte) {
+            return self.push(byte);
+        }
+        self.end_word();
+        let is_known = self.quoting != Quoting::Unknown;
+        match byte {
+            b' ' | 0x09..=0x0d => {}
+            quote if is_known && self.quoting.quotes_names(quote) => {
+                if behind_name == Some(quote) {
+                    self.code.own = Temporaries::Any; // a quote within a name
+                }
+                (self.state, self.is_quoted) = (State::Name(quote), true);
+            }
+            b'*' if self.is_in_comment => self.state = State::Star,
+            b'-' if is_known => self.state = State::Dash,
+            b'/' if is_known => self.state = State::Slash,
+            b'#' if is_known => self.state = State::Line,
+            b'\'' | b'"' => {
+                if is_known {
+                    self.state = State::Text(byte);
+                }
+                self.gap = Gap::Other;
+            }
+            b'.' if self.gap == Gap::Blank => self.gap = Gap::Point,
+            b';' => (self.gap, self.ended) = (Gap::Other, true),
+            _ => self.gap = Gap::Other,
+        }
+        self.code.several |= self.ended && !matches!(byte, b' ' | 0x09..=0x0d | b';' | b'-' | b'/' | b'#');
+    }
+
+    fn in_name(&mut self, byte: u8, quote: u8) {
+        if is_word_part(byte) {
+            return self.push(byte);
+        }
+        if byte != quote {
+            // Its words count one by one, and none of them is its name.
+            self.code.has_odd_names = true;
+            if self.naming.is_some() {
+                self.code.own = Temporaries::Any;
+            }
+        }
+        self.end_word();
+        if byte == quote {
+            (self.state, self.behind_name) = (State::Code, Some(quote));
+        }
+        self.is_quoted = byte != quote;
+    }
+
+    fn push(&mut self, byte: u8) {
+        if self.word.len() <= WORD_BYTES_MAX {
+            self.word.push(byte);
+        }
+    }
+
+    fn end_word(&mut self) {
+        if self.word.is_empty() {
+            return;
+        }
+        self.code.several |= self.ended;
+        let word = std::mem::take(&mut self.word);
+        let text = String::from_utf8_lossy(&word);
+        let lower: Box<str> = text.to_ascii_lowercase().into();
+        if self.code.first.is_empty() {
+            self.code.first.clone_from(&lower);
+        }
+        self.name(&text, &lower);
+        let behind_drop = std::mem::replace(&mut self.behind_drop, &*lower == "drop");
+        match &*lower {
+            "temporary" if self.quoting == Quoting::Unknown => self.code.own = Temporaries::Any,
+            "temporary" if !behind_drop => self.naming = Some(Naming::Kind),
+            // The tables that a session has may get other names.
+            "prepare" | "execute" | "rename" => self.code.own = Temporaries::Any,
+            _ => {}
+        }
+        self.keep(&text, lower);
+        self.gap = Gap::Blank;
+        self.word = word;
+        self.word.clear();
+    }
+
+    fn keep(&mut self, text: &str, lower: Box<str>) {
+        let is_number = !self.is_quoted && is_number(text);
+        // `a.1` is a name, and `1.5` is none.
+        let behind_number = std::mem::replace(&mut self.behind_number, is_number);
+        if is_number && (self.gap != Gap::Point || behind_number) {
+            return;
+        }
+        if is_placeholder(&lower) {
+            self.code.words.insert(PLACEHOLDER.into());
+            return;
+        }
+        self.code.has_odd_names |= !is_plain(&lower) || lower.len() > WORD_BYTES_MAX;
+        if lower.len() > WORD_BYTES_MAX || is_number {
+            return;
+        }
+        let words = if lower.is_ascii() { &mut self.code.words } else { &mut self.code.accented };
+        if words.len() <= WORDS_MAX {
+            words.insert(lower);
+        }
+    }
+
+    /// Reads on behind TEMPORARY.
+    fn name(&mut self, word: &str, lower: &str) {
+        let Some(naming) = self.naming.take() else { return };
+        let skipped = !self.is_quoted && matches!(lower, "if" | "not" | "exists");
+        match (naming, self.gap) {
+            (Naming::Point(_), Gap::Point) => self.named(word),
+            (Naming::Point(name), _) => self.named(&name),
+            (Naming::Kind, Gap::Blank) if matches!(lower, "table" | "sequence") => self.naming = Some(Naming::Name),
+            (Naming::Name, Gap::Blank) if skipped => self.naming = Some(Naming::Name),
+            (Naming::Name, Gap::Blank) if is_plain(lower) => self.naming = Some(Naming::Point(word.into())),
+            _ => self.code.own = Temporaries::Any,
+        }
+    }
+
+    fn named(&mut self, name: &str) {
+        if is_plain(&name.to_ascii_lowercase()) {
+            self.code.own.name(name);
+        } else {
+            self.code.own = Temporaries::Any;
+        }
+    }
+}
+
+/// Comments of code that no server runs, as dumps have them.
+fn is_run_by_none(digits: u8, version: u32) -> bool {
+    (digits == 5 && version > 99_000) || (digits == 6 && version > 990_000)
+}
+
+/// A number, in any form that is no name.
+fn is_number(word: &str) -> bool {
+    let all = |text: &str, wanted: fn(&u8) -> bool| !text.is_empty() && text.bytes().all(|byte| wanted(&byte));
+    let decimal = |text: &str| all(text, u8::is_ascii_digit);
+    decimal(word)
+        || word.strip_prefix("0x").is_some_and(|digits| all(digits, u8::is_ascii_hexdigit))
+        || word.strip_prefix("0b").is_some_and(|digits| all(digits, |byte| matches!(byte, b'0' | b'1')))
+        || word.split_once(['e', 'E']).is_some_and(|(whole, exponent)| decimal(whole) && decimal(exponent))
+}
+
+#[cfg(test)]
+mod tests;

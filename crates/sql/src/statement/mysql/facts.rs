@@ -1,0 +1,228 @@
+//! What a session must know of a statement of MySQL's dialect besides its effect.
+//!
+//! The servers cannot be asked which temporary tables a session has, and FOUND_ROWS, ROW_COUNT and the warnings are those of
+//! the last statement that the server saw, not of a hit. So a statement says whether it may run stored code, which may do
+//! all that: from its text as far as that goes, and from the catalogue for the relations it names.
+
+use std::sync::Arc;
+
+use freshet_types::{Catalog, RelationKind, Table, TableId};
+
+use crate::Hint;
+use crate::allowlist::functions::FunctionClass;
+use crate::allowlist::mysql_functions::{counts_sequence, function_class};
+use crate::lex::mysql::is_placeholder;
+use crate::lex::mysql_words::{is_reserved, takes_brackets};
+use crate::lex::postgres::{Kind, Token};
+
+/// Names kept of one statement; with more it is taken to run anything.
+const NAMES_MAX: usize = 200;
+
+/// A name in the text: with its database, if there is one.
+pub type Name = (Option<Box<str>>, Box<str>);
+
+/// What may be done to a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Access {
+    #[default]
+    Read,
+    Write,
+}
+
+/// When a statement takes the snapshot of its transaction for sure.
+#[derive(Debug, Default)]
+pub(crate) enum Snapshot {
+    /// It cannot be told.
+    #[default]
+    Unknown,
+    /// `START TRANSACTION WITH CONSISTENT SNAPSHOT`
+    AtOnce,
+    /// If a row comes back and this is a base table: it was read.
+    Reading(Name),
+}
+
+/// Facts of one statement, or of several in one text.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
+pub(crate) struct Facts {
+    pub(crate) hint: Option<Hint>,
+    /// See [`crate::Template::reads_diagnostics`].
+    pub(crate) reads_diagnostics: bool,
+    /// `SQL_CALC_FOUND_ROWS`
+    pub(crate) counts_found_rows: bool,
+    pub(crate) snapshot: Snapshot,
+    /// `CREATE TEMPORARY TABLE`
+    pub(crate) temporary: bool,
+    /// Of a single statement: the temporary table that it creates.
+    pub(crate) creates: Option<Name>,
+    /// Of a single statement: the tables that it drops, temporary ones before others.
+    pub(crate) drops: Vec<Name>,
+    /// It runs stored code, or may.
+    pub(crate) stored_code: bool,
+    /// Native functions that it calls: names of stored ones among them are called instead.
+    pub(crate) calls: Vec<Box<str>>,
+    /// Tables that it writes to.
+    pub(crate) targets: Vec<Name>,
+    /// What it does to the other tables that it names.
+    pub(crate) access: Access,
+    /// Names that may be those of views that it reads.
+    pub(crate) names: Vec<Name>,
+}
+
+impl Facts {
+    /// What the tokens of a statement say, whatever it is. `target`: the place of the name of the table that it writes to.
+    pub(crate) fn scan(tokens: &[Token<'_>], target: Option<usize>) -> Self {
+        let mut facts = Self::default();
+        let mut at = 0;
+        while let Some(token) = tokens.get(at) {
+            let is_target = target == Some(at);
+            match token.kind {
+                Kind::Word | Kind::Quoted => at = facts.name(tokens, at, is_target),
+                Kind::Variable => facts.reads_diagnostics |= reads_counts(token.text),
+                // Quotes may be those of names.
+                Kind::Text | Kind::OpaqueText => facts.stored_code |= is_called(tokens, at),
+                Kind::Hopeless => (facts.stored_code, facts.reads_diagnostics) = (true, true),
+                _ => {}
+            }
+            at += 1;
+        }
+        facts
+    }
+
+    /// It runs stored code, whatever the catalogue says.
+    pub(crate) fn stored_code() -> Self {
+        Self { stored_code: true, ..Self::default() }
+    }
+
+    /// Notes the name that begins there: its last token's place.
+    fn name(&mut self, tokens: &[Token<'_>], at: usize, target: bool) -> usize {
+        let word = |at: usize| tokens.get(at).filter(|token| matches!(token.kind, Kind::Word | Kind::Quoted));
+        let symbol = |at: usize, byte: u8| tokens.get(at).is_some_and(|token| token.kind == Kind::Symbol(byte));
+        let Some(first) = word(at) else { return at };
+        let second = word(at + 2).filter(|_| symbol(at + 1, b'.'));
+        let end = if second.is_some() { at + 2 } else { at };
+        let lower = first.text.to_ascii_lowercase();
+        let plain = first.kind == Kind::Word;
+        if symbol(end + 1, b'(') && !target {
+            match (plain && second.is_none()).then(|| function_class(&lower)) {
+                Some(FunctionClass::Unknown) if takes_brackets(&lower) || is_reserved(&lower) => {}
+                Some(FunctionClass::Unknown) if counts_sequence(&lower) => push(&mut self.calls, lower.into()),
+                None | Some(FunctionClass::Unknown) => self.stored_code = true,
+                Some(_) => {
+                    self.reads_diagnostics |= matches!(lower.as_str(), "found_rows" | "row_count");
+                    push(&mut self.calls, lower.into());
+                    self.stored_code |= self.calls.len() > NAMES_MAX;
+                }
+            }
+            return end;
+        }
+        if second.is_none() && plain && (is_reserved(&lower) || is_placeholder(&lower)) {
+            return end;
+        }
+        let name: Name = match second {
+            Some(second) => (Some(unquoted(first)), unquoted(second)),
+            None => (None, unquoted(first)),
+        };
+        push(if target { &mut self.targets } else { &mut self.names }, name);
+        self.stored_code |= self.names.len() > NAMES_MAX;
+        end
+    }
+
+    /// Of two statements in one text, or of the words and the tokens of one.
+    pub(crate) fn and(mut self, other: Self) -> Self {
+        (self.creates, self.drops) = (None, Vec::new());
+        self.reads_diagnostics |= other.reads_diagnostics;
+        self.temporary |= other.temporary;
+        self.stored_code |= other.stored_code;
+        if other.access == Access::Write {
+            self.access = Access::Write;
+        }
+        self.calls.extend(other.calls);
+        self.targets.extend(other.targets);
+        self.names.extend(other.names);
+        self.stored_code |= self.names.len() + self.calls.len() + self.targets.len() > NAMES_MAX;
+        self
+    }
+
+    /// Bytes it holds, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let snapshot = match &self.snapshot {
+            Snapshot::Reading(name) => Some(name),
+            Snapshot::Unknown | Snapshot::AtOnce => None,
+        };
+        let names = self.names.iter().chain(&self.targets).chain(snapshot).chain(&self.creates).chain(&self.drops);
+        let names: usize = names.map(|(schema, name)| 96 + schema.as_ref().map_or(0, |s| s.len()) + name.len()).sum();
+        // Lists grow to twice their length.
+        2 * (names + self.calls.iter().map(|call| 64 + call.len()).sum::<usize>())
+    }
+
+    /// Whether it may run stored code: functions, procedures, triggers. `pure`: a view only reads.
+    pub(crate) fn runs_stored_code(
+        &self,
+        catalog: &Catalog,
+        schemas: &[Arc<str>],
+        pure: impl Fn(&Arc<Table>) -> bool,
+    ) -> bool {
+        let plain = |table: &Table| matches!(table.kind, RelationKind::Table | RelationKind::NotLogged);
+        let writable = |table: &Arc<Table>| plain(table) && !table.runs_code;
+        // What is not known is a column or an alias.
+        let harmless = |name: &Name| {
+            resolve(catalog, schemas, name).is_none_or(|table| match table.kind {
+                _ if self.access == Access::Write => writable(table),
+                RelationKind::View => pure(table),
+                _ => true,
+            })
+        };
+        let writable = |name: &Name| resolve(catalog, schemas, name).is_some_and(writable);
+        self.stored_code
+            || self.calls.iter().any(|name| catalog.user_functions.contains(name))
+            || !self.targets.iter().all(writable)
+            || !self.names.iter().all(harmless)
+    }
+
+    /// The table that it writes to, and those that foreign keys change with it. None: it may write to others that it names.
+    pub(crate) fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
+        let [target] = self.targets.as_slice() else { return None };
+        let table = resolve(catalog, schemas, target).filter(|_| self.access == Access::Read)?;
+        // Other engines may write to another server's tables, or to those of this one through another connection.
+        if table.kind != RelationKind::Table {
+            return None;
+        }
+        let cascade = catalog.cascades.get(&table.id);
+        let changed = cascade.into_iter().flat_map(|cascade| &cascade.tables).copied();
+        Some(std::iter::once(table.id).chain(changed).collect())
+    }
+}
+
+/// A bracket opens behind it.
+fn is_called(tokens: &[Token<'_>], at: usize) -> bool {
+    tokens.get(at + 1).is_some_and(|token| token.kind == Kind::Symbol(b'('))
+}
+
+/// The relation of a name.
+pub(crate) fn resolve<'a>(catalog: &'a Catalog, schemas: &[Arc<str>], (schema, name): &Name) -> Option<&'a Arc<Table>> {
+    match schema {
+        Some(schema) => catalog.in_schema(schema, name),
+        None => catalog.resolve(schemas.iter().map(|schema| &**schema), name),
+    }
+}
+
+fn push<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if list.len() <= NAMES_MAX && !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+/// The name that a token is.
+pub(crate) fn unquoted(token: &Token<'_>) -> Box<str> {
+    match token.text.strip_prefix('`').and_then(|text| text.strip_suffix('`')) {
+        Some(name) => name.replace("``", "`").into(),
+        None => token.text.into(),
+    }
+}
+
+/// `@@warning_count` and its kin.
+fn reads_counts(variable: &str) -> bool {
+    let lower = variable.to_ascii_lowercase();
+    lower.ends_with("warning_count") || lower.ends_with("error_count")
+}

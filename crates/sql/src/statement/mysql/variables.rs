@@ -1,0 +1,47 @@
+//! System variables whose values are part of the cache key, so that a statement that shows them can be kept.
+
+use crate::lex::postgres::{Kind, Token};
+
+/// Those for which Freshet asks each session (`question.rs` of `proxy`), for its own values. What a server does not know is an error.
+#[rustfmt::skip]
+pub const KNOWN: &[&str] = &[
+    "character_set_client", "character_set_connection", "character_set_database", "character_set_results",
+    "collation_connection", "collation_database", "default_week_format", "div_precision_increment",
+    "group_concat_max_len", "lc_time_names", "lower_case_table_names", "max_allowed_packet", "max_join_size",
+    "max_sort_length", "optimizer_switch", "sql_auto_is_null", "sql_big_selects", "sql_buffer_result", "sql_mode",
+    "sql_safe_updates", "sql_select_limit", "system_time_zone", "time_zone", "transaction_isolation", "tx_isolation",
+    "version", "version_comment",
+];
+
+/// Those that cannot change while a server runs, and are the same for all sessions. A restart ends the change stream, and with it all
+/// entries. Other global variables are never known: who changes one leaves no trace in the binlog.
+#[rustfmt::skip]
+const CONSTANT: &[&str] = &[
+    "basedir", "character_set_system", "datadir", "hostname", "innodb_page_size", "innodb_version", "license", "log_bin",
+    "lower_case_file_system", "lower_case_table_names", "pid_file", "port", "protocol_version", "server_uuid", "socket",
+    "tmpdir", "version", "version_comment", "version_compile_machine", "version_compile_os",
+];
+
+/// Whether a query shows variables of these only. One that reads tables as well is not analysed.
+pub(crate) fn are_known(tokens: &[Token<'_>]) -> bool {
+    let reads = |token: &Token<'_>| token.kind == Kind::Word && token.text.eq_ignore_ascii_case("from");
+    let known = |token: &Token<'_>| token.kind != Kind::Variable || is_known(token.text);
+    !tokens.iter().any(reads) && tokens.iter().all(known)
+}
+
+/// `@@name`, `@@session.name`, `@@local.name` or `@@global.name`.
+fn is_known(text: &str) -> bool {
+    let Some(name) = text.strip_prefix("@@") else { return false };
+    let is_among = |names: &[&str], name: &str| names.iter().any(|known| name.eq_ignore_ascii_case(known));
+    match name.split_once('.') {
+        Some((scope, name)) if is_among(&["session", "local"], scope) => is_among(KNOWN, name),
+        Some((scope, name)) => scope.eq_ignore_ascii_case("global") && is_among(CONSTANT, name),
+        None => is_among(KNOWN, name) || is_among(CONSTANT, name),
+    }
+}
+
+/// Whether a token is a global variable that may change at any time.
+pub(crate) fn is_global(token: &Token<'_>) -> bool {
+    let scope = token.text.get(..9).is_some_and(|scope| scope.eq_ignore_ascii_case("@@global."));
+    token.kind == Kind::Variable && scope && !is_known(token.text)
+}

@@ -1,0 +1,147 @@
+//! PostgreSQL: which statements the names of a session's temporary objects may give another meaning.
+//!
+//! A name without a schema is looked up in the temporary schema first, if it is that of a relation or of a type. Functions and operators
+//! are never found there. Which word of a text is such a name is not analysed: any word may be, but for one behind a dot.
+
+use std::collections::HashSet;
+
+use crate::lex::postgres::{Kind, Scanner, Token};
+use crate::statement::template::NAME_LEN_MAX;
+
+/// What prints names of objects, or reads them: how depends on what hides them.
+const PRINTING: [&str; 10] = [
+    "pg_typeof",
+    "regclass",
+    "regcollation",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
+];
+
+/// The words of a text that may name relations or types.
+#[derive(Debug, Default)]
+pub struct Words {
+    names: HashSet<Box<str>>,
+    /// It may name any, or prints how others are named.
+    any: bool,
+    /// Some have letters beyond ASCII, which the session may spell in another encoding.
+    foreign: bool,
+}
+
+impl Words {
+    /// Those of a shape.
+    pub fn of(shape: &str) -> Self {
+        let mut words = Self::default();
+        let mut behind_dot = false;
+        for token in Scanner::new(shape) {
+            if !behind_dot {
+                words.add(&token);
+            }
+            behind_dot = token.kind == Kind::Symbol(b'.');
+        }
+        words
+    }
+
+    fn add(&mut self, token: &Token<'_>) {
+        let name = match token.kind {
+            Kind::Word => token.text.to_ascii_lowercase(),
+            Kind::Quoted => unquoted(token.text).replace("\"\"", "\""),
+            Kind::Hopeless => {
+                self.any = true;
+                return;
+            }
+            _ => return,
+        };
+        self.any |= name.starts_with("pg_temp") || name.len() > NAME_LEN_MAX || PRINTING.contains(&&*name);
+        self.foreign |= !name.is_ascii();
+        self.names.insert(name.into());
+    }
+}
+
+fn unquoted(text: &str) -> &str {
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
+}
+
+/// The names of a session's temporary objects.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Temporary {
+    names: Vec<Box<str>>,
+    foreign: bool,
+}
+
+impl Temporary {
+    /// With these names, which may be in any encoding if they are not ASCII.
+    pub fn new<'a>(names: impl Iterator<Item = &'a str>) -> Self {
+        let mut new = Self::default();
+        for name in names {
+            if name.is_ascii() {
+                new.names.push(name.into());
+            } else {
+                new.foreign = true;
+            }
+        }
+        new.names.sort_unstable();
+        new.names.dedup();
+        new
+    }
+
+    /// There are none.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty() && !self.foreign
+    }
+
+    /// Whether one of these words may mean one of them.
+    pub fn may_be_among(&self, words: &Words) -> bool {
+        !self.is_empty()
+            && (words.any
+                || (self.foreign && words.foreign)
+                || self.names.iter().any(|name| words.names.contains(name)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_may_name_what_is_temporary() {
+        let meets = |names: &[&str], text: &str| Temporary::new(names.iter().copied()).may_be_among(&Words::of(text));
+        for text in [
+            "select * from Items",
+            "select * from \"items\"",
+            "with x as (table items) select * from x",
+            "select a::items from t",
+            "select a::items[] from t",
+            "select cast(a as \"items\") from t",
+            "insert into items (a) values (1)",
+            "select * from pg_temp.other",
+            "select * from \"pg_temp_3\".other",
+            "select * from u&\"item\\0073\"",
+            "select a::regclass from t",
+            "select a::pg_catalog.int4, pg_typeof(a) from t",
+            "select * from u, items",
+            "select region from \"items\" ",
+        ] {
+            assert!(meets(&["items"], text), "{text}");
+        }
+        assert!(!meets(&[], "select * from items"));
+        for text in [
+            "select * from public.items",
+            "select t.items from t",
+            "select 'items', E'items', $$items$$ from t",
+            "select * from \"Items\"",
+            "select region, registered from item",
+            "select a -- items\n from t /* items */",
+        ] {
+            assert!(!meets(&["items"], text), "{text}");
+        }
+        assert!(meets(&["a\"b"], "select * from \"a\"\"b\""));
+        assert!(meets(&["größe"], "select * from GRÖSSE"));
+        assert!(!meets(&["größe"], "select * from groesse"));
+        assert!(meets(&["x"], &format!("select * from {}", "a".repeat(64))));
+    }
+}
