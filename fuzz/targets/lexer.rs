@@ -5,6 +5,11 @@
 
 #![no_main]
 
+/// The scanner of MySQL takes the kind of a literal from beside it.
+mod literal {
+    pub use freshet_sql::LiteralKind;
+}
+
 #[allow(dead_code, unreachable_pub)]
 #[path = "../../crates/sql/src/lex/postgres.rs"]
 mod postgres;

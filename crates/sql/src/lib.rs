@@ -11,30 +11,37 @@
 //! a statement that passes costs time, one that is cached wrongly costs the truth.
 
 mod allowlist;
+mod analysis;
 mod analyze;
 mod dependency;
 mod lex;
 mod predicate;
 mod statement;
 
+pub use analysis::Footprint;
+pub use dependency::answer::Field;
 pub use dependency::derived_limit::{End, Furthest};
-pub use dependency::join_keys::{Key, Lineage};
-pub use dependency::limit_bound::{Field, Top};
+pub use dependency::join_keys::Lineage;
+pub use dependency::key_query::Key;
+pub use dependency::limit_bound::Top;
 pub use dependency::moving_limit::{Positions, Reach};
 pub use dependency::query_text::Parameterised;
-pub use dependency::read_set::{Bound, Footprint, Parameter, ParameterValue};
+pub use dependency::read_set::Bound;
 pub use dependency::result_keys::Keys;
+pub use lex::literal::{Literal, LiteralKind};
 pub use lex::mysql::{Modes, Quoting};
-pub use lex::normalize::{Lexed, Literal, LiteralKind, lex, lex_under};
+pub use lex::normalize::{Lexed, lex, lex_under};
 pub use lex::postgres::with_escapes_marked;
 pub use lex::raw_bytes::without_raw_bytes;
-pub use predicate::parameters::Client;
+pub use predicate::parameters::{Client, Parameter, ParameterValue};
+
 pub use statement::admin::{Admin, admin};
 pub use statement::effect::{Defines, Effect};
 pub use statement::mysql::code::{Code, CodeScanner, stored_code};
+pub use statement::mysql::facts::Hint;
 pub use statement::mysql::facts::Name as TableName;
 pub use statement::mysql::variables::KNOWN as KNOWN_VARIABLES;
 pub use statement::show_setting::SHOWN as SHOWN_SETTINGS;
-pub use statement::template::{Hint, Template};
+pub use statement::template::Template;
 pub use statement::temporary::{Temporary, Words};
 pub use statement::transaction::{Bracket, Isolation};

@@ -4,13 +4,11 @@
 //! (time zone, date style …). What is not on them passes; what is on neither list of functions may even write.
 
 use freshet_types::Dialect;
-use sqlparser::ast::{
-    ArrayElemTypeDef, BinaryOperator, DataType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr,
-    FunctionArguments, ObjectNamePart, UnaryOperator,
-};
+use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-use crate::allowlist::visitor::built_in_name;
-use crate::predicate::parameter;
+use crate::allowlist::names::built_in_name;
+use crate::allowlist::{FunctionClass, mysql_functions};
+use crate::predicate::syntax::parameter;
 
 /// Immutable built-in functions, stable ones that read neither the clock nor settings outside the key, and
 /// window functions. None of them has an overload of the same name that does, except `age` (see there).
@@ -145,27 +143,6 @@ pub(crate) fn keeps_rows(name: &str) -> bool {
     OF_ONE_ROW.contains(&name) || AGGREGATES.contains(&name)
 }
 
-/// What is known of a built-in function by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FunctionClass {
-    /// A result that uses it can be cached.
-    Cacheable {
-        /// It takes or makes dates or times.
-        date_time: bool,
-    },
-    /// It writes nothing, but a result that uses it cannot be cached.
-    Pure,
-    /// See [`crate::Effect::Signal`].
-    Signal {
-        /// It tells of what others do.
-        tells: bool,
-    },
-    /// It changes a setting.
-    Settings,
-    /// Not known: it may do anything.
-    Unknown,
-}
-
 pub(crate) fn function_class(name: &str) -> FunctionClass {
     if DATE_TIME.contains(&name) {
         FunctionClass::Cacheable { date_time: true }
@@ -184,7 +161,7 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
 
 /// Whether a call makes one value of those of several rows, on any of the databases.
 pub(crate) fn is_aggregate(name: &str) -> bool {
-    AGGREGATES.contains(&name) || crate::allowlist::mysql_functions::is_aggregate(name)
+    AGGREGATES.contains(&name) || mysql_functions::is_aggregate(name)
 }
 
 /// The number of the parameter that names the setting, of a call of `current_setting`.
@@ -227,212 +204,7 @@ pub(crate) fn is_system_column(name: &str) -> bool {
     matches!(name, "ctid" | "xmin" | "xmax" | "cmin" | "cmax" | "tableoid")
 }
 
-/// The operator's symbol if it is a built-in one that a cached statement may use. AND and OR have none to check.
-pub(crate) fn binary_operator(op: &BinaryOperator) -> Result<Option<String>, String> {
-    use BinaryOperator as B;
-    match op {
-        // OVERLAPS calls a function: see `implicit_lookups.rs`.
-        B::And | B::Or | B::Overlaps => Ok(None),
-        B::Plus
-        | B::Minus
-        | B::Multiply
-        | B::Divide
-        | B::Modulo
-        | B::StringConcat
-        | B::Gt
-        | B::Lt
-        | B::GtEq
-        | B::LtEq
-        | B::Eq
-        | B::NotEq
-        | B::BitwiseOr
-        | B::BitwiseAnd
-        | B::PGBitwiseXor
-        | B::PGBitwiseShiftLeft
-        | B::PGBitwiseShiftRight
-        | B::PGExp
-        | B::PGOverlap
-        | B::AtAt
-        | B::PGRegexMatch
-        | B::PGRegexIMatch
-        | B::PGRegexNotMatch
-        | B::PGRegexNotIMatch
-        | B::PGLikeMatch
-        | B::PGILikeMatch
-        | B::PGNotLikeMatch
-        | B::PGNotILikeMatch
-        | B::PGStartsWith
-        | B::Arrow
-        | B::LongArrow
-        | B::HashArrow
-        | B::HashLongArrow
-        | B::AtArrow
-        | B::ArrowAt
-        | B::HashMinus
-        | B::AtQuestion
-        | B::Question
-        | B::QuestionAnd
-        | B::QuestionPipe => Ok(Some(op.to_string())),
-        other => Err(other.to_string()),
-    }
-}
-
-/// The same for operators with one operand. NOT has no symbol to check.
-pub(crate) fn unary_operator(op: UnaryOperator) -> Result<Option<String>, String> {
-    match op {
-        UnaryOperator::Not => Ok(None),
-        UnaryOperator::Plus
-        | UnaryOperator::Minus
-        | UnaryOperator::BitwiseNot
-        | UnaryOperator::PGAbs
-        | UnaryOperator::PGSquareRoot
-        | UnaryOperator::PGCubeRoot => Ok(Some(op.to_string())),
-        other => Err(other.to_string()),
-    }
-}
-
-/// A comparison: its operands may be a column and a literal of the column's type.
-pub(crate) fn is_comparison(op: &BinaryOperator) -> bool {
-    use BinaryOperator as B;
-    matches!(
-        op,
-        B::Eq
-            | B::NotEq
-            | B::Lt
-            | B::LtEq
-            | B::Gt
-            | B::GtEq
-            | B::PGRegexMatch
-            | B::PGRegexIMatch
-            | B::PGRegexNotMatch
-            | B::PGRegexNotIMatch
-            | B::PGLikeMatch
-            | B::PGILikeMatch
-            | B::PGNotLikeMatch
-            | B::PGNotILikeMatch
-            | B::PGStartsWith
-    )
-}
-
-/// OIDs of PostgreSQL's built-in types (`pg_type.dat`).
-pub(crate) mod oid {
-    pub(crate) const BOOL: u32 = 16;
-    pub(crate) const BYTEA: u32 = 17;
-    pub(crate) const INT8: u32 = 20;
-    pub(crate) const INT2: u32 = 21;
-    pub(crate) const INT4: u32 = 23;
-    pub(crate) const TEXT: u32 = 25;
-    pub(crate) const FLOAT4: u32 = 700;
-    pub(crate) const FLOAT8: u32 = 701;
-    pub(crate) const UNKNOWN: u32 = 705;
-    pub(crate) const BPCHAR: u32 = 1042;
-    pub(crate) const VARCHAR: u32 = 1043;
-    pub(crate) const DATE: u32 = 1082;
-    pub(crate) const TIMESTAMP: u32 = 1114;
-    pub(crate) const TIMESTAMPTZ: u32 = 1184;
-    pub(crate) const NUMERIC: u32 = 1700;
-    pub(crate) const UUID: u32 = 2950;
-    /// The pseudo-type of all enums; here any of them.
-    pub(crate) const ANYENUM: u32 = 3500;
-    /// No types: functions of MySQL and MariaDB that make bytes of a text.
-    pub(crate) const UNHEX: u32 = u32::MAX;
-    pub(crate) const UUID_TO_BIN: u32 = u32::MAX - 1;
-}
-
-/// A type that a cached statement may cast to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum TypeClass {
-    /// A built-in type whose values a tag can compare, without a modifier.
-    Tagged(u32),
-    /// Another built-in type.
-    Plain,
-    /// A date or time type: its input may read the clock.
-    DateTime,
-}
-
-/// None: not known to be built in, or its input reads the catalogue (`regclass`) or the clock (`timetz`). Of the catalogue
-/// `regconfig` reads what is watched.
-pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
-    use DataType as D;
-    use TypeClass::{DateTime, Plain, Tagged};
-    use sqlparser::ast::TimezoneInfo as Zone;
-    Some(match data_type {
-        D::SmallInt(None) | D::Int2(None) => Tagged(oid::INT2),
-        D::Int(None) | D::Integer(None) | D::Int4(None) => Tagged(oid::INT4),
-        D::BigInt(None) | D::Int8(None) => Tagged(oid::INT8),
-        D::Numeric(ExactNumberInfo::None) | D::Decimal(ExactNumberInfo::None) | D::Dec(ExactNumberInfo::None) => {
-            Tagged(oid::NUMERIC)
-        }
-        D::Text => Tagged(oid::TEXT),
-        D::Varchar(None) | D::CharacterVarying(None) | D::CharVarying(None) => Tagged(oid::VARCHAR),
-        D::Bool | D::Boolean => Tagged(oid::BOOL),
-        D::Uuid => Tagged(oid::UUID),
-        D::Bytea => Tagged(oid::BYTEA),
-        D::Numeric(_)
-        | D::Decimal(_)
-        | D::Dec(_)
-        | D::Varchar(_)
-        | D::CharacterVarying(_)
-        | D::CharVarying(_)
-        | D::Char(_)
-        | D::Character(_)
-        | D::Real
-        | D::Float4
-        | D::Float8
-        | D::DoublePrecision
-        | D::Float(_)
-        | D::JSON
-        | D::JSONB
-        | D::Bit(_)
-        | D::BitVarying(_)
-        | D::VarBit(_)
-        | D::TsVector
-        | D::TsQuery => Plain,
-        D::Date | D::Time(_, Zone::None | Zone::WithoutTimeZone) | D::Timestamp(..) | D::Interval { .. } => DateTime,
-        D::Array(ArrayElemTypeDef::SquareBracket(element, _)) => match type_class(element)? {
-            DateTime => DateTime,
-            Tagged(_) | Plain => Plain,
-        },
-        D::Custom(name, modifiers) if modifiers.is_empty() => return custom_type(&name.0),
-        _ => return None,
-    })
-}
-
-/// The schema, if it names one, and the name of a type that may be somebody's enum.
-pub(crate) fn enum_name(data_type: &DataType) -> Option<(Option<&str>, &str)> {
-    let DataType::Custom(name, modifiers) = data_type else { return None };
-    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
-    match name.0.len() {
-        _ if !modifiers.is_empty() || type_class(data_type).is_some() => None,
-        1 => Some((None, ident(0)?)),
-        2 => Some((Some(ident(0)?), ident(1)?)),
-        _ => None,
-    }
-}
-
-fn custom_type(parts: &[ObjectNamePart]) -> Option<TypeClass> {
-    let mut names = parts.iter().map(|part| part.as_ident().map(|ident| ident.value.as_str()));
-    let ((Some(name), None, None) | (Some("pg_catalog"), Some(Some(name)), None)) =
-        (names.next()?, names.next(), names.next())
-    else {
-        return None;
-    };
-    Some(match name {
-        "int2" => TypeClass::Tagged(oid::INT2),
-        "int4" => TypeClass::Tagged(oid::INT4),
-        "int8" => TypeClass::Tagged(oid::INT8),
-        "numeric" => TypeClass::Tagged(oid::NUMERIC),
-        "text" => TypeClass::Tagged(oid::TEXT),
-        "varchar" => TypeClass::Tagged(oid::VARCHAR),
-        "bool" => TypeClass::Tagged(oid::BOOL),
-        "uuid" => TypeClass::Tagged(oid::UUID),
-        "bytea" => TypeClass::Tagged(oid::BYTEA),
-        "float4" | "float8" | "bpchar" | "name" | "oid" | "inet" | "cidr" | "macaddr" | "macaddr8" | "json"
-        | "jsonb" | "jsonpath" | "int4range" | "int8range" | "numrange" | "point" | "box" | "tsvector" | "tsquery"
-        | "regconfig" => TypeClass::Plain,
-        "date" | "time" | "timestamp" | "timestamptz" | "interval" | "daterange" | "tsrange" | "tstzrange" => {
-            TypeClass::DateTime
-        }
-        _ => return None,
-    })
+/// What is known of a built-in function by its name.
+pub(crate) fn class_of(dialect: Dialect, name: &str) -> FunctionClass {
+    if dialect.is_mysql_family() { mysql_functions::function_class(name) } else { function_class(name) }
 }

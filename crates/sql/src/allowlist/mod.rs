@@ -7,6 +7,29 @@
 pub(crate) mod functions;
 pub(crate) mod implicit_lookups;
 pub(crate) mod mysql_functions;
-pub(crate) mod trusted;
+pub(crate) mod names;
+pub(crate) mod operators;
+pub(crate) mod type_effects;
 pub(crate) mod types;
 pub(crate) mod visitor;
+
+/// What is known of a built-in function by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FunctionClass {
+    /// A result that uses it can be cached.
+    Cacheable {
+        /// It takes or makes dates or times.
+        date_time: bool,
+    },
+    /// It writes nothing, but a result that uses it cannot be cached.
+    Pure,
+    /// See [`crate::Effect::Signal`].
+    Signal {
+        /// It tells of what others do.
+        tells: bool,
+    },
+    /// It changes a setting.
+    Settings,
+    /// Not known: it may do anything.
+    Unknown,
+}

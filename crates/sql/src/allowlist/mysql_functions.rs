@@ -4,9 +4,9 @@
 //! function. So the lists need not say which server has a function since when, nor how `count (x)` with a blank is read.
 //! What is on no list is a stored function, which may do anything.
 
-use sqlparser::ast::{BinaryOperator, DataType, ObjectName, UnaryOperator};
+use sqlparser::ast::{BinaryOperator, DataType, UnaryOperator};
 
-use crate::allowlist::functions::FunctionClass;
+use crate::allowlist::FunctionClass;
 
 /// Functions of their arguments alone and of settings that are part of the cache key; aggregates and window functions.
 #[rustfmt::skip]
@@ -137,14 +137,6 @@ pub(crate) fn function_class(name: &str) -> FunctionClass {
         FunctionClass::Pure
     } else {
         FunctionClass::Unknown
-    }
-}
-
-/// The name of a native function: unqualified and without quotes.
-pub(crate) fn native_name(name: &ObjectName) -> Option<&str> {
-    match name.0.as_slice() {
-        [part] => part.as_ident().filter(|ident| ident.quote_style.is_none()).map(|ident| ident.value.as_str()),
-        _ => None,
     }
 }
 

@@ -1,423 +1,148 @@
-//! Statements that handle values of types with effects ([`TypeEffect`]): whose values run code by casts and operator classes that somebody
-//! made, or print the names of other objects.
-//!
-//! The types of expressions are not known here. But a value of a type has to come from somewhere: a column, a row, a built-in function or
-//! operator that makes one, a cast in the text, a constant, a parameter. A statement in which none of these may give such a value
-//! has none.
-//!
-//! The code of some types runs only where a value becomes one of the type: the check of a domain, a cast to a type that somebody made. It
-//! runs where the text names the type, and where a parameter is declared to be of it. What is read from a column has been checked. But
-//! an array or a row that holds such a column gives its type to a constant beside it.
+//! Which types a cached statement may cast to, and their OIDs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+use sqlparser::ast::{ArrayElemTypeDef, DataType, ExactNumberInfo, ObjectNamePart, TimezoneInfo};
 
-use freshet_types::{Catalog, Columns, Reason, Table, TypeEffect};
-use sqlparser::ast::{
-    AccessExpr, ArrayElemTypeDef, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause,
-    FunctionArguments, JsonTableColumn, ObjectName, TableFactor, Value, XmlTableColumnOption,
-};
-
-use crate::allowlist::functions::{oid, type_class};
-use crate::allowlist::visitor::Survey;
-use crate::analyze::Walk;
-use crate::dependency::read_set::{Footprint, Parameter, ParameterValue, Usage};
-use crate::predicate::comparable_type;
-use crate::statement::template::Template;
-use crate::{Literal, LiteralKind};
-
-/// A number in the text is of one of these types.
-const NUMBERS: [u32; 3] = [oid::INT4, oid::INT8, oid::NUMERIC];
-const INTERVAL: u32 = 1186;
-/// Types that somebody made have no lower OIDs (`FirstNormalObjectId`).
-pub(crate) const MADE_FROM: u32 = 16384;
-
-/// Functions named like types, which are casts if no function of the name takes the argument; those that make JSON look casts up, too.
-const LIKE_CASTS: &[&str] = &["int2", "int4", "int8", "float4", "float8", "numeric", "text"];
-
-/// Functions that give the type of one argument to another, beside those of arrays.
-const SPREADING: &[&str] = &["lag", "lead", "percentile_disc", "width_bucket"];
-
-/// What takes rows and gives their type to nothing: functions that make JSON, beside these.
-const COUNTS: &str = "count";
-
-/// Built-in types to which no cached statement casts; the classes of others are known (`functions.rs`).
-#[rustfmt::skip]
-const OTHER_BUILT_IN: &[&str] = &[
-    "circle", "line", "lseg", "money", "path", "pg_lsn", "polygon", "refcursor", "regclass", "regcollation", "regdictionary",
-    "regnamespace", "regoper", "regoperator", "regproc", "regprocedure", "regrole", "regtype", "time with time zone",
-    "timetz", "xid", "xid8", "xml",
-];
-
-/// What the texts of a statement and of its views say of the types of its values.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Handled {
-    /// The functions and operators in it. Of a text alone: the functions that it names with their schema, `pg_catalog`.
-    names: HashSet<String>,
-    /// Types that it names; None: one that is not known here.
-    types: HashSet<Option<u32>>,
-    /// The names of those that may not be built in, in lower case.
-    made: HashSet<Box<str>>,
-    /// What it names of rows, behind the name of the row if it has one: `row.name` may call a function.
-    fields: HashSet<(Option<Box<str>>, Box<str>)>,
-    /// Names that stand alone, which may be rows, and how often; not those of rows that something takes which gives no type to a constant.
-    alone: HashMap<Box<str>, isize>,
-    /// The names of rows in FROM, and the relations of these; `` for those of no relation.
-    rows: HashSet<(Box<str>, Box<str>)>,
-    /// It may ask for casts.
-    asks: bool,
-    /// It may make an array, or give the type of a column to a constant in another way.
-    spreads: bool,
+/// OIDs of PostgreSQL's built-in types (`pg_type.dat`).
+pub(crate) mod oid {
+    pub(crate) const BOOL: u32 = 16;
+    pub(crate) const BYTEA: u32 = 17;
+    pub(crate) const INT8: u32 = 20;
+    pub(crate) const INT2: u32 = 21;
+    pub(crate) const INT4: u32 = 23;
+    pub(crate) const TEXT: u32 = 25;
+    pub(crate) const FLOAT4: u32 = 700;
+    pub(crate) const FLOAT8: u32 = 701;
+    pub(crate) const UNKNOWN: u32 = 705;
+    pub(crate) const BPCHAR: u32 = 1042;
+    pub(crate) const VARCHAR: u32 = 1043;
+    pub(crate) const DATE: u32 = 1082;
+    pub(crate) const TIMESTAMP: u32 = 1114;
+    pub(crate) const TIMESTAMPTZ: u32 = 1184;
+    pub(crate) const NUMERIC: u32 = 1700;
+    pub(crate) const UUID: u32 = 2950;
+    /// The pseudo-type of all enums; here any of them.
+    pub(crate) const ANYENUM: u32 = 3500;
+    /// No types: functions of MySQL and MariaDB that make bytes of a text.
+    pub(crate) const UNHEX: u32 = u32::MAX;
+    pub(crate) const UUID_TO_BIN: u32 = u32::MAX - 1;
 }
 
-impl Handled {
-    /// Adds what an expression says, without those in it.
-    pub(crate) fn note(&mut self, expr: &Expr) {
-        match expr {
-            Expr::Cast { data_type, .. } => {
-                self.asks = true;
-                self.note_type(data_type);
-            }
-            Expr::TypedString(typed) => self.note_type(&typed.data_type),
-            Expr::Array(_) => self.spreads = true,
-            Expr::Identifier(name) => self.note_alone(&name.value, 1),
-            Expr::CompoundIdentifier(names) => {
-                if let [.., row, name] = names.as_slice() {
-                    self.fields.insert((Some((&*row.value).into()), (&*name.value).into()));
-                }
-            }
-            Expr::QualifiedWildcard(name, _) => self.note_row(name),
-            Expr::CompoundFieldAccess { access_chain, .. } => {
-                for access in access_chain {
-                    if let AccessExpr::Dot(Expr::Identifier(name)) = access {
-                        self.fields.insert((None, (&*name.value).into()));
-                    }
-                }
-            }
-            Expr::Function(function) => self.note_arguments(function),
-            Expr::Interval(_) => drop(self.types.insert(Some(INTERVAL))),
-            Expr::Value(value) => match value.value {
-                Value::Number(..) => self.types.extend(NUMBERS.map(Some)),
-                Value::Placeholder(_) | Value::Boolean(_) | Value::Null => {}
-                _ => drop(self.types.insert(Some(oid::TEXT))),
-            },
-            _ => {}
+/// A type that a cached statement may cast to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TypeClass {
+    /// A built-in type whose values a tag can compare, without a modifier.
+    Tagged(u32),
+    /// Another built-in type.
+    Plain,
+    /// A date or time type: its input may read the clock.
+    DateTime,
+}
+
+/// None: not known to be built in, or its input reads the catalogue (`regclass`) or the clock (`timetz`). Of the catalogue
+/// `regconfig` reads what is watched.
+pub(crate) fn type_class(data_type: &DataType) -> Option<TypeClass> {
+    use DataType as D;
+    use TypeClass::{DateTime, Plain, Tagged};
+    use sqlparser::ast::TimezoneInfo as Zone;
+    Some(match data_type {
+        D::SmallInt(None) | D::Int2(None) => Tagged(oid::INT2),
+        D::Int(None) | D::Integer(None) | D::Int4(None) => Tagged(oid::INT4),
+        D::BigInt(None) | D::Int8(None) => Tagged(oid::INT8),
+        D::Numeric(ExactNumberInfo::None) | D::Decimal(ExactNumberInfo::None) | D::Dec(ExactNumberInfo::None) => {
+            Tagged(oid::NUMERIC)
         }
-    }
+        D::Text => Tagged(oid::TEXT),
+        D::Varchar(None) | D::CharacterVarying(None) | D::CharVarying(None) => Tagged(oid::VARCHAR),
+        D::Bool | D::Boolean => Tagged(oid::BOOL),
+        D::Uuid => Tagged(oid::UUID),
+        D::Bytea => Tagged(oid::BYTEA),
+        D::Numeric(_)
+        | D::Decimal(_)
+        | D::Dec(_)
+        | D::Varchar(_)
+        | D::CharacterVarying(_)
+        | D::CharVarying(_)
+        | D::Char(_)
+        | D::Character(_)
+        | D::Real
+        | D::Float4
+        | D::Float8
+        | D::DoublePrecision
+        | D::Float(_)
+        | D::JSON
+        | D::JSONB
+        | D::Bit(_)
+        | D::BitVarying(_)
+        | D::VarBit(_)
+        | D::TsVector
+        | D::TsQuery => Plain,
+        D::Date | D::Time(_, Zone::None | Zone::WithoutTimeZone) | D::Timestamp(..) | D::Interval { .. } => DateTime,
+        D::Array(ArrayElemTypeDef::SquareBracket(element, _)) => match type_class(element)? {
+            DateTime => DateTime,
+            Tagged(_) | Plain => Plain,
+        },
+        D::Custom(name, modifiers) if modifiers.is_empty() => return custom_type(&name.0),
+        _ => return None,
+    })
+}
 
-    fn note_arguments(&mut self, function: &Function) {
-        let FunctionArguments::List(list) = &function.args else { return };
-        let name = function.name.0.last().and_then(|part| part.as_ident()).map_or("", |name| &*name.value);
-        let takes_rows = name == COUNTS || name.contains("json");
-        for arg in &list.args {
-            match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Identifier(row))) if takes_rows => {
-                    self.note_alone(&row.value, -1);
-                }
-                FunctionArg::Unnamed(FunctionArgExpr::QualifiedWildcard(row)) if !takes_rows => self.note_row(row),
-                _ => {}
-            }
+/// The schema, if it names one, and the name of a type that may be somebody's enum.
+pub(crate) fn enum_name(data_type: &DataType) -> Option<(Option<&str>, &str)> {
+    let DataType::Custom(name, modifiers) = data_type else { return None };
+    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
+    match name.0.len() {
+        _ if !modifiers.is_empty() || type_class(data_type).is_some() => None,
+        1 => Some((None, ident(0)?)),
+        2 => Some((Some(ident(0)?), ident(1)?)),
+        _ => None,
+    }
+}
+
+pub(crate) fn custom_type(parts: &[ObjectNamePart]) -> Option<TypeClass> {
+    let mut names = parts.iter().map(|part| part.as_ident().map(|ident| ident.value.as_str()));
+    let ((Some(name), None, None) | (Some("pg_catalog"), Some(Some(name)), None)) =
+        (names.next()?, names.next(), names.next())
+    else {
+        return None;
+    };
+    Some(match name {
+        "int2" => TypeClass::Tagged(oid::INT2),
+        "int4" => TypeClass::Tagged(oid::INT4),
+        "int8" => TypeClass::Tagged(oid::INT8),
+        "numeric" => TypeClass::Tagged(oid::NUMERIC),
+        "text" => TypeClass::Tagged(oid::TEXT),
+        "varchar" => TypeClass::Tagged(oid::VARCHAR),
+        "bool" => TypeClass::Tagged(oid::BOOL),
+        "uuid" => TypeClass::Tagged(oid::UUID),
+        "bytea" => TypeClass::Tagged(oid::BYTEA),
+        "float4" | "float8" | "bpchar" | "name" | "oid" | "inet" | "cidr" | "macaddr" | "macaddr8" | "json"
+        | "jsonb" | "jsonpath" | "int4range" | "int8range" | "numrange" | "point" | "box" | "tsvector" | "tsquery"
+        | "regconfig" => TypeClass::Plain,
+        "date" | "time" | "timestamp" | "timestamptz" | "interval" | "daterange" | "tsrange" | "tstzrange" => {
+            TypeClass::DateTime
         }
-        for clause in &list.clauses {
-            if let FunctionArgumentClause::JsonReturningClause(returning) = clause {
-                self.note_type(&returning.data_type);
-            }
-        }
-    }
+        _ => return None,
+    })
+}
 
-    fn note_alone(&mut self, name: &str, times: isize) {
-        *self.alone.entry(name.into()).or_default() += times;
-    }
-
-    /// Adds `row.*` where it is one value.
-    fn note_row(&mut self, row: &ObjectName) {
-        if let Some(name) = row.0.last().and_then(|part| part.as_ident()) {
-            self.note_alone(&name.value, 1);
-        }
-    }
-
-    /// Adds a built-in function that the text names with its schema.
-    pub(crate) fn note_qualified(&mut self, function: &str) {
-        self.names.insert(function.to_owned());
-    }
-
-    /// There are such.
-    pub(crate) fn has_qualified(&self) -> bool {
-        !self.names.is_empty()
-    }
-
-    /// Leaves out of the names that stand alone those that are no rows, when all of the text is known.
-    pub(crate) fn settle(&mut self) {
-        let rows = &self.rows;
-        self.alone.retain(|name, times| *times > 0 && rows.iter().any(|(row, of)| row == name && !of.is_empty()));
-    }
-
-    /// Adds a value of any type.
-    pub(crate) fn note_unknown(&mut self) {
-        self.types.insert(None);
-    }
-
-    /// Adds the name of a relation's rows, and the types of a column definition list.
-    pub(crate) fn note_factor(&mut self, factor: &TableFactor) {
-        if let TableFactor::Table { name, alias, args: None, .. } = factor
-            && let Some(relation) = name.0.last().and_then(|part| part.as_ident())
-        {
-            let row = alias.as_ref().map_or(relation, |alias| &alias.name);
-            self.rows.insert(((&*row.value).into(), (&*relation.value).into()));
-        }
-        if let TableFactor::Derived { alias: Some(row), .. }
-        | TableFactor::Table { alias: Some(row), args: Some(_), .. } = factor
-        {
-            self.rows.insert(((&*row.name.value).into(), "".into()));
-        }
-        match factor {
-            TableFactor::Table { alias: Some(alias), .. } | TableFactor::Function { alias: Some(alias), .. } => {
-                alias.columns.iter().filter_map(|column| column.data_type.as_ref()).for_each(|t| self.note_type(t));
-            }
-            TableFactor::JsonTable { columns, .. } => self.note_json(columns),
-            TableFactor::XmlTable { columns, .. } => {
-                for column in columns {
-                    if let XmlTableColumnOption::NamedInfo { r#type, .. } = &column.option {
-                        self.note_type(r#type);
-                    }
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn note_json(&mut self, columns: &[JsonTableColumn]) {
-        for column in columns {
-            match column {
-                JsonTableColumn::Named(column) => self.note_type(&column.r#type),
-                JsonTableColumn::ForOrdinality(_) => {}
-                JsonTableColumn::Nested(nested) => self.note_json(&nested.columns),
-            }
-        }
-    }
-
-    fn note_type(&mut self, data_type: &DataType) {
-        self.types.insert(comparable_type(data_type));
-        if type_class(data_type).is_none() {
-            let qualified = matches!(data_type, DataType::Custom(name, _) if name.0.len() > 1);
-            let name = type_name(data_type);
-            if qualified || !OTHER_BUILT_IN.contains(&&*name) {
-                self.made.insert(name);
-            }
-        }
-    }
-
-    /// Adds the type of a constant whose type is the last name in an expression; false: it is not found.
-    pub(crate) fn note_literal(&mut self, expr: &Expr) -> bool {
-        let name = match expr {
-            Expr::Identifier(name) => Some(name),
-            Expr::CompoundIdentifier(names) => names.last(),
-            Expr::BinaryOp { right, .. } => return self.note_literal(right),
-            Expr::UnaryOp { expr, .. } => return self.note_literal(expr),
+/// The OID of a type whose values have a normal form.
+pub(crate) fn comparable_type(data_type: &DataType) -> Option<u32> {
+    match type_class(data_type)? {
+        TypeClass::Tagged(oid) => Some(oid),
+        TypeClass::DateTime => date_type(data_type),
+        TypeClass::Plain => match data_type {
+            DataType::Real | DataType::Float4 => Some(oid::FLOAT4),
+            DataType::Float8 | DataType::DoublePrecision => Some(oid::FLOAT8),
             _ => None,
-        };
-        self.made.extend(name.map(|name| name.value.to_lowercase().into()));
-        name.is_some()
-    }
-
-    /// It names a type whose code runs where a value becomes one of the type. A call by the name of a type may be a cast.
-    fn names_code(&self, effect: &TypeEffect) -> bool {
-        self.made.iter().any(|name| effect.names.contains(name))
-            || self.names.iter().any(|name| effect.names.contains(name.as_str()))
-    }
-
-    fn of(survey: &Survey) -> Self {
-        let mut handled = Self::default();
-        handled.add(survey);
-        handled
-    }
-
-    pub(crate) fn add(&mut self, survey: &Survey) {
-        self.names.extend(survey.functions.iter().chain(&survey.operators).chain(&survey.handled.names).cloned());
-        self.types.extend(&survey.handled.types);
-        self.made.extend(survey.handled.made.iter().cloned());
-        self.alone.extend(survey.handled.alone.clone());
-        self.rows.extend(survey.handled.rows.iter().cloned());
-        let spread = |name: &String| name.starts_with("array") || SPREADING.contains(&name.as_str());
-        self.spreads |= survey.handled.spreads || self.names.iter().any(spread);
-        let casts = |name: &String| name.contains("json") || LIKE_CASTS.contains(&name.as_str());
-        self.asks |= survey.handled.asks || survey.functions.iter().chain(&survey.handled.names).any(casts);
-    }
-
-    fn asks_for(&self, effect: &TypeEffect) -> bool {
-        self.asks || !effect.explicit
-    }
-
-    /// Whether it may make a value on which code runs. What a condition gives is known: a truth value.
-    fn makes(&self, effect: &TypeEffect) -> bool {
-        let by_name = !effect.names.is_empty();
-        let named = |named: &Option<u32>| named.map_or(!by_name, |named| effect.types.contains(&named));
-        effect.runs_code
-            && (effect.types.contains(&oid::BOOL)
-                || self.types.iter().any(named)
-                || self.names_code(effect)
-                || self.names.iter().any(|name| effect.makers.contains(name.as_str())))
+        },
     }
 }
 
-impl Handled {
-    /// Whether these columns of a relation hold such values, and it handles them so that it matters.
-    fn reads(&self, effect: &TypeEffect, relation: &Table, columns: &Columns) -> bool {
-        let by_row = || effect.rows.contains(&relation.id) && self.has_row(relation);
-        ((effect.names.is_empty() || self.spreads) && holds(effect, relation, columns)) || by_row()
-    }
-
-    /// It names a whole row of a relation, which may give its type to a constant. A column of the name comes first.
-    fn has_row(&self, relation: &Table) -> bool {
-        let is_row = |(row, of): &(Box<str>, Box<str>)| **of == *relation.name && self.alone.contains_key(row);
-        self.rows.iter().any(|row| is_row(row) && relation.column(&row.0).is_none())
-    }
-
-    /// It names something of a row which a function may give. Relations: those of the text; if there are none, they are not known.
-    fn calls_by_row(&self, catalog: &Catalog, relations: &[Arc<Table>]) -> bool {
-        let calls = |(row, name): &(Option<Box<str>>, Box<str>)| {
-            let of_row = self.rows.iter().filter(|(of, _)| Some(of) == row.as_ref());
-            let of_row: Vec<&str> = of_row.map(|(_, relation)| &**relation).collect();
-            let is_in = |name: &&str| relations.iter().any(|relation| *relation.name == **name);
-            let known = !of_row.is_empty() && of_row.iter().all(is_in);
-            let mut all = relations.iter().filter(|relation| !known || of_row.contains(&&*relation.name));
-            catalog.row_functions.contains(name)
-                && (relations.is_empty() || all.any(|relation| relation.column(name).is_none()))
-        };
-        self.fields.iter().any(calls)
-    }
-}
-
-/// The name of a type as it stands in the text, in lower case and without its schema; that of the elements of an array.
-fn type_name(data_type: &DataType) -> Box<str> {
-    use ArrayElemTypeDef as Elements;
+pub(crate) fn date_type(data_type: &DataType) -> Option<u32> {
     match data_type {
-        DataType::Array(
-            Elements::AngleBracket(element)
-            | Elements::SquareBracket(element, _)
-            | Elements::Parenthesis(element)
-            | Elements::Qualified(element, _),
-        ) => type_name(element),
-        DataType::Custom(name, _) => {
-            let ident = name.0.last().and_then(|part| part.as_ident());
-            ident.map_or_else(|| name.to_string(), |ident| ident.value.clone()).to_lowercase().into()
-        }
-        // A word that some database has a type for.
-        other => other.to_string().to_lowercase().into(),
+        DataType::Date => Some(oid::DATE),
+        DataType::Timestamp(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Some(oid::TIMESTAMP),
+        DataType::Timestamp(None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => Some(oid::TIMESTAMPTZ),
+        _ => None,
     }
-}
-
-fn holds(effect: &TypeEffect, relation: &Table, columns: &Columns) -> bool {
-    let of = effect.columns.get(&relation.id);
-    match columns {
-        Columns::All => of.is_some() || effect.rows.contains(&relation.id),
-        Columns::Only(names) => of.is_some_and(|of| of.iter().any(|name| names.contains(name))),
-    }
-}
-
-/// Whether a statement over these relations may run code that somebody made for a type.
-pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Table>]) -> bool {
-    if survey.handled.calls_by_row(catalog, relations) {
-        return true;
-    }
-    let mut effects = catalog.type_effects.iter().filter(|effect| effect.runs_code).peekable();
-    if effects.peek().is_none() {
-        return false;
-    }
-    let handled = Handled::of(survey);
-    let read = |effect: &TypeEffect| relations.iter().any(|relation| handled.reads(effect, relation, &Columns::All));
-    effects.any(|effect| handled.asks_for(effect) && (handled.makes(effect) || read(effect)))
-}
-
-/// Whether a function or operator in the text may be one that somebody made.
-pub(crate) fn user_defined(catalog: &Catalog, survey: &Survey) -> Result<(), Reason> {
-    let function = survey.functions.iter().find(|name| catalog.user_functions.contains(name.as_str()));
-    let operator = || survey.operators.iter().find(|symbol| catalog.user_operators.contains(symbol.as_str()));
-    match function.or_else(operator) {
-        Some(name) => Err(Reason::UserDefined(name.as_str().into())),
-        None => Ok(()),
-    }
-}
-
-impl Template {
-    /// Whether its functions, operators and types may run code that somebody made, whatever the search path is.
-    pub fn may_run_code(&self, catalog: &Catalog) -> bool {
-        user_defined(catalog, &self.survey).is_err() || runs_code(catalog, &self.survey, &[])
-    }
-
-    /// Whether code may run when its constants are read, at `Parse`, whatever the search path is: it names a type of such code, or something
-    /// that gives its type to a constant.
-    pub fn may_read_by_code(&self, catalog: &Catalog) -> bool {
-        let mut effects = catalog.type_effects.iter().filter(|effect| !effect.names.is_empty()).peekable();
-        effects.peek().is_some() && {
-            let handled = Handled::of(&self.survey);
-            handled.spreads || !handled.alone.is_empty() || effects.any(|effect| handled.names_code(effect))
-        }
-    }
-
-    /// An error if code may run when a parameter of a declared type is read, whatever else the statement does. Types: four bytes each, as
-    /// `Parse` has them.
-    pub fn refuse_declared(&self, catalog: &Catalog, types: &[u8]) -> Result<(), Reason> {
-        let (declared, _) = types.as_chunks();
-        for oid in declared.iter().map(|oid| u32::from_be_bytes(*oid)).filter(|oid| *oid >= MADE_FROM) {
-            let runs = |effect: &&Arc<TypeEffect>| !effect.names.is_empty() && effect.types.contains(&oid);
-            if let Some(effect) = catalog.type_effects.iter().find(runs) {
-                return Err(effect.reason.clone());
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Walk<'_> {
-    /// The effects that values from outside may still bring; an error if what is read or made brings one.
-    pub(crate) fn type_effects(&self) -> Result<Vec<Arc<TypeEffect>>, Reason> {
-        let mut left = Vec::new();
-        for effect in self.catalog.type_effects.iter().filter(|effect| self.handled.asks_for(effect)) {
-            let mut rows = self.references.iter();
-            let mut definitions = self.definitions.iter();
-            let read = rows.any(|reference| self.handled.reads(effect, &reference.table, &reference.columns))
-                || definitions.any(|relation| self.handled.reads(effect, relation, &self.mentioned.of(relation)));
-            if read || self.handled.makes(effect) {
-                return Err(effect.reason.clone());
-            }
-            left.push(effect.clone());
-        }
-        Ok(left)
-    }
-}
-
-impl Footprint {
-    /// Whether a parameter or a constant is a value of a type with effects.
-    pub(crate) fn refuse_types(&self, params: &[Parameter<'_>]) -> Result<(), Reason> {
-        self.refuse_named_zones(params)?;
-        let in_views = self.constants.iter().map(of_literal);
-        let brings = |effect: &&Arc<TypeEffect>| {
-            params.iter().zip(1u32..).any(|(param, number)| brings(effect, param, number, &self.usages))
-                || in_views.clone().any(|param| brings(effect, &param, 0, &self.usages))
-        };
-        self.effects.iter().find(brings).map_or(Ok(()), |effect| Err(effect.reason.clone()))
-    }
-}
-
-fn of_literal(literal: &Literal) -> Parameter<'_> {
-    Parameter { value: ParameterValue::Literal(literal), declared_type: 0 }
-}
-
-/// What is of no type becomes what it is compared with, or text.
-fn brings(effect: &TypeEffect, param: &Parameter<'_>, number: u32, usages: &BTreeMap<u32, Usage>) -> bool {
-    if param.declared_type != 0 && effect.types.contains(&param.declared_type) {
-        return true;
-    }
-    let may_be_text = || usages.get(&number).is_none_or(|usage| usage.loose) && effect.types.contains(&oid::TEXT);
-    effect.runs_code
-        && match param.value {
-            ParameterValue::Literal(Literal { kind: LiteralKind::Number, .. }) => {
-                NUMBERS.iter().any(|number| effect.types.contains(number))
-            }
-            // Those of views have casts.
-            ParameterValue::Literal(_) => number > 0 && may_be_text(),
-            ParameterValue::Text(_) | ParameterValue::Binary(_) => param.declared_type == 0 && may_be_text(),
-            _ => false,
-        }
 }

@@ -7,16 +7,15 @@
 use std::ops::ControlFlow;
 
 use freshet_types::{Dialect, Reason};
-use sqlparser::ast::{
-    BinaryOperator, Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor, UnaryOperator, Visit, Visitor,
-};
+use sqlparser::ast::{Expr, ObjectName, Query, Select, SelectItem, Statement, TableFactor, Visit, Visitor};
 
-use crate::Effect;
-use crate::allowlist::functions::{FunctionClass, binary_operator, function_class, setting_read, unary_operator};
+use crate::allowlist::functions::{class_of, setting_read};
 use crate::allowlist::implicit_lookups::Lookups;
-use crate::allowlist::mysql_functions;
-use crate::allowlist::trusted::made_name;
-use crate::allowlist::types::Handled;
+use crate::allowlist::names::{built_in_name, made_name};
+use crate::allowlist::operators::{binary_symbol, unary_symbol};
+use crate::allowlist::type_effects::Handled;
+use crate::allowlist::{FunctionClass, mysql_functions};
+use crate::statement::effect::Effect;
 
 /// How many nodes of each kind were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -111,6 +110,11 @@ impl Survey {
         survey
     }
 
+    /// What its text says of the types of its values.
+    pub(crate) fn handled(&self) -> Handled {
+        Handled::of(&self.handled, &self.functions, &self.operators)
+    }
+
     /// Whether an unqualified name is that of a common table expression anywhere in the query.
     pub(crate) fn is_cte(&self, name: &ObjectName) -> bool {
         match name.0.as_slice() {
@@ -198,34 +202,6 @@ fn stronger(a: Effect, b: Effect) -> Effect {
         Effect::Forgets => 5,
     };
     if rank(b) > rank(a) { b } else { a }
-}
-
-/// What is known of a built-in function by its name.
-pub(crate) fn class_of(dialect: Dialect, name: &str) -> FunctionClass {
-    if dialect.is_mysql_family() { mysql_functions::function_class(name) } else { function_class(name) }
-}
-
-/// An operator's symbol if a cached statement may use it.
-pub(crate) fn binary_symbol(dialect: Dialect, op: &BinaryOperator) -> Result<Option<String>, String> {
-    if dialect.is_mysql_family() { mysql_functions::binary_operator(op) } else { binary_operator(op) }
-}
-
-/// The same for operators with one operand.
-pub(crate) fn unary_symbol(dialect: Dialect, op: UnaryOperator) -> Result<Option<String>, String> {
-    if dialect.is_mysql_family() { mysql_functions::unary_operator(op) } else { unary_operator(op) }
-}
-
-/// The name of a function that may be built in: unqualified, or in `pg_catalog`; unquoted in MySQL.
-pub(crate) fn built_in_name(dialect: Dialect, name: &ObjectName) -> Option<&str> {
-    if dialect.is_mysql_family() {
-        return mysql_functions::native_name(name);
-    }
-    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
-    match (name.0.len(), ident(0)?) {
-        (1, name) => Some(name),
-        (2, "pg_catalog") => ident(1),
-        _ => None,
-    }
 }
 
 impl Visitor for Survey {

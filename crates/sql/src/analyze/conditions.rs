@@ -6,39 +6,16 @@ use std::ops::Range;
 use freshet_types::{Column, ComparedColumn, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, Ident, Query};
 
+use crate::analysis::{Edge, Held};
 use crate::analyze::Walk;
-use crate::analyze::derived::{Origin, Outer, Reached, ShownColumn};
-use crate::analyze::null_branches::Null;
 use crate::analyze::outer_joins::Joined;
-use crate::analyze::scope::Block;
-use crate::dependency::join_keys::{compare_alike, compare_by_keys};
-use crate::dependency::join_path::{Edge, Held};
-use crate::predicate::{Atom, Meaning, Predicate, Question, Said, conjuncts, unwrapped};
+use crate::analyze::shown::{Bounds, Origin, Outer, Reached, ShownColumn};
+use crate::predicate::key_types::{compare_alike, compare_by_keys, is_whole};
+use crate::predicate::syntax::{conjuncts, unwrapped};
+use crate::predicate::{Atom, Meaning, Predicate, Question, Said};
 
 /// Edges of one statement; without the others more rows matter.
 const EDGES_MAX: usize = 256;
-
-/// What a column name means.
-#[derive(Clone, Debug)]
-pub(crate) struct Named {
-    /// The block, counted from the outermost, and the place in it.
-    pub(crate) block: usize,
-    pub(crate) place: usize,
-    /// The columns of which a condition on it is a condition, each bounding its own reference.
-    pub(crate) rows: Vec<Reached>,
-    /// Where its values come from: each from one of these columns. None: that is not known.
-    pub(crate) origins: Vec<Origin>,
-    /// The branches of a set operation in which it is NULL.
-    pub(crate) nulls: Vec<Null>,
-}
-
-/// What a condition says.
-#[derive(Clone, Debug)]
-pub(crate) struct Bounds {
-    /// Of rows of the references in these places of the whole statement.
-    predicates: Vec<(usize, Predicate)>,
-    edges: Vec<Edge>,
-}
 
 impl Walk<'_> {
     /// What a condition says of the references that it bounds, and of rows of outer blocks.
@@ -182,18 +159,6 @@ impl Walk<'_> {
             }
         }
     }
-}
-
-/// Whether the qualifier may be an alias of the block in another case: servers of MySQL may fold them.
-pub(crate) fn has_similar(block: &Block, idents: &[Ident]) -> bool {
-    let [.., qualifier, _] = idents else { return true };
-    block.references.iter().any(|reference| reference.alias.eq_ignore_ascii_case(&qualifier.value))
-}
-
-/// Whether nothing is rounded that becomes a key of this type: see `derived.rs`.
-pub(crate) fn is_whole(value_type: ValueType) -> bool {
-    use ValueType::{Bool, Bytes, Date, ExactText, FoldedText, Int, Unsigned, Uuid};
-    matches!(value_type, Int | Unsigned | Bool | Date | Uuid | FoldedText | ExactText | Bytes)
 }
 
 fn compared(column: &Column) -> ComparedColumn {

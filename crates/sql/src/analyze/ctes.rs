@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{Query, With, visit_relations};
 
-use crate::analyze::derived::Shown;
+use crate::analyze::shown::Shown;
 use crate::analyze::{Outcome, Walk, absent};
 
 /// A common table expression in scope.

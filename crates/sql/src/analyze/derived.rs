@@ -33,83 +33,19 @@
 
 use std::ops::Range;
 
+use freshet_types::Column;
 use sqlparser::ast::{
     Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, Query, Select,
-    SelectItem, SelectItemQualifiedWildcardKind, TableAlias,
+    SelectItem, SelectItemQualifiedWildcardKind,
 };
 
-use freshet_types::Column;
-
-use crate::allowlist::visitor::built_in_name;
-use crate::analyze::Walk;
-use crate::analyze::conditions::{Named, has_similar};
-use crate::analyze::nested_outer_joins::Note;
-use crate::analyze::null_branches::{self, Null, are_kept};
-use crate::analyze::scope::{Block, Meaning, Reference, Source};
-use crate::dependency::anti_join::Inside;
-use crate::dependency::derived_limit::Page;
+use crate::allowlist::names::built_in_name;
+use crate::analyze::scope::{Block, Meaning, Reference, Source, has_similar};
+use crate::analyze::shown::{Named, Null, Origin, Outer, Reached, Shown, ShownColumn};
+use crate::analyze::{Walk, null_branches};
 use crate::predicate::column_expressions::is_plain_text;
 use crate::predicate::like::as_text;
-use crate::predicate::{column_name, unwrapped};
-
-/// A column of a table reference, by its place among those of the whole statement.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Origin {
-    pub(crate) place: usize,
-    pub(crate) column: Column,
-    /// It is known by the column of a sub-select.
-    pub(crate) through: bool,
-}
-
-/// A column of a table reference whose rows a condition bounds.
-#[derive(Clone, Debug)]
-pub(crate) struct Reached {
-    pub(crate) origin: Origin,
-    /// An outer join may put a NULL in its place.
-    pub(crate) nullable: bool,
-}
-
-/// A column of a sub-select.
-#[derive(Clone, Debug)]
-pub(crate) struct ShownColumn {
-    /// Empty: it has none of its own, so it cannot be referred to, unless it is the only one.
-    name: String,
-    /// Where its values come from: each from one of these columns. None: that is not known.
-    pub(crate) origins: Vec<Origin>,
-    /// The columns of which a condition on it is a condition, each bounding its own reference.
-    pub(crate) reached: Vec<Reached>,
-    /// The branches of a set operation in which it is NULL.
-    pub(crate) nulls: Vec<Null>,
-    /// It is nothing else.
-    pub(crate) is_null: bool,
-}
-
-/// What a sub-select tells outside of it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Shown {
-    /// None: not known.
-    pub(crate) columns: Vec<ShownColumn>,
-    /// A `*` is among them: how many it stands for is not for sure.
-    starred: bool,
-    /// What holds of outer rows for which it has a row.
-    pub(crate) outer: Vec<Outer>,
-    /// LIMIT cuts its rows.
-    pub(crate) page: Option<Box<Page>>,
-    /// It has one row at most for each outer one.
-    pub(crate) is_single: bool,
-    /// What its outer joins say if conditions outside make inner ones of them.
-    pub(crate) notes: Vec<Note>,
-    /// All that it asks of its rows.
-    pub(crate) inside: Option<Box<Inside>>,
-}
-
-/// An outer row for which a sub-select has a row: it has in a column a value of another one inside.
-#[derive(Clone, Debug)]
-pub(crate) struct Outer {
-    pub(crate) to: Named,
-    /// At least one.
-    pub(crate) from: Vec<Origin>,
-}
+use crate::predicate::syntax::{column_name, unwrapped};
 
 /// A sub-select's place in the tree of its statement.
 pub(crate) type At = *const Query;
@@ -137,121 +73,6 @@ enum Makes {
     Groups,
     /// In another way; `of_none`: maybe a row of none.
     Other { of_none: bool },
-}
-
-/// Columns that one of a set operation has its values from.
-const ORIGINS_MAX: usize = 4;
-
-impl ShownColumn {
-    /// What a condition on it bounds outside; `nullable`: an outer join there may put a NULL in its place.
-    pub(crate) fn rows(&self, nullable: bool) -> Vec<Reached> {
-        let rows = self.reached.iter().map(|Reached { origin, nullable: before }| Reached {
-            origin: Origin { through: true, ..origin.clone() },
-            nullable: *before || nullable,
-        });
-        rows.collect()
-    }
-
-    /// The column that a set operation makes of two.
-    fn merged(mut self, other: Self, mysql: bool) -> Self {
-        let both = |is: fn(&Self) -> bool| (is(&self) || self.is_null) && (is(&other) || other.is_null);
-        let (are_reached, are_known) = (both(|one| !one.reached.is_empty()), both(|one| !one.origins.is_empty()));
-        self.is_null &= other.is_null;
-        self.nulls.extend(other.nulls);
-        self.reached.extend(other.reached);
-        if !are_reached || !are_kept(self.reached.iter().map(|reached| &reached.origin), &self.nulls, mysql) {
-            self.reached.clear();
-        }
-        self.origins.extend(other.origins.into_iter().map(|origin| Origin { through: true, ..origin }));
-        self.origins.iter_mut().for_each(|origin| origin.through = true);
-        if !are_known || self.origins.len() > ORIGINS_MAX || !are_kept(&self.origins, &self.nulls, mysql) {
-            self.origins.clear();
-        }
-        self
-    }
-
-    /// Others decide which of its rows there are.
-    fn clear(&mut self) {
-        self.reached.clear();
-        self.nulls.clear();
-        self.is_null = false;
-    }
-
-    /// Where its values come from.
-    fn values(&self) -> Vec<Origin> {
-        self.origins.iter().map(|origin| Origin { through: true, ..origin.clone() }).collect()
-    }
-}
-
-impl Shown {
-    /// The one column of that name.
-    pub(crate) fn column(&self, is: impl Fn(&str) -> bool) -> Option<&ShownColumn> {
-        let mut named = self.columns.iter().filter(|column| is(&column.name));
-        named.next().filter(|_| named.next().is_none())
-    }
-
-    /// The number of one of its columns.
-    pub(crate) fn at(&self, column: &ShownColumn) -> Option<usize> {
-        self.columns.iter().position(|of| std::ptr::eq(of, column))
-    }
-
-    /// The names of all columns, if these are known for sure.
-    pub(crate) fn names(&self) -> Option<impl Iterator<Item = &str>> {
-        (self.is_named() && !self.starred).then(|| self.columns.iter().map(|column| &*column.name))
-    }
-
-    /// Whether the names of all columns are known.
-    pub(crate) fn is_named(&self) -> bool {
-        !self.columns.is_empty() && self.columns.iter().all(|column| !column.name.is_empty())
-    }
-
-    /// The columns by the names that an alias gives them, the first ones first.
-    pub(crate) fn renamed(mut self, alias: Option<&TableAlias>) -> Self {
-        let names = alias.map_or(&[][..], |alias| &alias.columns);
-        if !names.is_empty() && (self.starred || names.len() > self.columns.len()) {
-            return Self::default();
-        }
-        for (column, name) in self.columns.iter_mut().zip(names) {
-            column.name.clone_from(&name.name.value);
-        }
-        self
-    }
-
-    /// The columns by the names that a view gives them, each as far as it is of the view's own type.
-    pub(crate) fn of_view(mut self, columns: &[Column]) -> Self {
-        if self.starred || self.columns.len() != columns.len() {
-            return Self::default();
-        }
-        for (shown, column) in self.columns.iter_mut().zip(columns) {
-            let alike = |origin: &Origin| origin.column.value_type == column.value_type;
-            shown.name = column.name.to_string();
-            if !shown.origins.iter().all(alike) {
-                shown.origins.clear();
-            }
-            shown.reached.retain(|reached| alike(&reached.origin));
-        }
-        self.outer.clear();
-        self.page = None;
-        self.inside = None;
-        self
-    }
-
-    /// Which of its rows there are is decided by others of them, or it stands in several places, in which they may be others.
-    pub(crate) fn unreached(mut self) -> Self {
-        self.page = None;
-        self.columns.iter_mut().for_each(ShownColumn::clear);
-        self
-    }
-
-    /// The columns of a set operation.
-    pub(crate) fn merged(self, other: Self, mysql: bool) -> Self {
-        if self.starred || other.starred || self.columns.len() != other.columns.len() {
-            return Self::default();
-        }
-        let columns = self.columns.into_iter().zip(other.columns).map(|(one, two)| one.merged(two, mysql)).collect();
-        let notes = self.notes.into_iter().chain(other.notes).collect();
-        Self { columns, notes, ..Self::default() }
-    }
 }
 
 impl Walk<'_> {

@@ -17,12 +17,13 @@ use std::ops::ControlFlow;
 use sqlparser::ast::{BinaryOperator, Expr, Query, Select, SetExpr, TableFactor, Visit, Visitor};
 
 use crate::allowlist::visitor::Counts;
+use crate::analysis::Keyed;
 use crate::analyze::{Outcome, Walk};
-use crate::dependency::result_keys::Keyed;
-use crate::predicate::unwrapped;
+use crate::predicate::syntax::unwrapped;
 
 /// Disjuncts of one statement.
 const BRANCHES_MAX: usize = 4;
+
 /// Tables of a block that is walked several times.
 const TABLES_MAX: usize = 16;
 

@@ -8,16 +8,17 @@ use sqlparser::ast::{
 };
 
 use crate::allowlist::functions::{
-    FunctionClass, TypeClass, enum_name, function_class, is_bare_function, is_comparison, is_of_context,
-    is_system_column, setting_read, type_class,
+    class_of, function_class, is_bare_function, is_of_context, is_system_column, setting_read,
 };
-use crate::allowlist::mysql_functions;
-use crate::allowlist::visitor::{binary_symbol, built_in_name, class_of, unary_symbol};
+use crate::allowlist::names::built_in_name;
+use crate::allowlist::operators::{binary_symbol, is_comparison, unary_symbol};
+use crate::allowlist::types::{TypeClass, enum_name, type_class};
+use crate::allowlist::{FunctionClass, mysql_functions};
+use crate::analysis::Usage;
 use crate::analyze::scope::{Meaning, parts};
 use crate::analyze::{Outcome, Walk, absent};
-use crate::dependency::read_set::Usage;
 use crate::lex::normalize::VIEWS_BASE;
-use crate::predicate::{column_name, parameter, unwrapped};
+use crate::predicate::syntax::{column_name, parameter, unwrapped};
 
 /// What an operand is compared with: a column of that type, by equality or otherwise.
 type Compared = Option<(ValueType, bool)>;

@@ -43,23 +43,34 @@
 //! Errors that a row outside T might raise (a division by zero, say) are not part of a result: SQL leaves open whether it
 //! is raised.
 
+pub(crate) mod anti_join;
 pub(crate) mod clock;
 pub(crate) mod conditions;
 pub(crate) mod ctes;
 pub(crate) mod derived;
+pub(crate) mod derived_limit;
 pub(crate) mod disjunctions;
 pub(crate) mod expressions;
 pub(crate) mod joins;
+pub(crate) mod limit_bound;
+pub(crate) mod limit_boundary;
 pub(crate) mod mentioned_columns;
+pub(crate) mod moving_limit;
 pub(crate) mod mysql_expressions;
 pub(crate) mod mysql_times;
 pub(crate) mod nested_outer_joins;
 pub(crate) mod null_branches;
 pub(crate) mod outer_joins;
-pub(crate) mod relations;
+pub(crate) mod resolve;
+pub(crate) mod result_keys;
+pub(crate) mod row_filters;
 pub(crate) mod scalar_subqueries;
 pub(crate) mod scope;
+pub(crate) mod shown;
 pub(crate) mod sort_keys;
+pub(crate) mod trusted;
+pub(crate) mod type_effects;
+pub(crate) mod unordered_limit;
 pub(crate) mod views;
 
 use std::collections::BTreeMap;
@@ -71,26 +82,21 @@ use sqlparser::ast::{
     Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
 };
 
-use crate::allowlist::types::Handled;
+use crate::allowlist::type_effects::Handled;
 use crate::allowlist::visitor::Counts;
+use crate::analysis::{Absent, Cut, Dates, Edge, Footprint, Keyed, Moving, Paged, Read, TableReference, Usage};
 use crate::analyze::ctes::Cte;
-use crate::analyze::derived::{At, Folds, Shown};
+use crate::analyze::derived::{At, Folds};
 use crate::analyze::joins::only_standard_clauses;
 use crate::analyze::mentioned_columns::Mentioned;
 use crate::analyze::mysql_times::KeptTimes;
 use crate::analyze::outer_joins::{Clause, Condition};
-use crate::analyze::relations::{holds_dates, meant, unknown};
 use crate::analyze::scope::{Block, Reference, Source};
+use crate::analyze::shown::Shown;
 use crate::analyze::views::Views;
-use crate::dependency::anti_join::Absent;
-use crate::dependency::join_path::Edge;
-use crate::dependency::limit_bound::Cut;
-use crate::dependency::limit_boundary::Paged;
-use crate::dependency::moving_limit::Moving;
-use crate::dependency::read_set::{Dates, Footprint, Read, TableReference, Usage};
-use crate::dependency::result_keys::Keyed;
 use crate::predicate::Predicate;
-use crate::statement::template::{Parsed, table, without_only};
+use crate::statement::relations::{holds_dates, meant, table, unknown, without_only};
+use crate::statement::template::Parsed;
 
 pub(crate) type Outcome = Result<(), Reason>;
 
@@ -250,7 +256,7 @@ impl<'a> Walk<'a> {
             self.count(quantity.as_ref())?;
         }
         let by_values = self.by_values(query, &shown);
-        shown.inside = shown.inside.and_then(|inside| inside.of_query(query)).map(Box::new);
+        shown.asks = shown.asks.and_then(|asks| asks.of_query(query)).map(Box::new);
         if limit_clause.is_some() || fetch.is_some() || folds != self.folds {
             shown = shown.unreached();
         }
@@ -332,7 +338,7 @@ impl<'a> Walk<'a> {
         }
         self.shown = self.shown_by(select, self.folds.since(before), outer, first);
         self.shown.notes = notes;
-        self.shown.inside = self.inside(select).map(Box::new);
+        self.shown.asks = self.asks(select).map(Box::new);
         Ok(last)
     }
 

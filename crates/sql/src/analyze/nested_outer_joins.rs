@@ -15,27 +15,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::analyze::Walk;
-use crate::analyze::conditions::Bounds;
-use crate::analyze::derived::Shown;
 use crate::analyze::outer_joins::{Clause, Condition, Kind};
 use crate::analyze::scope::{Reference, Source};
+use crate::analyze::shown::{Note, Shown};
 
 /// Notes of one block; without the others more rows matter.
 const NOTES_MAX: usize = 32;
-
-/// What a LEFT JOIN says if it is an inner one in effect.
-#[derive(Clone, Debug)]
-pub(crate) struct Note {
-    /// The references on its right side, by their places among those of the whole statement.
-    right: BTreeSet<usize>,
-    /// What its ON says of the left side.
-    bounds: Bounds,
-    /// References that are there where ON is true.
-    there: BTreeSet<usize>,
-}
-
-/// Items of a block whose rows are there where a condition is true, each with a reference whose row is.
-pub(crate) type Needed = BTreeSet<(usize, Option<usize>)>;
 
 impl Walk<'_> {
     /// The notes of the innermost block, whose conditions bound what they bound.

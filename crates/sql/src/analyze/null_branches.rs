@@ -15,25 +15,9 @@ use std::ops::Range;
 use freshet_types::ValueType;
 use sqlparser::ast::{DataType, Expr, Select, SelectItem, TimezoneInfo, Value};
 
-use crate::allowlist::functions::{TypeClass, oid, type_class};
-use crate::analyze::derived::{Origin, Shown};
-use crate::predicate::unwrapped;
-
-/// A branch in which a column is NULL.
-#[derive(Clone, Debug)]
-pub(crate) struct Null {
-    /// Its references, by their places among those of the whole statement.
-    pub(crate) places: Range<usize>,
-    /// Beside columns of which types it leaves their values as they are; None: any.
-    beside: Option<&'static [ValueType]>,
-}
-
-impl Null {
-    /// Whether a set operation with columns of this type leaves their values as they are.
-    pub(crate) fn keeps(&self, value_type: ValueType) -> bool {
-        self.beside.is_none_or(|types| types.contains(&value_type))
-    }
-}
+use crate::allowlist::types::{TypeClass, oid, type_class};
+use crate::analyze::shown::{Null, Shown};
+use crate::predicate::syntax::unwrapped;
 
 /// Notes which columns are NULL in all rows of a SELECT that has these references.
 pub(crate) fn note(shown: &mut Shown, select: &Select, places: &Range<usize>, mysql: bool) {
@@ -56,7 +40,7 @@ pub(crate) fn note(shown: &mut Shown, select: &Select, places: &Range<usize>, my
 }
 
 /// The types of columns that a set operation with this type makes one of no other type.
-fn types(data_type: &DataType, mysql: bool) -> &'static [ValueType] {
+pub(crate) fn types(data_type: &DataType, mysql: bool) -> &'static [ValueType] {
     use DataType as D;
     match data_type {
         D::Signed | D::SignedInteger if mysql => &[ValueType::Int],
@@ -70,25 +54,5 @@ fn types(data_type: &DataType, mysql: bool) -> &'static [ValueType] {
             Some(TypeClass::Tagged(oid::BOOL)) => &[ValueType::Bool],
             _ => &[],
         },
-    }
-}
-
-/// Whether a set operation over these columns keeps their values as they are.
-pub(crate) fn are_kept<'o>(origins: impl IntoIterator<Item = &'o Origin>, nulls: &[Null], mysql: bool) -> bool {
-    let mut types = origins.into_iter().map(|origin| origin.column.value_type);
-    let Some(first) = types.next().filter(|first| keeps_type(*first, mysql)) else { return false };
-    types.all(|next| next == first) && nulls.iter().all(|null| null.keeps(first))
-}
-
-/// Whether a set operation over columns of this type alone keeps the values as they are. MySQL may round decimals and pads bytes
-/// to fit.
-fn keeps_type(value_type: ValueType, mysql: bool) -> bool {
-    use ValueType::{Bool, Date, FoldedText, Int, Numeric, OrderedText, PaddedText, Text};
-    use ValueType::{Timestamp, TimestampTz, Unsigned, Uuid};
-    match value_type {
-        Numeric => !mysql,
-        Int | Unsigned | Bool | Uuid | Date | Timestamp | TimestampTz | Text | OrderedText | PaddedText
-        | FoldedText => true,
-        _ => false,
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Of RIGHT and FULL JOIN only WHERE is asked, since the parser may see another left side than the servers of MySQL do (`joins.rs`).
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use freshet_types::Reason;
@@ -15,10 +16,8 @@ use sqlparser::ast::{BinaryOperator, Expr, JoinOperator, Query, UnaryOperator};
 
 use crate::allowlist::visitor::Counts;
 use crate::analyze::Walk;
-use crate::analyze::conditions::Named;
-use crate::analyze::derived::Outer;
-use crate::analyze::nested_outer_joins::Needed;
-use crate::predicate::unwrapped;
+use crate::analyze::shown::{Named, Outer};
+use crate::predicate::syntax::unwrapped;
 
 /// What must hold of joined rows.
 pub(crate) enum Clause<'q> {
@@ -214,3 +213,6 @@ fn needed_by(named: &Named) -> Needed {
     let rows = named.rows.iter().map(|reached| Some(reached.origin.place));
     rows.chain([None]).map(|row| (named.place, row)).collect()
 }
+
+/// Items of a block whose rows are there where a condition is true, each with a reference whose row is.
+pub(crate) type Needed = BTreeSet<(usize, Option<usize>)>;

@@ -16,9 +16,10 @@ use sqlparser::ast::{BinaryOperator, Expr, Select};
 
 use crate::analyze::Walk;
 use crate::analyze::conditions::atom;
-use crate::analyze::derived::Origin;
 use crate::analyze::scope::{Reference, Source};
-use crate::predicate::{Question, Said, conjuncts, operand, unwrapped};
+use crate::analyze::shown::Origin;
+use crate::predicate::syntax::{conjuncts, unwrapped};
+use crate::predicate::{Question, Said, operand};
 
 impl Walk<'_> {
     /// What `(SELECT …) = 'x'` says of the rows in the sub-select.

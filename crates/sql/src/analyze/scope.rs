@@ -6,8 +6,8 @@ use std::sync::Arc;
 use freshet_types::{Column, Reason, Table};
 use sqlparser::ast::{Ident, ObjectName, TableAlias};
 
-use crate::allowlist::functions::{TypeClass, type_class};
-use crate::analyze::derived::{Shown, ShownColumn};
+use crate::allowlist::types::{TypeClass, type_class};
+use crate::analyze::shown::{Shown, ShownColumn};
 use crate::analyze::{Outcome, Walk, absent};
 
 /// One item of a FROM clause.
@@ -207,4 +207,10 @@ impl Walk<'_> {
         block.references.push(reference);
         Ok(())
     }
+}
+
+/// Whether the qualifier may be an alias of the block in another case: servers of MySQL may fold them.
+pub(crate) fn has_similar(block: &Block, idents: &[Ident]) -> bool {
+    let [.., qualifier, _] = idents else { return true };
+    block.references.iter().any(|reference| reference.alias.eq_ignore_ascii_case(&qualifier.value))
 }

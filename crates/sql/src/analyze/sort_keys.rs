@@ -1,19 +1,15 @@
 //! The first key of ORDER BY.
 
-use freshet_types::{Column, ComparedColumn, Dialect, Test, ValueType};
-use sqlparser::ast::{Expr, Ident, OrderByExpr, OrderByKind, OrderBySort, Query, Value as Constant};
+use freshet_types::{Column, Dialect, ValueType};
+use sqlparser::ast::{
+    Expr, Ident, OrderByExpr, OrderByKind, OrderBySort, Query, Select, SelectItem, SelectItemQualifiedWildcardKind,
+    Value as Constant,
+};
 
+use crate::analysis::Order;
 use crate::analyze::Walk;
-use crate::analyze::scope::{Block, Source};
-use crate::dependency::limit_bound::{Field, Item, named, value};
-use crate::predicate::column_name;
-
-/// How a sort key sorts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
-    pub(crate) descending: bool,
-    pub(crate) nulls_first: bool,
-}
+use crate::analyze::scope::{Block, Meaning, Reference, Source};
+use crate::predicate::syntax::column_name;
 
 impl Walk<'_> {
     /// The reference whose rows a column of the innermost block sorts as its order keys are, if no outer join may put a NULL in its place.
@@ -47,17 +43,6 @@ pub(crate) fn first_key<'q, 'b>(
     Some((first, key))
 }
 
-/// Where the rows are that are sorted no further than one with this key; None: anywhere.
-pub(crate) fn up_to(column: &ComparedColumn, order: Order, last: Field<'_>, utf8: bool) -> Option<Vec<Test>> {
-    let Order { descending, nulls_first } = order;
-    if last == Field::Null {
-        return nulls_first.then(|| vec![Test::Null]);
-    }
-    let key = value(column, last, utf8)?.order_key();
-    let (low, high) = if descending { (key, u64::MAX) } else { (0, key) };
-    Some(std::iter::once(Test::Within { low, high }).chain(nulls_first.then_some(Test::Null)).collect())
-}
-
 /// The number of a column of the answer that ORDER BY sorts by.
 fn numbered(expr: &Expr) -> Option<usize> {
     match expr {
@@ -72,14 +57,14 @@ fn numbered(expr: &Expr) -> Option<usize> {
 /// The column of the block that a name in ORDER BY means. Both families take a name alone for that of a column of the answer
 /// first.
 fn sorted_by<'b>(block: &'b Block, items: &[Item<'b>], idents: &[Ident]) -> Option<(usize, &'b Column)> {
-    let [name] = idents else { return named(block, idents) };
+    let [name] = idents else { return named_column(block, idents) };
     if !name.value.is_ascii() || items.iter().any(|item| item.name.is_none()) {
         return None;
     }
     let mut of_name = items.iter().filter(|item| item.name.is_some_and(|other| block.same(other, &name.value)));
     match of_name.next() {
         Some(Item { column, .. }) => column.filter(|column| of_name.all(|other| other.column == Some(*column))),
-        None => named(block, idents),
+        None => named_column(block, idents),
     }
 }
 
@@ -91,5 +76,90 @@ fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
         // MySQL shows a TIMESTAMP without its offset.
         TimestampTz | OrderedText | Bool | Uuid => !dialect.is_mysql_family(),
         _ => false,
+    }
+}
+
+/// A column of the answer.
+pub(crate) struct Item<'b> {
+    /// Its name; None: the server makes one up.
+    pub(crate) name: Option<&'b str>,
+    /// The reference of the block and its column that it shows, if it is a plain one.
+    pub(crate) column: Option<(usize, &'b Column)>,
+    /// The derived table of the block and the number of its column that it shows.
+    pub(crate) shown: Option<(usize, usize)>,
+}
+
+/// The columns of the answer; None if they are not known.
+pub(crate) fn shown_items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item<'b>>> {
+    let mut items = Vec::new();
+    for item in &select.projection {
+        match item {
+            SelectItem::ExprWithAlias { expr, alias } => {
+                items.push(Item::of(Some(&alias.value), block, expr));
+            }
+            SelectItem::UnnamedExpr(expr) => {
+                let name = match expr {
+                    // PostgreSQL calls it so; to MySQL its name is its text, with brackets.
+                    Expr::Function(function) => function.name.0.last().and_then(|part| part.as_ident()),
+                    _ => column_name(expr).and_then(<[Ident]>::last),
+                };
+                items.push(Item::of(name.map(|name| &*name.value), block, expr));
+            }
+            SelectItem::Wildcard(_) => {
+                for place in 0..block.references.len() {
+                    items.extend(columns(block, place)?);
+                }
+            }
+            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                let [alias] = name.0.as_slice() else { return None };
+                let alias = alias.as_ident()?;
+                let mut named =
+                    block.references.iter().enumerate().filter(|(_, reference)| reference.alias == alias.value);
+                let (Some((place, _)), None) = (named.next(), named.next()) else { return None };
+                items.extend(columns(block, place)?);
+            }
+            _ => return None,
+        }
+    }
+    Some(items)
+}
+
+/// The columns that `*` shows of a reference. Where it shows fewer (those that USING merges, invisible ones) the answer's rows
+/// are of another width.
+pub(crate) fn columns<'b>(block: &'b Block, place: usize) -> Option<Vec<Item<'b>>> {
+    let Reference { source, shown, .. } = block.references.get(place)?;
+    let items = match source {
+        Source::Table { table, .. } => {
+            let of =
+                |column: &'b Column| Item { name: Some(&*column.name), column: Some((place, column)), shown: None };
+            table.columns.iter().map(of).collect()
+        }
+        Source::Opaque => {
+            let of = |(at, name)| Item { name: Some(name), column: None, shown: Some((place, at)) };
+            shown.names()?.enumerate().map(of).collect()
+        }
+    };
+    Some(items)
+}
+
+pub(crate) fn named_column<'b>(block: &'b Block, idents: &[Ident]) -> Option<(usize, &'b Column)> {
+    match block.meaning(idents) {
+        Meaning::Column(place, column) => Some((place, column)),
+        _ => None,
+    }
+}
+
+impl<'b> Item<'b> {
+    fn of(name: Option<&'b str>, block: &'b Block, expr: &Expr) -> Self {
+        let meaning = column_name(expr).map(|name| block.meaning(name));
+        let column = match meaning {
+            Some(Meaning::Column(place, column)) => Some((place, column)),
+            _ => None,
+        };
+        let shown = match meaning {
+            Some(Meaning::Shown(place, column)) => block.references[place].shown.at(column).map(|at| (place, at)),
+            _ => None,
+        };
+        Self { name, column, shown }
     }
 }

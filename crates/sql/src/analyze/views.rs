@@ -13,20 +13,19 @@
 //!
 //! In either way it depends on what each view is.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_types::{Catalog, Dialect, Reason, RelationKind, Table, TableId};
+use freshet_types::{Reason, Table, TableId};
 
-use crate::allowlist::types::user_defined;
-use crate::analyze::clock::names_clock;
-use crate::analyze::derived::Shown;
+use crate::analyze::shown::Shown;
 use crate::analyze::{Outcome, Walk, absent};
-use crate::lex::normalize::{VIEWS_BASE, lex_view};
-use crate::{Effect, Footprint, Lexed, Literal, Parameter, ParameterValue, Template, lex};
+use crate::lex::literal::Literal;
+use crate::lex::normalize::{Lexed, VIEWS_BASE, lex_view};
+use crate::statement::clock_text::names_clock;
+use crate::statement::effect_in_catalog::{VIEWS_MAX, search_path};
+use crate::statement::template::Template;
+use crate::statement::user_code::user_defined;
 
-/// Views that one statement may read, directly and through others; and references to views that are opened.
-const VIEWS_MAX: usize = 32;
 /// Views in views that are opened. Each is a walk within a walk.
 const DEPTH_MAX: usize = 3;
 
@@ -95,7 +94,7 @@ impl Walk<'_> {
 
         self.query(&parsed.query)?;
         user_defined(self.catalog, &template.survey)?;
-        self.handled.add(&template.survey);
+        self.handled.add(&template.survey.handled, &template.survey.functions, &template.survey.operators);
 
         absent(self.counts == template.survey.counts, "a construct that is not analysed")?;
         let is_date = |number: u32| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
@@ -113,90 +112,12 @@ impl Walk<'_> {
     }
 }
 
-/// Views to be analysed, each once.
-#[derive(Default)]
-struct Queue {
-    open: Vec<Arc<Table>>,
-    seen: HashSet<TableId>,
-}
-
-impl Queue {
-    fn extend<'a>(&mut self, relations: impl IntoIterator<Item = &'a Arc<Table>>) {
-        for relation in relations {
-            if relation.kind == RelationKind::View && self.seen.insert(relation.id) {
-                self.open.push(relation.clone());
-            }
-        }
-    }
-
-    /// The next one; an error beyond so many that statement and catalogue would keep a session busy.
-    fn next(&mut self) -> Result<Option<Arc<Table>>, Reason> {
-        if self.seen.len() > VIEWS_MAX {
-            return Err(Reason::Construct("a statement over more than 32 views"));
-        }
-        Ok(self.open.pop())
-    }
-}
-
-/// Adds what those views of a footprint read that were not opened.
-pub(crate) fn add_views(dialect: Dialect, footprint: &mut Footprint, catalog: &Catalog) -> Result<(), Reason> {
-    let mut queue = Queue::default();
-    queue.extend(&std::mem::take(&mut footprint.unopened));
-    while let Some(view) = queue.next()? {
-        let body = body(dialect, &view, catalog).map_err(|reason| named(reason, &view))?;
-        queue.extend(&body.definitions);
-        footprint.add_any_row(body);
-    }
-    // Among them those that were.
-    queue.extend(&footprint.definitions);
-    queue.next().map(|_| ())
-}
-
-/// What a statement over these relations may do besides what its own text says.
-pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalog: &Catalog) -> Effect {
-    let mut queue = Queue::default();
-    queue.extend(relations);
-    loop {
-        let view = match queue.next() {
-            Ok(Some(view)) => view,
-            Ok(None) => return Effect::Pure,
-            Err(_) => return Effect::Write,
-        };
-        let Some(text) = &view.definition else { return Effect::Write };
-        let template = Template::parse_for(dialect, &lex(dialect, text).shape, catalog);
-        match template.harmless_relations(catalog, &search_path()) {
-            Some(relations) => queue.extend(&relations),
-            None => return Effect::Write,
-        }
-    }
-}
-
-/// What one view's query depends on, the views in it not looked into.
-fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<Footprint, Reason> {
-    let text = view.definition.as_ref().ok_or_else(|| Reason::TableKind(qualified(view)))?;
-    let lexed = lex(dialect, text);
-    let template = Template::parse_for(dialect, &lexed.shape, catalog);
-    if !template.settings().is_empty() {
-        return Err(Reason::Function("current_setting".into()));
-    }
-    let footprint = template.resolve_but_views(catalog, &search_path(), false)?;
-    let literals =
-        lexed.literals.iter().map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
-    let literals: Vec<Parameter<'_>> = literals.collect();
-    footprint.refuse_types(&literals)?;
-    if footprint.reads_clock(&literals) { Err(Reason::ClockLiteral) } else { Ok(footprint) }
-}
-
-fn search_path() -> [Arc<str>; 1] {
-    ["pg_catalog".into()]
-}
-
-fn qualified(view: &Table) -> Arc<str> {
+pub(crate) fn qualified(view: &Table) -> Arc<str> {
     format!("{}.{}", view.schema, view.name).into()
 }
 
 /// The reason with the view's name, where it names what the view's text holds.
-fn named(reason: Reason, view: &Table) -> Reason {
+pub(crate) fn named(reason: Reason, view: &Table) -> Reason {
     let within = |what: &str| format!("{what} in view {}.{}", view.schema, view.name).into();
     match reason {
         Reason::Function(what) => Reason::Function(within(&what)),

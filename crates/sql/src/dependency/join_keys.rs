@@ -32,23 +32,19 @@
 
 use std::fmt::Write as _;
 
-use freshet_types::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test, ValueType};
+use freshet_types::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test};
 
-use crate::dependency::join_path::{Edge, Held, Way, Ways};
+use crate::analysis::{Edge, Footprint, Held, TableReference};
+use crate::dependency::answer::Field;
+use crate::dependency::join_path::{PARTS_MAX, Way, Ways};
 use crate::dependency::key_conditions::{Constants, Start, written_bound};
-use crate::dependency::key_query::{Part, Select, keys_of};
-use crate::dependency::limit_bound::{Field, Top};
+use crate::dependency::key_query::{KEYS_MAX, Key, Part, Select, keys_of};
+use crate::dependency::limit_bound::Top;
 use crate::dependency::limit_boundary::End;
 use crate::dependency::member_keys::{Matching, Members};
 use crate::dependency::query_text::{Parameterised, as_parameters, as_text, in_place, quoted};
-use crate::dependency::read_set::{Footprint, TableReference};
 use crate::predicate::bind::Rows;
 use crate::predicate::parameters::Params;
-
-/// Keys of one part beyond which any row of the table matters.
-pub(crate) const KEYS_MAX: usize = 1_000;
-/// Parts of one query.
-pub(crate) const PARTS_MAX: usize = 12;
 
 /// Rows that matter only by the keys that other rows hold: read when the query is.
 #[derive(Clone, Debug)]
@@ -66,29 +62,6 @@ pub struct Lineage {
     /// Of keys the least and the greatest are asked for.
     ranges: bool,
     dialect: Dialect,
-}
-
-/// A key with the number of its part; None: NULL.
-pub type Key = (usize, Option<Vec<u8>>);
-
-/// Whether a column equals another one only if their normal forms do, whatever third value stands between them.
-pub(crate) fn compare_alike(a: ValueType, b: ValueType) -> bool {
-    use ValueType::{Bool, Bytea, Bytes, Date, ExactText, OrderedText, Text, Timestamp, Uuid};
-    let number = |value_type| matches!(value_type, ValueType::Int | ValueType::Unsigned | ValueType::Numeric);
-    let text = |value_type| matches!(value_type, Text | OrderedText);
-    let alone = a.is_mariadb() || matches!(a, Bytea | Bytes | ExactText | Uuid | Bool | Date | Timestamp);
-    (number(a) && number(b)) || (text(a) && text(b)) || (a == b && alone)
-}
-
-/// Whether a column equals another one only if their normal forms do, or one of them has none. Between two that are equal to a third
-/// one without a normal form nothing holds, so constants do not travel; but among keys that were read that one is seen.
-pub(crate) fn compare_by_keys(a: ValueType, b: ValueType) -> bool {
-    a == ValueType::FoldedText && a == b
-}
-
-/// Whether no row matters in any state of the database.
-pub(crate) fn is_never(rows: &Rows) -> bool {
-    rows.as_ref().is_some_and(Vec::is_empty)
 }
 
 impl Footprint {

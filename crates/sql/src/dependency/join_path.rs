@@ -1,34 +1,14 @@
 //! The ways from references that constants bound to others, over equalities between their columns (`join_keys.rs`).
 
-use freshet_types::ComparedColumn;
-
-use crate::dependency::join_keys::{PARTS_MAX, is_never};
+use crate::analysis::{Edge, Held};
 use crate::dependency::key_conditions::Start;
-use crate::predicate::bind::{self, Rows};
+use crate::predicate::bind::{self, Rows, is_never};
 
 /// Tables on the way from the constants.
 const STEPS_MAX: usize = 8;
+
 /// Ways that lead to the keys of one part.
 const WAYS_MAX: usize = 4;
-
-/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
-/// are those among the references of the whole statement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Edge {
-    pub(crate) to: usize,
-    pub(crate) to_column: ComparedColumn,
-    /// At least one; several if a set operation made one column of them.
-    pub(crate) from: Vec<Held>,
-    /// Only keys that were read lead on: see [`compare_by_keys`](crate::dependency::join_keys::compare_by_keys).
-    pub(crate) by_keys: bool,
-}
-
-/// A column of a reference whose values are keys of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-}
 
 /// The edges from a reference back to one that has constants, each with the column that it was followed to.
 pub(crate) type Way<'f> = Vec<(&'f Edge, &'f Held)>;
@@ -108,3 +88,6 @@ pub(crate) fn is_open(rows: &Rows) -> bool {
         Some(conjunctions) => conjunctions.iter().flatten().all(|term| bind::is_open(&term.test)),
     }
 }
+
+/// Parts of one query.
+pub(crate) const PARTS_MAX: usize = 12;

@@ -18,8 +18,8 @@
 
 use freshet_types::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
 
+use crate::analysis::Footprint;
 use crate::dependency::query_text::{MARK, in_place, marked};
-use crate::dependency::read_set::Footprint;
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::like::{Case, Folding, Letters, Matching};
 use crate::predicate::parameters::Params;

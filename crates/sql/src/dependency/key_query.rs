@@ -2,8 +2,6 @@
 
 use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
-use crate::dependency::anti_join::Holding;
-use crate::dependency::join_keys::{KEYS_MAX, Key};
 use crate::dependency::limit_boundary::End;
 
 /// Rows of a table that are told by keys, or by how far they reach.
@@ -134,4 +132,17 @@ impl Part {
         let rows = if terms.is_empty() { RowSet::Any } else { RowSet::Where(terms.into()) };
         Some(Tag { table: self.table, rows, columns: self.columns.clone() })
     }
+}
+
+/// Keys of one part beyond which any row of the table matters.
+pub(crate) const KEYS_MAX: usize = 1_000;
+
+/// A key with the number of its part; None: NULL.
+pub type Key = (usize, Option<Vec<u8>>);
+
+/// What is asked for the keys.
+pub(crate) struct Holding {
+    pub(crate) key: String,
+    pub(crate) from: String,
+    pub(crate) conditions: Vec<String>,
 }

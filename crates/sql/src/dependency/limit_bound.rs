@@ -34,46 +34,15 @@
 //! * **Types** whose order is that of their order keys, and whose values the answer shows exactly: no floats, which servers
 //!   round where they show them; no texts of MySQL, of which `max_sort_length` decides how much is compared.
 
-use std::ops::ControlFlow;
+use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
-use freshet_types::{Column, Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
-use sqlparser::ast::{
-    Distinct, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, LimitClause,
-    OrderBy, OrderByExpr, OrderByKind, Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
-    TableFactor, Visit, Visitor,
-};
-
-use crate::allowlist::functions::oid;
-use crate::allowlist::mysql_functions::is_aggregate;
-use crate::allowlist::visitor::built_in_name;
-use crate::analyze::Walk;
-use crate::analyze::scope::{Block, Meaning, Reference, Source};
-use crate::analyze::sort_keys::{Order, first_key, up_to};
+use crate::allowlist::types::oid;
+use crate::analysis::{Cut, Footprint, Order, RowLimit};
+use crate::dependency::answer::{Field, up_to};
 use crate::dependency::derived_limit::Furthest;
-use crate::dependency::read_set::{Footprint, ParameterValue};
+use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::bind::{self, Rows};
-use crate::predicate::parameters::Params;
-use crate::predicate::{column_name, parameter, unwrapped};
-use crate::{Literal, LiteralKind};
-
-/// Where a statement sorts and cuts its rows.
-#[derive(Clone, Debug)]
-pub(crate) struct Cut {
-    /// The reference of the first sort key, among those of the whole statement.
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-    /// Which column of the answer shows it, and how many there are.
-    pub(crate) at: usize,
-    pub(crate) width: usize,
-    pub(crate) descending: bool,
-    pub(crate) nulls_first: bool,
-    pub(crate) limit: Limit,
-    /// The columns of the answer that show those of the page that is cut; none: the answer is.
-    pub(crate) page: Vec<usize>,
-}
-
-/// How many rows are shown: the parameter that holds the number; None: one row.
-pub(crate) type Limit = Option<u32>;
+use crate::predicate::parameters::{ParameterValue, Params};
 
 /// The rows of one table that matter, once the last row of the answer is known.
 #[derive(Clone, Debug)]
@@ -85,19 +54,6 @@ pub struct Top {
     limit: u64,
     /// Texts of the answer are in UTF-8.
     utf8: bool,
-}
-
-/// A value of an answer's row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Field<'a> {
-    /// NULL
-    Null,
-    /// In the server's text form.
-    Text(&'a [u8]),
-    /// In PostgreSQL's binary form.
-    Binary(&'a [u8]),
-    /// One that is not read.
-    Other,
 }
 
 impl Top {
@@ -184,7 +140,7 @@ impl Footprint {
     }
 
     /// The number of rows; None: none is given, or not as a plain number.
-    pub(crate) fn rows_max(&self, limit: Limit, params: Params<'_>) -> Option<u64> {
+    pub(crate) fn rows_max(&self, limit: RowLimit, params: Params<'_>) -> Option<u64> {
         let Some(number) = limit else { return Some(1) };
         let param = params.get_number(number)?;
         let digits = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
@@ -215,260 +171,8 @@ impl Footprint {
     }
 
     /// For people: whether there is a limit, or may be one.
-    pub(crate) fn may_limit(&self, limit: Limit, params: Params<'_>, unknown: u16) -> bool {
+    pub(crate) fn may_limit(&self, limit: RowLimit, params: Params<'_>, unknown: u16) -> bool {
         let is_open = params.values.is_empty() || limit.is_some_and(|number| number <= u32::from(unknown));
         is_open || self.rows_max(limit, params).is_some_and(|limit| limit > 0)
-    }
-}
-
-/// The value of a column that an answer shows, in its normal form; None: NULL, or it has none. Texts are in UTF-8, or must be the
-/// same in any encoding.
-pub(crate) fn value(column: &ComparedColumn, field: Field<'_>, utf8: bool) -> Option<Value> {
-    let value = match field {
-        Field::Null | Field::Other => None,
-        Field::Text(text) => column.value_type.normalise_text(text),
-        Field::Binary(bytes) => column.value_type.normalise_binary(bytes),
-    };
-    // Bytes are never converted.
-    let is_same = utf8 || column.value_type == ValueType::Bytes;
-    value.filter(|value| is_same || !matches!(value, Value::Text(text) if !text.is_ascii()))
-}
-
-/// A column of the answer.
-pub(crate) struct Item<'b> {
-    /// Its name; None: the server makes one up.
-    pub(crate) name: Option<&'b str>,
-    /// The reference of the block and its column that it shows, if it is a plain one.
-    pub(crate) column: Option<(usize, &'b Column)>,
-    /// The derived table of the block and the number of its column that it shows.
-    pub(crate) shown: Option<(usize, usize)>,
-}
-
-impl<'b> Item<'b> {
-    fn of(name: Option<&'b str>, block: &'b Block, expr: &Expr) -> Self {
-        let meaning = column_name(expr).map(|name| block.meaning(name));
-        let column = match meaning {
-            Some(Meaning::Column(place, column)) => Some((place, column)),
-            _ => None,
-        };
-        let shown = match meaning {
-            Some(Meaning::Shown(place, column)) => block.references[place].shown.at(column).map(|at| (place, at)),
-            _ => None,
-        };
-        Self { name, column, shown }
-    }
-}
-
-impl Walk<'_> {
-    /// Where the outermost query cuts its rows, the innermost block being its own.
-    pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
-        let SetExpr::Select(select) = &*query.body else { return None };
-        let limit = limit_of(query)?;
-        let block = self.blocks.last()?;
-        let items = items(block, select)?;
-        let (first, key) = first_key(query, block, &items)?;
-        let is_grouped = has_key(block, select, key)?;
-        if self.looks_further(select, query.order_by.as_ref(), is_grouped) {
-            return None;
-        }
-        let (in_block, column) = key;
-        let is_it = |item: &Item<'_>| item.column.is_some_and(|(of, shown)| of == in_block && shown == column);
-        let at = items.iter().position(is_it)?;
-        let place = self.sorted_place(key)?;
-        let Order { descending, nulls_first } = self.order_of(first);
-        let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit, page: Vec::new() })
-    }
-}
-
-impl Walk<'_> {
-    /// Whether a function in these makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
-    /// aggregate beside a plain column. One in a sub-select is of the rows outside if it names columns of these alone, so of those
-    /// inside if it names columns of the tables there, or none.
-    pub(crate) fn looks_further(&self, select: &Select, order: Option<&OrderBy>, is_grouped: bool) -> bool {
-        let mut calls = Calls {
-            is: |function: &Function, inside: &[Vec<String>]| {
-                let name = built_in_name(self.dialect, &function.name);
-                let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
-                function.over.is_some() || (aggregate && !is_grouped && !is_of_inside(function, inside))
-            },
-            inside: Vec::new(),
-        };
-        select.projection.visit(&mut calls).is_break() || order.is_some_and(|order| order.visit(&mut calls).is_break())
-    }
-}
-
-/// Finds the call of a function of which something is true that is told the names of tables in the sub-selects around it.
-struct Calls<F> {
-    is: F,
-    inside: Vec<Vec<String>>,
-}
-
-impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        let from = match &*query.body {
-            SetExpr::Select(select) => select.from.as_slice(),
-            _ => &[],
-        };
-        let factors = from
-            .iter()
-            .flat_map(|item| std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation)));
-        let name = |factor: &TableFactor| match factor {
-            TableFactor::Table { alias: Some(alias), .. } => Some(alias.name.value.clone()),
-            TableFactor::Table { name, .. } => Some(name.0.last()?.as_ident()?.value.clone()),
-            _ => None,
-        };
-        self.inside.push(factors.filter_map(name).collect());
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.inside.pop();
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Function(function) if (self.is)(function, &self.inside) => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        }
-    }
-}
-
-/// Whether an aggregate is of rows of the innermost of these sub-selects: `count(*)`, or of a column that is qualified with the name of a table there.
-fn is_of_inside(function: &Function, inside: &[Vec<String>]) -> bool {
-    let Some(tables) = inside.last() else { return false };
-    let FunctionArguments::List(list) = &function.args else { return false };
-    let is_inside = |argument: &FunctionArg| match argument {
-        FunctionArg::Unnamed(FunctionArgExpr::Wildcard) => true,
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::CompoundIdentifier(name))) => {
-            matches!(name.as_slice(), [table, _] if tables.contains(&table.value))
-        }
-        _ => false,
-    };
-    !tables.is_empty() && !list.args.is_empty() && list.args.iter().all(is_inside)
-}
-
-/// The number of rows that a query shows; None: all, or it is not a parameter.
-pub(crate) fn limit_of(query: &Query) -> Option<Limit> {
-    match (&query.limit_clause, &query.fetch) {
-        (
-            Some(LimitClause::LimitOffset { limit: Some(limit), .. } | LimitClause::OffsetCommaLimit { limit, .. }),
-            None,
-        ) => Some(Some(parameter(unwrapped(limit))?)),
-        // An OFFSET stands by itself. WITH TIES shows rows that the bound includes.
-        (None | Some(LimitClause::LimitOffset { limit: None, .. }), Some(fetch)) => match &fetch.quantity {
-            Some(quantity) => Some(Some(parameter(unwrapped(quantity))?)),
-            None => Some(None),
-        },
-        _ => None,
-    }
-}
-
-/// Whether rows are grouped, and then by the key, too; None: by something else, or into one.
-fn has_key(block: &Block, select: &Select, key: (usize, &Column)) -> Option<bool> {
-    let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else { return None };
-    let is_key = |expr: &Expr| column_name(expr).and_then(|name| named(block, name)) == Some(key);
-    let grouped = !exprs.is_empty();
-    let plain = modifiers.is_empty() && matches!(select.distinct, None | Some(Distinct::Distinct));
-    let has_key = if grouped { exprs.iter().any(is_key) } else { select.having.is_none() };
-    (plain && has_key).then_some(grouped)
-}
-
-/// Whether a function is called of which this is true.
-pub(crate) fn calls(of: &impl Visit, is: impl Fn(&Function) -> bool) -> bool {
-    of.visit(&mut Calls { is: |function: &Function, _: &[Vec<String>]| is(function), inside: Vec::new() }).is_break()
-}
-
-/// Whether ORDER BY may sort by what the list shows, by its number or by the name that the list gives it.
-pub(crate) fn sorts_by_list(query: &Query, select: &Select) -> bool {
-    let Some(order_by) = &query.order_by else { return false };
-    let OrderByKind::Expressions(order) = &order_by.kind else { return true };
-    let is_alias = |name: &Ident| {
-        select.projection.iter().any(|item| match item {
-            SelectItem::ExprWithAlias { alias, .. } => alias.value.eq_ignore_ascii_case(&name.value),
-            _ => false,
-        })
-    };
-    let sorts =
-        |OrderByExpr { expr, .. }: &OrderByExpr| matches!(unwrapped(expr), Expr::Value(_)) || names(expr, is_alias);
-    order.iter().any(sorts)
-}
-
-/// Whether a name alone stands in it of which this is true.
-fn names(of: &impl Visit, is: impl Fn(&Ident) -> bool) -> bool {
-    struct Names<F>(F);
-    impl<F: Fn(&Ident) -> bool> Visitor for Names<F> {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Identifier(name) if self.0(name) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    of.visit(&mut Names(is)).is_break()
-}
-
-/// The columns of the answer; None if they are not known.
-pub(crate) fn items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item<'b>>> {
-    let mut items = Vec::new();
-    for item in &select.projection {
-        match item {
-            SelectItem::ExprWithAlias { expr, alias } => {
-                items.push(Item::of(Some(&alias.value), block, expr));
-            }
-            SelectItem::UnnamedExpr(expr) => {
-                let name = match expr {
-                    // PostgreSQL calls it so; to MySQL its name is its text, with brackets.
-                    Expr::Function(function) => function.name.0.last().and_then(|part| part.as_ident()),
-                    _ => column_name(expr).and_then(<[Ident]>::last),
-                };
-                items.push(Item::of(name.map(|name| &*name.value), block, expr));
-            }
-            SelectItem::Wildcard(_) => {
-                for place in 0..block.references.len() {
-                    items.extend(columns(block, place)?);
-                }
-            }
-            SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
-                let [alias] = name.0.as_slice() else { return None };
-                let alias = alias.as_ident()?;
-                let mut named =
-                    block.references.iter().enumerate().filter(|(_, reference)| reference.alias == alias.value);
-                let (Some((place, _)), None) = (named.next(), named.next()) else { return None };
-                items.extend(columns(block, place)?);
-            }
-            _ => return None,
-        }
-    }
-    Some(items)
-}
-
-/// The columns that `*` shows of a reference. Where it shows fewer (those that USING merges, invisible ones) the answer's rows
-/// are of another width.
-fn columns<'b>(block: &'b Block, place: usize) -> Option<Vec<Item<'b>>> {
-    let Reference { source, shown, .. } = block.references.get(place)?;
-    let items = match source {
-        Source::Table { table, .. } => {
-            let of =
-                |column: &'b Column| Item { name: Some(&*column.name), column: Some((place, column)), shown: None };
-            table.columns.iter().map(of).collect()
-        }
-        Source::Opaque => {
-            let of = |(at, name)| Item { name: Some(name), column: None, shown: Some((place, at)) };
-            shown.names()?.enumerate().map(of).collect()
-        }
-    };
-    Some(items)
-}
-
-pub(crate) fn named<'b>(block: &'b Block, idents: &[Ident]) -> Option<(usize, &'b Column)> {
-    match block.meaning(idents) {
-        Meaning::Column(place, column) => Some((place, column)),
-        _ => None,
     }
 }

@@ -24,41 +24,17 @@
 //!
 //! It is asked only for references of which any row would matter otherwise: what the answer tells costs nothing.
 
-use std::sync::Arc;
-
 use freshet_types::{ComparedColumn, Dialect, Test};
-use sqlparser::ast::{BinaryOperator, Expr, Function, GroupByExpr, LimitClause, Query, Select, SetExpr};
 
-use crate::allowlist::functions::keeps_rows;
-use crate::allowlist::visitor::built_in_name;
-use crate::analyze::Walk;
-use crate::analyze::outer_joins::Kind;
-use crate::analyze::scope::Block;
-use crate::analyze::sort_keys::{self, Order};
-use crate::dependency::limit_bound::{self, Field, Limit};
+use crate::analysis::{Footprint, Order, Paged};
+use crate::dependency::answer::{Field, up_to};
 use crate::dependency::query_text::{as_text, quoted};
-use crate::dependency::read_set::{Footprint, ParameterValue};
+use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::bind::Rows;
-use crate::predicate::parameters::Params;
-use crate::predicate::{column_name, conjuncts, parameter, unwrapped};
-use crate::{Literal, LiteralKind};
+use crate::predicate::parameters::{ParameterValue, Params};
 
 /// Ends that are asked for, for one statement.
 const ENDS_MAX: usize = 4;
-
-/// A query whose first rows are those of the first rows of a reference.
-#[derive(Clone, Debug)]
-pub(crate) struct Paged {
-    /// The reference, among those of the whole statement.
-    pub(crate) place: usize,
-    column: ComparedColumn,
-    order: Order,
-    limit: Limit,
-    /// The parameter with the number of rows before.
-    offset: Option<u32>,
-    /// WHERE says that these are equal.
-    equal: Vec<[u32; 2]>,
-}
 
 /// What is asked for: the key of the last of so many rows.
 #[derive(Clone, Debug)]
@@ -109,92 +85,12 @@ impl End {
     /// Which rows matter if these are the keys that were read; None: any row.
     pub(crate) fn tests(&self, keys: &[Option<&[u8]>]) -> Option<Vec<Test>> {
         let [key] = keys else { return None };
-        sort_keys::up_to(&self.column, self.order, key.map_or(Field::Null, Field::Text), true)
+        up_to(&self.column, self.order, key.map_or(Field::Null, Field::Text), true)
     }
 
     pub(crate) fn column(&self) -> &ComparedColumn {
         &self.column
     }
-}
-
-impl Walk<'_> {
-    /// Notes how the query that ends here cuts rows of its first item, the innermost block being its own.
-    pub(crate) fn note_paged(&mut self, query: &Query) {
-        if self.views.is_outside() {
-            let paged = self.paged(query);
-            self.paged.extend(paged);
-        }
-    }
-
-    fn paged(&self, query: &Query) -> Option<Paged> {
-        let SetExpr::Select(select) = &*query.body else { return None };
-        let limit = limit_bound::limit_of(query)?;
-        let offset = match offset_of(query) {
-            Some(offset) => Some(parameter(unwrapped(offset))?),
-            None => None,
-        };
-        let block = self.blocks.last()?;
-        let items = limit_bound::items(block, select)?;
-        let (first, key) = sort_keys::first_key(query, block, &items)?;
-        let makes_rows = |function: &Function| {
-            let name = built_in_name(self.dialect, &function.name);
-            function.over.is_some() || !name.is_some_and(|name| self.is_mysql() || keeps_rows(name))
-        };
-        let order = query.order_by.as_ref();
-        let (in_block, column) = key;
-        let place = self.sorted_place(key).filter(|_| in_block == 0)?;
-        let groups = match &select.group_by {
-            GroupByExpr::Expressions(exprs, modifiers) if modifiers.is_empty() => exprs,
-            _ => return None,
-        };
-        let is_more = limit_bound::calls(&select.projection, makes_rows) || limit_bound::calls(groups, makes_rows);
-        if is_more || order.is_some_and(|order| limit_bound::calls(order, makes_rows)) {
-            return None;
-        }
-        let of_first =
-            |expr| column_name(expr).and_then(|name| limit_bound::named(block, name)).filter(|(at, _)| *at == 0);
-        let is_grouped_by =
-            |name: &Arc<str>| groups.iter().filter_map(of_first).any(|(_, column)| column.name == *name);
-        let table_key = &self.references.get(place)?.table.key;
-        let by_key = !table_key.is_empty() && table_key.iter().all(is_grouped_by);
-        // An aggregate without GROUP BY makes one row of all, which PostgreSQL refuses beside a sort key.
-        let aggregates = groups.is_empty() && self.looks_further(select, order, false);
-        if !(groups.is_empty() || by_key) || aggregates || !shows_each(select, block) {
-            return None;
-        }
-        let equal = equal_constants(select)?;
-        let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some(Paged { place, column, order: self.order_of(first), limit, offset, equal })
-    }
-}
-
-/// The number of rows before those that are shown.
-fn offset_of(query: &Query) -> Option<&Expr> {
-    match &query.limit_clause {
-        Some(LimitClause::LimitOffset { offset, .. }) => offset.as_ref().map(|offset| &offset.value),
-        Some(LimitClause::OffsetCommaLimit { offset, .. }) => Some(offset),
-        None => None,
-    }
-}
-
-/// The constants that WHERE compares, if it does nothing else: `WHERE 1=1`.
-fn equal_constants(select: &Select) -> Option<Vec<[u32; 2]>> {
-    let equal = |condition: &Expr| match condition {
-        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
-            Some([parameter(unwrapped(left))?, parameter(unwrapped(right))?])
-        }
-        _ => None,
-    };
-    select.selection.iter().flat_map(conjuncts).map(equal).collect()
-}
-
-/// Whether each row of the first item is in a row that is sorted.
-fn shows_each(select: &Select, block: &Block) -> bool {
-    let [from] = select.from.as_slice() else { return false };
-    let plain = select.distinct.is_none() && select.having.is_none();
-    let left = from.joins.iter().all(|join| Kind::of(&join.join_operator) == Kind::Left);
-    // In brackets there may be a join of another kind.
-    plain && left && block.references.len() == 1 + from.joins.len()
 }
 
 impl Footprint {

@@ -32,11 +32,11 @@ use std::sync::Arc;
 
 use freshet_types::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test};
 
-use crate::dependency::join_keys::{Key, compare_alike, compare_by_keys};
+use crate::analysis::{Footprint, TableReference};
 use crate::dependency::join_path::Ways;
-use crate::dependency::key_query::{Select, values_of};
-use crate::dependency::read_set::{Footprint, TableReference};
+use crate::dependency::key_query::{Key, Select, values_of};
 use crate::predicate::bind::{self, Rows};
+use crate::predicate::key_types::{compare_alike, compare_by_keys};
 
 /// For people.
 pub(crate) const BY_THEIR_KEYS: &str = ", by the keys of these rows";

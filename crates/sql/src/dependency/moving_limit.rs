@@ -32,42 +32,17 @@
 //! * **Errors.** A parameter may be beyond the type that the server gives it, and is refused then. So it may move only within the
 //!   smallest type of integers that the known value of p fits in.
 
-use freshet_types::{ComparedColumn, Value, ValueType};
-use sqlparser::ast::{BinaryOperator, Expr, Ident, LimitClause, Query, SetExpr};
+use freshet_types::{Value, ValueType};
 
-use crate::Field;
-use crate::analyze::Walk;
-use crate::dependency::derived_limit::is_ungrouped;
-use crate::dependency::limit_bound;
-use crate::dependency::read_set::{Footprint, Parameter};
-use crate::lex::normalize::VIEWS_BASE;
-use crate::predicate::column_expressions::question;
-use crate::predicate::parameters::{Client, Params};
-use crate::predicate::{Limit, Operand, Question, unwrapped};
+use crate::analysis::{Footprint, Moving};
+use crate::dependency::answer::{Field, shown_value};
+use crate::predicate::parameters::{Client, Parameter, Params};
 
-/// Limits of one statement that may move.
-const MOVING_MAX: usize = 4;
 /// Digits of a time in MediaWiki's form, `YYYYMMDDhhmmss`: of equal length, they are in the order of their numbers.
 const DIGITS: usize = 14;
+
 /// From 1971 to 2037, in microseconds: each TIMESTAMP can be of these years, at whatever offset from UTC.
 const ZONED: std::ops::Range<i64> = 31_536_000_000_000..2_145_916_800_000_000;
-
-/// A condition `c > p`, `c >= p`, `c < p` or `c <= p`.
-#[derive(Clone, Debug)]
-pub(crate) struct Moving {
-    operand: Operand,
-    column: ComparedColumn,
-    /// The column of the answer that shows it, and how many there are.
-    at: usize,
-    width: usize,
-    /// `c > p` or `c >= p`
-    is_lower: bool,
-    included: bool,
-    /// MySQL's TIMESTAMP, which is read as a DATETIME.
-    is_zoned: bool,
-    /// What MySQL compares together with it: the other limit of BETWEEN.
-    beside: Option<Operand>,
-}
 
 /// Where each moving limit of an execution is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,7 +80,7 @@ impl Moving {
         if self.column.value_type == ValueType::Bytes && !matches!(field, Field::Text(bytes) if bytes.len() == DIGITS) {
             return None;
         }
-        number(self.column.value_type, &limit_bound::value(&self.column, *field, utf8)?)
+        number(self.column.value_type, &shown_value(&self.column, *field, utf8)?)
     }
 }
 
@@ -211,85 +186,5 @@ impl Footprint {
         let reach = Reach(limits.map(|((moving, at), shown)| moving.bounds(*at, shown)).collect());
         // An answer that contradicts its conditions was not understood.
         reach.covers(at).then_some(reach)
-    }
-}
-
-impl Walk<'_> {
-    /// The limits of the outermost query that may move, the innermost block being its own.
-    pub(crate) fn moving_of(&self, query: &Query) -> Vec<Moving> {
-        self.find_moving(query).unwrap_or_default()
-    }
-
-    fn find_moving(&self, query: &Query) -> Option<Vec<Moving>> {
-        let SetExpr::Select(select) = &*query.body else { return None };
-        let all_of_the_first = match &query.limit_clause {
-            None => true,
-            Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
-            Some(LimitClause::OffsetCommaLimit { .. }) => false,
-        };
-        let further = || self.looks_further(select, query.order_by.as_ref(), false);
-        if !all_of_the_first || !is_ungrouped(select) || select.distinct.is_some() {
-            return None;
-        }
-        let mut limits = Vec::new();
-        add_limits(select.selection.as_ref()?, &mut limits);
-        if limits.is_empty() || limits.len() > MOVING_MAX || further() {
-            return None;
-        }
-        let block = self.blocks.last()?;
-        let items = limit_bound::items(block, select)?;
-        let moving = limits.into_iter().filter_map(|Tested { column: tested, limit, is_lower, beside }| {
-            let Limit { operand, included } = limit;
-            let (in_block, column) = limit_bound::named(block, tested)?;
-            let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
-            let is_once = self.usages.get(&operand.parameter).is_some_and(|usage| usage.count == 1);
-            if !is_once || operand.parameter > VIEWS_BASE || !self.may_move(column.value_type) {
-                return None;
-            }
-            let is_zoned = self.is_mysql() && column.value_type == ValueType::TimestampTz;
-            let value_type = if is_zoned { ValueType::Timestamp } else { column.value_type };
-            let (column, beside) =
-                (ComparedColumn { name: column.name.clone(), value_type }, beside.filter(|_| self.is_mysql()));
-            Some(Moving { operand, column, at, width: items.len(), is_lower, included, is_zoned, beside })
-        });
-        Some(moving.collect())
-    }
-
-    /// Whether limits of columns of the type are understood.
-    fn may_move(&self, column: ValueType) -> bool {
-        use ValueType::{Bytes, Date, Int, Numeric, Timestamp, TimestampTz, Unsigned};
-        match column {
-            Date | Int | Numeric | Timestamp | TimestampTz | Unsigned => true,
-            Bytes => self.is_mysql(),
-            _ => false,
-        }
-    }
-}
-
-/// A column and one of its limits.
-struct Tested<'e> {
-    column: &'e [Ident],
-    limit: Limit,
-    is_lower: bool,
-    /// The other limit of BETWEEN.
-    beside: Option<Operand>,
-}
-
-/// Adds the limits in the conditions that AND joins to others.
-fn add_limits<'e>(condition: &'e Expr, limits: &mut Vec<Tested<'e>>) {
-    let condition = unwrapped(condition);
-    match condition {
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-            add_limits(left, limits);
-            return add_limits(right, limits);
-        }
-        Expr::BinaryOp { .. } | Expr::Between { negated: false, .. } => {}
-        _ => return,
-    }
-    if let Some((column, Question::Range { low, high, beside: None })) = question(condition) {
-        let other = |limit: Option<Limit>| limit.map(|limit| limit.operand);
-        let tested = |limit, is_lower, beside| Tested { column, limit, is_lower, beside };
-        limits.extend(low.map(|limit| tested(limit, true, other(high))));
-        limits.extend(high.map(|limit| tested(limit, false, other(low))));
     }
 }

@@ -5,57 +5,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use freshet_types::{
-    Catalog, Columns, ComparedColumn, Dialect, Reason, RowSet, Table, TableId, Tag, Term, Test, TypeEffect, Value,
-    ValueType,
-};
+use freshet_types::{Columns, ComparedColumn, Reason, RowSet, Table, TableId, Tag, Term, Test, Value};
 
-use crate::dependency::anti_join::Absent;
-use crate::dependency::join_keys::is_never;
-use crate::dependency::join_path::{Edge, is_open};
+use crate::analysis::{Edge, Footprint, TableReference};
+use crate::dependency::derived_limit::Furthest;
+use crate::dependency::join_keys::Lineage;
+use crate::dependency::join_path::is_open;
 use crate::dependency::key_conditions::Start;
-use crate::dependency::limit_bound::Cut;
-use crate::dependency::limit_boundary::Paged;
+use crate::dependency::limit_bound::Top;
 use crate::dependency::member_keys::BY_THEIR_KEYS;
-use crate::dependency::moving_limit::Moving;
-use crate::dependency::result_keys::{BY_KEYS, Keyed};
-use crate::predicate::bind::{self, Rows};
-use crate::predicate::parameters::{Client, Params};
-use crate::predicate::{Atom, Operand, Predicate, Question};
-use crate::{Furthest, Keys, Lineage, Literal, LiteralKind, Top};
-
-/// A parameter of one execution: the statement's own, then the literals of its text.
-#[derive(Clone, Copy, Debug)]
-pub struct Parameter<'a> {
-    /// Its value.
-    pub value: ParameterValue<'a>,
-    /// The type OID in Parse; 0 if it was left to the server (also for literals).
-    pub declared_type: u32,
-}
-
-/// A parameter's value.
-#[derive(Clone, Copy, Debug)]
-pub enum ParameterValue<'a> {
-    /// NULL
-    Null,
-    /// In text format.
-    Text(&'a [u8]),
-    /// In binary format.
-    Binary(&'a [u8]),
-    /// From the statement's text.
-    Literal(&'a Literal),
-    /// MySQL and MariaDB: an integer of the binary protocol.
-    Integer(i128),
-    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_types::Value::Moment`] if it is of whole
-    /// seconds and one that both servers take.
-    Moment(Option<i64>),
-    /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.
-    Time,
-    /// MySQL and MariaDB: bytes of the binary protocol.
-    Bytes(&'a [u8]),
-    /// MySQL and MariaDB: anything else of the binary protocol: floats, LOBs sent in pieces, types that are not known.
-    Opaque,
-}
+use crate::dependency::result_keys::{BY_KEYS, Keys};
+use crate::lex::literal::{Literal, LiteralKind};
+use crate::predicate::bind::{self, Rows, is_never};
+use crate::predicate::parameters::{Client, Parameter, ParameterValue, Params};
+use crate::predicate::{Atom, Operand, Question};
 
 /// What one execution depends on.
 #[derive(Clone, Debug)]
@@ -72,179 +35,7 @@ pub struct Bound {
     pub page: Option<Furthest>,
 }
 
-/// What a cacheable statement depends on.
-#[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
-pub struct Footprint {
-    /// The tables whose rows matter, sorted and distinct: they must be covered.
-    pub tables: Vec<TableId>,
-    /// Relations of which it matters what they are, distinct.
-    pub(crate) definitions: Vec<Arc<Table>>,
-    /// The views among them whose queries were not walked where their names stand.
-    pub(crate) unopened: Vec<Arc<Table>>,
-    /// The constants of those that were.
-    pub(crate) constants: Vec<Literal>,
-    pub(crate) references: Vec<TableReference>,
-    /// Equalities between columns of references.
-    pub(crate) edges: Vec<Edge>,
-    pub(crate) cut: Option<Cut>,
-    /// References whose keys the answer shows.
-    pub(crate) keyed: Vec<Keyed>,
-    /// Queries whose first rows are those of the first rows of a reference.
-    pub(crate) paged: Vec<Paged>,
-    /// References whose rows are dropped by keys that others hold.
-    pub(crate) absent: Vec<Absent>,
-    /// Limits that may move without another answer.
-    pub(crate) moving: Vec<Moving>,
-    pub(crate) usages: BTreeMap<u32, Usage>,
-    /// What values of parameters and constants may still bring.
-    pub(crate) effects: Vec<Arc<TypeEffect>>,
-    /// Some literal could be read as a date or time.
-    pub(crate) date_time: bool,
-    /// It handles values of `timetz`.
-    pub(crate) zoned: bool,
-    /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
-    pub(crate) times: bool,
-    /// MySQL and MariaDB: a TIME, which meets constants at most.
-    pub(crate) shows_times: bool,
-    pub(crate) dialect: Dialect,
-}
-
 impl Footprint {
-    /// Whether it depends on a relation of such a name.
-    pub fn names(&self, catalog: &Catalog, is: impl Fn(&str) -> bool) -> bool {
-        self.tables.iter().any(|table| catalog.table(*table).is_none_or(|table| is(&table.name)))
-            || self.definitions.iter().any(|relation| is(&relation.name))
-    }
-}
-
-/// A table reference and what bounds its rows.
-#[derive(Clone, Debug)]
-pub(crate) struct TableReference {
-    pub(crate) table: Arc<Table>,
-    pub(crate) predicate: Predicate,
-    /// The columns that the statement mentions.
-    pub(crate) columns: Columns,
-}
-
-/// What a statement reads.
-#[derive(Debug, Default)]
-pub(crate) struct Read {
-    pub(crate) references: Vec<TableReference>,
-    pub(crate) edges: Vec<Edge>,
-    /// Where its rows are sorted and cut.
-    pub(crate) cut: Option<Cut>,
-    /// See [`Footprint::keyed`].
-    pub(crate) keyed: Vec<Keyed>,
-    /// See [`Footprint::paged`].
-    pub(crate) paged: Vec<Paged>,
-    /// See [`Footprint::absent`].
-    pub(crate) absent: Vec<Absent>,
-    /// See [`Footprint::moving`].
-    pub(crate) moving: Vec<Moving>,
-    /// See [`Footprint::definitions`].
-    pub(crate) definitions: Vec<Arc<Table>>,
-    /// See [`Footprint::unopened`].
-    pub(crate) unopened: Vec<Arc<Table>>,
-    /// See [`Footprint::constants`].
-    pub(crate) constants: Vec<Literal>,
-    /// See [`Footprint::effects`].
-    pub(crate) effects: Vec<Arc<TypeEffect>>,
-}
-
-/// Which of dates and times a statement handles.
-#[derive(Clone, Copy, Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
-pub(crate) struct Dates {
-    pub(crate) date_time: bool,
-    /// PostgreSQL's `timetz`.
-    pub(crate) zoned: bool,
-    /// MySQL's TIME.
-    pub(crate) times: bool,
-    /// That meets constants at most.
-    pub(crate) shows_times: bool,
-}
-
-/// How a statement uses a parameter.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Usage {
-    pub(crate) count: u32,
-    /// All uses are equality with a column of this type.
-    pub(crate) equal_to: Option<ValueType>,
-    /// Some use is other than a comparison with a column that is no date.
-    pub(crate) may_be_date: bool,
-    /// Some use is other than a comparison with a column.
-    pub(crate) loose: bool,
-    /// MySQL and MariaDB: it is to be an offset from UTC.
-    pub(crate) is_offset: bool,
-}
-
-impl Footprint {
-    pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, paged, absent, moving, definitions, unopened, constants, effects } =
-            read;
-        let Dates { date_time, zoned, times, shows_times } = dates;
-        let tables = Vec::new();
-        let mut footprint = Self {
-            tables,
-            definitions,
-            unopened,
-            constants,
-            references,
-            edges,
-            cut,
-            keyed,
-            paged,
-            absent,
-            moving,
-            usages,
-            effects,
-            date_time,
-            zoned,
-            times,
-            shows_times,
-            dialect,
-        };
-        footprint.arrange();
-        footprint
-    }
-
-    /// Adds that any row matters of the tables that another statement reads. Its literals are its own matter.
-    pub(crate) fn add_any_row(&mut self, other: Self) {
-        let any = |TableReference { table, .. }| TableReference {
-            table,
-            predicate: Predicate::any_row(),
-            columns: Columns::All,
-        };
-        self.references.extend(other.references.into_iter().map(any));
-        self.definitions.extend(other.definitions);
-        if self.dialect.is_mysql_family() {
-            self.date_time |= other.date_time;
-            self.times |= other.times;
-            self.shows_times |= other.shows_times;
-        }
-        self.arrange();
-    }
-
-    fn arrange(&mut self) {
-        self.tables = self.references.iter().map(|reference| reference.table.id).collect();
-        self.tables.sort_unstable();
-        self.tables.dedup();
-        self.definitions.sort_unstable_by_key(|relation| relation.id);
-        self.definitions.dedup_by_key(|relation| relation.id);
-    }
-
-    /// Whether it depends on no relation at all, but on the session's context only.
-    pub fn is_empty(&self) -> bool {
-        self.tables.is_empty() && self.definitions.is_empty()
-    }
-
-    pub(crate) fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
-        let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
-        let utc = utc && !self.dialect.is_mysql_family();
-        Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
-    }
-
     /// The tags of one execution.
     pub fn bind(&self, params: &[Parameter<'_>], client: Client) -> Result<Bound, Reason> {
         if self.reads_clock(params) {
@@ -453,7 +244,7 @@ fn described(term: &Term) -> String {
     of_column(&term.column.name, &term.test)
 }
 
-fn of_column(name: &str, test: &Test) -> String {
+pub(crate) fn of_column(name: &str, test: &Test) -> String {
     match test {
         Test::OrNull(test) => format!("{} or null", of_column(name, test)),
         Test::In(values) if values.len() == 1 => format!("{name} = …"),

@@ -54,49 +54,24 @@
 //!
 //! More keys than [`KEYS_MAX`], or one that cannot be read: then T is tested on old and new images, as without all this.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use freshet_types::{
-    Columns, ComparedColumn, Dialect, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value, ValueType,
-};
-use sqlparser::ast::{LimitClause, Query, SetExpr};
+use freshet_types::{Columns, ComparedColumn, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value};
 
-use crate::analyze::Walk;
-use crate::analyze::scope::Source;
-use crate::dependency::derived_limit::{End, is_ungrouped};
-use crate::dependency::join_keys::{KEYS_MAX, Lineage};
-use crate::dependency::limit_bound::{self, Field, Limit, Top};
+use crate::analysis::{Footprint, Keyed, RowLimit, TableReference};
+use crate::dependency::answer::{Field, shown_value};
+use crate::dependency::derived_limit::End;
+use crate::dependency::join_keys::Lineage;
+use crate::dependency::key_query::KEYS_MAX;
+use crate::dependency::limit_bound::Top;
 use crate::dependency::query_text::quoted;
-use crate::dependency::read_set::{Footprint, TableReference};
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::parameters::Params;
 
 /// For people: what tells the rows of an answer.
 pub(crate) const BY_KEYS: &str = "the keys of the answer's rows";
-const BY_VALUES: &str = "the values of the answer's rows";
 
-/// A table reference whose rows in the answer show their keys.
-#[derive(Clone, Debug)]
-pub(crate) struct Keyed {
-    /// Among the references of the whole statement.
-    pub(crate) place: usize,
-    /// The identity's columns, and which columns of the answer show them.
-    key: Vec<(ComparedColumn, usize)>,
-    /// How many columns the answer has.
-    width: usize,
-    /// Images of old rows hold the key alone.
-    old_by_key: bool,
-    /// What cuts rows that are in no order.
-    limit: Option<Limit>,
-    /// They are those of a page, which is cut here.
-    page: Option<Limit>,
-    /// The columns that decide which rows of its table the answer shows.
-    pub(crate) selecting: Columns,
-    /// They are told by these alone.
-    is_selected: bool,
-    /// The key is of values that the answer shows, which more rows than those shown may have (`unordered_limit.rs`).
-    by_value: bool,
-}
+const BY_VALUES: &str = "the values of the answer's rows";
 
 /// What the rows of an answer tell by their keys.
 #[derive(Clone, Debug)]
@@ -170,7 +145,7 @@ impl KeyedTable {
             return None;
         }
         for ((column, at), values) in self.keyed.key.iter().zip(values) {
-            values.insert(limit_bound::value(column, *row.get(*at)?, utf8)?);
+            values.insert(shown_value(column, *row.get(*at)?, utf8)?);
             if values.len() > KEYS_MAX {
                 return None;
             }
@@ -235,25 +210,6 @@ impl KeyedTable {
 }
 
 impl Keyed {
-    /// The same for another reference to the table.
-    pub(crate) fn at(&self, place: usize) -> Self {
-        Self { place, ..self.clone() }
-    }
-
-    /// The rows of a reference that have values which an answer of so many columns shows, cut in no order.
-    pub(crate) fn by_value(place: usize, key: Vec<(ComparedColumn, usize)>, width: usize, limit: Limit) -> Self {
-        let (old_by_key, is_selected, by_value) = (false, false, true);
-        let (limit, page, selecting) = (Some(limit), None, Columns::All);
-        Self { place, key, width, old_by_key, limit, page, selecting, is_selected, by_value }
-    }
-
-    /// The same where an answer shows a page's columns: by their numbers in both.
-    pub(crate) fn of_page(&self, limit: Limit, columns: &BTreeMap<usize, usize>, width: usize) -> Option<Self> {
-        let column = |(column, at): &(ComparedColumn, usize)| Some((column.clone(), *columns.get(at)?));
-        let key = self.key.iter().map(column).collect::<Option<_>>()?;
-        Some(Self { key, width, page: Some(limit), ..self.clone() })
-    }
-
     /// Whether the old image of a row may lack what these conjunctions ask for, or what the bound does.
     fn lacks(&self, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
         let in_key = |column: &ComparedColumn| self.key.iter().any(|(of_key, _)| of_key == column);
@@ -263,7 +219,7 @@ impl Keyed {
     }
 
     /// Whether a LIMIT in no order, of which this is true, cuts the rows of that reference.
-    fn is_cut(&self, place: usize, rows: &Rows, limits: impl Fn(Limit) -> bool) -> bool {
+    fn is_cut(&self, place: usize, rows: &Rows, limits: impl Fn(RowLimit) -> bool) -> bool {
         self.place == place && self.limit.is_some_and(limits) && self.exceeds(rows)
     }
 
@@ -390,72 +346,5 @@ impl Footprint {
         let may_limit = |limit| self.may_limit(limit, params, unknown);
         let keyed = self.keyed.iter().find(|keyed| keyed.is_cut(place, rows, may_limit))?;
         Some(if keyed.by_value { BY_VALUES } else { BY_KEYS })
-    }
-}
-
-impl Walk<'_> {
-    /// The references of the outermost query whose keys its answer shows, the innermost block being its own.
-    pub(crate) fn keyed_by(&self, query: &Query) -> Vec<Keyed> {
-        self.find_keyed(query).unwrap_or_default()
-    }
-
-    fn find_keyed(&self, query: &Query) -> Option<Vec<Keyed>> {
-        let SetExpr::Select(select) = &*query.body else { return None };
-        let all_of_the_first = match &query.limit_clause {
-            None => true,
-            Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
-            Some(LimitClause::OffsetCommaLimit { .. }) => false,
-        };
-        let calls = self.looks_further(select, query.order_by.as_ref(), false);
-        if !all_of_the_first || !is_ungrouped(select) || select.distinct.is_some() || calls {
-            return None;
-        }
-        let block = self.blocks.last()?;
-        let items = limit_bound::items(block, select)?;
-        let limit = limit_bound::limit_of(query).filter(|_| query.order_by.is_none());
-        let cuts = query.limit_clause.is_some() || query.fetch.is_some();
-        let is_selected = if cuts { !limit_bound::sorts_by_list(query, select) } else { select.selection.is_some() };
-        let keyed = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
-            let Source::Table { places, .. } = &reference.source else { return None };
-            let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
-            let table = &self.references.get(place)?.table;
-            let (names, old_by_key) = match &table.identity {
-                // Where new images lack what did not change, as MySQL's do then, any of it may have entered.
-                ReplicaIdentity::Columns(names) => (names, !self.is_mysql()),
-                ReplicaIdentity::Full => (&table.key, false),
-                ReplicaIdentity::Missing => return None,
-            };
-            let key = names.iter().map(|name| {
-                let column = table.column(name).filter(|column| !column.generated)?;
-                let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
-                let value_type = Some(column.value_type).filter(|of| is_exact(self.dialect, *of))?;
-                Some((ComparedColumn { name: column.name.clone(), value_type }, at))
-            });
-            let key: Vec<_> = key.collect::<Option<_>>()?;
-            (!key.is_empty()).then_some(Keyed {
-                place,
-                key,
-                width: items.len(),
-                old_by_key,
-                limit,
-                page: None,
-                selecting: Columns::All,
-                is_selected,
-                by_value: false,
-            })
-        });
-        Some(keyed.collect())
-    }
-}
-
-/// Whether what the server shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
-/// rounded where they are shown, and an enum's labels may get other names. MySQL shows a TIMESTAMP in the session's zone, and texts in
-/// its character set, where other characters may stand for some.
-pub(crate) fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
-    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
-    match value_type {
-        Date | Int | Numeric | Timestamp | Unsigned => true,
-        Bool | OrderedText | PaddedText | Text | TimestampTz | Uuid => !dialect.is_mysql_family(),
-        _ => false,
     }
 }

@@ -4,6 +4,7 @@
 //! values only are parsed and analysed once. In goes a text with its dialect and modes; out come tokens, or a normalized query and literals that together
 //! say exactly what the text says. Nothing here knows what a statement means.
 
+pub(crate) mod literal;
 pub(crate) mod mysql;
 pub(crate) mod mysql_words;
 pub(crate) mod normalize;

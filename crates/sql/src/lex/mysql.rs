@@ -8,8 +8,8 @@
 //! A shape is read by the same rules: `$n` there is a [`Kind::Word`], and the lexer writes an identifier of that form
 //! in backquotes, so that no text can pretend to hold a placeholder.
 
+use super::literal::LiteralKind;
 use super::postgres::{Kind, Token};
-use crate::LiteralKind;
 
 /// Says that the string behind it is one of bytes.
 const BINARY: &str = "_binary";

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 
 use freshet_types::Dialect;
 
+use crate::lex::literal::{Literal, LiteralKind};
 use crate::lex::mysql::{self, Modes};
 use crate::lex::mysql_words;
 use crate::lex::postgres::{Kind, Token, is_word_part};
@@ -23,6 +24,7 @@ use crate::lex::tokens::Tokens;
 
 /// Literals replaced in one text; the rest stays in the shape.
 const LITERALS_MAX: usize = 10_000;
+
 /// Behind it are the numbers of the constants in views: a statement's own are of 16 bits.
 pub(crate) const VIEWS_BASE: u32 = 1 << 16;
 
@@ -40,28 +42,6 @@ pub struct Lexed {
     pub literals: Vec<Literal>,
     /// Where each of them begins and ends in the text, with its quotes.
     pub places: Vec<(u32, u32)>,
-}
-
-/// A literal of the statement's text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Literal {
-    /// What it is.
-    pub kind: LiteralKind,
-    /// Its value: a number as written, a string without its quotes and escapes, bytes as they are.
-    pub text: Box<[u8]>,
-}
-
-/// The kinds of literal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LiteralKind {
-    /// `'text'`, in MySQL also `"text"`.
-    String,
-    /// `1`, `1.5`, `1e3`; never signed.
-    Number,
-    /// `x'1f'` and `_binary'text'` of MySQL and MariaDB: their bytes.
-    Bytes,
-    /// `0x1f`, `b'1'` and `0b1` of MySQL and MariaDB: bytes, which are a number where one is wanted.
-    Bits,
 }
 
 impl Lexed {

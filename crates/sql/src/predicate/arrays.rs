@@ -4,7 +4,7 @@
 
 use freshet_types::{Value, ValueType};
 
-use crate::allowlist::functions::oid;
+use crate::allowlist::types::oid;
 
 /// The OID of the elements of a built-in array type whose values have a normal form.
 pub(crate) fn element_type(array: u32) -> Option<u32> {

@@ -9,20 +9,20 @@ use std::sync::Arc;
 
 use freshet_types::{Term, Test, Value, ValueType};
 
-use crate::allowlist::functions::oid;
-use crate::analyze::conditions::is_whole;
-use crate::dependency::join_keys::is_never;
-use crate::dependency::join_path::{Edge, Held};
-use crate::dependency::read_set::{Footprint, Parameter, ParameterValue};
+use crate::allowlist::types::oid;
+use crate::analysis::{Edge, Footprint, Held};
+use crate::lex::literal::{Literal, LiteralKind};
 use crate::lex::normalize::VIEWS_BASE;
-use crate::predicate::parameters::Params;
+use crate::predicate::key_types::is_whole;
+use crate::predicate::parameters::{Client, Parameter, ParameterValue, Params};
 use crate::predicate::{Atom, Limit, Operand, Predicate, Question, arrays, mysql_values};
-use crate::{Literal, LiteralKind};
 
 /// Values of one test.
 const VALUES_MAX: usize = 1_000;
+
 /// How far a constant travels.
 const ROUNDS_MAX: usize = 8;
+
 /// Farther from UTC than a session's zone can be to MySQL, in microseconds. It takes offsets up to 14 hours, zones of a table and the system's
 /// `TZ`, which ends at 25.
 const ZONE_REACH_MYSQL: i64 = 2 * 86_400_000_000;
@@ -494,4 +494,17 @@ fn near_form(column: ValueType, parameter: Option<u32>) -> Option<ValueType> {
         (ValueType::Date | ValueType::Timestamp, Some(oid::TIMESTAMPTZ)) => Some(ValueType::TimestampTz),
         _ => None,
     }
+}
+
+impl Footprint {
+    pub(crate) fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
+        let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
+        let utc = utc && !self.dialect.is_mysql_family();
+        Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
+    }
+}
+
+/// Whether no row matters in any state of the database.
+pub(crate) fn is_never(rows: &Rows) -> bool {
+    rows.as_ref().is_some_and(Vec::is_empty)
 }

@@ -3,11 +3,9 @@
 use freshet_types::ValueType;
 use sqlparser::ast::{ArrayElemTypeDef, BinaryOperator, DataType, Expr, Ident, Value};
 
-use crate::allowlist::functions::{enum_name, oid};
-use crate::predicate::{
-    Limit, Operand, Question, column_name, comparable_type, date_arithmetic, like, operand, operands, parameter,
-    row_comparisons, unwrapped,
-};
+use crate::allowlist::types::{comparable_type, enum_name, oid};
+use crate::predicate::syntax::{column_name, parameter, unwrapped};
+use crate::predicate::{Limit, Operand, Question, date_arithmetic, like, operand, operands, row_comparisons};
 
 /// The test that an equality is, one way or the other.
 pub(crate) fn equality<'e>(left: &'e Expr, right: &'e Expr) -> Option<(&'e [Ident], Question)> {

@@ -6,7 +6,8 @@
 use freshet_types::{Test, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, DataType, DateTimeField, Expr, Ident, Interval, TimezoneInfo, Value as Constant};
 
-use crate::predicate::{Question, column_name, unwrapped};
+use crate::predicate::Question;
+use crate::predicate::syntax::{column_name, unwrapped};
 
 /// A range of moments, in microseconds from 1970, both ends included.
 #[derive(Clone, Copy, Debug, Default)]

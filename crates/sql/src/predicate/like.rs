@@ -14,10 +14,11 @@ use sqlparser::ast::{
     CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
 };
 
-use crate::dependency::read_set::Footprint;
+use crate::analysis::Footprint;
 use crate::predicate::bind::list;
 use crate::predicate::parameters::Params;
-use crate::predicate::{Operand, Question, column_name, mysql_values, operand, unwrapped};
+use crate::predicate::syntax::{column_name, unwrapped};
+use crate::predicate::{Operand, Question, mysql_values, operand};
 
 /// What LIKE asks.
 #[derive(Clone, Copy, Debug)]

@@ -12,25 +12,29 @@ pub(crate) mod bind;
 pub(crate) mod column_expressions;
 pub(crate) mod date_arithmetic;
 pub(crate) mod formula;
+pub(crate) mod key_types;
 pub(crate) mod like;
 pub(crate) mod mysql_values;
 pub(crate) mod parameters;
 pub(crate) mod row_comparisons;
 pub(crate) mod row_filter;
+pub(crate) mod syntax;
 
 use std::collections::BTreeSet;
 
 use freshet_types::{ComparedColumn, ValueType};
-use sqlparser::ast::{BinaryOperator, DataType, Expr, Ident, TimezoneInfo, UnaryOperator, Value};
+use sqlparser::ast::{BinaryOperator, Expr, Ident, UnaryOperator};
 
-use crate::allowlist::functions::{TypeClass, enum_name, oid, type_class};
+use crate::allowlist::types::{comparable_type, enum_name, oid};
 use crate::predicate::column_expressions::{equality, is_negated, is_plain_text, question};
 use crate::predicate::date_arithmetic::Span;
 use crate::predicate::like::{Folding, Matching};
 use crate::predicate::row_filter::Residual;
+use crate::predicate::syntax::{parameter, unwrapped};
 
 /// Conjunctions of one predicate.
 const CONJUNCTIONS_MAX: usize = 16;
+
 /// Tests of one conjunction.
 const TESTS_MAX: usize = 16;
 
@@ -392,47 +396,6 @@ impl Said {
     }
 }
 
-/// The expressions that AND connects at the top of a condition.
-pub(crate) fn conjuncts(condition: &Expr) -> Vec<&Expr> {
-    let mut found = Vec::new();
-    let mut open = vec![condition];
-    while let Some(expr) = open.pop() {
-        match unwrapped(expr) {
-            Expr::BinaryOp { left, op: BinaryOperator::And, right } => open.extend([&**left, &**right]),
-            other => found.push(other),
-        }
-    }
-    found
-}
-
-/// Without the brackets around it.
-pub(crate) fn unwrapped(mut expr: &Expr) -> &Expr {
-    while let Expr::Nested(inner) = expr {
-        expr = inner;
-    }
-    expr
-}
-
-/// The column that an expression names.
-pub(crate) fn column_name(expr: &Expr) -> Option<&[Ident]> {
-    match unwrapped(expr) {
-        Expr::Identifier(ident) => Some(std::slice::from_ref(ident)),
-        Expr::CompoundIdentifier(idents) => Some(idents),
-        _ => None,
-    }
-}
-
-/// The number in `$n`.
-pub(crate) fn parameter(expr: &Expr) -> Option<u32> {
-    match expr {
-        Expr::Value(value) => match &value.value {
-            Value::Placeholder(name) => name.strip_prefix('$')?.parse().ok().filter(|number| *number > 0),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 /// Of a list; None if one of them is no constant.
 pub(crate) fn operands<'e>(list: impl IntoIterator<Item = &'e Expr>) -> Option<Vec<Operand>> {
     list.into_iter().map(operand).collect::<Option<Vec<_>>>().filter(|operands| !operands.is_empty())
@@ -457,27 +420,5 @@ pub(crate) fn operand(expr: &Expr) -> Option<Operand> {
             Some(Operand { parameter: parameter(of)?, negated: false, cast: Some(name) })
         }
         _ => Some(Operand { parameter: parameter(expr)?, negated: false, cast: None }),
-    }
-}
-
-/// The OID of a type whose values have a normal form.
-pub(crate) fn comparable_type(data_type: &DataType) -> Option<u32> {
-    match type_class(data_type)? {
-        TypeClass::Tagged(oid) => Some(oid),
-        TypeClass::DateTime => date_type(data_type),
-        TypeClass::Plain => match data_type {
-            DataType::Real | DataType::Float4 => Some(oid::FLOAT4),
-            DataType::Float8 | DataType::DoublePrecision => Some(oid::FLOAT8),
-            _ => None,
-        },
-    }
-}
-
-fn date_type(data_type: &DataType) -> Option<u32> {
-    match data_type {
-        DataType::Date => Some(oid::DATE),
-        DataType::Timestamp(None, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => Some(oid::TIMESTAMP),
-        DataType::Timestamp(None, TimezoneInfo::Tz | TimezoneInfo::WithTimeZone) => Some(oid::TIMESTAMPTZ),
-        _ => None,
     }
 }

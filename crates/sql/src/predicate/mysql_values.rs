@@ -12,17 +12,18 @@ use std::net::IpAddr;
 use freshet_types::{Value, ValueType};
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart};
 
-use crate::allowlist::functions::oid;
-use crate::dependency::read_set::ParameterValue;
+use crate::allowlist::types::oid;
+use crate::lex::literal::{Literal, LiteralKind};
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::Operand;
-use crate::predicate::parameters::Params;
-use crate::{Literal, LiteralKind};
+use crate::predicate::parameters::{ParameterValue, Params};
 
 /// Digits of a decimal constant that the servers keep for sure: they cut fractions to 30 digits.
 const DIGITS_MAX: usize = 30;
+
 /// Integers below this are doubles.
 const EXACT_MAX: i64 = 1 << 53;
+
 /// In microseconds.
 const DAY: i64 = 86_400_000_000;
 

@@ -3,8 +3,7 @@
 
 use freshet_types::Value;
 
-use crate::Literal;
-use crate::dependency::read_set::{Parameter, ParameterValue};
+use crate::lex::literal::Literal;
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::Operand;
 
@@ -73,4 +72,37 @@ impl<'p> Params<'p> {
     pub(crate) fn readable(&self, value: &Value) -> bool {
         self.utf8 || !matches!(value, Value::Text(text) if !text.is_ascii())
     }
+}
+
+/// A parameter of one execution: the statement's own, then the literals of its text.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameter<'a> {
+    /// Its value.
+    pub value: ParameterValue<'a>,
+    /// The type OID in Parse; 0 if it was left to the server (also for literals).
+    pub declared_type: u32,
+}
+
+/// A parameter's value.
+#[derive(Clone, Copy, Debug)]
+pub enum ParameterValue<'a> {
+    /// NULL
+    Null,
+    /// In text format.
+    Text(&'a [u8]),
+    /// In binary format.
+    Binary(&'a [u8]),
+    /// From the statement's text.
+    Literal(&'a Literal),
+    /// MySQL and MariaDB: an integer of the binary protocol.
+    Integer(i128),
+    /// MySQL and MariaDB: DATE, DATETIME or TIMESTAMP of the binary protocol, as [`freshet_types::Value::Moment`] if it is of whole
+    /// seconds and one that both servers take.
+    Moment(Option<i64>),
+    /// MySQL and MariaDB: TIME of the binary protocol, which the current date may complete.
+    Time,
+    /// MySQL and MariaDB: bytes of the binary protocol.
+    Bytes(&'a [u8]),
+    /// MySQL and MariaDB: anything else of the binary protocol: floats, LOBs sent in pieces, types that are not known.
+    Opaque,
 }

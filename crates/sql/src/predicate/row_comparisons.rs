@@ -11,7 +11,8 @@
 
 use sqlparser::ast::{BinaryOperator, Expr, Ident};
 
-use crate::predicate::{Limit, Question, column_name, operand, operands, unwrapped};
+use crate::predicate::syntax::{column_name, unwrapped};
+use crate::predicate::{Limit, Question, operand, operands};
 
 /// The tests that are true where this comparison is, NOT in it left aside; None: it compares no rows.
 pub(crate) fn compared(expr: &Expr) -> Option<Vec<(&[Ident], Question)>> {

@@ -5,11 +5,17 @@
 //! statements that Freshet answers itself are recognised here.
 
 pub(crate) mod admin;
+pub(crate) mod clock_text;
 pub(crate) mod effect;
+pub(crate) mod effect_in_catalog;
 pub(crate) mod mysql;
+pub(crate) mod parse;
 pub(crate) mod parser_bounds;
+pub(crate) mod relations;
 pub(crate) mod show_setting;
 pub(crate) mod template;
 pub(crate) mod temporary;
 pub(crate) mod transaction;
+pub(crate) mod trusted;
+pub(crate) mod user_code;
 pub(crate) mod write_effects;

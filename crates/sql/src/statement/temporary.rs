@@ -3,10 +3,9 @@
 //! A name without a schema is looked up in the temporary schema first, if it is that of a relation or of a type. Functions and operators
 //! are never found there. Which word of a text is such a name is not analysed: any word may be, but for one behind a dot.
 
-use std::collections::HashSet;
-
 use crate::lex::postgres::{Kind, Scanner, Token};
-use crate::statement::template::NAME_LEN_MAX;
+use crate::statement::parser_bounds::NAME_LEN_MAX;
+use std::collections::HashSet;
 
 /// What prints names of objects, or reads them: how depends on what hides them.
 const PRINTING: [&str; 10] = [

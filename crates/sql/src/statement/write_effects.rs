@@ -9,58 +9,14 @@
 //! The same facts tell which tables such a write may touch: without triggers, rules and functions these are the table that it names
 //! with its partitions and children, and what foreign keys change with it.
 
+use crate::allowlist::FunctionClass;
+use crate::allowlist::functions::function_class;
+use crate::lex::postgres::{Kind, Token};
+use crate::statement::parser_bounds::NAME_LEN_MAX;
+use crate::statement::relations::family;
 use std::sync::Arc;
 
-use freshet_types::{Catalog, Reason, RelationKind, Table, TableId};
-
-use crate::allowlist::functions::{FunctionClass, function_class};
-use crate::analyze::relations::family;
-use crate::lex::postgres::{Kind, Token};
-use crate::statement::effect::Effect;
-use crate::statement::template::{NAME_LEN_MAX, Template};
-use crate::statement::transaction::Bracket;
-
-impl Template {
-    /// The session's settings and locked tables are what they were before it: reads, transaction control and writes that run no
-    /// stored code.
-    pub fn keeps_settings(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
-        if !self.dialect.is_mysql_family() {
-            return self.writes_plainly(catalog, schemas);
-        }
-        let by_itself = match self.effect {
-            Effect::Pure | Effect::Signal | Effect::Write => true,
-            Effect::TransactionControl => self.bracket != Some(Bracket::Other),
-            Effect::Settings | Effect::Definition | Effect::Forgets => false,
-        };
-        by_itself && !self.facts.temporary && !self.runs_stored_code(catalog, schemas)
-    }
-
-    /// The tables whose rows a plain write may change. None: it is no such write, or may change others as well: through a
-    /// view, or (PostgreSQL) by the actions of foreign keys.
-    pub fn written(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<TableId>> {
-        if self.dialect.is_mysql_family() {
-            let is_one = self.effect == Effect::Write && self.refusal() == Some(&Reason::NotSelect);
-            return self.facts.written(catalog, schemas).filter(|_| is_one && self.keeps_settings(catalog, schemas));
-        }
-        let target = self.target.as_ref().filter(|_| self.writes_plainly(catalog, schemas))?;
-        Some(target.tables(catalog, schemas)?.iter().map(|table| table.id).collect())
-    }
-
-    /// PostgreSQL: a write that runs built-in code only.
-    fn writes_plainly(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
-        let built_in = |name: &str| !catalog.user_functions.contains(name);
-        let calls = self.calls.as_ref().filter(|_| catalog.built_in_surroundings && self.built_in_first(schemas));
-        calls.is_some_and(|calls| calls.iter().all(|name| built_in(name)))
-            && (catalog.built_in_code_only || self.written_runs_none(catalog, schemas))
-    }
-
-    /// It names one table and no other relation, and neither that table nor another that changes with it runs code.
-    fn written_runs_none(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
-        let named =
-            self.target.as_ref().filter(|target| target.alone).and_then(|target| target.tables(catalog, schemas));
-        named.is_some_and(|tables| tables.iter().all(|table| !table.runs_code))
-    }
-}
+use freshet_types::{Catalog, RelationKind, Table};
 
 /// The relation that a write names.
 #[derive(Debug, PartialEq, Eq)]
@@ -70,12 +26,12 @@ pub(crate) struct Target {
     /// Rows that are there already stay as they are.
     inserts_only: bool,
     /// The statement names no other relation.
-    alone: bool,
+    pub(crate) alone: bool,
 }
 
 impl Target {
     /// All tables whose rows the write may change; None if it may change others as well.
-    fn tables(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
+    pub(crate) fn tables(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Option<Vec<Arc<Table>>> {
         let table = match &self.schema {
             Some(schema) => catalog.in_schema(schema, &self.name),
             None => catalog.resolve(schemas.iter().map(|schema| &**schema), &self.name),

@@ -21,7 +21,6 @@ const FILE_LINES_MAX: usize = 500;
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("import cycles", "net: 2 modules", "the purpose of a connection is still told by the client's module"),
     ("import cycles", "proxy: ", "sessions and what both families share are not yet apart"),
-    ("import cycles", "sql: ", "what walks a query still computes its dependencies on the way"),
 ];
 
 /// Which crates of the workspace each crate may use. `e2e` sits on top and may use all.

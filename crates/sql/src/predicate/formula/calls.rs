@@ -3,9 +3,9 @@
 use freshet_types::{Formula, Operation, Part, TextFunction, Value, ValueType};
 use sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments};
 
-use super::Kind::{Of, Wide};
-use super::{Reading, Typed, number};
-use crate::allowlist::visitor::built_in_name;
+use crate::allowlist::names::built_in_name;
+use crate::predicate::formula::Kind::{Of, Wide};
+use crate::predicate::formula::{Reading, Typed, number};
 
 impl Reading<'_> {
     pub(super) fn function(&self, function: &Function) -> Option<Typed> {

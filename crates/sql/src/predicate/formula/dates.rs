@@ -7,9 +7,10 @@
 use freshet_types::{Formula, Operation, Part, Value, ValueType};
 use sqlparser::ast::{DataType, Expr, Value as Constant};
 
-use super::Kind::{Clock, Of, Wide};
-use super::{Reading, Typed, number};
-use crate::predicate::{date_arithmetic, parameter, unwrapped};
+use crate::predicate::date_arithmetic;
+use crate::predicate::formula::Kind::{Clock, Of, Wide};
+use crate::predicate::formula::{Reading, Typed, number};
+use crate::predicate::syntax::{parameter, unwrapped};
 
 impl Reading<'_> {
     /// A part of a date or of a moment without a zone.

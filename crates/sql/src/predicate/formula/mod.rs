@@ -18,16 +18,18 @@ mod texts;
 
 use std::sync::Arc;
 
+use Kind::{Clock, Null, Of, Wide};
 use freshet_types::{Comparison, Formula, Operation, RowTest, Test, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, CaseWhen, DataType, Expr, TimezoneInfo, UnaryOperator, Value as Constant};
 
-use crate::LiteralKind;
-use crate::dependency::read_set::{Footprint, ParameterValue};
+use crate::analysis::Footprint;
+use crate::lex::literal::LiteralKind;
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::like::as_text;
-use crate::predicate::parameters::Params;
+use crate::predicate::parameters::{ParameterValue, Params};
 use crate::predicate::row_filter::Residual;
-use crate::predicate::{Operand, column_name, operand, unwrapped};
+use crate::predicate::syntax::{column_name, unwrapped};
+use crate::predicate::{Operand, operand};
 
 /// An expression's type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,8 +43,6 @@ enum Kind {
     /// `NULL`
     Null,
 }
-
-use Kind::{Clock, Null, Of, Wide};
 
 type Typed = (Formula, Kind);
 

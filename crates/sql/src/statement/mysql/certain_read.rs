@@ -9,10 +9,9 @@
 use freshet_types::{Table, ValueType};
 use sqlparser::ast::{BinaryOperator, Expr, LimitClause, Query, SetExpr};
 
-use crate::dependency::read_set::{Parameter, ParameterValue};
-use crate::lex::normalize::LiteralKind;
-use crate::predicate::parameters::Client;
-use crate::predicate::{column_name, parameter, unwrapped};
+use crate::lex::literal::LiteralKind;
+use crate::predicate::parameters::{Client, Parameter, ParameterValue};
+use crate::predicate::syntax::{column_name, parameter, unwrapped};
 
 /// Longer lists become tables of their own.
 const LIST_MAX: usize = 100;

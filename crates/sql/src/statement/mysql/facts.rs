@@ -8,8 +8,7 @@ use std::sync::Arc;
 
 use freshet_types::{Catalog, RelationKind, Table, TableId};
 
-use crate::Hint;
-use crate::allowlist::functions::FunctionClass;
+use crate::allowlist::FunctionClass;
 use crate::allowlist::mysql_functions::{counts_sequence, function_class};
 use crate::lex::mysql::is_placeholder;
 use crate::lex::mysql_words::{is_reserved, takes_brackets};
@@ -225,4 +224,13 @@ pub(crate) fn unquoted(token: &Token<'_>) -> Box<str> {
 fn reads_counts(variable: &str) -> bool {
     let lower = variable.to_ascii_lowercase();
     lower.ends_with("warning_count") || lower.ends_with("error_count")
+}
+
+/// What a statement of MySQL's dialect asks of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// `SQL_CACHE`
+    Cache,
+    /// `SQL_NO_CACHE`
+    NoCache,
 }

@@ -7,21 +7,19 @@ pub(crate) mod hints;
 pub(crate) mod parse;
 pub(crate) mod variables;
 
-use freshet_types::Reason;
+use freshet_types::{Dialect, Reason};
+use sqlparser::ast::{GroupByExpr, JoinOperator, Query, SetExpr, TableFactor, TableWithJoins};
 
 use crate::allowlist::mysql_functions::is_aggregate;
 use crate::allowlist::visitor::Survey;
 use crate::lex::postgres::{Kind, Token};
-use crate::statement::effect::together;
-use crate::statement::mysql::facts::{Access, Facts, Name, Snapshot, unquoted};
+use crate::statement::effect::{Effect, together};
+use crate::statement::mysql::facts::{Access, Facts, Hint, Name, Snapshot, unquoted};
 use crate::statement::mysql::hints::is_harmless;
 use crate::statement::mysql::variables::{are_known, is_global};
 use crate::statement::parser_bounds::is_too_long;
 use crate::statement::template::{Parsed, Template};
 use crate::statement::transaction::Bracket;
-use crate::{Effect, Hint};
-use freshet_types::Dialect;
-use sqlparser::ast::{GroupByExpr, JoinOperator, Query, SetExpr, TableFactor, TableWithJoins};
 
 /// The template of a text: of one statement or several.
 pub(crate) fn template(statements: &[Vec<Token<'_>>]) -> Template {

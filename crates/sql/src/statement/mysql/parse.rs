@@ -14,7 +14,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::Token as Parsed;
 
-use crate::allowlist::functions::FunctionClass;
+use crate::allowlist::FunctionClass;
 use crate::allowlist::mysql_functions::{function_class, is_bare};
 use crate::lex::mysql::is_placeholder;
 use crate::lex::mysql_words::is_reserved;

@@ -5,26 +5,15 @@
 //!
 //! A text alone does not say that a call is trusted. So its effect stays that of an unknown function until a catalogue says more.
 
-use freshet_types::{Catalog, Dialect, Reason};
-use sqlparser::ast::{Function, ObjectName, Query};
+use freshet_types::{Catalog, Dialect};
+use sqlparser::ast::Query;
 
-use crate::allowlist::visitor::built_in_name;
-use crate::analyze::clock::has_time;
-use crate::analyze::{Outcome, Walk};
 use crate::lex::postgres::{Kind, Token};
 use crate::lex::tokens::Tokens;
+use crate::statement::clock_text::{clock_text, has_time};
 use crate::statement::effect::Effect;
-use crate::statement::template::{Parsed, Template, clock_text, parse_query};
-
-/// The function's name without its schema, if it may be one that is not built in.
-pub(crate) fn made_name(name: &ObjectName) -> Option<&str> {
-    let ident = |at: usize| name.0.get(at)?.as_ident().map(|ident| ident.value.as_str());
-    match name.0.len() {
-        1 => ident(0),
-        2 if ident(0)? != "pg_catalog" => ident(1),
-        _ => None,
-    }
-}
+use crate::statement::parse::parse_query;
+use crate::statement::template::{Parsed, Template};
 
 impl Parsed {
     pub(crate) fn of(query: Query, tokens: &[Token<'_>]) -> Box<Self> {
@@ -63,22 +52,5 @@ impl Template {
     /// Whether a catalogue decides if it only reads.
     pub fn may_be_trusted(&self) -> bool {
         !self.survey.made.is_empty() && self.verdict.is_ok() && self.survey.effect_but_made == Effect::Pure
-    }
-}
-
-impl Walk<'_> {
-    /// Whether a function that is not built in may be called. It may take or make dates.
-    pub(crate) fn trusted(&mut self, name: &ObjectName) -> Outcome {
-        let trusted = !self.is_mysql() && made_name(name).is_some_and(|name| self.catalog.trusted.contains_key(name));
-        self.date_time |= trusted;
-        if trusted { Ok(()) } else { Err(Reason::Function(name.to_string().into())) }
-    }
-
-    /// Whether a call makes one value of those of several rows.
-    pub(crate) fn aggregates(&self, function: &Function) -> bool {
-        let made = || made_name(&function.name).and_then(|name| self.catalog.trusted.get(name)) == Some(&true);
-        !function.within_group.is_empty()
-            || built_in_name(self.dialect, &function.name).is_some_and(crate::allowlist::functions::is_aggregate)
-            || made()
     }
 }

@@ -85,3 +85,26 @@ pub(crate) fn holds_dates(table: &Table) -> bool {
 pub(crate) fn unknown(parts: &[ObjectNamePart]) -> Reason {
     Reason::UnknownTable(ObjectName(parts.to_vec()).to_string().into())
 }
+
+/// Stands in front of the name of a relation behind ONLY, which the parser does not know. A text that has its first
+/// character in a name is not analysed, so nothing else is taken for it.
+pub(crate) const ONLY: &str = "\u{1}only";
+
+/// The parts of a relation's name, and whether ONLY stood before it: the relation without its children.
+pub(crate) fn without_only(name: &ObjectName) -> (&[ObjectNamePart], bool) {
+    match name.0.split_first() {
+        Some((first, rest)) if first.as_ident().is_some_and(|ident| ident.value == ONLY) => (rest, true),
+        _ => (&name.0, false),
+    }
+}
+
+/// The relation that a name means; None also for names of more than two parts.
+pub(crate) fn table<'a>(catalog: &'a Catalog, schemas: &[Arc<str>], name: &ObjectName) -> Option<&'a Arc<Table>> {
+    let (parts, _) = without_only(name);
+    let ident = |at: usize| parts.get(at)?.as_ident().map(|ident| ident.value.as_str());
+    match parts.len() {
+        1 => catalog.resolve(schemas.iter().map(|schema| &**schema), ident(0)?),
+        2 => catalog.in_schema(ident(0)?, ident(1)?),
+        _ => None,
+    }
+}

@@ -21,13 +21,14 @@ use std::collections::BTreeSet;
 use freshet_types::ComparedColumn;
 use sqlparser::ast::{LimitClause, Query};
 
+use crate::analysis::Keyed;
 use crate::analyze::Walk;
-use crate::analyze::derived::{Origin, Shown};
-use crate::dependency::limit_bound;
-use crate::dependency::result_keys::{Keyed, is_exact};
+use crate::analyze::limit_bound::limit_of;
+use crate::analyze::result_keys::is_exact;
+use crate::analyze::shown::{Origin, Shown};
 
 /// Columns whose values are remembered of one reference.
-const COLUMNS_MAX: usize = 3;
+pub(crate) const COLUMNS_MAX: usize = 3;
 
 impl Walk<'_> {
     /// The references whose rows the answer tells by values, if this is the outermost query; `shown`: its columns without its LIMIT.
@@ -37,7 +38,7 @@ impl Walk<'_> {
             Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
             Some(LimitClause::OffsetCommaLimit { .. }) => false,
         };
-        let limit = limit_bound::limit_of(query).filter(|_| all_of_the_first && query.order_by.is_none());
+        let limit = limit_of(query).filter(|_| all_of_the_first && query.order_by.is_none());
         let Some(limit) = limit.filter(|_| self.blocks.len() == 1) else { return Vec::new() };
         let reached = || {
             let columns = shown.columns.iter().enumerate();

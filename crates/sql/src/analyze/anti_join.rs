@@ -1,0 +1,168 @@
+//! Conditions that drop rows by keys which others hold (`dependency/anti_join.rs`).
+
+use crate::analysis::{Absent, Held, Inside};
+use crate::analyze::Walk;
+use crate::analyze::conditions::atom;
+use crate::analyze::derived_limit::is_ungrouped;
+use crate::analyze::limit_bound::calls;
+use crate::analyze::scope::{Reference, Source};
+use crate::analyze::shown::{Asks, Named, Origin, Reached};
+use crate::predicate::Question;
+use crate::predicate::column_expressions::{equality, question};
+use crate::predicate::syntax::{column_name, conjuncts, parameter, unwrapped};
+use freshet_types::{Column, ComparedColumn, ValueType};
+use sqlparser::ast::{
+    BinaryOperator, Distinct, Expr, JoinConstraint, JoinOperator, LimitClause, Query, Select, UnaryOperator,
+};
+
+/// Whether columns of the type are equal just if their normal forms are.
+pub(crate) fn is_exact(mysql: bool, value_type: ValueType) -> bool {
+    use ValueType::{Int, OrderedText, Text, Unsigned, Uuid};
+    matches!(value_type, Int | Unsigned) || (!mysql && matches!(value_type, OrderedText | Text | Uuid))
+}
+
+impl Walk<'_> {
+    /// What the innermost block's SELECT asks of its rows, if that is all known.
+    pub(crate) fn asks(&self, select: &Select) -> Option<Asks> {
+        let distinct = matches!(select.distinct, None | Some(Distinct::Distinct));
+        let plain = distinct && is_ungrouped(select);
+        let block = self.blocks.last().filter(|_| plain && self.blocks.len() > 1)?;
+        if calls(&select.projection, |_| true) {
+            return None;
+        }
+        let mut all: Vec<&Expr> = select.selection.iter().flat_map(conjuncts).collect();
+        let mut items = 0;
+        for from in &select.from {
+            items += 1 + from.joins.len();
+            for join in &from.joins {
+                match &join.join_operator {
+                    JoinOperator::Join(JoinConstraint::On(on)) | JoinOperator::Inner(JoinConstraint::On(on)) => {
+                        all.extend(conjuncts(on));
+                    }
+                    _ => return None,
+                }
+            }
+        }
+        let place = |reference: &Reference| match &reference.source {
+            Source::Table { table, places } if places.len() == 1 && !reference.nullable => {
+                self.references.get(places.start).filter(|of| of.table.id == table.id).map(|_| places.start)
+            }
+            _ => None,
+        };
+        let places: Vec<usize> = block.references.iter().map(place).collect::<Option<_>>()?;
+        let inside = Inside { places, equal: Vec::new(), tests: Vec::new(), limit: None };
+        let mut asks = Asks { inside, outer: None };
+        (items == block.references.len() && all.into_iter().all(|one| self.add_asked(one, &mut asks).is_some()))
+            .then_some(asks)
+    }
+
+    /// Adds a conjunct; None: it is not understood.
+    pub(crate) fn add_asked(&self, conjunct: &Expr, asks: &mut Asks) -> Option<()> {
+        let mysql = self.is_mysql();
+        let tested = match conjunct {
+            Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+                if let (Some(left), Some(right)) = (self.named_by_name(left), self.named_by_name(right)) {
+                    match (self.held(&left), self.held(&right)) {
+                        (Some(one), Some(two)) if one.column.value_type == two.column.value_type => {
+                            asks.inside.equal.push([one, two]);
+                        }
+                        (Some(own), None) if asks.outer.is_none() => asks.outer = Some((own, right)),
+                        (None, Some(own)) if asks.outer.is_none() => asks.outer = Some((own, left)),
+                        _ => return None,
+                    }
+                    return Some(());
+                }
+                equality(left, right)
+            }
+            Expr::InList { negated: false, .. } => question(conjunct),
+            _ => None,
+        };
+        let (name, question) = tested.filter(|(_, question)| matches!(question, Question::In(_)))?;
+        let named = self.named_by(name)?;
+        self.of_table(&named)?;
+        asks.inside.tests.push(atom(mysql, named.rows.first()?, &question)?);
+        Some(())
+    }
+
+    pub(crate) fn named_by_name(&self, expr: &Expr) -> Option<Named> {
+        self.named_by(column_name(expr)?)
+    }
+
+    /// The column of a table of the innermost block that a name means, if it is of a type whose values are keys.
+    pub(crate) fn held(&self, named: &Named) -> Option<Held> {
+        let column = self.of_table(named).filter(|column| is_exact(self.is_mysql(), column.value_type))?;
+        let place = named.rows.first()?.origin.place;
+        Some(Held { place, column: ComparedColumn { name: column.name.clone(), value_type: column.value_type } })
+    }
+
+    pub(crate) fn of_table<'n>(&self, named: &'n Named) -> Option<&'n Column> {
+        let [Reached { origin: Origin { column, through: false, .. }, nullable: false }] = named.rows.as_slice() else {
+            return None;
+        };
+        (named.block + 1 == self.blocks.len() && !column.generated).then_some(column)
+    }
+
+    /// Notes which rows a condition drops by their keys, of the references that it bounds.
+    pub(crate) fn note_absent(&mut self, condition: &Expr, bounded: &std::ops::Range<usize>) {
+        let absent = conjuncts(condition).into_iter().filter_map(|conjunct| self.absent_by(conjunct));
+        let absent: Vec<(usize, Absent)> = absent.collect();
+        self.absent.extend(absent.into_iter().filter(|(item, _)| bounded.contains(item)).map(|(_, absent)| absent));
+    }
+
+    /// The item of the innermost block and what the conjunct drops of it.
+    pub(crate) fn absent_by(&self, conjunct: &Expr) -> Option<(usize, Absent)> {
+        let (negated, inner) = match conjunct {
+            Expr::UnaryOp { op: UnaryOperator::Not, expr } => (true, unwrapped(expr)),
+            other => (false, other),
+        };
+        // NOT (… AND c IS NOT NULL), which no key is.
+        let (inner, beside) = match inner {
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } if negated => match unwrapped(right) {
+                Expr::IsNotNull(beside) => (unwrapped(left), Some(beside)),
+                _ => return None,
+            },
+            inner => (inner, None),
+        };
+        let (subquery, is_not, value) = match inner {
+            Expr::Exists { subquery, negated } => (subquery, *negated, None),
+            Expr::InSubquery { subquery, negated, expr } => (subquery, *negated, Some(expr)),
+            _ => return None,
+        };
+        let shown = self.told_by(subquery).filter(|_| is_not != negated)?;
+        let Asks { inside, outer } = shown.asks.as_deref()?.clone();
+        let (held, named) = match (value, &outer, shown.columns.as_slice()) {
+            (None, Some((held, named)), _) => (held.clone(), named.clone()),
+            // LIMIT would leave out some of the keys.
+            (Some(value), None, [column]) if inside.limit.is_none() => {
+                let [Origin { place, column, through: false }] = column.origins.as_slice() else { return None };
+                let (name, value_type) = (column.name.clone(), column.value_type);
+                let held = Held { place: *place, column: ComparedColumn { name, value_type } };
+                (Some(held).filter(|held| inside.places.contains(&held.place))?, self.named_by_name(value)?)
+            }
+            _ => return None,
+        };
+        let column = self.of_table(&named)?;
+        let same = |beside: &Expr| self.named_by_name(beside).and_then(|other| self.held(&other)) == self.held(&named);
+        let exact = is_exact(self.is_mysql(), column.value_type) && column.value_type == held.column.value_type;
+        if !exact || !beside.is_none_or(|beside| same(beside)) {
+            return None;
+        }
+        let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
+        Some((named.place, Absent { place: named.rows.first()?.origin.place, column, held, inside }))
+    }
+}
+
+impl Asks {
+    /// The same of the query whose SELECT it is of.
+    pub(crate) fn of_query(self, query: &Query) -> Option<Self> {
+        let limit = match &query.limit_clause {
+            None => None,
+            Some(LimitClause::LimitOffset { limit: Some(limit), offset: None, limit_by }) if limit_by.is_empty() => {
+                Some(Some(parameter(unwrapped(limit))?))
+            }
+            Some(_) => return None,
+        };
+        let inside = Inside { limit, ..self.inside };
+        (query.with.is_none() && query.fetch.is_none()).then_some(Self { inside, ..self })
+    }
+}

@@ -1,0 +1,101 @@
+//! From a statement and a catalogue to the read set: the walk, and the queries of views that it does not open.
+
+use crate::analysis::Footprint;
+use crate::analyze::Walk;
+use crate::analyze::derived_limit::leave_rows_open;
+use crate::analyze::disjunctions::has_branches;
+use crate::analyze::views::{named, qualified};
+use crate::lex::normalize::lex;
+use crate::predicate::parameters::{Parameter, ParameterValue};
+use crate::statement::effect_in_catalog::{Queue, search_path};
+use crate::statement::template::Template;
+use crate::statement::user_code::user_defined;
+use std::sync::Arc;
+
+use freshet_types::{Catalog, Dialect, Reason, Table};
+
+impl Template {
+    /// The tables and predicates the statement depends on under this catalogue and search path
+    /// (`current_schemas(true)`), or why it is not cached. Valid for this catalogue version and search path only.
+    pub fn resolve(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<Footprint, Reason> {
+        let mut footprint = self.resolve_but_views(catalog, schemas, true)?;
+        add_views(self.dialect, &mut footprint, catalog)?;
+        footprint.refuse_completed_times()?;
+        Ok(footprint)
+    }
+
+    /// The same, without what the views in it read, but for those that are walked where their names stand, if any are.
+    pub(crate) fn resolve_but_views(
+        &self,
+        catalog: &Catalog,
+        schemas: &[Arc<str>],
+        opens_views: bool,
+    ) -> Result<Footprint, Reason> {
+        let parsed = self.verdict.as_ref().map_err(Clone::clone)?;
+        if !self.built_in_first(schemas) {
+            return Err(Reason::Construct("a search_path that puts other schemas before pg_catalog"));
+        }
+        let walked = |splits: bool| {
+            let mut walk = Walk::new(self.dialect, catalog, schemas);
+            walk.views.are_opened = opens_views;
+            walk.splits = splits;
+            walk.handled.add(&self.survey.handled, &self.survey.functions, &self.survey.operators);
+            walk.query(&parsed.query)?;
+            if walk.counts != self.survey.counts {
+                return Err(Reason::Construct("a construct that is not analysed"));
+            }
+            // Who counts the rows that LIMIT leaves out asks for all of them.
+            if self.facts.counts_found_rows {
+                walk.cut = None;
+                walk.paged.clear();
+                walk.keyed.clear();
+                walk.moving.clear();
+            }
+            walk.into_footprint(parsed)
+        };
+        let whole = walked(false)?;
+        user_defined(catalog, &self.survey)?;
+        if !has_branches(&parsed.query) {
+            return Ok(whole);
+        }
+        let open = whole.unbounded();
+        let split = Some(()).filter(|()| !open.is_empty()).map(|()| walked(true)).transpose()?;
+        let better = |split: &Footprint| split.unbounded().is_subset(&open) && split.unbounded() != open;
+        Ok(split.filter(better).unwrap_or(whole))
+    }
+
+    /// It leaves open which rows its answer shows: LIMIT without ORDER BY, its own or in FROM.
+    pub fn leaves_rows_open(&self) -> bool {
+        self.verdict.as_ref().is_ok_and(|parsed| leave_rows_open(&parsed.query))
+    }
+}
+
+/// Adds what those views of a footprint read that were not opened.
+pub(crate) fn add_views(dialect: Dialect, footprint: &mut Footprint, catalog: &Catalog) -> Result<(), Reason> {
+    let mut queue = Queue::default();
+    queue.extend(&std::mem::take(&mut footprint.unopened));
+    while let Some(view) = queue.next()? {
+        let body = body(dialect, &view, catalog).map_err(|reason| named(reason, &view))?;
+        queue.extend(&body.definitions);
+        footprint.add_any_row(body);
+    }
+    // Among them those that were.
+    queue.extend(&footprint.definitions);
+    queue.next().map(|_| ())
+}
+
+/// What one view's query depends on, the views in it not looked into.
+pub(crate) fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<Footprint, Reason> {
+    let text = view.definition.as_ref().ok_or_else(|| Reason::TableKind(qualified(view)))?;
+    let lexed = lex(dialect, text);
+    let template = Template::parse_for(dialect, &lexed.shape, catalog);
+    if !template.settings().is_empty() {
+        return Err(Reason::Function("current_setting".into()));
+    }
+    let footprint = template.resolve_but_views(catalog, &search_path(), false)?;
+    let literals =
+        lexed.literals.iter().map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
+    let literals: Vec<Parameter<'_>> = literals.collect();
+    footprint.refuse_types(&literals)?;
+    if footprint.reads_clock(&literals) { Err(Reason::ClockLiteral) } else { Ok(footprint) }
+}

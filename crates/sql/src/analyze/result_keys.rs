@@ -1,0 +1,77 @@
+//! References whose keys the outermost query shows (`dependency/result_keys.rs`).
+
+use crate::analysis::Keyed;
+use crate::analyze::Walk;
+use crate::analyze::derived_limit::is_ungrouped;
+use crate::analyze::limit_bound::{limit_of, sorts_by_list};
+use crate::analyze::scope::Source;
+use crate::analyze::sort_keys::shown_items;
+use freshet_types::{Columns, ComparedColumn, Dialect, ReplicaIdentity, ValueType};
+use sqlparser::ast::{LimitClause, Query, SetExpr};
+
+/// Whether what the server shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
+/// rounded where they are shown, and an enum's labels may get other names. MySQL shows a TIMESTAMP in the session's zone, and texts in
+/// its character set, where other characters may stand for some.
+pub(crate) fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
+    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
+    match value_type {
+        Date | Int | Numeric | Timestamp | Unsigned => true,
+        Bool | OrderedText | PaddedText | Text | TimestampTz | Uuid => !dialect.is_mysql_family(),
+        _ => false,
+    }
+}
+
+impl Walk<'_> {
+    /// The references of the outermost query whose keys its answer shows, the innermost block being its own.
+    pub(crate) fn keyed_by(&self, query: &Query) -> Vec<Keyed> {
+        self.find_keyed(query).unwrap_or_default()
+    }
+
+    pub(crate) fn find_keyed(&self, query: &Query) -> Option<Vec<Keyed>> {
+        let SetExpr::Select(select) = &*query.body else { return None };
+        let all_of_the_first = match &query.limit_clause {
+            None => true,
+            Some(LimitClause::LimitOffset { offset, limit_by, .. }) => offset.is_none() && limit_by.is_empty(),
+            Some(LimitClause::OffsetCommaLimit { .. }) => false,
+        };
+        let calls = self.looks_further(select, query.order_by.as_ref(), false);
+        if !all_of_the_first || !is_ungrouped(select) || select.distinct.is_some() || calls {
+            return None;
+        }
+        let block = self.blocks.last()?;
+        let items = shown_items(block, select)?;
+        let limit = limit_of(query).filter(|_| query.order_by.is_none());
+        let cuts = query.limit_clause.is_some() || query.fetch.is_some();
+        let is_selected = if cuts { !sorts_by_list(query, select) } else { select.selection.is_some() };
+        let keyed = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
+            let Source::Table { places, .. } = &reference.source else { return None };
+            let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
+            let table = &self.references.get(place)?.table;
+            let (names, old_by_key) = match &table.identity {
+                // Where new images lack what did not change, as MySQL's do then, any of it may have entered.
+                ReplicaIdentity::Columns(names) => (names, !self.is_mysql()),
+                ReplicaIdentity::Full => (&table.key, false),
+                ReplicaIdentity::Missing => return None,
+            };
+            let key = names.iter().map(|name| {
+                let column = table.column(name).filter(|column| !column.generated)?;
+                let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
+                let value_type = Some(column.value_type).filter(|of| is_exact(self.dialect, *of))?;
+                Some((ComparedColumn { name: column.name.clone(), value_type }, at))
+            });
+            let key: Vec<_> = key.collect::<Option<_>>()?;
+            (!key.is_empty()).then_some(Keyed {
+                place,
+                key,
+                width: items.len(),
+                old_by_key,
+                limit,
+                page: None,
+                selecting: Columns::All,
+                is_selected,
+                by_value: false,
+            })
+        });
+        Some(keyed.collect())
+    }
+}

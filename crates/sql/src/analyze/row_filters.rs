@@ -1,0 +1,94 @@
+//! Conditions on one row (`predicate/row_filter.rs`): which reference they are on.
+
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+
+use freshet_types::{Column, ComparedColumn};
+use sqlparser::ast::{Expr, Ident, visit_expressions};
+
+use crate::analyze::Walk;
+use crate::analyze::shown::Named;
+use crate::predicate::row_filter::Residual;
+use crate::predicate::syntax::column_name;
+use crate::predicate::{Atom, Operand, Question, Said, operand};
+
+/// What the columns of one reference are called.
+pub(crate) struct Of {
+    place: usize,
+    columns: Vec<(Vec<Ident>, ComparedColumn)>,
+    nullable: bool,
+    through: bool,
+}
+
+/// The columns that a condition names, each once; None: too many, or there are sub-selects in it.
+pub(crate) fn names(condition: &Expr) -> Option<Vec<Vec<Ident>>> {
+    let mut names: Vec<Vec<Ident>> = Vec::new();
+    let mut left = EXPRESSIONS_MAX;
+    let flow = visit_expressions(condition, |expr| {
+        left = left.saturating_sub(1);
+        if left == 0 || matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }) {
+            return ControlFlow::Break(());
+        }
+        if !matches!(expr, Expr::Nested(_))
+            && let Some(name) = column_name(expr)
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_vec());
+        }
+        if names.len() > COLUMNS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    (flow.is_continue() && !names.is_empty()).then_some(names)
+}
+
+/// The parameters in a condition.
+pub(crate) fn operands(condition: &Expr) -> Vec<Operand> {
+    let mut found = Vec::new();
+    let _: ControlFlow<()> = visit_expressions(condition, |expr| {
+        if matches!(expr, Expr::Value(_)) {
+            found.extend(operand(expr));
+        }
+        ControlFlow::Continue(())
+    });
+    found
+}
+
+/// Columns in one condition, and expressions.
+pub(crate) const COLUMNS_MAX: usize = 16;
+
+pub(crate) const EXPRESSIONS_MAX: usize = 128;
+
+impl Walk<'_> {
+    /// What a condition says of the rows of the one reference that it is on.
+    pub(crate) fn said_by_row(&self, condition: &Expr, truth: bool, bounded: &Range<usize>) -> Said {
+        let Some(names) = names(condition) else { return Said::Nothing };
+        let innermost = self.blocks.len().saturating_sub(1);
+        let mut of: Option<Vec<Of>> = None;
+        for name in names {
+            let here = |named: &Named| named.block == innermost && bounded.contains(&named.place);
+            let Some(named) = self.named_by(&name).filter(here) else { return Said::Nothing };
+            let known = of.get_or_insert_with(|| {
+                let of = |place| Of { place, columns: Vec::new(), nullable: false, through: false };
+                named.rows.iter().map(|reached| of(reached.origin.place)).collect()
+            });
+            known.retain_mut(|of| {
+                let mut rows = named.rows.iter().filter(|reached| reached.origin.place == of.place);
+                let (Some(reached), None) = (rows.next(), rows.next()) else { return false };
+                let Column { name: column, value_type, .. } = &reached.origin.column;
+                of.columns.push((name.clone(), ComparedColumn { name: column.clone(), value_type: *value_type }));
+                of.nullable |= reached.nullable;
+                of.through |= reached.origin.through;
+                true
+            });
+        }
+        let operands: Arc<[Operand]> = operands(condition).into();
+        let condition = Arc::new(condition.clone());
+        let atoms = of.into_iter().flatten().filter(|of| !(self.is_mysql() && of.through)).filter_map(|of| {
+            let (_, column) = of.columns.first()?.clone();
+            let (condition, operands) = (condition.clone(), operands.clone());
+            let residual = Residual { condition, truth, columns: of.columns.into(), operands, nullable: of.nullable };
+            Some((of.place, Some(Atom { column, question: Question::Row(residual), through: of.through })))
+        });
+        let atoms: Vec<_> = atoms.collect();
+        if atoms.is_empty() { Said::Nothing } else { Said::Of(atoms) }
+    }
+}

@@ -1,0 +1,25 @@
+//! What a statement reads of values of types with effects (`allowlist/type_effects.rs`).
+
+use std::sync::Arc;
+
+use freshet_types::{Reason, TypeEffect};
+
+use crate::analyze::Walk;
+
+impl Walk<'_> {
+    /// The effects that values from outside may still bring; an error if what is read or made brings one.
+    pub(crate) fn type_effects(&self) -> Result<Vec<Arc<TypeEffect>>, Reason> {
+        let mut left = Vec::new();
+        for effect in self.catalog.type_effects.iter().filter(|effect| self.handled.asks_for(effect)) {
+            let mut rows = self.references.iter();
+            let mut definitions = self.definitions.iter();
+            let read = rows.any(|reference| self.handled.reads(effect, &reference.table, &reference.columns))
+                || definitions.any(|relation| self.handled.reads(effect, relation, &self.mentioned.of(relation)));
+            if read || self.handled.makes(effect) {
+                return Err(effect.reason.clone());
+            }
+            left.push(effect.clone());
+        }
+        Ok(left)
+    }
+}

@@ -1,0 +1,44 @@
+//! Expressions of the syntax tree: what is within brackets, joined by AND, a name or a parameter.
+
+use sqlparser::ast::{BinaryOperator, Expr, Ident, Value};
+
+/// The expressions that AND connects at the top of a condition.
+pub(crate) fn conjuncts(condition: &Expr) -> Vec<&Expr> {
+    let mut found = Vec::new();
+    let mut open = vec![condition];
+    while let Some(expr) = open.pop() {
+        match unwrapped(expr) {
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => open.extend([&**left, &**right]),
+            other => found.push(other),
+        }
+    }
+    found
+}
+
+/// Without the brackets around it.
+pub(crate) fn unwrapped(mut expr: &Expr) -> &Expr {
+    while let Expr::Nested(inner) = expr {
+        expr = inner;
+    }
+    expr
+}
+
+/// The column that an expression names.
+pub(crate) fn column_name(expr: &Expr) -> Option<&[Ident]> {
+    match unwrapped(expr) {
+        Expr::Identifier(ident) => Some(std::slice::from_ref(ident)),
+        Expr::CompoundIdentifier(idents) => Some(idents),
+        _ => None,
+    }
+}
+
+/// The number in `$n`.
+pub(crate) fn parameter(expr: &Expr) -> Option<u32> {
+    match expr {
+        Expr::Value(value) => match &value.value {
+            Value::Placeholder(name) => name.strip_prefix('$')?.parse().ok().filter(|number| *number > 0),
+            _ => None,
+        },
+        _ => None,
+    }
+}

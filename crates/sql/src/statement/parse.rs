@@ -1,0 +1,195 @@
+//! A normalized query, read once: the first words decide for everything but queries.
+//!
+//! Only queries are given to the SQL parser, with every string constant it might read differently than the server replaced, and within bounds on length and
+//! depth: its tree is walked and dropped recursively.
+
+use crate::allowlist::visitor::Survey;
+use crate::lex::postgres::{Kind, Token};
+use crate::lex::tokens::Tokens;
+use crate::statement::effect::{Defines, Effect, together};
+use crate::statement::parser_bounds::{NAME_LEN_MAX, NESTING_MAX, is_too_long};
+use crate::statement::relations::ONLY;
+use crate::statement::template::{Parsed, Template};
+use crate::statement::transaction::Bracket;
+use crate::statement::{mysql, show_setting, write_effects};
+use freshet_types::{Dialect, Reason};
+use sqlparser::ast::{Query, Statement};
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::Parser;
+
+/// The name in `DEALLOCATE [PREPARE] name`; None also for ALL and where the server might read another name.
+pub(crate) fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
+    let is_word = |token: &Token<'_>, word| token.kind == Kind::Word && token.text == word;
+    let name = match tokens {
+        [first, name] if is_word(first, "deallocate") => name,
+        [first, prepare, name] if is_word(first, "deallocate") && is_word(prepare, "prepare") => name,
+        _ => return None,
+    };
+    let plain = match name.kind {
+        Kind::Word if name.text != "all" => name.text.into(),
+        Kind::Quoted => name.text.strip_prefix('"')?.strip_suffix('"')?.replace("\"\"", "\""),
+        _ => return None,
+    };
+    (plain.is_ascii() && plain.len() <= NAME_LEN_MAX).then(|| plain.into())
+}
+
+/// CREATE INDEX of columns alone. One with expressions or a condition runs what is in them for each later write.
+pub(crate) fn makes_plain_index(tokens: &[Token<'_>], words: &[&str]) -> bool {
+    let mut depth = 0;
+    let mut nests = |token: &Token<'_>| {
+        match token.kind {
+            Kind::Symbol(b'(') => depth += 1,
+            Kind::Symbol(b')') => depth -= 1,
+            _ => {}
+        }
+        depth > 1
+    };
+    matches!(words, ["create", "index", ..] | ["create", "unique", "index", ..])
+        && !words.contains(&"where")
+        && !tokens.iter().any(&mut nests)
+}
+
+/// `FOR UPDATE` and its kin, for texts the parser does not understand.
+pub(crate) fn locks_rows(tokens: &[Token<'_>]) -> bool {
+    let locks = |second: &str| matches!(second, "update" | "no" | "share" | "key");
+    tokens.windows(2).any(|pair| matches!(pair, [first, second] if first.text == "for" && locks(second.text)))
+}
+
+/// Whether ONLY behind this token is the one of FROM, not that of FETCH FIRST.
+pub(crate) fn precedes_relation(token: &Token<'_>) -> bool {
+    matches!(token.kind, Kind::Symbol(b',' | b'('))
+        || (token.kind == Kind::Word && matches!(token.text, "from" | "join"))
+}
+
+pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
+    let mut text = String::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if token.spaced {
+            text.push(' ');
+        }
+        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+        match token.kind {
+            Kind::Word if token.text == "only" && before.is_some_and(precedes_relation) => {
+                text.extend(["\"", ONLY, "\"."]);
+            }
+            // The parser need not agree with the server on where such a constant ends.
+            Kind::OpaqueText => text.push_str(" '?'"),
+            _ => text.push_str(token.text),
+        }
+    }
+    let parser = Parser::new(&PostgreSqlDialect {}).with_recursion_limit(NESTING_MAX);
+    let mut statements = parser.try_with_sql(&text).ok()?.parse_statements().ok()?;
+    match (statements.pop(), statements.is_empty()) {
+        (Some(Statement::Query(query)), true) => Some(*query),
+        _ => None,
+    }
+}
+
+impl Template {
+    /// Parses a shape. Never fails: a text that is not understood is given its strongest possible effect.
+    pub fn parse(dialect: Dialect, shape: &str) -> Self {
+        let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
+        let mut current = Vec::new();
+        for token in Tokens::of(dialect, shape) {
+            if token.kind == Kind::Symbol(b';') {
+                statements.push(std::mem::take(&mut current));
+            } else {
+                current.push(token);
+            }
+        }
+        statements.push(current);
+        statements.retain(|tokens| !tokens.is_empty());
+        if dialect.is_mysql_family() {
+            return Self { dialect, ..mysql::template(&statements) };
+        }
+        match statements.as_slice() {
+            [] => Self::passing(Effect::Pure, Reason::NotSelect),
+            [tokens] => match deallocated(tokens) {
+                // It does nothing but end that one statement.
+                Some(name) => Self { deallocates: Some(name), ..Self::passing(Effect::Pure, Reason::NotSelect) },
+                None => show_setting::template(tokens).unwrap_or_else(|| Self::statement(tokens)),
+            },
+            several => {
+                let parts: Vec<Self> = several.iter().map(|tokens| Self::statement(tokens)).collect();
+                let bracket = parts.iter().any(|part| part.bracket.is_some()).then_some(Bracket::Other);
+                let effect = parts.iter().map(|part| part.effect).reduce(together).unwrap_or(Effect::Forgets);
+                let defines = parts.iter().map(|part| part.defines).max().unwrap_or_default();
+                Self { defines, bracket, asks_for_data: true, ..Self::passing(effect, Reason::SeveralStatements) }
+            }
+        }
+    }
+
+    pub(crate) fn statement(tokens: &[Token<'_>]) -> Self {
+        let word = |at: usize| match tokens.get(at) {
+            Some(Token { kind: Kind::Word, text, .. }) => *text,
+            _ => "",
+        };
+        let brackets = tokens.iter().take_while(|token| token.kind == Kind::Symbol(b'(')).count();
+        let effect = match (brackets, word(brackets)) {
+            (_, "select" | "with" | "values" | "table") => return Self::read(tokens),
+            (1.., _) => Effect::Forgets,
+            (_, "commit" | "rollback") if word(1) == "prepared" => Effect::Write,
+            (_, "begin" | "start" | "commit" | "end" | "rollback" | "abort" | "savepoint" | "release") => {
+                Effect::TransactionControl
+            }
+            (_, "prepare") if word(1) == "transaction" => Effect::TransactionControl,
+            // PREPARE ends no other statement; reading its constants may run anything.
+            (
+                _,
+                "insert" | "update" | "delete" | "merge" | "copy" | "truncate" | "lock" | "execute" | "declare"
+                | "fetch" | "move" | "explain" | "prepare",
+            ) => Effect::Write,
+            (_, "notify" | "listen" | "unlisten" | "close") => Effect::Signal,
+            (_, "set" | "reset") => Effect::Settings,
+            (_, "show") => Effect::Pure,
+            (
+                _,
+                "create" | "alter" | "drop" | "grant" | "revoke" | "comment" | "analyze" | "vacuum" | "reindex"
+                | "refresh" | "cluster" | "checkpoint" | "reassign" | "do" | "call",
+            ) => Effect::Definition,
+            _ => Effect::Forgets,
+        };
+        let bracket = match effect {
+            Effect::TransactionControl => Some(Bracket::read(tokens)),
+            // What was prepared by the protocol may be COMMIT, too.
+            _ => (word(brackets) == "execute").then_some(Bracket::Other),
+        };
+        let mut passing = Self::passing(effect, Reason::NotSelect);
+        // Behind LISTEN a program reads what it is not going to be notified of.
+        passing.survey.tells = word(brackets) == "listen";
+        let calls = (effect == Effect::Write).then(|| write_effects::calls(tokens)).flatten();
+        let words: Vec<&str> = (0..tokens.len()).map(word).collect();
+        passing.defines =
+            if makes_plain_index(tokens, &words) { Defines::Nothing } else { Defines::of(&words, effect) };
+        let target = calls.as_ref().and_then(|_| write_effects::target(tokens));
+        Self { bracket, calls, target, asks_for_data: passing.asks_for_data || word(brackets) == "copy", ..passing }
+    }
+
+    /// A query. What is not understood of it may write, but nothing worse: no query ends a prepared statement.
+    pub(crate) fn read(tokens: &[Token<'_>]) -> Self {
+        if is_too_long(Dialect::Postgres, tokens) {
+            return Self::passing(Effect::Write, Reason::TooLong);
+        }
+        let unreadable = |token: &Token<'_>| match token.kind {
+            Kind::Hopeless => true,
+            Kind::Word => token.text.len() > NAME_LEN_MAX,
+            Kind::Quoted => {
+                token.text.len() > NAME_LEN_MAX + 2 || token.text.len() == 2 || token.text.contains('\u{1}')
+            }
+            _ => false,
+        };
+        if tokens.iter().any(unreadable) {
+            return Self::passing(Effect::Write, Reason::NotParsed);
+        }
+        let Some(query) = parse_query(tokens) else {
+            return Self::passing(
+                Effect::Write,
+                if locks_rows(tokens) { Reason::LocksRows } else { Reason::NotParsed },
+            );
+        };
+        let survey = Survey::of(Dialect::Postgres, &query);
+        let effect = survey.effect;
+        let verdict = survey.reason.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
+        Self { verdict, survey, ..Self::passing(effect, Reason::NotParsed) }
+    }
+}

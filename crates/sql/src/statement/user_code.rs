@@ -1,0 +1,63 @@
+//! Code that somebody made and a statement may run: functions, operators, and types with effects.
+
+use std::sync::Arc;
+
+use freshet_types::{Catalog, Columns, Reason, Table, TypeEffect};
+
+use crate::allowlist::type_effects::MADE_FROM;
+use crate::allowlist::visitor::Survey;
+use crate::statement::template::Template;
+
+/// Whether a statement over these relations may run code that somebody made for a type.
+pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Table>]) -> bool {
+    if survey.handled.calls_by_row(catalog, relations) {
+        return true;
+    }
+    let mut effects = catalog.type_effects.iter().filter(|effect| effect.runs_code).peekable();
+    if effects.peek().is_none() {
+        return false;
+    }
+    let handled = survey.handled();
+    let read = |effect: &TypeEffect| relations.iter().any(|relation| handled.reads(effect, relation, &Columns::All));
+    effects.any(|effect| handled.asks_for(effect) && (handled.makes(effect) || read(effect)))
+}
+
+/// Whether a function or operator in the text may be one that somebody made.
+pub(crate) fn user_defined(catalog: &Catalog, survey: &Survey) -> Result<(), Reason> {
+    let function = survey.functions.iter().find(|name| catalog.user_functions.contains(name.as_str()));
+    let operator = || survey.operators.iter().find(|symbol| catalog.user_operators.contains(symbol.as_str()));
+    match function.or_else(operator) {
+        Some(name) => Err(Reason::UserDefined(name.as_str().into())),
+        None => Ok(()),
+    }
+}
+
+impl Template {
+    /// Whether its functions, operators and types may run code that somebody made, whatever the search path is.
+    pub fn may_run_code(&self, catalog: &Catalog) -> bool {
+        user_defined(catalog, &self.survey).is_err() || runs_code(catalog, &self.survey, &[])
+    }
+
+    /// Whether code may run when its constants are read, at `Parse`, whatever the search path is: it names a type of such code, or something
+    /// that gives its type to a constant.
+    pub fn may_read_by_code(&self, catalog: &Catalog) -> bool {
+        let mut effects = catalog.type_effects.iter().filter(|effect| !effect.names.is_empty()).peekable();
+        effects.peek().is_some() && {
+            let handled = self.survey.handled();
+            handled.may_give_type() || effects.any(|effect| handled.names_code(effect))
+        }
+    }
+
+    /// An error if code may run when a parameter of a declared type is read, whatever else the statement does. Types: four bytes each, as
+    /// `Parse` has them.
+    pub fn refuse_declared(&self, catalog: &Catalog, types: &[u8]) -> Result<(), Reason> {
+        let (declared, _) = types.as_chunks();
+        for oid in declared.iter().map(|oid| u32::from_be_bytes(*oid)).filter(|oid| *oid >= MADE_FROM) {
+            let runs = |effect: &&Arc<TypeEffect>| !effect.names.is_empty() && effect.types.contains(&oid);
+            if let Some(effect) = catalog.type_effects.iter().find(runs) {
+                return Err(effect.reason.clone());
+            }
+        }
+        Ok(())
+    }
+}
