@@ -1,4 +1,4 @@
-//! What the walk over a statement finds, as plain data: table references and what bounds their rows, join edges, limits, uses of parameters.
+//! What the walk over a statement (`analyze/`) finds, as plain data: table references and what bounds their rows, join edges, limits, uses of parameters.
 //!
 //! Nothing here depends on the parameters of an execution; the functions in `dependency/` say what an execution depends on.
 
@@ -12,7 +12,6 @@ use crate::predicate::{Atom, Operand, Predicate};
 
 /// What a cacheable statement depends on.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct Footprint {
     /// The tables whose rows matter, sorted and distinct: they must be covered.
     pub tables: Vec<TableId>,
@@ -25,26 +24,11 @@ pub struct Footprint {
     pub(crate) references: Vec<TableReference>,
     /// Equalities between columns of references.
     pub(crate) edges: Vec<Edge>,
-    pub(crate) cut: Option<Cut>,
-    /// References whose keys the answer shows.
-    pub(crate) keyed: Vec<Keyed>,
-    /// Queries whose first rows are those of the first rows of a reference.
-    pub(crate) paged: Vec<Paged>,
-    /// References whose rows are dropped by keys that others hold.
-    pub(crate) absent: Vec<Absent>,
-    /// Limits that may move without another answer.
-    pub(crate) moving: Vec<Moving>,
+    pub(crate) limits: Limits,
     pub(crate) usages: BTreeMap<u32, Usage>,
     /// What values of parameters and constants may still bring.
     pub(crate) effects: Vec<Arc<TypeEffect>>,
-    /// Some literal could be read as a date or time.
-    pub(crate) date_time: bool,
-    /// It handles values of `timetz`.
-    pub(crate) zoned: bool,
-    /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
-    pub(crate) times: bool,
-    /// MySQL and MariaDB: a TIME, which meets constants at most.
-    pub(crate) shows_times: bool,
+    pub(crate) dates: Dates,
     pub(crate) dialect: Dialect,
 }
 
@@ -57,21 +41,27 @@ pub(crate) struct TableReference {
     pub(crate) columns: Columns,
 }
 
-/// What a statement reads.
+/// What else says which rows matter: LIMIT clauses, keys that the answer shows, rows that are dropped.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Limits {
+    /// Where the outermost query sorts and cuts its rows.
+    pub(crate) cut: Option<Cut>,
+    /// References whose keys the answer shows.
+    pub(crate) keyed: Vec<Keyed>,
+    /// Queries whose first rows are those of the first rows of a reference.
+    pub(crate) paged: Vec<Paged>,
+    /// References whose rows are dropped by keys that others hold.
+    pub(crate) absent: Vec<Absent>,
+    /// Limits that may move without another answer.
+    pub(crate) moving: Vec<Moving>,
+}
+
+/// What a walk finds that a statement reads.
 #[derive(Debug, Default)]
 pub(crate) struct Read {
     pub(crate) references: Vec<TableReference>,
     pub(crate) edges: Vec<Edge>,
-    /// Where its rows are sorted and cut.
-    pub(crate) cut: Option<Cut>,
-    /// See [`Footprint::keyed`].
-    pub(crate) keyed: Vec<Keyed>,
-    /// See [`Footprint::paged`].
-    pub(crate) paged: Vec<Paged>,
-    /// See [`Footprint::absent`].
-    pub(crate) absent: Vec<Absent>,
-    /// See [`Footprint::moving`].
-    pub(crate) moving: Vec<Moving>,
+    pub(crate) limits: Limits,
     /// See [`Footprint::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
     /// See [`Footprint::unopened`].
@@ -86,12 +76,13 @@ pub(crate) struct Read {
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Dates {
+    /// Some literal could be read as a date or time.
     pub(crate) date_time: bool,
-    /// PostgreSQL's `timetz`.
+    /// It handles values of PostgreSQL's `timetz`.
     pub(crate) zoned: bool,
-    /// MySQL's TIME.
+    /// MySQL and MariaDB: a TIME, which becomes a date by the current one.
     pub(crate) times: bool,
-    /// That meets constants at most.
+    /// MySQL and MariaDB: a TIME, which meets constants at most.
     pub(crate) shows_times: bool,
 }
 
@@ -117,9 +108,7 @@ impl Footprint {
     }
 
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
-        let Read { references, edges, cut, keyed, paged, absent, moving, definitions, unopened, constants, effects } =
-            read;
-        let Dates { date_time, zoned, times, shows_times } = dates;
+        let Read { references, edges, limits, definitions, unopened, constants, effects } = read;
         let tables = Vec::new();
         let mut footprint = Self {
             tables,
@@ -128,17 +117,10 @@ impl Footprint {
             constants,
             references,
             edges,
-            cut,
-            keyed,
-            paged,
-            absent,
-            moving,
+            limits,
             usages,
             effects,
-            date_time,
-            zoned,
-            times,
-            shows_times,
+            dates,
             dialect,
         };
         footprint.arrange();
@@ -155,9 +137,9 @@ impl Footprint {
         self.references.extend(other.references.into_iter().map(any));
         self.definitions.extend(other.definitions);
         if self.dialect.is_mysql_family() {
-            self.date_time |= other.date_time;
-            self.times |= other.times;
-            self.shows_times |= other.shows_times;
+            self.dates.date_time |= other.dates.date_time;
+            self.dates.times |= other.dates.times;
+            self.dates.shows_times |= other.dates.shows_times;
         }
         self.arrange();
     }
@@ -254,7 +236,7 @@ pub(crate) struct Keyed {
     pub(crate) selecting: Columns,
     /// They are told by these alone.
     pub(crate) is_selected: bool,
-    /// The key is of values that the answer shows, which more rows than those shown may have (`unordered_limit.rs`).
+    /// The key is of values that the answer shows, which more rows than those shown may have (`analyze/unordered_limit.rs`).
     pub(crate) by_value: bool,
 }
 

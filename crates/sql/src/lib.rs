@@ -7,6 +7,15 @@
 //! footprint ─ bind(parameters) ─► tags    every execution that is not answered by a key already known
 //! ```
 //!
+//! | folder | what it decides |
+//! |---|---|
+//! | `lex` | tokens, and the normalized query with its literals |
+//! | `statement` | what a statement is and may do; its syntax tree |
+//! | `allowlist` | which functions, operators and types a cached statement may use |
+//! | `predicate` | what a condition says of the rows of one table |
+//! | `analyze` | the walk over a query, under a catalogue: returns `analysis`, which is plain data |
+//! | `dependency` | functions over the analysis: tags, limits, keys |
+//!
 //! Everything here is a pure function of its arguments. When in doubt the answer is a [`freshet_types::Reason`]:
 //! a statement that passes costs time, one that is cached wrongly costs the truth.
 
@@ -34,7 +43,6 @@ pub use lex::normalize::{Lexed, lex, lex_under};
 pub use lex::postgres::with_escapes_marked;
 pub use lex::raw_bytes::without_raw_bytes;
 pub use predicate::parameters::{Client, Parameter, ParameterValue};
-
 pub use statement::admin::{Admin, admin};
 pub use statement::effect::{Defines, Effect};
 pub use statement::mysql::code::{Code, CodeScanner, stored_code};

@@ -1,4 +1,4 @@
-//! Which functions, operators and types a cached statement may use.
+//! Which functions a cached statement may use.
 //!
 //! The lists name what is known to depend on its arguments alone, or on settings that are part of the cache key
 //! (time zone, date style …). What is not on them passes; what is on neither list of functions may even write.

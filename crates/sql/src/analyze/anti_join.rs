@@ -26,7 +26,7 @@ impl Walk<'_> {
     pub(crate) fn asks(&self, select: &Select) -> Option<Asks> {
         let distinct = matches!(select.distinct, None | Some(Distinct::Distinct));
         let plain = distinct && is_ungrouped(select);
-        let block = self.blocks.last().filter(|_| plain && self.blocks.len() > 1)?;
+        let block = self.scope.blocks.last().filter(|_| plain && self.scope.blocks.len() > 1)?;
         if calls(&select.projection, |_| true) {
             return None;
         }
@@ -45,7 +45,7 @@ impl Walk<'_> {
         }
         let place = |reference: &Reference| match &reference.source {
             Source::Table { table, places } if places.len() == 1 && !reference.nullable => {
-                self.references.get(places.start).filter(|of| of.table.id == table.id).map(|_| places.start)
+                self.found.references.get(places.start).filter(|of| of.table.id == table.id).map(|_| places.start)
             }
             _ => None,
         };
@@ -99,14 +99,17 @@ impl Walk<'_> {
         let [Reached { origin: Origin { column, through: false, .. }, nullable: false }] = named.rows.as_slice() else {
             return None;
         };
-        (named.block + 1 == self.blocks.len() && !column.generated).then_some(column)
+        (named.block + 1 == self.scope.blocks.len() && !column.generated).then_some(column)
     }
 
     /// Notes which rows a condition drops by their keys, of the references that it bounds.
     pub(crate) fn note_absent(&mut self, condition: &Expr, bounded: &std::ops::Range<usize>) {
         let absent = conjuncts(condition).into_iter().filter_map(|conjunct| self.absent_by(conjunct));
         let absent: Vec<(usize, Absent)> = absent.collect();
-        self.absent.extend(absent.into_iter().filter(|(item, _)| bounded.contains(item)).map(|(_, absent)| absent));
+        self.found
+            .limits
+            .absent
+            .extend(absent.into_iter().filter(|(item, _)| bounded.contains(item)).map(|(_, absent)| absent));
     }
 
     /// The item of the innermost block and what the conjunct drops of it.

@@ -1,4 +1,4 @@
-//! Constants that PostgreSQL reads as the current time.
+//! Dates and times of PostgreSQL that a statement handles: constants among them may be read as the current time (`statement/clock_text.rs`).
 
 use freshet_types::{Columns, Reason, Table, ValueType};
 use sqlparser::ast::{ArrayElemTypeDef, DataType};
@@ -36,8 +36,8 @@ impl Walk<'_> {
                 Columns::Only(names) => names.contains(&column.name),
             })
         };
-        self.references.iter().any(|reference| has(&reference.table, &reference.columns))
-            || self.definitions.iter().any(|relation| has(relation, &self.mentioned.of(relation)))
+        self.found.references.iter().any(|reference| has(&reference.table, &reference.columns))
+            || self.found.definitions.iter().any(|relation| has(relation, &self.mentioned.of(relation)))
     }
 }
 

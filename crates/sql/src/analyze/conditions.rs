@@ -20,7 +20,7 @@ const EDGES_MAX: usize = 256;
 impl Walk<'_> {
     /// What a condition says of the references that it bounds, and of rows of outer blocks.
     pub(crate) fn bounds_of(&self, condition: &Expr, bounded: &Range<usize>) -> (Bounds, Vec<Outer>) {
-        let (mysql, innermost) = (self.is_mysql(), self.blocks.len().saturating_sub(1));
+        let (mysql, innermost) = (self.is_mysql(), self.scope.blocks.len().saturating_sub(1));
         let resolve = |idents: &[Ident], question: &Question| {
             let Some(named) = self.named_by(idents) else { return Vec::new() };
             let here = named.block == innermost && bounded.contains(&named.place);
@@ -45,12 +45,12 @@ impl Walk<'_> {
     /// Adds what conditions say to the references that they bound.
     pub(crate) fn add_bounds(&mut self, Bounds { predicates, edges }: Bounds) {
         for (place, said) in predicates {
-            let Some(reference) = self.references.get_mut(place) else { continue };
+            let Some(reference) = self.found.references.get_mut(place) else { continue };
             let before = std::mem::replace(&mut reference.predicate, Predicate::any_row());
             reference.predicate = before.and(said);
         }
-        self.edges.extend(edges);
-        self.edges.truncate(EDGES_MAX);
+        self.found.edges.extend(edges);
+        self.found.edges.truncate(EDGES_MAX);
     }
 
     /// The same of USING, which states the equality of the columns of these names on both sides, if it is sure which they are.
@@ -73,7 +73,7 @@ impl Walk<'_> {
         let (mut edges, mut outer) = (Vec::new(), Vec::new());
         for conjunct in conjuncts(condition) {
             for Outer { to, from } in self.equalities(conjunct) {
-                if to.block + 1 < self.blocks.len() {
+                if to.block + 1 < self.scope.blocks.len() {
                     outer.push(Outer { to, from });
                 } else if bounded.contains(&to.place) {
                     self.connect(&to.rows, &from, &mut edges);

@@ -19,7 +19,7 @@ impl Walk<'_> {
     pub(crate) fn with(&mut self, with: &With, query: &Query) -> Outcome {
         let names = || with.cte_tables.iter().map(|cte| cte.alias.name.value.clone());
         if with.recursive {
-            self.ctes.extend(names().map(|name| Cte { name, shown: Shown::default() }));
+            self.scope.ctes.extend(names().map(|name| Cte { name, shown: Shown::default() }));
         }
         for (cte, name) in with.cte_tables.iter().zip(names()) {
             absent(cte.from.is_none(), "WITH … FROM")?;
@@ -30,11 +30,11 @@ impl Walk<'_> {
             // Its columns are not those of the result.
             self.open_block();
             self.query(&cte.query)?;
-            self.blocks.pop();
-            let shown = std::mem::take(&mut self.shown).renamed(Some(&cte.alias));
+            self.scope.blocks.pop();
+            let shown = std::mem::take(&mut self.scope.shown).renamed(Some(&cte.alias));
             if !with.recursive {
                 let shown = if references(query, &name) > 1 { shown.unreached() } else { shown };
-                self.ctes.push(Cte { name, shown });
+                self.scope.ctes.push(Cte { name, shown });
             }
         }
         Ok(())
@@ -42,7 +42,7 @@ impl Walk<'_> {
 
     /// What a common table expression of that name shows; None: there is none.
     pub(crate) fn shown_by_cte(&self, name: &str) -> Option<Shown> {
-        self.ctes.iter().rev().find(|cte| cte.name == name).map(|cte| cte.shown.clone())
+        self.scope.ctes.iter().rev().find(|cte| cte.name == name).map(|cte| cte.shown.clone())
     }
 }
 

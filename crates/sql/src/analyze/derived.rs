@@ -91,7 +91,7 @@ impl Walk<'_> {
                 break;
             }
         }
-        null_branches::note(&mut shown, select, &(first..self.references.len()), self.is_mysql());
+        null_branches::note(&mut shown, select, &(first..self.found.references.len()), self.is_mysql());
         for column in &mut shown.columns {
             let is_group = !column.origins.is_empty() && groups.contains(&column.origins);
             if makes != Makes::Rows && (makes != Makes::Groups || !is_group) {
@@ -105,10 +105,10 @@ impl Walk<'_> {
 
     /// Adds the columns of one item; false: they are not known.
     fn show(&self, item: &SelectItem, shown: &mut Shown) -> bool {
-        let Some(block) = self.blocks.last() else { return false };
+        let Some(block) = self.scope.blocks.last() else { return false };
         let with_name = |name: &str, expr: &Expr| {
             let named = self.named(expr);
-            let own = named.as_ref().filter(|named| named.block + 1 == self.blocks.len());
+            let own = named.as_ref().filter(|named| named.block + 1 == self.scope.blocks.len());
             let (reached, nulls) = own.map(|named| (named.rows.clone(), named.nulls.clone())).unwrap_or_default();
             ShownColumn { name: name.to_owned(), origins: self.origins(expr), reached, nulls, is_null: false }
         };
@@ -162,20 +162,20 @@ impl Walk<'_> {
 
     /// Gives the last item of FROM its columns.
     pub(crate) fn show_last(&mut self, shown: Shown) {
-        if let Some(reference) = self.blocks.last_mut().and_then(|block| block.references.last_mut()) {
+        if let Some(reference) = self.scope.blocks.last_mut().and_then(|block| block.references.last_mut()) {
             reference.shown = shown;
         }
     }
 
     /// Notes what `EXISTS (SELECT …)`, `IN (SELECT …)` or `(SELECT …)` tells, which was the last query.
     pub(crate) fn note_told(&mut self, subquery: &Query) {
-        let shown = std::mem::take(&mut self.shown);
-        self.told.insert(std::ptr::from_ref(subquery), shown);
+        let shown = std::mem::take(&mut self.scope.shown);
+        self.scope.told.insert(std::ptr::from_ref(subquery), shown);
     }
 
     /// What a sub-select tells, if it has been walked.
     pub(crate) fn told_by(&self, subquery: &Query) -> Option<&Shown> {
-        self.told.get(&std::ptr::from_ref(subquery))
+        self.scope.told.get(&std::ptr::from_ref(subquery))
     }
 
     /// Where the values of an expression come from, but for NULL, each from one of these columns. None: that is not known.
@@ -192,7 +192,7 @@ impl Walk<'_> {
 
     /// The argument of MIN and MAX.
     fn extreme_of<'e>(&self, function: &'e Function) -> Option<&'e Expr> {
-        let name = built_in_name(self.dialect, &function.name);
+        let name = built_in_name(self.context.dialect, &function.name);
         let FunctionArguments::List(list) = &function.args else { return None };
         match list.args.as_slice() {
             [FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] if matches!(name, Some("min" | "max")) => Some(expr),
@@ -214,7 +214,7 @@ impl Walk<'_> {
     }
 
     pub(crate) fn named_by(&self, idents: &[Ident]) -> Option<Named> {
-        for (at, block) in self.blocks.iter().enumerate().rev() {
+        for (at, block) in self.scope.blocks.iter().enumerate().rev() {
             match block.meaning(idents) {
                 // An outer column of the name may be meant only if no inner item has one.
                 Meaning::Elsewhere if idents.len() == 1 && knows_all_columns(block) => {}
@@ -227,8 +227,8 @@ impl Walk<'_> {
 
     /// The one column of that name among some items of the innermost block, if the columns of all of them are known.
     pub(crate) fn named_on_side(&self, name: &str, items: Range<usize>) -> Option<Named> {
-        let block = self.blocks.last()?;
-        self.named_as(self.blocks.len() - 1, block, &block.only_column(name, items)?)
+        let block = self.scope.blocks.last()?;
+        self.named_as(self.scope.blocks.len() - 1, block, &block.only_column(name, items)?)
     }
 
     fn named_as(&self, at: usize, block: &Block, meaning: &Meaning<'_>) -> Option<Named> {
@@ -254,7 +254,7 @@ impl Walk<'_> {
         }
         let Source::Table { places, .. } = &reference.source else { return Vec::new() };
         let has = |place: usize| {
-            let found = self.references.get(place)?.table.column(&column.name);
+            let found = self.found.references.get(place)?.table.column(&column.name);
             (found == Some(column) && !column.generated).then(|| Reached {
                 origin: Origin { place, column: column.clone(), through: false },
                 nullable: reference.nullable,

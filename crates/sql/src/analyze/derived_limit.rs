@@ -45,17 +45,19 @@ impl Walk<'_> {
         if !self.views.is_outside() {
             return;
         }
-        match self.blocks.len() {
+        match self.scope.blocks.len() {
             1 => {
                 let (of_page, keyed) = self.page_below(query).unwrap_or_default();
-                self.moving = self.moving_of(query);
-                self.cut = self.cut_of(query).or(of_page);
+                self.found.limits.moving = self.moving_of(query);
+                self.found.limits.cut = self.cut_of(query).or(of_page);
                 let keyed = self.keyed_by(query).into_iter().chain(keyed).collect();
-                self.keyed = self.in_each_branch(keyed);
-                let others = by_values.into_iter().filter(|of| self.keyed.iter().all(|keyed| keyed.place != of.place));
-                self.keyed.extend(others.collect::<Vec<_>>());
+                self.found.limits.keyed = self.in_each_branch(keyed);
+                let others = by_values
+                    .into_iter()
+                    .filter(|of| self.found.limits.keyed.iter().all(|keyed| keyed.place != of.place));
+                self.found.limits.keyed.extend(others.collect::<Vec<_>>());
             }
-            2 => self.shown.page = self.page_of(query).map(Box::new),
+            2 => self.scope.shown.page = self.page_of(query).map(Box::new),
             _ => {}
         }
     }
@@ -72,7 +74,7 @@ impl Walk<'_> {
     /// How a page is cut whose rows the outermost query shows, and the keys of these.
     pub(crate) fn page_below(&self, query: &Query) -> Option<(Option<Cut>, Vec<Keyed>)> {
         let SetExpr::Select(select) = &*query.body else { return None };
-        let block = self.blocks.last()?;
+        let block = self.scope.blocks.last()?;
         let pages = block.references.iter().enumerate();
         let mut pages = pages.filter_map(|(place, of)| Some((place, of.shown.page.as_ref().filter(|_| !of.nullable)?)));
         let (place, page) = pages.next()?;

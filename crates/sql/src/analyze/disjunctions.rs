@@ -47,10 +47,10 @@ impl Walk<'_> {
         let mut seen: Option<Counts> = None;
         for branch in any {
             if seen.is_some() {
-                self.blocks.pop();
+                self.scope.blocks.pop();
                 self.open_block();
             }
-            starts.push(self.references.len());
+            starts.push(self.found.references.len());
             let pieces: Vec<&Expr> = all.iter().copied().chain([branch]).collect();
             let own = self.select_where(select, &pieces)?;
             // Each node counts once, however often it is walked.

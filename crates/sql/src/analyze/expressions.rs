@@ -50,7 +50,7 @@ impl Walk<'_> {
             | Expr::Collate { expr: inner, collation: _ } => self.expr(inner),
             Expr::BinaryOp { left, op, right } => self.binary(left, op, right),
             Expr::UnaryOp { op, expr } => {
-                allowed(unary_symbol(self.dialect, *op))?;
+                allowed(unary_symbol(self.context.dialect, *op))?;
                 self.expr(expr)
             }
             Expr::IsDistinctFrom(left, right) | Expr::IsNotDistinctFrom(left, right) => {
@@ -68,7 +68,7 @@ impl Walk<'_> {
                 self.optional(escape_char.as_deref())
             }
             Expr::AnyOp { left, compare_op, right, is_some: _ } | Expr::AllOp { left, compare_op, right } => {
-                allowed(binary_symbol(self.dialect, compare_op))?;
+                allowed(binary_symbol(self.context.dialect, compare_op))?;
                 self.expr(left)?;
                 self.expr(right)
             }
@@ -124,7 +124,7 @@ impl Walk<'_> {
         if !self.is_mysql() {
             return;
         }
-        let references = self.blocks.iter().flat_map(|block| &block.references);
+        let references = self.scope.blocks.iter().flat_map(|block| &block.references);
         let tables = references.filter_map(|reference| reference.table.as_ref());
         let types = || tables.clone().flat_map(|table| &table.columns).filter(|column| wanted(column));
         let dates = types().any(|column| column.value_type.is_date());
@@ -236,7 +236,7 @@ impl Walk<'_> {
             DataType::Array(ArrayElemTypeDef::SquareBracket(element, _)) => element,
             data_type => data_type,
         };
-        let is_enum = |(schema, name)| self.catalog.is_plain_enum(&self.schemas, schema, name);
+        let is_enum = |(schema, name)| self.context.catalog.is_plain_enum(&self.context.schemas, schema, name);
         type_class(data_type).or_else(|| enum_name(element).filter(|name| is_enum(*name)).map(|_| TypeClass::Plain))
     }
 
@@ -268,7 +268,7 @@ impl Walk<'_> {
     fn column(&mut self, idents: &[Ident]) -> Outcome {
         let (_, qualifier, name) = parts(idents).ok_or(Reason::Construct("a name with a database"))?;
         if qualifier.is_none() {
-            self.mentioned.bare(name, self.blocks.last().is_some_and(|block| block.names_own_column(idents)));
+            self.mentioned.bare(name, self.scope.blocks.last().is_some_and(|block| block.names_own_column(idents)));
         } else {
             self.mentioned.name(name);
         }
@@ -281,12 +281,12 @@ impl Walk<'_> {
             let quoted = idents.iter().any(|ident| ident.quote_style.is_some());
             let bare = if self.is_mysql() { mysql_functions::is_bare(name) } else { is_bare_function(name) };
             // Elsewhere it would be taken for a column of that name.
-            let alone = || self.blocks.iter().all(|block| block.references.is_empty());
+            let alone = || self.scope.blocks.iter().all(|block| block.references.is_empty());
             let calls = qualifier.is_none() && !quoted && bare && !(is_of_context(name) && alone());
             return if calls { Err(Reason::Function(name.into())) } else { Ok(()) };
         }
         // `alias.name` calls a function of that name if there is no such column.
-        let mut outwards = self.blocks.iter().rev().map(|block| block.meaning(idents));
+        let mut outwards = self.scope.blocks.iter().rev().map(|block| block.meaning(idents));
         match outwards.find(|meaning| !matches!(meaning, Meaning::Elsewhere)) {
             Some(Meaning::Column(..) | Meaning::Shown(..)) => Ok(()),
             Some(Meaning::Opaque) => self.user_function(name),
@@ -305,13 +305,13 @@ impl Walk<'_> {
         };
         if idents.len() == 1 {
             // An outer column of the name may be meant if an inner item of unknown columns has none.
-            return self.blocks.last().and_then(meaning).flatten();
+            return self.scope.blocks.last().and_then(meaning).flatten();
         }
-        self.blocks.iter().rev().find_map(meaning).flatten()
+        self.scope.blocks.iter().rev().find_map(meaning).flatten()
     }
 
     fn binary(&mut self, left: &Expr, op: &BinaryOperator, right: &Expr) -> Outcome {
-        allowed(binary_symbol(self.dialect, op))?;
+        allowed(binary_symbol(self.context.dialect, op))?;
         self.date_time |= *op == BinaryOperator::Overlaps;
         if is_comparison(op) {
             self.compared(left, right, *op == BinaryOperator::Eq)
@@ -361,7 +361,7 @@ impl Walk<'_> {
             Expr::Identifier(_) | Expr::CompoundIdentifier(_) => self.column_type(expr).is_some_and(ValueType::is_date),
             Expr::Cast { data_type, .. } => type_class(data_type) == Some(TypeClass::DateTime),
             Expr::BinaryOp { op, .. } => matches!(op, BinaryOperator::Plus | BinaryOperator::Minus),
-            Expr::Function(Function { name, args, .. }) => match (built_in_name(self.dialect, name), args) {
+            Expr::Function(Function { name, args, .. }) => match (built_in_name(self.context.dialect, name), args) {
                 (Some("coalesce" | "greatest" | "least" | "max" | "min"), FunctionArguments::List(list)) => {
                     list.args.iter().all(|arg| match arg {
                         FunctionArg::Unnamed(FunctionArgExpr::Expr(arg)) => self.never_text(arg),
@@ -376,13 +376,14 @@ impl Walk<'_> {
     }
 
     fn user_function(&self, name: &str) -> Outcome {
-        let shadowed = self.catalog.user_functions.contains(name);
+        let shadowed = self.context.catalog.user_functions.contains(name);
         if shadowed { Err(Reason::UserDefined(name.into())) } else { Ok(()) }
     }
 
     /// Whether a function may be called.
     pub(crate) fn function_name(&mut self, name: &ObjectName) -> Outcome {
-        let plain = built_in_name(self.dialect, name).map(|plain| (plain, class_of(self.dialect, plain)));
+        let plain =
+            built_in_name(self.context.dialect, name).map(|plain| (plain, class_of(self.context.dialect, plain)));
         let Some((plain, FunctionClass::Cacheable { date_time })) = plain else {
             return self.trusted(name);
         };
@@ -405,9 +406,9 @@ impl Walk<'_> {
         if self.is_mysql() || setting_read(function).is_none() || !self.views.is_outside() {
             self.function_name(name)?;
         }
-        let plain = built_in_name(self.dialect, name).unwrap_or_default();
-        self.folds.windows += usize::from(over.is_some());
-        self.folds.aggregates += usize::from(over.is_none() && self.aggregates(function));
+        let plain = built_in_name(self.context.dialect, name).unwrap_or_default();
+        self.scope.folds.windows += usize::from(over.is_some());
+        self.scope.folds.aggregates += usize::from(over.is_none() && self.aggregates(function));
         match args {
             // `name` without brackets is a keyword that calls.
             FunctionArguments::None if !self.is_mysql() && is_of_context(plain) => {}

@@ -9,7 +9,7 @@ use crate::analyze::{Outcome, Walk, absent};
 impl Walk<'_> {
     /// A FROM item with its joins. Gathers the conditions with the references that each bounds.
     pub(crate) fn joined<'q>(&mut self, item: &'q TableWithJoins, conditions: &mut Vec<Condition<'q>>) -> Outcome {
-        let places = |walk: &Self| walk.blocks.last().map_or(0, |block| block.references.len());
+        let places = |walk: &Self| walk.scope.blocks.last().map_or(0, |block| block.references.len());
         let start = places(self);
         self.factor(&item.relation, conditions)?;
         for Join { relation, global, join_operator } in &item.joins {
@@ -45,7 +45,7 @@ impl Walk<'_> {
                 Kind::Full => 0..end,
                 Kind::Inner => 0..0,
             };
-            let references = self.blocks.last_mut().and_then(|block| block.references.get_mut(nullable));
+            let references = self.scope.blocks.last_mut().and_then(|block| block.references.get_mut(nullable));
             references.into_iter().flatten().for_each(|reference| reference.nullable = true);
             let clause = match constraint {
                 JoinConstraint::On(condition) => Some(Clause::On(condition)),
@@ -53,7 +53,7 @@ impl Walk<'_> {
                 JoinConstraint::Natural => {
                     self.note_all_dates();
                     self.mentioned.all();
-                    self.blocks.last_mut().into_iter().for_each(|block| block.natural = true);
+                    self.scope.blocks.last_mut().into_iter().for_each(|block| block.natural = true);
                     None
                 }
                 JoinConstraint::None => None,
@@ -74,7 +74,7 @@ impl Walk<'_> {
             self.note_dates(name);
             self.mentioned.name(name);
         }
-        self.blocks.last_mut().into_iter().for_each(|block| block.merged.extend(names.iter().cloned()));
+        self.scope.blocks.last_mut().into_iter().for_each(|block| block.merged.extend(names.iter().cloned()));
         Ok(names)
     }
 }

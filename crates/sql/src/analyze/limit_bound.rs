@@ -135,7 +135,7 @@ impl Walk<'_> {
     pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
         let SetExpr::Select(select) = &*query.body else { return None };
         let limit = limit_of(query)?;
-        let block = self.blocks.last()?;
+        let block = self.scope.blocks.last()?;
         let items = shown_items(block, select)?;
         let (first, key) = first_key(query, block, &items)?;
         let is_grouped = has_key(block, select, key)?;
@@ -157,7 +157,7 @@ impl Walk<'_> {
     pub(crate) fn looks_further(&self, select: &Select, order: Option<&OrderBy>, is_grouped: bool) -> bool {
         let mut calls = Calls {
             is: |function: &Function, inside: &[Vec<String>]| {
-                let name = built_in_name(self.dialect, &function.name);
+                let name = built_in_name(self.context.dialect, &function.name);
                 let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
                 function.over.is_some() || (aggregate && !is_grouped && !is_of_inside(function, inside))
             },

@@ -48,7 +48,7 @@ impl Walk<'_> {
     pub(crate) fn note_paged(&mut self, query: &Query) {
         if self.views.is_outside() {
             let paged = self.paged(query);
-            self.paged.extend(paged);
+            self.found.limits.paged.extend(paged);
         }
     }
 
@@ -59,11 +59,11 @@ impl Walk<'_> {
             Some(offset) => Some(parameter(unwrapped(offset))?),
             None => None,
         };
-        let block = self.blocks.last()?;
+        let block = self.scope.blocks.last()?;
         let items = shown_items(block, select)?;
         let (first, key) = first_key(query, block, &items)?;
         let makes_rows = |function: &Function| {
-            let name = built_in_name(self.dialect, &function.name);
+            let name = built_in_name(self.context.dialect, &function.name);
             function.over.is_some() || !name.is_some_and(|name| self.is_mysql() || keeps_rows(name))
         };
         let order = query.order_by.as_ref();
@@ -80,7 +80,7 @@ impl Walk<'_> {
         let of_first = |expr| column_name(expr).and_then(|name| named_column(block, name)).filter(|(at, _)| *at == 0);
         let is_grouped_by =
             |name: &Arc<str>| groups.iter().filter_map(of_first).any(|(_, column)| column.name == *name);
-        let table_key = &self.references.get(place)?.table.key;
+        let table_key = &self.found.references.get(place)?.table.key;
         let by_key = !table_key.is_empty() && table_key.iter().all(is_grouped_by);
         // An aggregate without GROUP BY makes one row of all, which PostgreSQL refuses beside a sort key.
         let aggregates = groups.is_empty() && self.looks_further(select, order, false);

@@ -1,5 +1,9 @@
 //! The structural walk over a query: scopes, table references and the predicates that bound their rows.
 //!
+//! In go the syntax tree of a query, a catalogue and a search path. Out comes the analysis (`analysis.rs`): plain data about table references, join edges
+//! and limits, or the reason why the query is not cached. The walk refuses each construct that it does not know. It knows no parameters of an execution;
+//! functions in `dependency/` compute from the analysis what one execution depends on.
+//!
 //! # Why the tags are sound
 //!
 //! For each table reference R the walk gathers a predicate T, tests of R's columns by constants under AND and OR, such that
@@ -35,7 +39,7 @@
 //!   compare alike, so that what equals d equals it in normal form.
 //! * **Sub-selects** as sources of constants, and what they say of outer rows: see `derived.rs`.
 //! * **A table referenced twice** has two tags, and a change is relevant if it meets one of them.
-//! * **Views** are derived tables, **partitioned tables and inheritance parents** stand for others: see `views.rs` and `relations.rs`.
+//! * **Views** are derived tables, **partitioned tables and inheritance parents** stand for others: see `views.rs` and `statement/relations.rs`.
 //!
 //! Columns that the statement does not mention change nothing that it computes (`mentioned_columns.rs`): rows that differ in them only
 //! are the same row to it.
@@ -51,6 +55,7 @@ pub(crate) mod derived;
 pub(crate) mod derived_limit;
 pub(crate) mod disjunctions;
 pub(crate) mod expressions;
+pub(crate) mod factors;
 pub(crate) mod joins;
 pub(crate) mod limit_bound;
 pub(crate) mod limit_boundary;
@@ -76,65 +81,39 @@ pub(crate) mod views;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use freshet_types::{Catalog, Columns, Dialect, Reason, RelationKind, Table, ValueType};
+use freshet_types::{Catalog, Columns, Dialect, Reason, ValueType};
 use sqlparser::ast::{
     Distinct, Expr, Fetch, GroupByExpr, LimitClause, NamedWindowExpr, OrderBy, OrderByExpr, OrderByKind, OrderBySort,
-    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+    Query, Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr,
 };
 
 use crate::allowlist::type_effects::Handled;
 use crate::allowlist::visitor::Counts;
-use crate::analysis::{Absent, Cut, Dates, Edge, Footprint, Keyed, Moving, Paged, Read, TableReference, Usage};
+use crate::analysis::{Dates, Footprint, Read, Usage};
 use crate::analyze::ctes::Cte;
 use crate::analyze::derived::{At, Folds};
 use crate::analyze::joins::only_standard_clauses;
 use crate::analyze::mentioned_columns::Mentioned;
 use crate::analyze::mysql_times::KeptTimes;
 use crate::analyze::outer_joins::{Clause, Condition};
-use crate::analyze::scope::{Block, Reference, Source};
+use crate::analyze::scope::Block;
 use crate::analyze::shown::Shown;
 use crate::analyze::views::Views;
-use crate::predicate::Predicate;
-use crate::statement::relations::{holds_dates, meant, table, unknown, without_only};
 use crate::statement::template::Parsed;
 
 pub(crate) type Outcome = Result<(), Reason>;
 
 /// The state of a walk.
 pub(crate) struct Walk<'a> {
-    pub(crate) catalog: &'a Catalog,
-    pub(crate) schemas: Vec<Arc<str>>,
-    /// The common table expressions in scope.
-    pub(crate) ctes: Vec<Cte>,
-    /// The SELECT blocks around the current place, innermost last.
-    pub(crate) blocks: Vec<Block>,
-    pub(crate) references: Vec<TableReference>,
-    pub(crate) edges: Vec<Edge>,
-    /// Where the outermost query sorts and cuts its rows.
-    pub(crate) cut: Option<Cut>,
-    /// Its references whose keys it shows.
-    pub(crate) keyed: Vec<Keyed>,
-    /// The queries whose first rows are those of the first rows of a reference.
-    pub(crate) paged: Vec<Paged>,
-    /// See [`Footprint::absent`].
-    pub(crate) absent: Vec<Absent>,
-    /// See [`Footprint::moving`].
-    pub(crate) moving: Vec<Moving>,
-    /// The outermost SELECT is walked once for each of its disjuncts (`disjunctions.rs`).
-    pub(crate) splits: bool,
-    /// Where the references of each of these walks begin.
+    pub(crate) context: Context<'a>,
+    pub(crate) scope: Scope,
+    pub(crate) found: Read,
+    /// Where the references of each walk of the outermost SELECT begin.
     pub(crate) starts: Vec<usize>,
-    /// See [`Footprint::definitions`].
-    pub(crate) definitions: Vec<Arc<Table>>,
     pub(crate) views: Views,
     /// Of its text and those of its views.
     pub(crate) handled: Handled,
     pub(crate) mentioned: Mentioned,
-    /// What the last query tells.
-    pub(crate) shown: Shown,
-    /// What the sub-selects in expressions tell.
-    pub(crate) told: BTreeMap<At, Shown>,
-    pub(crate) folds: Folds,
     /// How each parameter is used.
     pub(crate) usages: BTreeMap<u32, Usage>,
     /// A date or time type occurs; MySQL: a date in more than a column of the result.
@@ -143,8 +122,31 @@ pub(crate) struct Walk<'a> {
     pub(crate) times: bool,
     /// MySQL: a TIME that meets constants at most.
     pub(crate) kept_times: KeptTimes,
-    pub(crate) dialect: Dialect,
     pub(crate) counts: Counts,
+}
+
+/// What a statement is walked under.
+pub(crate) struct Context<'a> {
+    pub(crate) dialect: Dialect,
+    pub(crate) catalog: &'a Catalog,
+    /// The search path.
+    pub(crate) schemas: Vec<Arc<str>>,
+    /// The outermost SELECT is walked once for each of its disjuncts (`disjunctions.rs`).
+    pub(crate) splits: bool,
+}
+
+/// What names mean at the current place, and what the queries before it tell.
+#[derive(Default)]
+pub(crate) struct Scope {
+    /// The common table expressions in scope.
+    pub(crate) ctes: Vec<Cte>,
+    /// The SELECT blocks around the current place, innermost last.
+    pub(crate) blocks: Vec<Block>,
+    /// What the last query tells.
+    pub(crate) shown: Shown,
+    /// What the sub-selects in expressions tell.
+    pub(crate) told: BTreeMap<At, Shown>,
+    pub(crate) folds: Folds,
 }
 
 /// A construct that is never cached, unless its absence is shown.
@@ -155,31 +157,17 @@ pub(crate) fn absent(absent: bool, what: &'static str) -> Outcome {
 impl<'a> Walk<'a> {
     pub(crate) fn new(dialect: Dialect, catalog: &'a Catalog, schemas: &[Arc<str>]) -> Self {
         Self {
-            dialect,
-            times: false,
-            kept_times: KeptTimes::default(),
-            catalog,
-            schemas: schemas.to_vec(),
+            context: Context { dialect, catalog, schemas: schemas.to_vec(), splits: false },
+            scope: Scope::default(),
+            found: Read::default(),
+            starts: Vec::new(),
             views: Views::default(),
             handled: Handled::default(),
-            ctes: Vec::new(),
-            blocks: Vec::new(),
-            references: Vec::new(),
-            edges: Vec::new(),
-            cut: None,
-            keyed: Vec::new(),
-            paged: Vec::new(),
-            absent: Vec::new(),
-            moving: Vec::new(),
-            splits: false,
-            starts: Vec::new(),
             mentioned: Mentioned::new(dialect.is_mysql_family()),
-            shown: Shown::default(),
-            told: BTreeMap::new(),
-            folds: Folds::default(),
-            definitions: Vec::new(),
             usages: BTreeMap::new(),
             date_time: false,
+            times: false,
+            kept_times: KeptTimes::default(),
             counts: Counts::default(),
         }
     }
@@ -188,32 +176,30 @@ impl<'a> Walk<'a> {
         if parsed.clock_text && self.date_time {
             return Err(Reason::ClockLiteral);
         }
-        let tables = self.references.iter().map(|reference| &reference.table);
-        self.mentioned.settle(tables.chain(&self.definitions));
-        for reference in &mut self.references {
+        let tables = self.found.references.iter().map(|reference| &reference.table);
+        self.mentioned.settle(tables.chain(&self.found.definitions));
+        for reference in &mut self.found.references {
             reference.columns = self.mentioned.of(&reference.table);
         }
-        for keyed in &mut self.keyed {
-            let table = self.references.get(keyed.place).map(|reference| &reference.table);
+        for keyed in &mut self.found.limits.keyed {
+            let table = self.found.references.get(keyed.place).map(|reference| &reference.table);
             keyed.selecting = table.map_or(Columns::All, |table| self.mentioned.selecting(table));
         }
         let zoned = self.handles_timetz(parsed)?;
         let shows_times = self.kept_times.occur;
         let dates = Dates { date_time: self.date_time, zoned, times: self.times, shows_times };
         let effects = self.type_effects()?;
-        let Self { references, edges, cut, keyed, paged, absent, moving, definitions, .. } = self;
         let Views { unopened, constants, .. } = self.views;
-        let read =
-            Read { references, edges, cut, keyed, paged, absent, moving, definitions, unopened, constants, effects };
-        Ok(Footprint::new(self.dialect, read, self.usages, dates))
+        let read = Read { unopened, constants, effects, ..self.found };
+        Ok(Footprint::new(self.context.dialect, read, self.usages, dates))
     }
 
     pub(crate) fn is_mysql(&self) -> bool {
-        self.dialect.is_mysql_family()
+        self.context.dialect.is_mysql_family()
     }
 
     pub(crate) fn open_block(&mut self) {
-        self.blocks.push(Block { folds_columns: self.is_mysql(), ..Block::default() });
+        self.scope.blocks.push(Block { folds_columns: self.is_mysql(), ..Block::default() });
     }
 
     pub(crate) fn query(&mut self, query: &Query) -> Outcome {
@@ -235,16 +221,16 @@ impl<'a> Walk<'a> {
         }
         absent(for_clause.is_none() && settings.is_none() && format_clause.is_none(), "a clause after the query")?;
         absent(pipe_operators.is_empty(), "a pipe operator")?;
-        let in_scope = self.ctes.len();
+        let in_scope = self.scope.ctes.len();
         if let Some(with) = with {
             self.with(with, query)?;
         }
         self.open_block();
         match &**body {
-            SetExpr::Select(select) if self.splits && self.blocks.len() == 1 => self.outermost(select)?,
+            SetExpr::Select(select) if self.context.splits && self.scope.blocks.len() == 1 => self.outermost(select)?,
             body => self.body(body)?,
         }
-        let (mut shown, folds) = (std::mem::take(&mut self.shown), self.folds);
+        let (mut shown, folds) = (std::mem::take(&mut self.scope.shown), self.scope.folds);
         if let Some(order_by) = order_by {
             self.order_by(order_by)?;
         }
@@ -257,17 +243,17 @@ impl<'a> Walk<'a> {
         }
         let by_values = self.by_values(query, &shown);
         shown.asks = shown.asks.and_then(|asks| asks.of_query(query)).map(Box::new);
-        if limit_clause.is_some() || fetch.is_some() || folds != self.folds {
+        if limit_clause.is_some() || fetch.is_some() || folds != self.scope.folds {
             shown = shown.unreached();
         }
-        if folds != self.folds {
+        if folds != self.scope.folds {
             shown.outer.clear();
         }
-        self.shown = shown;
+        self.scope.shown = shown;
         self.note_cut(query, by_values);
         self.note_paged(query);
-        self.blocks.pop();
-        self.ctes.truncate(in_scope);
+        self.scope.blocks.pop();
+        self.scope.ctes.truncate(in_scope);
         Ok(())
     }
 
@@ -280,17 +266,17 @@ impl<'a> Walk<'a> {
                 for side in [left, right] {
                     self.open_block();
                     self.body(side)?;
-                    self.blocks.pop();
-                    sides.push(std::mem::take(&mut self.shown));
+                    self.scope.blocks.pop();
+                    sides.push(std::mem::take(&mut self.scope.shown));
                 }
                 let mysql = self.is_mysql();
-                self.shown = sides.into_iter().reduce(|one, two| one.merged(two, mysql)).unwrap_or_default();
+                self.scope.shown = sides.into_iter().reduce(|one, two| one.merged(two, mysql)).unwrap_or_default();
                 Ok(())
             }
             SetExpr::Values(values) => {
                 absent(!values.explicit_row || self.is_mysql(), "VALUES ROW")?;
                 values.rows.iter().try_for_each(|row| self.exprs(&row.content))?;
-                self.shown = Shown::default();
+                self.scope.shown = Shown::default();
                 Ok(())
             }
             SetExpr::Table(_) => Err(Reason::Construct("TABLE")),
@@ -300,27 +286,27 @@ impl<'a> Walk<'a> {
 
     /// Walks a SELECT with these conditions as its WHERE; returns what it counts in the last one.
     pub(crate) fn select_where(&mut self, select: &Select, selection: &[&Expr]) -> Result<Counts, Reason> {
-        let first = self.references.len();
+        let first = self.found.references.len();
         self.counts.selects += 1;
-        only_standard_clauses(select, self.dialect)?;
+        only_standard_clauses(select, self.context.dialect)?;
         let mut conditions = Vec::new();
         for item in &select.from {
             self.joined(item, &mut conditions)?;
         }
         // Names in ON and WHERE are resolved among all items of the block.
-        let all = self.blocks.last().map_or(0, |block| block.references.len());
+        let all = self.scope.blocks.last().map_or(0, |block| block.references.len());
         let condition = |selection| Condition { clause: Clause::On(selection), bounded: 0..all, join: None };
         conditions.extend(selection.iter().copied().map(condition));
         let last = self.walk_conditions(&conditions)?;
         self.reduce(&mut conditions);
         let outer = self.bound_all(&conditions);
         let notes = self.notes(&conditions);
-        let before = self.folds;
+        let before = self.scope.folds;
         if let Some(Distinct::On(exprs)) = &select.distinct {
             self.exprs(exprs)?;
         }
         let in_list = self.mentioned.in_list;
-        self.mentioned.in_list |= self.blocks.len() == 1 && self.views.is_outside();
+        self.mentioned.in_list |= self.scope.blocks.len() == 1 && self.views.is_outside();
         select.projection.iter().try_for_each(|item| self.select_item(item))?;
         self.mentioned.in_list = in_list;
         match &select.group_by {
@@ -336,9 +322,9 @@ impl<'a> Walk<'a> {
                 self.window(spec)?;
             }
         }
-        self.shown = self.shown_by(select, self.folds.since(before), outer, first);
-        self.shown.notes = notes;
-        self.shown.asks = self.asks(select).map(Box::new);
+        self.scope.shown = self.shown_by(select, self.scope.folds.since(before), outer, first);
+        self.scope.shown.notes = notes;
+        self.scope.shown.asks = self.asks(select).map(Box::new);
         Ok(last)
     }
 
@@ -350,7 +336,7 @@ impl<'a> Walk<'a> {
         match item {
             SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, alias: _ } => {
                 // The columns of the outermost SELECT are shown; those of another one are compared or merged somewhere.
-                if self.blocks.len() == 1 { self.unconverted(expr) } else { self.expr(expr) }
+                if self.scope.blocks.len() == 1 { self.unconverted(expr) } else { self.expr(expr) }
             }
             SelectItem::Wildcard(options)
             | SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(_), options) => {
@@ -360,7 +346,7 @@ impl<'a> Walk<'a> {
                     && options.opt_replace.is_none()
                     && options.opt_rename.is_none()
                     && options.opt_alias.is_none();
-                if self.blocks.len() > 1 {
+                if self.scope.blocks.len() > 1 {
                     self.note_all_dates();
                 }
                 self.mentioned.all();
@@ -405,116 +391,5 @@ impl<'a> Walk<'a> {
             }
             LimitClause::OffsetCommaLimit { .. } => Err(Reason::Construct("LIMIT with a comma")),
         }
-    }
-
-    pub(crate) fn factor<'q>(&mut self, factor: &'q TableFactor, conditions: &mut Vec<Condition<'q>>) -> Outcome {
-        self.counts.table_factors += 1;
-        match factor {
-            TableFactor::Table { .. } => self.table_factor(factor),
-            TableFactor::Derived { lateral, subquery, alias, sample } => {
-                absent(sample.is_none(), "TABLESAMPLE")?;
-                // Without LATERAL the items before it are not visible inside.
-                let hidden = if *lateral { None } else { self.blocks.last_mut().map(std::mem::take) };
-                self.query(subquery)?;
-                if let (Some(hidden), Some(block)) = (hidden, self.blocks.last_mut()) {
-                    *block = hidden;
-                }
-                let mut shown = std::mem::take(&mut self.shown);
-                // What it shows is another page for each row beside it.
-                shown.page.take_if(|_| *lateral);
-                self.refer_opaque(alias.as_ref(), None)?;
-                self.show_last(shown.renamed(alias.as_ref()));
-                Ok(())
-            }
-            TableFactor::Function { lateral: _, name, args, with_ordinality: _, alias } => {
-                self.function_name(name)?;
-                self.arguments(args)?;
-                self.refer_opaque(alias.as_ref(), Some(name))
-            }
-            TableFactor::UNNEST { alias, array_exprs, with_offset, with_offset_alias, with_ordinality: _ } => {
-                absent(!with_offset && with_offset_alias.is_none(), "WITH OFFSET")?;
-                self.exprs(array_exprs)?;
-                self.refer_opaque(alias.as_ref(), None)
-            }
-            TableFactor::JsonTable { json_expr, json_path: _, columns, alias } if self.is_mysql() => {
-                self.expr(json_expr)?;
-                self.json_columns(columns);
-                self.refer_opaque(alias.as_ref(), None)
-            }
-            TableFactor::NestedJoin { table_with_joins, alias } => {
-                // Its alias would hide the names inside.
-                absent(alias.is_none(), "a join with an alias")?;
-                self.joined(table_with_joins, conditions)
-            }
-            _ => Err(Reason::Construct("a FROM item of that kind")),
-        }
-    }
-
-    fn table_factor(&mut self, factor: &TableFactor) -> Outcome {
-        let TableFactor::Table {
-            name,
-            alias,
-            args,
-            with_hints,
-            version,
-            with_ordinality,
-            partitions,
-            json_path,
-            sample,
-            index_hints,
-        } = factor
-        else {
-            return Err(Reason::Construct("a FROM item of that kind"));
-        };
-        self.counts.relations += 1;
-        absent(sample.is_none(), "TABLESAMPLE")?;
-        absent(with_hints.is_empty() && (index_hints.is_empty() || self.is_mysql()), "a table hint")?;
-        absent(version.is_none() && json_path.is_none(), "a FROM item of that kind")?;
-        absent(partitions.is_empty() || self.is_mysql(), "a FROM item of that kind")?;
-        if let Some(args) = args {
-            absent(args.settings.is_none(), "settings of a function")?;
-            self.function_name(name)?;
-            self.arguments(&args.args)?;
-            return self.refer_opaque(alias.as_ref(), Some(name));
-        }
-        absent(!with_ordinality, "WITH ORDINALITY")?;
-        let (parts, only) = without_only(name);
-        let last = parts.last().and_then(|part| part.as_ident()).ok_or(Reason::Construct("a name of that form"))?;
-        if parts.len() == 1 {
-            // The parser takes some reserved words for names.
-            let reserved = matches!(last.value.as_str(), "only" | "lateral" | "select" | "table" | "values" | "with");
-            absent(last.quote_style.is_some() || !reserved, "ONLY or a FROM item of that kind")?;
-            if let Some(shown) = self.shown_by_cte(&last.value) {
-                self.refer_opaque(alias.as_ref(), Some(name))?;
-                self.show_last(shown.renamed(alias.as_ref()));
-                return Ok(());
-            }
-        }
-        absent(parts.len() <= 2, "a name with a database")?;
-        let table = table(self.catalog, &self.schemas, name).ok_or_else(|| unknown(parts))?.clone();
-        let meant = meant(self.catalog, &table, only)?;
-        self.date_time |= !self.is_mysql() && holds_dates(&table);
-        let first = self.references.len();
-        let referred = |table| TableReference { table, predicate: Predicate::any_row(), columns: Columns::All };
-        self.references.extend(meant.tables.into_iter().map(referred));
-        self.definitions.extend(meant.definitions);
-        let places = first..self.references.len();
-        let shown = if table.kind == RelationKind::View { self.view(&table)? } else { Shown::default() };
-        // Which partition a row is in, columns decide that are named nowhere; and Freshet's own queries read all of them.
-        let renamed = alias.as_ref().is_some_and(|alias| !alias.columns.is_empty()) || !partitions.is_empty();
-        if renamed {
-            self.mentioned.all();
-        }
-        absent(alias.as_ref().is_none_or(|alias| alias.at.is_none()), "AT in an alias")?;
-        let reference = Reference {
-            alias: alias.as_ref().map_or_else(|| table.name.to_string(), |alias| alias.name.value.clone()),
-            schema: alias.is_none().then(|| table.schema.clone()),
-            table: Some(table.clone()),
-            shown: shown.renamed(alias.as_ref()),
-            nullable: false,
-            source: if renamed { Source::Opaque } else { Source::Table { table, places } },
-        };
-        self.mentioned.row(&reference.alias);
-        self.refer(reference)
     }
 }

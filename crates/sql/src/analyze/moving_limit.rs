@@ -64,7 +64,7 @@ impl Walk<'_> {
         if limits.is_empty() || limits.len() > MOVING_MAX || further() {
             return None;
         }
-        let block = self.blocks.last()?;
+        let block = self.scope.blocks.last()?;
         let items = shown_items(block, select)?;
         let moving = limits.into_iter().filter_map(|Tested { column: tested, limit, is_lower, beside }| {
             let Limit { operand, included } = limit;

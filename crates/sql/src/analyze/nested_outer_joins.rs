@@ -42,7 +42,7 @@ impl Walk<'_> {
                 notes.push(Note { right, bounds, there: there(&(join.left.start..join.right.end)) });
             }
         }
-        let items = self.blocks.last_mut().map_or(&mut [][..], |block| &mut block.references);
+        let items = self.scope.blocks.last_mut().map_or(&mut [][..], |block| &mut block.references);
         notes.extend(items.iter_mut().flat_map(|item| std::mem::take(&mut item.shown.notes)));
         notes.truncate(NOTES_MAX);
         notes
@@ -50,7 +50,7 @@ impl Walk<'_> {
 
     /// The references behind the columns of some items.
     fn rows_behind(&self, items: &Range<usize>) -> BTreeSet<usize> {
-        let items = self.blocks.last().and_then(|block| block.references.get(items.clone())).unwrap_or_default();
+        let items = self.scope.blocks.last().and_then(|block| block.references.get(items.clone())).unwrap_or_default();
         let of_table = |item: &Reference| match &item.source {
             Source::Table { places, .. } => places.clone(),
             Source::Opaque => 0..0,
@@ -61,7 +61,7 @@ impl Walk<'_> {
 
     /// Counts the notes of these items for which one of these references is there.
     fn count_notes(&mut self, items: &Range<usize>, mut there: BTreeSet<usize>) {
-        let items = self.blocks.last_mut().and_then(|block| block.references.get_mut(items.clone()));
+        let items = self.scope.blocks.last_mut().and_then(|block| block.references.get_mut(items.clone()));
         let items = items.into_iter().flatten();
         let counted: Vec<Note> = items.flat_map(|item| take_counted(&mut item.shown, &mut there)).collect();
         for note in counted {

@@ -194,7 +194,7 @@ impl Walk<'_> {
 
     /// The items of the block that have, where a sub-select has a row, a value that equals one inside.
     fn met_inside(&self, subquery: &Query) -> Needed {
-        let of_block = |outer: &&Outer| outer.to.block + 1 == self.blocks.len();
+        let of_block = |outer: &&Outer| outer.to.block + 1 == self.scope.blocks.len();
         let outer = self.told_by(subquery).map_or(&[][..], |shown| &shown.outer);
         outer.iter().filter(of_block).flat_map(|outer| needed_by(&outer.to)).collect()
     }
@@ -203,7 +203,7 @@ impl Walk<'_> {
         if let Expr::Subquery(subquery) = unwrapped(expr) {
             return self.met_inside(subquery);
         }
-        let named = self.named(expr).filter(|named| named.block + 1 == self.blocks.len());
+        let named = self.named(expr).filter(|named| named.block + 1 == self.scope.blocks.len());
         named.iter().flat_map(needed_by).collect()
     }
 }

@@ -38,7 +38,7 @@ impl Template {
         let walked = |splits: bool| {
             let mut walk = Walk::new(self.dialect, catalog, schemas);
             walk.views.are_opened = opens_views;
-            walk.splits = splits;
+            walk.context.splits = splits;
             walk.handled.add(&self.survey.handled, &self.survey.functions, &self.survey.operators);
             walk.query(&parsed.query)?;
             if walk.counts != self.survey.counts {
@@ -46,10 +46,10 @@ impl Template {
             }
             // Who counts the rows that LIMIT leaves out asks for all of them.
             if self.facts.counts_found_rows {
-                walk.cut = None;
-                walk.paged.clear();
-                walk.keyed.clear();
-                walk.moving.clear();
+                walk.found.limits.cut = None;
+                walk.found.limits.paged.clear();
+                walk.found.limits.keyed.clear();
+                walk.found.limits.moving.clear();
             }
             walk.into_footprint(parsed)
         };

@@ -38,7 +38,7 @@ impl Walk<'_> {
         if !all_of_the_first || !is_ungrouped(select) || select.distinct.is_some() || calls {
             return None;
         }
-        let block = self.blocks.last()?;
+        let block = self.scope.blocks.last()?;
         let items = shown_items(block, select)?;
         let limit = limit_of(query).filter(|_| query.order_by.is_none());
         let cuts = query.limit_clause.is_some() || query.fetch.is_some();
@@ -46,7 +46,7 @@ impl Walk<'_> {
         let keyed = block.references.iter().enumerate().filter_map(|(in_block, reference)| {
             let Source::Table { places, .. } = &reference.source else { return None };
             let place = Some(places.start).filter(|_| places.len() == 1 && !reference.nullable)?;
-            let table = &self.references.get(place)?.table;
+            let table = &self.found.references.get(place)?.table;
             let (names, old_by_key) = match &table.identity {
                 // Where new images lack what did not change, as MySQL's do then, any of it may have entered.
                 ReplicaIdentity::Columns(names) => (names, !self.is_mysql()),
@@ -56,7 +56,7 @@ impl Walk<'_> {
             let key = names.iter().map(|name| {
                 let column = table.column(name).filter(|column| !column.generated)?;
                 let at = items.iter().position(|item| item.column == Some((in_block, column)))?;
-                let value_type = Some(column.value_type).filter(|of| is_exact(self.dialect, *of))?;
+                let value_type = Some(column.value_type).filter(|of| is_exact(self.context.dialect, *of))?;
                 Some((ComparedColumn { name: column.name.clone(), value_type }, at))
             });
             let key: Vec<_> = key.collect::<Option<_>>()?;

@@ -61,7 +61,7 @@ impl Walk<'_> {
     /// What a condition says of the rows of the one reference that it is on.
     pub(crate) fn said_by_row(&self, condition: &Expr, truth: bool, bounded: &Range<usize>) -> Said {
         let Some(names) = names(condition) else { return Said::Nothing };
-        let innermost = self.blocks.len().saturating_sub(1);
+        let innermost = self.scope.blocks.len().saturating_sub(1);
         let mut of: Option<Vec<Of>> = None;
         for name in names {
             let here = |named: &Named| named.block == innermost && bounded.contains(&named.place);

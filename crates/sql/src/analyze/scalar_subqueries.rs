@@ -1,7 +1,7 @@
 //! Scalar sub-selects that equal something: `(SELECT s.d FROM s WHERE s.id = r.s_id) = 'x'`.
 //!
 //! Of no row a scalar sub-select makes NULL, which equals nothing. So where the equality is true there is a row that satisfies the WHERE
-//! inside, as where EXISTS is, and an equality there with a column of an outer row bounds that one ([`Outer`](crate::analyze::derived::Outer)).
+//! inside, as where EXISTS is, and an equality there with a column of an outer row bounds that one ([`Outer`](crate::analyze::shown::Outer)).
 //!
 //! And rows of s whose d is not the constant x may be taken away, if there never was more than one row: then the equality, where it
 //! was false, is of NULL, and as little true. That is all that counts at the top of a condition, ON of an outer join included. There is
@@ -37,15 +37,15 @@ impl Walk<'_> {
 
     /// Whether the key of the innermost block's only table equals columns of outer rows, of the very types.
     pub(crate) fn is_single(&self, select: &Select) -> bool {
-        let reference = self.blocks.last().map_or(&[][..], |block| &block.references);
+        let reference = self.scope.blocks.last().map_or(&[][..], |block| &block.references);
         let [Reference { source: Source::Table { places, .. }, .. }] = reference else { return false };
-        let Some(table) = self.references.get(places.start).filter(|_| places.len() == 1) else { return false };
+        let Some(table) = self.found.references.get(places.start).filter(|_| places.len() == 1) else { return false };
         let conditions = select.selection.as_ref().map_or_else(Vec::new, conjuncts);
         let is_met = |name: &Arc<str>, one: &Expr, two: &Expr| {
             let (Some(own), Some(outer)) = (self.named(one), self.named(two)) else { return false };
             let [Origin { place, column, .. }] = own.origins.as_slice() else { return false };
             let alike = |origin: &Origin| origin.column.value_type == column.value_type;
-            let is_outer = outer.block + 1 < self.blocks.len() && !outer.origins.is_empty();
+            let is_outer = outer.block + 1 < self.scope.blocks.len() && !outer.origins.is_empty();
             let exact = matches!(column.value_type, ValueType::Int | ValueType::Unsigned | ValueType::Uuid);
             is_outer && exact && *place == places.start && column.name == *name && outer.origins.iter().all(alike)
         };

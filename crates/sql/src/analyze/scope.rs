@@ -203,7 +203,7 @@ impl Walk<'_> {
     }
 
     pub(crate) fn refer(&mut self, reference: Reference) -> Outcome {
-        let block = self.blocks.last_mut().ok_or(Reason::Construct("a FROM item outside a query"))?;
+        let block = self.scope.blocks.last_mut().ok_or(Reason::Construct("a FROM item outside a query"))?;
         block.references.push(reference);
         Ok(())
     }

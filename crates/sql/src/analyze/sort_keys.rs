@@ -14,11 +14,11 @@ use crate::predicate::syntax::column_name;
 impl Walk<'_> {
     /// The reference whose rows a column of the innermost block sorts as its order keys are, if no outer join may put a NULL in its place.
     pub(crate) fn sorted_place(&self, (in_block, column): (usize, &Column)) -> Option<usize> {
-        let reference = self.blocks.last()?.references.get(in_block).filter(|reference| !reference.nullable)?;
+        let reference = self.scope.blocks.last()?.references.get(in_block).filter(|reference| !reference.nullable)?;
         let Source::Table { places, .. } = &reference.source else { return None };
         let place = Some(places.start).filter(|_| places.len() == 1)?;
-        let same = self.references.get(place)?.table.column(&column.name) == Some(column);
-        (same && !column.generated && is_exact(self.dialect, column.value_type)).then_some(place)
+        let same = self.found.references.get(place)?.table.column(&column.name) == Some(column);
+        (same && !column.generated && is_exact(self.context.dialect, column.value_type)).then_some(place)
     }
 
     pub(crate) fn order_of(&self, OrderByExpr { options, .. }: &OrderByExpr) -> Order {

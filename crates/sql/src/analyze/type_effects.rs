@@ -10,9 +10,9 @@ impl Walk<'_> {
     /// The effects that values from outside may still bring; an error if what is read or made brings one.
     pub(crate) fn type_effects(&self) -> Result<Vec<Arc<TypeEffect>>, Reason> {
         let mut left = Vec::new();
-        for effect in self.catalog.type_effects.iter().filter(|effect| self.handled.asks_for(effect)) {
-            let mut rows = self.references.iter();
-            let mut definitions = self.definitions.iter();
+        for effect in self.context.catalog.type_effects.iter().filter(|effect| self.handled.asks_for(effect)) {
+            let mut rows = self.found.references.iter();
+            let mut definitions = self.found.definitions.iter();
             let read = rows.any(|reference| self.handled.reads(effect, &reference.table, &reference.columns))
                 || definitions.any(|relation| self.handled.reads(effect, relation, &self.mentioned.of(relation)));
             if read || self.handled.makes(effect) {

@@ -39,7 +39,7 @@ impl Walk<'_> {
             Some(LimitClause::OffsetCommaLimit { .. }) => false,
         };
         let limit = limit_of(query).filter(|_| all_of_the_first && query.order_by.is_none());
-        let Some(limit) = limit.filter(|_| self.blocks.len() == 1) else { return Vec::new() };
+        let Some(limit) = limit.filter(|_| self.scope.blocks.len() == 1) else { return Vec::new() };
         let reached = || {
             let columns = shown.columns.iter().enumerate();
             columns.flat_map(|(at, column)| column.reached.iter().map(move |reached| (at, &reached.origin)))
@@ -47,7 +47,7 @@ impl Walk<'_> {
         let places: BTreeSet<usize> = reached().map(|(_, origin)| origin.place).collect();
         let keyed = places.into_iter().filter_map(|place| {
             let of_place = reached().filter(|(_, origin)| origin.place == place);
-            let exact = of_place.filter(|(_, origin)| is_exact(self.dialect, origin.column.value_type));
+            let exact = of_place.filter(|(_, origin)| is_exact(self.context.dialect, origin.column.value_type));
             let column = |(at, origin): (usize, &Origin)| {
                 let (name, value_type) = (origin.column.name.clone(), origin.column.value_type);
                 (ComparedColumn { name, value_type }, at)

@@ -63,7 +63,7 @@ impl Walk<'_> {
     /// Walks the query of a view that stands in FROM; what it shows.
     pub(crate) fn view(&mut self, view: &Arc<Table>) -> Result<Shown, Reason> {
         let base = VIEWS_BASE + self.views.constants.len() as u32;
-        let lexed = self.views.text(view).map(|text| lex_view(self.dialect, text, base));
+        let lexed = self.views.text(view).map(|text| lex_view(self.context.dialect, text, base));
         let Some(lexed) = lexed.filter(|lexed| lexed.own_params == 0) else {
             self.views.unopened.push(view.clone());
             return Ok(Shown::default());
@@ -76,24 +76,24 @@ impl Walk<'_> {
             named
         })?;
         self.views.around.pop();
-        Ok(std::mem::take(&mut self.shown).of_view(&view.columns))
+        Ok(std::mem::take(&mut self.scope.shown).of_view(&view.columns))
     }
 
     fn open(&mut self, lexed: &Lexed) -> Outcome {
-        let template = Template::parse_for(self.dialect, &lexed.shape, self.catalog);
+        let template = Template::parse_for(self.context.dialect, &lexed.shape, self.context.catalog);
         let parsed = template.verdict.as_ref().map_err(Clone::clone)?;
         let first = VIEWS_BASE + 1 + self.views.constants.len() as u32;
         self.views.constants.extend_from_slice(&lexed.literals);
-        let schemas = std::mem::replace(&mut self.schemas, search_path().into());
-        let ctes = std::mem::take(&mut self.ctes);
-        let blocks = std::mem::take(&mut self.blocks);
-        let told = std::mem::take(&mut self.told);
+        let schemas = std::mem::replace(&mut self.context.schemas, search_path().into());
+        let ctes = std::mem::take(&mut self.scope.ctes);
+        let blocks = std::mem::take(&mut self.scope.blocks);
+        let told = std::mem::take(&mut self.scope.told);
         let counts = std::mem::take(&mut self.counts);
-        let splits = std::mem::take(&mut self.splits);
+        let splits = std::mem::take(&mut self.context.splits);
         let (date_time, times) = (std::mem::take(&mut self.date_time), std::mem::take(&mut self.times));
 
         self.query(&parsed.query)?;
-        user_defined(self.catalog, &template.survey)?;
+        user_defined(self.context.catalog, &template.survey)?;
         self.handled.add(&template.survey.handled, &template.survey.functions, &template.survey.operators);
 
         absent(self.counts == template.survey.counts, "a construct that is not analysed")?;
@@ -103,8 +103,9 @@ impl Walk<'_> {
         if self.date_time && (parsed.clock_text || in_text) {
             return Err(Reason::ClockLiteral);
         }
-        (self.schemas, self.ctes, self.blocks, self.told, self.counts) = (schemas, ctes, blocks, told, counts);
-        self.splits = splits;
+        (self.context.schemas, self.scope.ctes, self.scope.blocks, self.scope.told, self.counts) =
+            (schemas, ctes, blocks, told, counts);
+        self.context.splits = splits;
         // What of it is a date outside, its columns tell; but MySQL converts by the current date in here, too.
         self.date_time = date_time || (self.is_mysql() && self.date_time);
         self.times |= times;

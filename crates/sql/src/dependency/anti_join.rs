@@ -39,7 +39,7 @@ impl Footprint {
         params: Params<'_>,
     ) -> Vec<(usize, &[usize], Part)> {
         let mut parts = Vec::new();
-        for absent in &self.absent {
+        for absent in &self.limits.absent {
             let place = absent.place;
             let is_told = told.contains(&place) || self.described_spared(place, &rows[place]).is_some();
             if is_told || rows[place].is_some() || ways.lead_into(absent.places()) || parts.len() >= max {
@@ -87,7 +87,7 @@ impl Footprint {
         let is_asked = |absent: &&Absent| {
             absent.place == place && !absent.inside.tests.is_empty() && !ways.lead_into(absent.places())
         };
-        let absent = self.absent.iter().find(is_asked)?;
+        let absent = self.limits.absent.iter().find(is_asked)?;
         let table = &self.references.get(absent.held.place)?.table;
         let column = &absent.column.name;
         rows.is_none().then(|| format!("{column} not among the values of {}.{}", table.name, absent.held.column.name))

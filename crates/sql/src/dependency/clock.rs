@@ -25,7 +25,7 @@ impl Footprint {
     pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {
         let declared = |param: &Parameter<'_>| declares_date(param.declared_type);
         !self.dialect.is_mysql_family()
-            && (self.date_time || params.iter().any(declared))
+            && (self.dates.date_time || params.iter().any(declared))
             && params.iter().zip(1u32..).any(|(param, number)| {
                 let text: &[u8] = match param.value {
                     ParameterValue::Text(text) | ParameterValue::Binary(text) => text,
@@ -40,7 +40,7 @@ impl Footprint {
                 let of_timetz = matches!(param.declared_type, TIMETZ | TIMETZ_ARRAY);
                 let usage = self.usages.get(&number);
                 (declared(param) || usage.is_none_or(|usage| usage.may_be_date))
-                    && (names_clock(text) || ((self.zoned || of_timetz) && is_text && lacks_offset(text)))
+                    && (names_clock(text) || ((self.dates.zoned || of_timetz) && is_text && lacks_offset(text)))
             })
     }
 }

@@ -230,7 +230,7 @@ impl Footprint {
             add(place, key, Matching::Part(at), ways);
         }
         for (place, rows) in rows.iter().enumerate() {
-            let is_told = told.contains(&place) || self.keyed.iter().any(|keyed| keyed.place == place);
+            let is_told = told.contains(&place) || self.limits.keyed.iter().any(|keyed| keyed.place == place);
             let Some(rows) = rows.as_ref().filter(|rows| !rows.is_empty() && !is_told) else { continue };
             let key = self.lacking(place, rows.iter().map(Vec::as_slice));
             places.extend(add(place, key, Matching::Constants(rows.clone()), &[Way::new()]));

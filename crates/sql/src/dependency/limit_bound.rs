@@ -132,7 +132,7 @@ impl Top {
 impl Footprint {
     /// What the answer's last row will tell, if this execution has a limit.
     pub(crate) fn top(&self, rows: &[Rows], params: Params<'_>) -> Option<Top> {
-        let cut = self.cut.clone()?;
+        let cut = self.limits.cut.clone()?;
         let reference = self.references.get(cut.place)?;
         let limit = self.rows_max(cut.limit, params).filter(|limit| *limit > 0)?;
         let (table, columns) = (reference.table.id, reference.columns.clone());
@@ -166,7 +166,7 @@ impl Footprint {
     /// For people: the column that bounds the rows of the reference, if the answer's last row says so. The first `unknown` parameters are not
     /// known yet.
     pub(crate) fn described_cut(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
-        let cut = self.cut.as_ref().filter(|cut| cut.place == place)?;
+        let cut = self.limits.cut.as_ref().filter(|cut| cut.place == place)?;
         self.may_limit(cut.limit, params, unknown).then_some(&cut.column)
     }
 

@@ -97,7 +97,7 @@ impl Footprint {
     /// The ends to ask for: of references of which any row would matter, and of which this is not true.
     pub(crate) fn ends(&self, rows: &[Rows], is_told: impl Fn(usize) -> bool, params: Params<'_>) -> Vec<End> {
         let open = |paged: &&Paged| rows.get(paged.place).is_some_and(Option::is_none) && !is_told(paged.place);
-        self.paged.iter().filter(open).filter_map(|paged| self.end(paged, params)).take(ENDS_MAX).collect()
+        self.limits.paged.iter().filter(open).filter_map(|paged| self.end(paged, params)).take(ENDS_MAX).collect()
     }
 
     fn end(&self, paged: &Paged, params: Params<'_>) -> Option<End> {
@@ -131,7 +131,7 @@ impl Footprint {
 
     /// For people: the column up to whose value at the page's end rows matter. The first `unknown` parameters are not known yet.
     pub(crate) fn described_end(&self, place: usize, params: Params<'_>, unknown: u16) -> Option<&ComparedColumn> {
-        let paged = self.paged.iter().find(|paged| paged.place == place)?;
+        let paged = self.limits.paged.iter().find(|paged| paged.place == place)?;
         self.may_limit(paged.limit, params, unknown).then_some(&paged.column)
     }
 }

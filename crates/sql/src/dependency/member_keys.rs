@@ -25,7 +25,7 @@
 //! A composite identity is told column by column, a superset. Tags of K mention the identity's columns, too: an update of the key alone
 //! changes no answer, but makes K another.
 //!
-//! More than [`KEYS_MAX`](crate::dependency::join_keys::KEYS_MAX) of them, or one without a normal form: T is tested on old and new images.
+//! More than [`KEYS_MAX`](crate::dependency::key_query::KEYS_MAX) of them, or one without a normal form: T is tested on old and new images.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -222,7 +222,7 @@ impl Footprint {
 
     /// Whether they are to be, if their keys can be read.
     pub(crate) fn wants_members(&self, place: usize, rows: &Rows) -> bool {
-        let is_keyed = self.keyed.iter().any(|keyed| keyed.place == place);
+        let is_keyed = self.limits.keyed.iter().any(|keyed| keyed.place == place);
         !is_keyed && self.lacks(place, rows.iter().flatten().map(Vec::as_slice))
     }
 

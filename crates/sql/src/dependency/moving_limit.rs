@@ -110,25 +110,26 @@ fn number(column: ValueType, value: &Value) -> Option<i64> {
 impl Footprint {
     /// The parameters that are limits which may move, by their numbers.
     pub fn moving_parameters(&self) -> impl Iterator<Item = u32> {
-        self.moving.iter().map(|moving| moving.operand.parameter)
+        self.limits.moving.iter().map(|moving| moving.operand.parameter)
     }
 
     /// Whether all of them limit dates and times, so that they probably are the clock. Other limits may come again, as those of pages do.
     pub fn moves_with_clock(&self) -> bool {
-        self.moving
+        self.limits
+            .moving
             .iter()
             .all(|moving| moving.column.value_type.is_date() || moving.column.value_type == ValueType::Bytes)
     }
 
     /// The columns of the answer that show what they limit.
     pub fn moving_columns(&self) -> impl Iterator<Item = usize> {
-        self.moving.iter().map(|moving| moving.at)
+        self.limits.moving.iter().map(|moving| moving.at)
     }
 
     /// What [`Positions`] and [`Reach`] of this statement are about, for keys.
     pub fn write_moving(&self, key: &mut Vec<u8>) {
-        key.push(self.moving.len() as u8);
-        for Moving { operand, column, at, is_lower, included, is_zoned, .. } in &self.moving {
+        key.push(self.limits.moving.len() as u8);
+        for Moving { operand, column, at, is_lower, included, is_zoned, .. } in &self.limits.moving {
             key.extend_from_slice(&operand.parameter.to_le_bytes());
             key.extend_from_slice(&(*at as u64).to_le_bytes());
             let kind = column.value_type as u8;
@@ -140,11 +141,12 @@ impl Footprint {
 
     /// Where its moving limits are; None: it has none, or one is not understood.
     pub fn positions(&self, params: &[Parameter<'_>], client: Client) -> Option<Positions> {
-        if !client.utc && self.dialect.is_mysql_family() && self.moving.iter().any(|moving| moving.is_zoned) {
+        if !client.utc && self.dialect.is_mysql_family() && self.limits.moving.iter().any(|moving| moving.is_zoned) {
             return None;
         }
         let params = self.params(params, client);
-        let positions = self.moving.iter().map(|moving| self.position(moving, params)).collect::<Option<Box<_>>>()?;
+        let positions =
+            self.limits.moving.iter().map(|moving| self.position(moving, params)).collect::<Option<Box<_>>>()?;
         (!positions.is_empty()).then_some(Positions(positions))
     }
 
@@ -173,16 +175,16 @@ impl Footprint {
         read: impl Fn(&R) -> Vec<Field<'a>>,
         utf8: bool,
     ) -> Option<Reach> {
-        let mut shown: Vec<Option<(i64, i64)>> = vec![None; self.moving.len()];
+        let mut shown: Vec<Option<(i64, i64)>> = vec![None; self.limits.moving.len()];
         for row in rows {
             let fields = read(&row);
-            for (moving, shown) in self.moving.iter().zip(&mut shown) {
+            for (moving, shown) in self.limits.moving.iter().zip(&mut shown) {
                 let value = moving.shown(&fields, utf8)?;
                 let (least, most) = shown.unwrap_or((value, value));
                 *shown = Some((least.min(value), most.max(value)));
             }
         }
-        let limits = self.moving.iter().zip(&at.0).zip(shown);
+        let limits = self.limits.moving.iter().zip(&at.0).zip(shown);
         let reach = Reach(limits.map(|((moving, at), shown)| moving.bounds(*at, shown)).collect());
         // An answer that contradicts its conditions was not understood.
         reach.covers(at).then_some(reach)

@@ -33,7 +33,7 @@ pub(crate) const TIME_AMONG_DATES: Reason = Reason::Construct("a TIME among date
 impl Footprint {
     /// A TIME that is compared with a date, or stands for one, is completed with the current date.
     pub(crate) fn refuse_completed_times(&self) -> Result<(), Reason> {
-        let completed = self.times && self.date_time && self.dialect.is_mysql_family();
+        let completed = self.dates.times && self.dates.date_time && self.dialect.is_mysql_family();
         if completed { Err(TIME_AMONG_DATES) } else { Ok(()) }
     }
 
@@ -43,9 +43,9 @@ impl Footprint {
             return Ok(());
         }
         let is = |wanted: fn(&ParameterValue<'_>) -> bool| params.iter().any(|param| wanted(&param.value));
-        let times = self.times || is(|value| matches!(value, ParameterValue::Time));
+        let times = self.dates.times || is(|value| matches!(value, ParameterValue::Time));
         let moments = is(|value| matches!(value, ParameterValue::Moment(_)));
-        let completes = times && (self.date_time || moments) || self.shows_times && moments;
+        let completes = times && (self.dates.date_time || moments) || self.dates.shows_times && moments;
         if completes { Err(TIME_AMONG_DATES) } else { Ok(()) }
     }
 

@@ -1,4 +1,4 @@
-//! What a statement depends on, before and after its parameters are known.
+//! What one execution of a statement depends on.
 //!
 //! The tables and columns are the same for each execution; which rows matter is told by its parameters (`predicate/bind.rs`).
 
@@ -93,8 +93,8 @@ impl Footprint {
     fn may_have_lineage(&self, rows: &[Rows]) -> bool {
         let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
         self.edges.iter().any(leads_on)
-            || !self.paged.is_empty()
-            || !self.absent.is_empty()
+            || !self.limits.paged.is_empty()
+            || !self.limits.absent.is_empty()
             || rows.iter().enumerate().any(|(place, rows)| self.wants_members(place, rows))
     }
 
@@ -103,7 +103,7 @@ impl Footprint {
     pub fn reads_settings_at_parse(&self, own_params: u16, literals: &[Literal], opaque: bool) -> bool {
         let may_be_date = |number: u32| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
         let text = |(literal, number): (&Literal, u32)| literal.kind == LiteralKind::String && may_be_date(number);
-        self.date_time && (opaque || literals.iter().zip(u32::from(own_params) + 1..).any(text))
+        self.dates.date_time && (opaque || literals.iter().zip(u32::from(own_params) + 1..).any(text))
     }
 
     /// One line per table reference, and per view or other relation without rows of its own, for people: what of it
@@ -257,5 +257,13 @@ pub(crate) fn of_column(name: &str, test: &Test) -> String {
         Test::Like(pattern) if pattern.negated => format!("{name} not like …"),
         Test::Like(_) => format!("{name} like …"),
         Test::Row(test) => format!("a condition on {}", test.columns.join(", ")),
+    }
+}
+
+impl Footprint {
+    pub(crate) fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
+        let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
+        let utc = utc && !self.dialect.is_mysql_family();
+        Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
     }
 }

@@ -251,7 +251,7 @@ impl Keyed {
 impl Footprint {
     /// What the rows of the answer will tell by their keys, but of references whose rows are told by others.
     pub(crate) fn keys(&self, rows: &[Rows], told: &[usize], top: Option<&Top>, params: Params<'_>) -> Option<Keys> {
-        let tables = self.keyed.iter().filter(|keyed| !told.contains(&keyed.place)).filter_map(|keyed| {
+        let tables = self.limits.keyed.iter().filter(|keyed| !told.contains(&keyed.place)).filter_map(|keyed| {
             let (reference, rows) = (self.references.get(keyed.place)?, rows.get(keyed.place)?);
             let top = top.filter(|top| top.place() == keyed.place);
             let limit = keyed.limit.and_then(|limit| self.rows_max(limit, params)).filter(|_| keyed.exceeds(rows));
@@ -280,12 +280,12 @@ impl Footprint {
     /// Whether a full answer shows all rows of the reference that matter, by their keys: by those, other keys are read from them.
     pub(crate) fn is_cut(&self, place: usize, rows: &Rows, params: Params<'_>) -> bool {
         let limits = |limit| self.rows_max(limit, params).is_some_and(|limit| limit > 0);
-        self.keyed.iter().any(|keyed| keyed.is_cut(place, rows, limits) && !keyed.by_value)
+        self.limits.keyed.iter().any(|keyed| keyed.is_cut(place, rows, limits) && !keyed.by_value)
     }
 
     /// For people: whether rows of the reference that go are told by the answer's keys. Its rows are bounded by this column.
     pub(crate) fn is_keyed(&self, place: usize, rows: &Rows, bound: Option<&ComparedColumn>) -> bool {
-        self.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
+        self.limits.keyed.iter().any(|keyed| keyed.place == place && keyed.lacks(rows, bound))
     }
 
     /// For people: which tables log of old rows the columns of their replica identity alone, though the statement mentions others, and
@@ -331,7 +331,7 @@ impl Footprint {
     /// For people: the columns by a change of which other rows of the reference come to matter than those that the answer shows.
     pub(crate) fn described_spared(&self, place: usize, rows: &Rows) -> Option<&Columns> {
         let mentioned = &self.references.get(place)?.columns;
-        let keyed = self.keyed.iter().find(|keyed| keyed.place == place && keyed.spares(rows, mentioned))?;
+        let keyed = self.limits.keyed.iter().find(|keyed| keyed.place == place && keyed.spares(rows, mentioned))?;
         Some(&keyed.selecting)
     }
 
@@ -344,7 +344,7 @@ impl Footprint {
         unknown: u16,
     ) -> Option<&'static str> {
         let may_limit = |limit| self.may_limit(limit, params, unknown);
-        let keyed = self.keyed.iter().find(|keyed| keyed.is_cut(place, rows, may_limit))?;
+        let keyed = self.limits.keyed.iter().find(|keyed| keyed.is_cut(place, rows, may_limit))?;
         Some(if keyed.by_value { BY_VALUES } else { BY_KEYS })
     }
 }

@@ -17,7 +17,7 @@ pub(crate) fn compare_by_keys(a: ValueType, b: ValueType) -> bool {
     a == ValueType::FoldedText && a == b
 }
 
-/// Whether nothing is rounded that becomes a key of this type: see `derived.rs`.
+/// Whether nothing is rounded that becomes a key of this type: see `analyze/derived.rs`.
 pub(crate) fn is_whole(value_type: ValueType) -> bool {
     use ValueType::{Bool, Bytes, Date, ExactText, FoldedText, Int, Unsigned, Uuid};
     matches!(value_type, Int | Unsigned | Bool | Date | Uuid | FoldedText | ExactText | Bytes)

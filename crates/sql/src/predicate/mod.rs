@@ -1,5 +1,8 @@
 //! What a condition says of one table reference: tests of its columns by constants, as a disjunction of conjunctions.
 //!
+//! In goes the syntax tree of a condition; out comes a [`Predicate`] for each table reference that the condition bounds. `bind.rs` puts the constants of one
+//! execution in it, `formula/` does the same for conditions on a whole row, and `parameters.rs` says what the constants are.
+//!
 //! Only what is asked is kept here; whether a constant can be compared in a way that is known is seen when it is bound
 //! (`bind.rs`). What is not understood holds for any row, so it vanishes from a conjunction and takes a disjunction with
 //! it. Beyond the bounds parts are left out in the same way: fewer tests are more rows.
@@ -11,6 +14,7 @@ pub(crate) mod arrays;
 pub(crate) mod bind;
 pub(crate) mod column_expressions;
 pub(crate) mod date_arithmetic;
+pub(crate) mod forms;
 pub(crate) mod formula;
 pub(crate) mod key_types;
 pub(crate) mod like;

@@ -1,4 +1,4 @@
-//! What a statement is and what it may do, before any name is resolved.
+//! What a statement is and what it may do.
 //!
 //! In goes a normalized query; out comes a [`template::Template`]: the [`effect::Effect`] of the statement and, for queries that may be cached, the syntax tree. The first
 //! words decide for everything but queries, which the SQL parser reads within bounds. Transaction brackets, writes with known effects, names of temporary objects and the

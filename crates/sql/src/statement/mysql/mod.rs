@@ -1,4 +1,7 @@
 //! Statements of MySQL's dialect: their first words say what they may do; queries are parsed.
+//!
+//! In go the tokens of a normalized query; out comes a [`Template`], as for PostgreSQL. Its [`facts`] say what a session has to know besides: hints, temporary
+//! tables, stored code, snapshots.
 
 pub(crate) mod certain_read;
 pub(crate) mod code;
