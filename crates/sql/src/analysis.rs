@@ -10,6 +10,9 @@ use freshet_types::{Catalog, Columns, ComparedColumn, Dialect, Table, TableId, T
 use crate::lex::literal::Literal;
 use crate::predicate::{Atom, Operand, Predicate};
 
+/// How many rows are shown: the parameter that holds the number; None: one row.
+pub(crate) type RowLimit = Option<u32>;
+
 /// What a cacheable statement depends on.
 #[derive(Clone, Debug)]
 pub struct Footprint {
@@ -100,6 +103,121 @@ pub(crate) struct Usage {
     pub(crate) is_offset: bool,
 }
 
+/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
+/// are those among the references of the whole statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edge {
+    pub(crate) to: usize,
+    pub(crate) to_column: ComparedColumn,
+    /// At least one; several if a set operation made one column of them.
+    pub(crate) from: Vec<Held>,
+    /// Only keys that were read lead on: see [`compare_by_keys`](crate::predicate::key_types::compare_by_keys).
+    pub(crate) by_keys: bool,
+}
+
+/// A column of a reference whose values are keys of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) place: usize,
+    pub(crate) column: ComparedColumn,
+}
+
+/// Where a statement sorts and cuts its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    /// The reference of the first sort key, among those of the whole statement.
+    pub(crate) place: usize,
+    pub(crate) column: ComparedColumn,
+    /// Which column of the answer shows it, and how many there are.
+    pub(crate) at: usize,
+    pub(crate) width: usize,
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+    pub(crate) limit: RowLimit,
+    /// The columns of the answer that show those of the page that is cut; none: the answer is.
+    pub(crate) page: Vec<usize>,
+}
+
+/// How a sort key sorts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Order {
+    pub(crate) descending: bool,
+    pub(crate) nulls_first: bool,
+}
+
+/// A query whose first rows are those of the first rows of a reference.
+#[derive(Clone, Debug)]
+pub(crate) struct Paged {
+    /// The reference, among those of the whole statement.
+    pub(crate) place: usize,
+    pub(crate) column: ComparedColumn,
+    pub(crate) order: Order,
+    pub(crate) limit: RowLimit,
+    /// The parameter with the number of rows before.
+    pub(crate) offset: Option<u32>,
+    /// WHERE says that these are equal.
+    pub(crate) equal: Vec<[u32; 2]>,
+}
+
+/// A table reference whose rows in the answer show their keys.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyed {
+    /// Among the references of the whole statement.
+    pub(crate) place: usize,
+    /// The identity's columns, and which columns of the answer show them.
+    pub(crate) key: Vec<(ComparedColumn, usize)>,
+    /// How many columns the answer has.
+    pub(crate) width: usize,
+    /// Images of old rows hold the key alone.
+    pub(crate) old_by_key: bool,
+    /// What cuts rows that are in no order.
+    pub(crate) limit: Option<RowLimit>,
+    /// They are those of a page, which is cut here.
+    pub(crate) page: Option<RowLimit>,
+    /// The columns that decide which rows of its table the answer shows.
+    pub(crate) selecting: Columns,
+    /// They are told by these alone.
+    pub(crate) is_selected: bool,
+    /// The key is of values that the answer shows, which more rows than those shown may have (`analyze/unordered_limit.rs`).
+    pub(crate) by_value: bool,
+}
+
+/// All that a sub-select asks of its rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Inside {
+    /// Its tables, by their places among the references of the whole statement.
+    pub(crate) places: Vec<usize>,
+    pub(crate) equal: Vec<[Held; 2]>,
+    pub(crate) tests: Vec<(usize, Atom)>,
+    pub(crate) limit: Option<RowLimit>,
+}
+
+/// Rows of a reference that are dropped if they have a key that rows inside hold.
+#[derive(Clone, Debug)]
+pub(crate) struct Absent {
+    pub(crate) place: usize,
+    pub(crate) column: ComparedColumn,
+    pub(crate) held: Held,
+    pub(crate) inside: Inside,
+}
+
+/// A condition `c > p`, `c >= p`, `c < p` or `c <= p`.
+#[derive(Clone, Debug)]
+pub(crate) struct Moving {
+    pub(crate) operand: Operand,
+    pub(crate) column: ComparedColumn,
+    /// The column of the answer that shows it, and how many there are.
+    pub(crate) at: usize,
+    pub(crate) width: usize,
+    /// `c > p` or `c >= p`
+    pub(crate) is_lower: bool,
+    pub(crate) included: bool,
+    /// MySQL's TIMESTAMP, which is read as a DATETIME.
+    pub(crate) is_zoned: bool,
+    /// What MySQL compares together with it: the other limit of BETWEEN.
+    pub(crate) beside: Option<Operand>,
+}
+
 impl Footprint {
     /// Whether it depends on a relation of such a name.
     pub fn names(&self, catalog: &Catalog, is: impl Fn(&str) -> bool) -> bool {
@@ -158,88 +276,6 @@ impl Footprint {
     }
 }
 
-/// A row of `to` matters only with a row that has the same value in one of `from`: a condition that bounds `to` says so. Places
-/// are those among the references of the whole statement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Edge {
-    pub(crate) to: usize,
-    pub(crate) to_column: ComparedColumn,
-    /// At least one; several if a set operation made one column of them.
-    pub(crate) from: Vec<Held>,
-    /// Only keys that were read lead on: see [`compare_by_keys`](crate::predicate::key_types::compare_by_keys).
-    pub(crate) by_keys: bool,
-}
-
-/// A column of a reference whose values are keys of others.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Held {
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-}
-
-/// Where a statement sorts and cuts its rows.
-#[derive(Clone, Debug)]
-pub(crate) struct Cut {
-    /// The reference of the first sort key, among those of the whole statement.
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-    /// Which column of the answer shows it, and how many there are.
-    pub(crate) at: usize,
-    pub(crate) width: usize,
-    pub(crate) descending: bool,
-    pub(crate) nulls_first: bool,
-    pub(crate) limit: RowLimit,
-    /// The columns of the answer that show those of the page that is cut; none: the answer is.
-    pub(crate) page: Vec<usize>,
-}
-
-/// How many rows are shown: the parameter that holds the number; None: one row.
-pub(crate) type RowLimit = Option<u32>;
-
-/// How a sort key sorts.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Order {
-    pub(crate) descending: bool,
-    pub(crate) nulls_first: bool,
-}
-
-/// A query whose first rows are those of the first rows of a reference.
-#[derive(Clone, Debug)]
-pub(crate) struct Paged {
-    /// The reference, among those of the whole statement.
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-    pub(crate) order: Order,
-    pub(crate) limit: RowLimit,
-    /// The parameter with the number of rows before.
-    pub(crate) offset: Option<u32>,
-    /// WHERE says that these are equal.
-    pub(crate) equal: Vec<[u32; 2]>,
-}
-
-/// A table reference whose rows in the answer show their keys.
-#[derive(Clone, Debug)]
-pub(crate) struct Keyed {
-    /// Among the references of the whole statement.
-    pub(crate) place: usize,
-    /// The identity's columns, and which columns of the answer show them.
-    pub(crate) key: Vec<(ComparedColumn, usize)>,
-    /// How many columns the answer has.
-    pub(crate) width: usize,
-    /// Images of old rows hold the key alone.
-    pub(crate) old_by_key: bool,
-    /// What cuts rows that are in no order.
-    pub(crate) limit: Option<RowLimit>,
-    /// They are those of a page, which is cut here.
-    pub(crate) page: Option<RowLimit>,
-    /// The columns that decide which rows of its table the answer shows.
-    pub(crate) selecting: Columns,
-    /// They are told by these alone.
-    pub(crate) is_selected: bool,
-    /// The key is of values that the answer shows, which more rows than those shown may have (`analyze/unordered_limit.rs`).
-    pub(crate) by_value: bool,
-}
-
 impl Keyed {
     /// The same for another reference to the table.
     pub(crate) fn at(&self, place: usize) -> Self {
@@ -261,45 +297,9 @@ impl Keyed {
     }
 }
 
-/// All that a sub-select asks of its rows.
-#[derive(Clone, Debug)]
-pub(crate) struct Inside {
-    /// Its tables, by their places among the references of the whole statement.
-    pub(crate) places: Vec<usize>,
-    pub(crate) equal: Vec<[Held; 2]>,
-    pub(crate) tests: Vec<(usize, Atom)>,
-    pub(crate) limit: Option<RowLimit>,
-}
-
-/// Rows of a reference that are dropped if they have a key that rows inside hold.
-#[derive(Clone, Debug)]
-pub(crate) struct Absent {
-    pub(crate) place: usize,
-    pub(crate) column: ComparedColumn,
-    pub(crate) held: Held,
-    pub(crate) inside: Inside,
-}
-
 impl Absent {
     /// The tables that hold the keys.
     pub(crate) fn places(&self) -> &[usize] {
         &self.inside.places
     }
-}
-
-/// A condition `c > p`, `c >= p`, `c < p` or `c <= p`.
-#[derive(Clone, Debug)]
-pub(crate) struct Moving {
-    pub(crate) operand: Operand,
-    pub(crate) column: ComparedColumn,
-    /// The column of the answer that shows it, and how many there are.
-    pub(crate) at: usize,
-    pub(crate) width: usize,
-    /// `c > p` or `c >= p`
-    pub(crate) is_lower: bool,
-    pub(crate) included: bool,
-    /// MySQL's TIMESTAMP, which is read as a DATETIME.
-    pub(crate) is_zoned: bool,
-    /// What MySQL compares together with it: the other limit of BETWEEN.
-    pub(crate) beside: Option<Operand>,
 }

@@ -15,12 +15,6 @@ use sqlparser::ast::{
     BinaryOperator, Distinct, Expr, JoinConstraint, JoinOperator, LimitClause, Query, Select, UnaryOperator,
 };
 
-/// Whether columns of the type are equal just if their normal forms are.
-pub(crate) fn is_exact(mysql: bool, value_type: ValueType) -> bool {
-    use ValueType::{Int, OrderedText, Text, Unsigned, Uuid};
-    matches!(value_type, Int | Unsigned) || (!mysql && matches!(value_type, OrderedText | Text | Uuid))
-}
-
 impl Walk<'_> {
     /// What the innermost block's SELECT asks of its rows, if that is all known.
     pub(crate) fn asks(&self, select: &Select) -> Option<Asks> {
@@ -168,4 +162,10 @@ impl Asks {
         let inside = Inside { limit, ..self.inside };
         (query.with.is_none() && query.fetch.is_none()).then_some(Self { inside, ..self })
     }
+}
+
+/// Whether columns of the type are equal just if their normal forms are.
+pub(crate) fn is_exact(mysql: bool, value_type: ValueType) -> bool {
+    use ValueType::{Int, OrderedText, Text, Unsigned, Uuid};
+    matches!(value_type, Int | Unsigned) || (!mysql && matches!(value_type, OrderedText | Text | Uuid))
 }

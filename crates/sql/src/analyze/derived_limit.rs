@@ -10,35 +10,6 @@ use std::ops::ControlFlow;
 
 use sqlparser::ast::{GroupByExpr, Query, Select, SetExpr, Visit, Visitor};
 
-/// Whether a query, or a derived table or common table expression in it, has a LIMIT and no order.
-pub(crate) fn leave_rows_open(query: &Query) -> bool {
-    struct Pages;
-    impl Visitor for Pages {
-        type Break = ();
-
-        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-            if is_open(query) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        }
-    }
-    let from = match &*query.body {
-        SetExpr::Select(select) => select.from.as_slice(),
-        _ => &[],
-    };
-    is_open(query)
-        || query.with.visit(&mut Pages).is_break()
-        || from.iter().any(|item| item.visit(&mut Pages).is_break())
-}
-
-pub(crate) fn is_open(query: &Query) -> bool {
-    limit_of(query).is_some() && query.order_by.is_none()
-}
-
-/// Whether each row comes of one joined row.
-pub(crate) fn is_ungrouped(select: &Select) -> bool {
-    let GroupByExpr::Expressions(groups, modifiers) = &select.group_by else { return false };
-    groups.is_empty() && modifiers.is_empty() && select.having.is_none()
-}
-
 impl Walk<'_> {
     /// Notes how the query that ends here cuts its rows and which keys it shows, or else which values, the innermost block being its own.
     pub(crate) fn note_cut(&mut self, query: &Query, by_values: Vec<Keyed>) {
@@ -98,4 +69,33 @@ impl Page {
         let keyed = self.keyed.iter().filter_map(|keyed| keyed.of_page(self.limit, columns, width));
         (cut, keyed.collect())
     }
+}
+
+/// Whether a query, or a derived table or common table expression in it, has a LIMIT and no order.
+pub(crate) fn leave_rows_open(query: &Query) -> bool {
+    struct Pages;
+    impl Visitor for Pages {
+        type Break = ();
+
+        fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+            if is_open(query) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+    }
+    let from = match &*query.body {
+        SetExpr::Select(select) => select.from.as_slice(),
+        _ => &[],
+    };
+    is_open(query)
+        || query.with.visit(&mut Pages).is_break()
+        || from.iter().any(|item| item.visit(&mut Pages).is_break())
+}
+
+pub(crate) fn is_open(query: &Query) -> bool {
+    limit_of(query).is_some() && query.order_by.is_none()
+}
+
+/// Whether each row comes of one joined row.
+pub(crate) fn is_ungrouped(select: &Select) -> bool {
+    let GroupByExpr::Expressions(groups, modifiers) = &select.group_by else { return false };
+    groups.is_empty() && modifiers.is_empty() && select.having.is_none()
 }

@@ -21,6 +21,76 @@ pub(crate) struct Calls<F> {
     inside: Vec<Vec<String>>,
 }
 
+impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let from = match &*query.body {
+            SetExpr::Select(select) => select.from.as_slice(),
+            _ => &[],
+        };
+        let factors = from
+            .iter()
+            .flat_map(|item| std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation)));
+        let name = |factor: &TableFactor| match factor {
+            TableFactor::Table { alias: Some(alias), .. } => Some(alias.name.value.clone()),
+            TableFactor::Table { name, .. } => Some(name.0.last()?.as_ident()?.value.clone()),
+            _ => None,
+        };
+        self.inside.push(factors.filter_map(name).collect());
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.inside.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) if (self.is)(function, &self.inside) => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+impl Walk<'_> {
+    /// Where the outermost query cuts its rows, the innermost block being its own.
+    pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
+        let SetExpr::Select(select) = &*query.body else { return None };
+        let limit = limit_of(query)?;
+        let block = self.scope.blocks.last()?;
+        let items = shown_items(block, select)?;
+        let (first, key) = first_key(query, block, &items)?;
+        let is_grouped = has_key(block, select, key)?;
+        if self.looks_further(select, query.order_by.as_ref(), is_grouped) {
+            return None;
+        }
+        let (in_block, column) = key;
+        let is_it = |item: &Item<'_>| item.column.is_some_and(|(of, shown)| of == in_block && shown == column);
+        let at = items.iter().position(is_it)?;
+        let place = self.sorted_place(key)?;
+        let Order { descending, nulls_first } = self.order_of(first);
+        let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
+        Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit, page: Vec::new() })
+    }
+
+    /// Whether a function in these makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
+    /// aggregate beside a plain column. One in a sub-select is of the rows outside if it names columns of these alone, so of those
+    /// inside if it names columns of the tables there, or none.
+    pub(crate) fn looks_further(&self, select: &Select, order: Option<&OrderBy>, is_grouped: bool) -> bool {
+        let mut calls = Calls {
+            is: |function: &Function, inside: &[Vec<String>]| {
+                let name = built_in_name(self.context.dialect, &function.name);
+                let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
+                function.over.is_some() || (aggregate && !is_grouped && !is_of_inside(function, inside))
+            },
+            inside: Vec::new(),
+        };
+        select.projection.visit(&mut calls).is_break() || order.is_some_and(|order| order.visit(&mut calls).is_break())
+    }
+}
+
 /// Whether an aggregate is of rows of the innermost of these sub-selects: `count(*)`, or of a column that is qualified with the name of a table there.
 pub(crate) fn is_of_inside(function: &Function, inside: &[Vec<String>]) -> bool {
     let Some(tables) = inside.last() else { return false };
@@ -95,74 +165,4 @@ pub(crate) fn names(of: &impl Visit, is: impl Fn(&Ident) -> bool) -> bool {
         }
     }
     of.visit(&mut Names(is)).is_break()
-}
-
-impl<F: Fn(&Function, &[Vec<String>]) -> bool> Visitor for Calls<F> {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
-        let from = match &*query.body {
-            SetExpr::Select(select) => select.from.as_slice(),
-            _ => &[],
-        };
-        let factors = from
-            .iter()
-            .flat_map(|item| std::iter::once(&item.relation).chain(item.joins.iter().map(|join| &join.relation)));
-        let name = |factor: &TableFactor| match factor {
-            TableFactor::Table { alias: Some(alias), .. } => Some(alias.name.value.clone()),
-            TableFactor::Table { name, .. } => Some(name.0.last()?.as_ident()?.value.clone()),
-            _ => None,
-        };
-        self.inside.push(factors.filter_map(name).collect());
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
-        self.inside.pop();
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        match expr {
-            Expr::Function(function) if (self.is)(function, &self.inside) => ControlFlow::Break(()),
-            _ => ControlFlow::Continue(()),
-        }
-    }
-}
-
-impl Walk<'_> {
-    /// Where the outermost query cuts its rows, the innermost block being its own.
-    pub(crate) fn cut_of(&self, query: &Query) -> Option<Cut> {
-        let SetExpr::Select(select) = &*query.body else { return None };
-        let limit = limit_of(query)?;
-        let block = self.scope.blocks.last()?;
-        let items = shown_items(block, select)?;
-        let (first, key) = first_key(query, block, &items)?;
-        let is_grouped = has_key(block, select, key)?;
-        if self.looks_further(select, query.order_by.as_ref(), is_grouped) {
-            return None;
-        }
-        let (in_block, column) = key;
-        let is_it = |item: &Item<'_>| item.column.is_some_and(|(of, shown)| of == in_block && shown == column);
-        let at = items.iter().position(is_it)?;
-        let place = self.sorted_place(key)?;
-        let Order { descending, nulls_first } = self.order_of(first);
-        let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
-        Some(Cut { place, column, at, width: items.len(), descending, nulls_first, limit, page: Vec::new() })
-    }
-
-    /// Whether a function in these makes something of more rows than the one that it stands beside, or the group. PostgreSQL refuses an
-    /// aggregate beside a plain column. One in a sub-select is of the rows outside if it names columns of these alone, so of those
-    /// inside if it names columns of the tables there, or none.
-    pub(crate) fn looks_further(&self, select: &Select, order: Option<&OrderBy>, is_grouped: bool) -> bool {
-        let mut calls = Calls {
-            is: |function: &Function, inside: &[Vec<String>]| {
-                let name = built_in_name(self.context.dialect, &function.name);
-                let aggregate = self.is_mysql() && name.is_none_or(|name| is_aggregate(&name.to_ascii_lowercase()));
-                function.over.is_some() || (aggregate && !is_grouped && !is_of_inside(function, inside))
-            },
-            inside: Vec::new(),
-        };
-        select.projection.visit(&mut calls).is_break() || order.is_some_and(|order| order.visit(&mut calls).is_break())
-    }
 }

@@ -14,35 +14,6 @@ use std::sync::Arc;
 use freshet_types::ComparedColumn;
 use sqlparser::ast::{BinaryOperator, Expr, Function, GroupByExpr, LimitClause, Query, Select, SetExpr};
 
-/// The number of rows before those that are shown.
-pub(crate) fn offset_of(query: &Query) -> Option<&Expr> {
-    match &query.limit_clause {
-        Some(LimitClause::LimitOffset { offset, .. }) => offset.as_ref().map(|offset| &offset.value),
-        Some(LimitClause::OffsetCommaLimit { offset, .. }) => Some(offset),
-        None => None,
-    }
-}
-
-/// The constants that WHERE compares, if it does nothing else: `WHERE 1=1`.
-pub(crate) fn equal_constants(select: &Select) -> Option<Vec<[u32; 2]>> {
-    let equal = |condition: &Expr| match condition {
-        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
-            Some([parameter(unwrapped(left))?, parameter(unwrapped(right))?])
-        }
-        _ => None,
-    };
-    select.selection.iter().flat_map(conjuncts).map(equal).collect()
-}
-
-/// Whether each row of the first item is in a row that is sorted.
-pub(crate) fn shows_each(select: &Select, block: &Block) -> bool {
-    let [from] = select.from.as_slice() else { return false };
-    let plain = select.distinct.is_none() && select.having.is_none();
-    let left = from.joins.iter().all(|join| Kind::of(&join.join_operator) == Kind::Left);
-    // In brackets there may be a join of another kind.
-    plain && left && block.references.len() == 1 + from.joins.len()
-}
-
 impl Walk<'_> {
     /// Notes how the query that ends here cuts rows of its first item, the innermost block being its own.
     pub(crate) fn note_paged(&mut self, query: &Query) {
@@ -91,4 +62,33 @@ impl Walk<'_> {
         let column = ComparedColumn { name: column.name.clone(), value_type: column.value_type };
         Some(Paged { place, column, order: self.order_of(first), limit, offset, equal })
     }
+}
+
+/// The number of rows before those that are shown.
+pub(crate) fn offset_of(query: &Query) -> Option<&Expr> {
+    match &query.limit_clause {
+        Some(LimitClause::LimitOffset { offset, .. }) => offset.as_ref().map(|offset| &offset.value),
+        Some(LimitClause::OffsetCommaLimit { offset, .. }) => Some(offset),
+        None => None,
+    }
+}
+
+/// The constants that WHERE compares, if it does nothing else: `WHERE 1=1`.
+pub(crate) fn equal_constants(select: &Select) -> Option<Vec<[u32; 2]>> {
+    let equal = |condition: &Expr| match condition {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => {
+            Some([parameter(unwrapped(left))?, parameter(unwrapped(right))?])
+        }
+        _ => None,
+    };
+    select.selection.iter().flat_map(conjuncts).map(equal).collect()
+}
+
+/// Whether each row of the first item is in a row that is sorted.
+pub(crate) fn shows_each(select: &Select, block: &Block) -> bool {
+    let [from] = select.from.as_slice() else { return false };
+    let plain = select.distinct.is_none() && select.having.is_none();
+    let left = from.joins.iter().all(|join| Kind::of(&join.join_operator) == Kind::Left);
+    // In brackets there may be a join of another kind.
+    plain && left && block.references.len() == 1 + from.joins.len()
 }

@@ -20,25 +20,6 @@ pub(crate) struct Tested<'e> {
     beside: Option<Operand>,
 }
 
-/// Adds the limits in the conditions that AND joins to others.
-pub(crate) fn add_limits<'e>(condition: &'e Expr, limits: &mut Vec<Tested<'e>>) {
-    let condition = unwrapped(condition);
-    match condition {
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-            add_limits(left, limits);
-            return add_limits(right, limits);
-        }
-        Expr::BinaryOp { .. } | Expr::Between { negated: false, .. } => {}
-        _ => return,
-    }
-    if let Some((column, Question::Range { low, high, beside: None })) = question(condition) {
-        let other = |limit: Option<Limit>| limit.map(|limit| limit.operand);
-        let tested = |limit, is_lower, beside| Tested { column, limit, is_lower, beside };
-        limits.extend(low.map(|limit| tested(limit, true, other(high))));
-        limits.extend(high.map(|limit| tested(limit, false, other(low))));
-    }
-}
-
 /// Limits of one statement that may move.
 pub(crate) const MOVING_MAX: usize = 4;
 
@@ -91,5 +72,24 @@ impl Walk<'_> {
             Bytes => self.is_mysql(),
             _ => false,
         }
+    }
+}
+
+/// Adds the limits in the conditions that AND joins to others.
+pub(crate) fn add_limits<'e>(condition: &'e Expr, limits: &mut Vec<Tested<'e>>) {
+    let condition = unwrapped(condition);
+    match condition {
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            add_limits(left, limits);
+            return add_limits(right, limits);
+        }
+        Expr::BinaryOp { .. } | Expr::Between { negated: false, .. } => {}
+        _ => return,
+    }
+    if let Some((column, Question::Range { low, high, beside: None })) = question(condition) {
+        let other = |limit: Option<Limit>| limit.map(|limit| limit.operand);
+        let tested = |limit, is_lower, beside| Tested { column, limit, is_lower, beside };
+        limits.extend(low.map(|limit| tested(limit, true, other(high))));
+        limits.extend(high.map(|limit| tested(limit, false, other(low))));
     }
 }

@@ -9,18 +9,6 @@ use crate::analyze::sort_keys::shown_items;
 use freshet_types::{Columns, ComparedColumn, Dialect, ReplicaIdentity, ValueType};
 use sqlparser::ast::{LimitClause, Query, SetExpr};
 
-/// Whether what the server shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
-/// rounded where they are shown, and an enum's labels may get other names. MySQL shows a TIMESTAMP in the session's zone, and texts in
-/// its character set, where other characters may stand for some.
-pub(crate) fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
-    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
-    match value_type {
-        Date | Int | Numeric | Timestamp | Unsigned => true,
-        Bool | OrderedText | PaddedText | Text | TimestampTz | Uuid => !dialect.is_mysql_family(),
-        _ => false,
-    }
-}
-
 impl Walk<'_> {
     /// The references of the outermost query whose keys its answer shows, the innermost block being its own.
     pub(crate) fn keyed_by(&self, query: &Query) -> Vec<Keyed> {
@@ -73,5 +61,17 @@ impl Walk<'_> {
             })
         });
         Some(keyed.collect())
+    }
+}
+
+/// Whether what the server shows of the type in an answer has the normal form of what the stream says of it, or none. Floats are
+/// rounded where they are shown, and an enum's labels may get other names. MySQL shows a TIMESTAMP in the session's zone, and texts in
+/// its character set, where other characters may stand for some.
+pub(crate) fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
+    use ValueType::{Bool, Date, Int, Numeric, OrderedText, PaddedText, Text, Timestamp, TimestampTz, Unsigned, Uuid};
+    match value_type {
+        Date | Int | Numeric | Timestamp | Unsigned => true,
+        Bool | OrderedText | PaddedText | Text | TimestampTz | Uuid => !dialect.is_mysql_family(),
+        _ => false,
     }
 }

@@ -20,38 +20,6 @@ pub(crate) struct Of {
     through: bool,
 }
 
-/// The columns that a condition names, each once; None: too many, or there are sub-selects in it.
-pub(crate) fn names(condition: &Expr) -> Option<Vec<Vec<Ident>>> {
-    let mut names: Vec<Vec<Ident>> = Vec::new();
-    let mut left = EXPRESSIONS_MAX;
-    let flow = visit_expressions(condition, |expr| {
-        left = left.saturating_sub(1);
-        if left == 0 || matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }) {
-            return ControlFlow::Break(());
-        }
-        if !matches!(expr, Expr::Nested(_))
-            && let Some(name) = column_name(expr)
-            && !names.iter().any(|known| known == name)
-        {
-            names.push(name.to_vec());
-        }
-        if names.len() > COLUMNS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    (flow.is_continue() && !names.is_empty()).then_some(names)
-}
-
-/// The parameters in a condition.
-pub(crate) fn operands(condition: &Expr) -> Vec<Operand> {
-    let mut found = Vec::new();
-    let _: ControlFlow<()> = visit_expressions(condition, |expr| {
-        if matches!(expr, Expr::Value(_)) {
-            found.extend(operand(expr));
-        }
-        ControlFlow::Continue(())
-    });
-    found
-}
-
 /// Columns in one condition, and expressions.
 pub(crate) const COLUMNS_MAX: usize = 16;
 
@@ -91,4 +59,36 @@ impl Walk<'_> {
         let atoms: Vec<_> = atoms.collect();
         if atoms.is_empty() { Said::Nothing } else { Said::Of(atoms) }
     }
+}
+
+/// The columns that a condition names, each once; None: too many, or there are sub-selects in it.
+pub(crate) fn names(condition: &Expr) -> Option<Vec<Vec<Ident>>> {
+    let mut names: Vec<Vec<Ident>> = Vec::new();
+    let mut left = EXPRESSIONS_MAX;
+    let flow = visit_expressions(condition, |expr| {
+        left = left.saturating_sub(1);
+        if left == 0 || matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. }) {
+            return ControlFlow::Break(());
+        }
+        if !matches!(expr, Expr::Nested(_))
+            && let Some(name) = column_name(expr)
+            && !names.iter().any(|known| known == name)
+        {
+            names.push(name.to_vec());
+        }
+        if names.len() > COLUMNS_MAX { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    (flow.is_continue() && !names.is_empty()).then_some(names)
+}
+
+/// The parameters in a condition.
+pub(crate) fn operands(condition: &Expr) -> Vec<Operand> {
+    let mut found = Vec::new();
+    let _: ControlFlow<()> = visit_expressions(condition, |expr| {
+        if matches!(expr, Expr::Value(_)) {
+            found.extend(operand(expr));
+        }
+        ControlFlow::Continue(())
+    });
+    found
 }

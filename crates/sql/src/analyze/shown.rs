@@ -76,6 +76,56 @@ pub(crate) struct Outer {
     pub(crate) from: Vec<Origin>,
 }
 
+/// What a column name means.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    /// The block, counted from the outermost, and the place in it.
+    pub(crate) block: usize,
+    pub(crate) place: usize,
+    /// The columns of which a condition on it is a condition, each bounding its own reference.
+    pub(crate) rows: Vec<Reached>,
+    /// Where its values come from: each from one of these columns. None: that is not known.
+    pub(crate) origins: Vec<Origin>,
+    /// The branches of a set operation in which it is NULL.
+    pub(crate) nulls: Vec<Null>,
+}
+
+/// What a condition says.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Of rows of the references in these places of the whole statement.
+    pub(crate) predicates: Vec<(usize, Predicate)>,
+    pub(crate) edges: Vec<Edge>,
+}
+
+/// A branch in which a column is NULL.
+#[derive(Clone, Debug)]
+pub(crate) struct Null {
+    /// Its references, by their places among those of the whole statement.
+    pub(crate) places: Range<usize>,
+    /// Beside columns of which types it leaves their values as they are; None: any.
+    pub(crate) beside: Option<&'static [ValueType]>,
+}
+
+/// What a LEFT JOIN says if it is an inner one in effect.
+#[derive(Clone, Debug)]
+pub(crate) struct Note {
+    /// The references on its right side, by their places among those of the whole statement.
+    pub(crate) right: BTreeSet<usize>,
+    /// What its ON says of the left side.
+    pub(crate) bounds: Bounds,
+    /// References that are there where ON is true.
+    pub(crate) there: BTreeSet<usize>,
+}
+
+/// How a derived table is cut. Its columns are meant where an answer's are with a statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Page {
+    pub(crate) cut: Option<Cut>,
+    pub(crate) keyed: Vec<Keyed>,
+    pub(crate) limit: RowLimit,
+}
+
 /// Columns that one of a set operation has its values from.
 pub(crate) const ORIGINS_MAX: usize = 4;
 
@@ -191,35 +241,11 @@ impl Shown {
     }
 }
 
-/// What a column name means.
-#[derive(Clone, Debug)]
-pub(crate) struct Named {
-    /// The block, counted from the outermost, and the place in it.
-    pub(crate) block: usize,
-    pub(crate) place: usize,
-    /// The columns of which a condition on it is a condition, each bounding its own reference.
-    pub(crate) rows: Vec<Reached>,
-    /// Where its values come from: each from one of these columns. None: that is not known.
-    pub(crate) origins: Vec<Origin>,
-    /// The branches of a set operation in which it is NULL.
-    pub(crate) nulls: Vec<Null>,
-}
-
-/// What a condition says.
-#[derive(Clone, Debug)]
-pub(crate) struct Bounds {
-    /// Of rows of the references in these places of the whole statement.
-    pub(crate) predicates: Vec<(usize, Predicate)>,
-    pub(crate) edges: Vec<Edge>,
-}
-
-/// A branch in which a column is NULL.
-#[derive(Clone, Debug)]
-pub(crate) struct Null {
-    /// Its references, by their places among those of the whole statement.
-    pub(crate) places: Range<usize>,
-    /// Beside columns of which types it leaves their values as they are; None: any.
-    pub(crate) beside: Option<&'static [ValueType]>,
+impl Null {
+    /// Whether a set operation with columns of this type leaves their values as they are.
+    pub(crate) fn keeps(&self, value_type: ValueType) -> bool {
+        self.beside.is_none_or(|types| types.contains(&value_type))
+    }
 }
 
 /// Whether a set operation over these columns keeps their values as they are.
@@ -240,30 +266,4 @@ pub(crate) fn keeps_type(value_type: ValueType, mysql: bool) -> bool {
         | FoldedText => true,
         _ => false,
     }
-}
-
-impl Null {
-    /// Whether a set operation with columns of this type leaves their values as they are.
-    pub(crate) fn keeps(&self, value_type: ValueType) -> bool {
-        self.beside.is_none_or(|types| types.contains(&value_type))
-    }
-}
-
-/// What a LEFT JOIN says if it is an inner one in effect.
-#[derive(Clone, Debug)]
-pub(crate) struct Note {
-    /// The references on its right side, by their places among those of the whole statement.
-    pub(crate) right: BTreeSet<usize>,
-    /// What its ON says of the left side.
-    pub(crate) bounds: Bounds,
-    /// References that are there where ON is true.
-    pub(crate) there: BTreeSet<usize>,
-}
-
-/// How a derived table is cut. Its columns are meant where an answer's are with a statement.
-#[derive(Clone, Debug)]
-pub(crate) struct Page {
-    pub(crate) cut: Option<Cut>,
-    pub(crate) keyed: Vec<Keyed>,
-    pub(crate) limit: RowLimit,
 }

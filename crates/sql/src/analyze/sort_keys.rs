@@ -11,6 +11,31 @@ use crate::analyze::Walk;
 use crate::analyze::scope::{Block, Meaning, Reference, Source};
 use crate::predicate::syntax::column_name;
 
+/// A column of the answer.
+pub(crate) struct Item<'b> {
+    /// Its name; None: the server makes one up.
+    pub(crate) name: Option<&'b str>,
+    /// The reference of the block and its column that it shows, if it is a plain one.
+    pub(crate) column: Option<(usize, &'b Column)>,
+    /// The derived table of the block and the number of its column that it shows.
+    pub(crate) shown: Option<(usize, usize)>,
+}
+
+impl<'b> Item<'b> {
+    fn of(name: Option<&'b str>, block: &'b Block, expr: &Expr) -> Self {
+        let meaning = column_name(expr).map(|name| block.meaning(name));
+        let column = match meaning {
+            Some(Meaning::Column(place, column)) => Some((place, column)),
+            _ => None,
+        };
+        let shown = match meaning {
+            Some(Meaning::Shown(place, column)) => block.references[place].shown.at(column).map(|at| (place, at)),
+            _ => None,
+        };
+        Self { name, column, shown }
+    }
+}
+
 impl Walk<'_> {
     /// The reference whose rows a column of the innermost block sorts as its order keys are, if no outer join may put a NULL in its place.
     pub(crate) fn sorted_place(&self, (in_block, column): (usize, &Column)) -> Option<usize> {
@@ -79,16 +104,6 @@ fn is_exact(dialect: Dialect, value_type: ValueType) -> bool {
     }
 }
 
-/// A column of the answer.
-pub(crate) struct Item<'b> {
-    /// Its name; None: the server makes one up.
-    pub(crate) name: Option<&'b str>,
-    /// The reference of the block and its column that it shows, if it is a plain one.
-    pub(crate) column: Option<(usize, &'b Column)>,
-    /// The derived table of the block and the number of its column that it shows.
-    pub(crate) shown: Option<(usize, usize)>,
-}
-
 /// The columns of the answer; None if they are not known.
 pub(crate) fn shown_items<'b>(block: &'b Block, select: &'b Select) -> Option<Vec<Item<'b>>> {
     let mut items = Vec::new();
@@ -146,20 +161,5 @@ pub(crate) fn named_column<'b>(block: &'b Block, idents: &[Ident]) -> Option<(us
     match block.meaning(idents) {
         Meaning::Column(place, column) => Some((place, column)),
         _ => None,
-    }
-}
-
-impl<'b> Item<'b> {
-    fn of(name: Option<&'b str>, block: &'b Block, expr: &Expr) -> Self {
-        let meaning = column_name(expr).map(|name| block.meaning(name));
-        let column = match meaning {
-            Some(Meaning::Column(place, column)) => Some((place, column)),
-            _ => None,
-        };
-        let shown = match meaning {
-            Some(Meaning::Shown(place, column)) => block.references[place].shown.at(column).map(|at| (place, at)),
-            _ => None,
-        };
-        Self { name, column, shown }
     }
 }

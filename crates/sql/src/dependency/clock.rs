@@ -6,11 +6,6 @@ use crate::lex::literal::LiteralKind;
 use crate::predicate::parameters::{Parameter, ParameterValue};
 use crate::statement::clock_text::{lacks_offset, names_clock};
 
-/// The OIDs of the types of dates and times of PostgreSQL, of their ranges and multiranges, and of arrays of all.
-pub(crate) fn declares_date(declared: u32) -> bool {
-    matches!(declared, 1082 | 1083 | 1114 | 1115 | 1182 | 1183 | 1184 | 1185 | 1266 | 1270 | 3908..=3913 | 4533..=4535 | 6152 | 6153 | 6155)
-}
-
 pub(crate) const TIMETZ: u32 = 1266;
 
 pub(crate) const TIMETZ_ARRAY: u32 = 1270;
@@ -43,4 +38,9 @@ impl Footprint {
                     && (names_clock(text) || ((self.dates.zoned || of_timetz) && is_text && lacks_offset(text)))
             })
     }
+}
+
+/// The OIDs of the types of dates and times of PostgreSQL, of their ranges and multiranges, and of arrays of all.
+pub(crate) fn declares_date(declared: u32) -> bool {
+    matches!(declared, 1082 | 1083 | 1114 | 1115 | 1182 | 1183 | 1184 | 1185 | 1266 | 1270 | 3908..=3913 | 4533..=4535 | 6152 | 6153 | 6155)
 }

@@ -13,6 +13,9 @@ const WAYS_MAX: usize = 4;
 /// The edges from a reference back to one that has constants, each with the column that it was followed to.
 pub(crate) type Way<'f> = Vec<(&'f Edge, &'f Held)>;
 
+/// Parts of one query.
+pub(crate) const PARTS_MAX: usize = 12;
+
 /// How references without constants are reached from those that have some: for each the ways that give all of its keys together.
 /// A start has one without edges.
 pub(crate) struct Ways<'f> {
@@ -88,6 +91,3 @@ pub(crate) fn is_open(rows: &Rows) -> bool {
         Some(conjunctions) => conjunctions.iter().flatten().all(|term| bind::is_open(&term.test)),
     }
 }
-
-/// Parts of one query.
-pub(crate) const PARTS_MAX: usize = 12;

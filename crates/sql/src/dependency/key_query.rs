@@ -4,6 +4,12 @@ use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, V
 
 use crate::dependency::limit_boundary::End;
 
+/// Keys of one part beyond which any row of the table matters.
+pub(crate) const KEYS_MAX: usize = 1_000;
+
+/// A key with the number of its part; None: NULL.
+pub type Key = (usize, Option<Vec<u8>>);
+
 /// Rows of a table that are told by keys, or by how far they reach.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
@@ -40,24 +46,11 @@ pub(crate) struct Select {
     pub(crate) end: Option<usize>,
 }
 
-/// The keys of one part.
-pub(crate) fn keys_of(number: usize, rows: &[Key]) -> Vec<Option<&[u8]>> {
-    rows.iter().filter(|(part, _)| *part == number).map(|(_, key)| key.as_deref()).collect()
-}
-
-/// The same as values of a column, sorted and distinct; None: too many, or one that has no normal form.
-pub(crate) fn values_of(column: &ComparedColumn, number: usize, rows: &[Key]) -> Option<Vec<Value>> {
-    // NULL equals nothing.
-    let texts = keys_of(number, rows).into_iter().flatten();
-    let form = |text| match column.value_type {
-        // The other column may be of another type of number.
-        ValueType::Int | ValueType::Unsigned | ValueType::Numeric => ValueType::Numeric.normalise_text(text),
-        own => own.normalise_text(text),
-    };
-    let mut keys: Vec<Value> = texts.map(form).collect::<Option<_>>()?;
-    keys.sort_unstable();
-    keys.dedup();
-    (keys.len() <= KEYS_MAX).then_some(keys)
+/// What is asked for the keys.
+pub(crate) struct Holding {
+    pub(crate) key: String,
+    pub(crate) from: String,
+    pub(crate) conditions: Vec<String>,
 }
 
 impl Part {
@@ -134,15 +127,22 @@ impl Part {
     }
 }
 
-/// Keys of one part beyond which any row of the table matters.
-pub(crate) const KEYS_MAX: usize = 1_000;
+/// The keys of one part.
+pub(crate) fn keys_of(number: usize, rows: &[Key]) -> Vec<Option<&[u8]>> {
+    rows.iter().filter(|(part, _)| *part == number).map(|(_, key)| key.as_deref()).collect()
+}
 
-/// A key with the number of its part; None: NULL.
-pub type Key = (usize, Option<Vec<u8>>);
-
-/// What is asked for the keys.
-pub(crate) struct Holding {
-    pub(crate) key: String,
-    pub(crate) from: String,
-    pub(crate) conditions: Vec<String>,
+/// The same as values of a column, sorted and distinct; None: too many, or one that has no normal form.
+pub(crate) fn values_of(column: &ComparedColumn, number: usize, rows: &[Key]) -> Option<Vec<Value>> {
+    // NULL equals nothing.
+    let texts = keys_of(number, rows).into_iter().flatten();
+    let form = |text| match column.value_type {
+        // The other column may be of another type of number.
+        ValueType::Int | ValueType::Unsigned | ValueType::Numeric => ValueType::Numeric.normalise_text(text),
+        own => own.normalise_text(text),
+    };
+    let mut keys: Vec<Value> = texts.map(form).collect::<Option<_>>()?;
+    keys.sort_unstable();
+    keys.dedup();
+    (keys.len() <= KEYS_MAX).then_some(keys)
 }

@@ -8,26 +8,6 @@ use crate::lex::literal::LiteralKind;
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::parameters::{Parameter, ParameterValue};
 
-pub(crate) fn holds_offset(value: &ParameterValue<'_>) -> bool {
-    match value {
-        ParameterValue::Null => true,
-        ParameterValue::Text(text) => is_offset(text),
-        ParameterValue::Literal(literal) => literal.kind == LiteralKind::String && is_offset(&literal.text),
-        _ => false,
-    }
-}
-
-/// `+05:30`
-pub(crate) fn is_offset(text: &[u8]) -> bool {
-    match text {
-        [b'+' | b'-', hours @ .., b':', tens, ones] => {
-            let digits = hours.iter().chain([tens, ones]).all(u8::is_ascii_digit);
-            digits && matches!(hours.len(), 1 | 2)
-        }
-        _ => false,
-    }
-}
-
 pub(crate) const TIME_AMONG_DATES: Reason = Reason::Construct("a TIME among dates, which the current date completes,");
 
 impl Footprint {
@@ -62,5 +42,25 @@ impl Footprint {
             }
         }
         Ok(())
+    }
+}
+
+pub(crate) fn holds_offset(value: &ParameterValue<'_>) -> bool {
+    match value {
+        ParameterValue::Null => true,
+        ParameterValue::Text(text) => is_offset(text),
+        ParameterValue::Literal(literal) => literal.kind == LiteralKind::String && is_offset(&literal.text),
+        _ => false,
+    }
+}
+
+/// `+05:30`
+pub(crate) fn is_offset(text: &[u8]) -> bool {
+    match text {
+        [b'+' | b'-', hours @ .., b':', tens, ones] => {
+            let digits = hours.iter().chain([tens, ones]).all(u8::is_ascii_digit);
+            digits && matches!(hours.len(), 1 | 2)
+        }
+        _ => false,
     }
 }

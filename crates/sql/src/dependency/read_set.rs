@@ -210,6 +210,12 @@ impl Footprint {
         let open = rows.iter().enumerate().filter(|(place, rows)| is_open(*place, rows));
         open.filter_map(|(place, _)| Some(self.references.get(place)?.table.id)).collect()
     }
+
+    pub(crate) fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
+        let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
+        let utc = utc && !self.dialect.is_mysql_family();
+        Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
+    }
 }
 
 /// Adds to conjunctions in words that the last row bounds this column.
@@ -257,13 +263,5 @@ pub(crate) fn of_column(name: &str, test: &Test) -> String {
         Test::Like(pattern) if pattern.negated => format!("{name} not like …"),
         Test::Like(_) => format!("{name} like …"),
         Test::Row(test) => format!("a condition on {}", test.columns.join(", ")),
-    }
-}
-
-impl Footprint {
-    pub(crate) fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
-        let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
-        let utc = utc && !self.dialect.is_mysql_family();
-        Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
     }
 }

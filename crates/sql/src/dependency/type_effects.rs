@@ -11,6 +11,19 @@ use crate::analysis::{Footprint, Usage};
 use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::parameters::{Parameter, ParameterValue};
 
+impl Footprint {
+    /// Whether a parameter or a constant is a value of a type with effects.
+    pub(crate) fn refuse_types(&self, params: &[Parameter<'_>]) -> Result<(), Reason> {
+        self.refuse_named_zones(params)?;
+        let in_views = self.constants.iter().map(of_literal);
+        let brings = |effect: &&Arc<TypeEffect>| {
+            params.iter().zip(1u32..).any(|(param, number)| brings(effect, param, number, &self.usages))
+                || in_views.clone().any(|param| brings(effect, &param, 0, &self.usages))
+        };
+        self.effects.iter().find(brings).map_or(Ok(()), |effect| Err(effect.reason.clone()))
+    }
+}
+
 pub(crate) fn of_literal(literal: &Literal) -> Parameter<'_> {
     Parameter { value: ParameterValue::Literal(literal), declared_type: 0 }
 }
@@ -31,17 +44,4 @@ pub(crate) fn brings(effect: &TypeEffect, param: &Parameter<'_>, number: u32, us
             ParameterValue::Text(_) | ParameterValue::Binary(_) => param.declared_type == 0 && may_be_text(),
             _ => false,
         }
-}
-
-impl Footprint {
-    /// Whether a parameter or a constant is a value of a type with effects.
-    pub(crate) fn refuse_types(&self, params: &[Parameter<'_>]) -> Result<(), Reason> {
-        self.refuse_named_zones(params)?;
-        let in_views = self.constants.iter().map(of_literal);
-        let brings = |effect: &&Arc<TypeEffect>| {
-            params.iter().zip(1u32..).any(|(param, number)| brings(effect, param, number, &self.usages))
-                || in_views.clone().any(|param| brings(effect, &param, 0, &self.usages))
-        };
-        self.effects.iter().find(brings).map_or(Ok(()), |effect| Err(effect.reason.clone()))
-    }
 }

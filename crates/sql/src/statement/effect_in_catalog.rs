@@ -13,6 +13,34 @@ use crate::statement::template::Template;
 use crate::statement::transaction::Bracket;
 use crate::statement::user_code::{runs_code, user_defined};
 
+/// Views that one statement may read, directly and through others; and references to views that are opened.
+pub(crate) const VIEWS_MAX: usize = 32;
+
+/// Views to be analysed, each once.
+#[derive(Default)]
+pub(crate) struct Queue {
+    open: Vec<Arc<Table>>,
+    seen: HashSet<TableId>,
+}
+
+impl Queue {
+    pub(crate) fn extend<'a>(&mut self, relations: impl IntoIterator<Item = &'a Arc<Table>>) {
+        for relation in relations {
+            if relation.kind == RelationKind::View && self.seen.insert(relation.id) {
+                self.open.push(relation.clone());
+            }
+        }
+    }
+
+    /// The next one; an error beyond so many that statement and catalogue would keep a session busy.
+    pub(crate) fn next(&mut self) -> Result<Option<Arc<Table>>, Reason> {
+        if self.seen.len() > VIEWS_MAX {
+            return Err(Reason::Construct("a statement over more than 32 views"));
+        }
+        Ok(self.open.pop())
+    }
+}
+
 impl Template {
     /// What it does depends on the catalogue, as far as its text says.
     pub fn is_told_by_catalog(&self) -> bool {
@@ -77,60 +105,7 @@ impl Template {
                 _ => own.into_iter().any(is),
             }
     }
-}
 
-/// What a statement over these relations may do besides what its own text says.
-pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalog: &Catalog) -> Effect {
-    let mut queue = Queue::default();
-    queue.extend(relations);
-    loop {
-        let view = match queue.next() {
-            Ok(Some(view)) => view,
-            Ok(None) => return Effect::Pure,
-            Err(_) => return Effect::Write,
-        };
-        let Some(text) = &view.definition else { return Effect::Write };
-        let template = Template::parse_for(dialect, &lex(dialect, text).shape, catalog);
-        match template.harmless_relations(catalog, &search_path()) {
-            Some(relations) => queue.extend(&relations),
-            None => return Effect::Write,
-        }
-    }
-}
-
-/// Views to be analysed, each once.
-#[derive(Default)]
-pub(crate) struct Queue {
-    open: Vec<Arc<Table>>,
-    seen: HashSet<TableId>,
-}
-
-/// Views that one statement may read, directly and through others; and references to views that are opened.
-pub(crate) const VIEWS_MAX: usize = 32;
-
-pub(crate) fn search_path() -> [Arc<str>; 1] {
-    ["pg_catalog".into()]
-}
-
-impl Queue {
-    pub(crate) fn extend<'a>(&mut self, relations: impl IntoIterator<Item = &'a Arc<Table>>) {
-        for relation in relations {
-            if relation.kind == RelationKind::View && self.seen.insert(relation.id) {
-                self.open.push(relation.clone());
-            }
-        }
-    }
-
-    /// The next one; an error beyond so many that statement and catalogue would keep a session busy.
-    pub(crate) fn next(&mut self) -> Result<Option<Arc<Table>>, Reason> {
-        if self.seen.len() > VIEWS_MAX {
-            return Err(Reason::Construct("a statement over more than 32 views"));
-        }
-        Ok(self.open.pop())
-    }
-}
-
-impl Template {
     /// MySQL and MariaDB: the session may have more temporary tables after it: `CREATE TEMPORARY TABLE`, and what
     /// [runs stored code](Self::runs_stored_code).
     pub fn makes_temporary(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
@@ -144,9 +119,7 @@ impl Template {
             |view: &Arc<Table>| effect_of_views(self.dialect, std::slice::from_ref(view), catalog) == Effect::Pure;
         self.facts.runs_stored_code(catalog, schemas, only_reads)
     }
-}
 
-impl Template {
     /// The session's settings and locked tables are what they were before it: reads, transaction control and writes that run no
     /// stored code.
     pub fn keeps_settings(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> bool {
@@ -186,4 +159,27 @@ impl Template {
             self.target.as_ref().filter(|target| target.alone).and_then(|target| target.tables(catalog, schemas));
         named.is_some_and(|tables| tables.iter().all(|table| !table.runs_code))
     }
+}
+
+/// What a statement over these relations may do besides what its own text says.
+pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalog: &Catalog) -> Effect {
+    let mut queue = Queue::default();
+    queue.extend(relations);
+    loop {
+        let view = match queue.next() {
+            Ok(Some(view)) => view,
+            Ok(None) => return Effect::Pure,
+            Err(_) => return Effect::Write,
+        };
+        let Some(text) = &view.definition else { return Effect::Write };
+        let template = Template::parse_for(dialect, &lex(dialect, text).shape, catalog);
+        match template.harmless_relations(catalog, &search_path()) {
+            Some(relations) => queue.extend(&relations),
+            None => return Effect::Write,
+        }
+    }
+}
+
+pub(crate) fn search_path() -> [Arc<str>; 1] {
+    ["pg_catalog".into()]
 }

@@ -17,74 +17,6 @@ use sqlparser::ast::{Query, Statement};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 
-/// The name in `DEALLOCATE [PREPARE] name`; None also for ALL and where the server might read another name.
-pub(crate) fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
-    let is_word = |token: &Token<'_>, word| token.kind == Kind::Word && token.text == word;
-    let name = match tokens {
-        [first, name] if is_word(first, "deallocate") => name,
-        [first, prepare, name] if is_word(first, "deallocate") && is_word(prepare, "prepare") => name,
-        _ => return None,
-    };
-    let plain = match name.kind {
-        Kind::Word if name.text != "all" => name.text.into(),
-        Kind::Quoted => name.text.strip_prefix('"')?.strip_suffix('"')?.replace("\"\"", "\""),
-        _ => return None,
-    };
-    (plain.is_ascii() && plain.len() <= NAME_LEN_MAX).then(|| plain.into())
-}
-
-/// CREATE INDEX of columns alone. One with expressions or a condition runs what is in them for each later write.
-pub(crate) fn makes_plain_index(tokens: &[Token<'_>], words: &[&str]) -> bool {
-    let mut depth = 0;
-    let mut nests = |token: &Token<'_>| {
-        match token.kind {
-            Kind::Symbol(b'(') => depth += 1,
-            Kind::Symbol(b')') => depth -= 1,
-            _ => {}
-        }
-        depth > 1
-    };
-    matches!(words, ["create", "index", ..] | ["create", "unique", "index", ..])
-        && !words.contains(&"where")
-        && !tokens.iter().any(&mut nests)
-}
-
-/// `FOR UPDATE` and its kin, for texts the parser does not understand.
-pub(crate) fn locks_rows(tokens: &[Token<'_>]) -> bool {
-    let locks = |second: &str| matches!(second, "update" | "no" | "share" | "key");
-    tokens.windows(2).any(|pair| matches!(pair, [first, second] if first.text == "for" && locks(second.text)))
-}
-
-/// Whether ONLY behind this token is the one of FROM, not that of FETCH FIRST.
-pub(crate) fn precedes_relation(token: &Token<'_>) -> bool {
-    matches!(token.kind, Kind::Symbol(b',' | b'('))
-        || (token.kind == Kind::Word && matches!(token.text, "from" | "join"))
-}
-
-pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
-    let mut text = String::new();
-    for (at, token) in tokens.iter().enumerate() {
-        if token.spaced {
-            text.push(' ');
-        }
-        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
-        match token.kind {
-            Kind::Word if token.text == "only" && before.is_some_and(precedes_relation) => {
-                text.extend(["\"", ONLY, "\"."]);
-            }
-            // The parser need not agree with the server on where such a constant ends.
-            Kind::OpaqueText => text.push_str(" '?'"),
-            _ => text.push_str(token.text),
-        }
-    }
-    let parser = Parser::new(&PostgreSqlDialect {}).with_recursion_limit(NESTING_MAX);
-    let mut statements = parser.try_with_sql(&text).ok()?.parse_statements().ok()?;
-    match (statements.pop(), statements.is_empty()) {
-        (Some(Statement::Query(query)), true) => Some(*query),
-        _ => None,
-    }
-}
-
 impl Template {
     /// Parses a shape. Never fails: a text that is not understood is given its strongest possible effect.
     pub fn parse(dialect: Dialect, shape: &str) -> Self {
@@ -191,5 +123,73 @@ impl Template {
         let effect = survey.effect;
         let verdict = survey.reason.clone().map_or_else(|| Ok(Parsed::of(query, tokens)), Err);
         Self { verdict, survey, ..Self::passing(effect, Reason::NotParsed) }
+    }
+}
+
+/// The name in `DEALLOCATE [PREPARE] name`; None also for ALL and where the server might read another name.
+pub(crate) fn deallocated(tokens: &[Token<'_>]) -> Option<Box<str>> {
+    let is_word = |token: &Token<'_>, word| token.kind == Kind::Word && token.text == word;
+    let name = match tokens {
+        [first, name] if is_word(first, "deallocate") => name,
+        [first, prepare, name] if is_word(first, "deallocate") && is_word(prepare, "prepare") => name,
+        _ => return None,
+    };
+    let plain = match name.kind {
+        Kind::Word if name.text != "all" => name.text.into(),
+        Kind::Quoted => name.text.strip_prefix('"')?.strip_suffix('"')?.replace("\"\"", "\""),
+        _ => return None,
+    };
+    (plain.is_ascii() && plain.len() <= NAME_LEN_MAX).then(|| plain.into())
+}
+
+/// CREATE INDEX of columns alone. One with expressions or a condition runs what is in them for each later write.
+pub(crate) fn makes_plain_index(tokens: &[Token<'_>], words: &[&str]) -> bool {
+    let mut depth = 0;
+    let mut nests = |token: &Token<'_>| {
+        match token.kind {
+            Kind::Symbol(b'(') => depth += 1,
+            Kind::Symbol(b')') => depth -= 1,
+            _ => {}
+        }
+        depth > 1
+    };
+    matches!(words, ["create", "index", ..] | ["create", "unique", "index", ..])
+        && !words.contains(&"where")
+        && !tokens.iter().any(&mut nests)
+}
+
+/// `FOR UPDATE` and its kin, for texts the parser does not understand.
+pub(crate) fn locks_rows(tokens: &[Token<'_>]) -> bool {
+    let locks = |second: &str| matches!(second, "update" | "no" | "share" | "key");
+    tokens.windows(2).any(|pair| matches!(pair, [first, second] if first.text == "for" && locks(second.text)))
+}
+
+/// Whether ONLY behind this token is the one of FROM, not that of FETCH FIRST.
+pub(crate) fn precedes_relation(token: &Token<'_>) -> bool {
+    matches!(token.kind, Kind::Symbol(b',' | b'('))
+        || (token.kind == Kind::Word && matches!(token.text, "from" | "join"))
+}
+
+pub(crate) fn parse_query(tokens: &[Token<'_>]) -> Option<Query> {
+    let mut text = String::new();
+    for (at, token) in tokens.iter().enumerate() {
+        if token.spaced {
+            text.push(' ');
+        }
+        let before = at.checked_sub(1).and_then(|before| tokens.get(before));
+        match token.kind {
+            Kind::Word if token.text == "only" && before.is_some_and(precedes_relation) => {
+                text.extend(["\"", ONLY, "\"."]);
+            }
+            // The parser need not agree with the server on where such a constant ends.
+            Kind::OpaqueText => text.push_str(" '?'"),
+            _ => text.push_str(token.text),
+        }
+    }
+    let parser = Parser::new(&PostgreSqlDialect {}).with_recursion_limit(NESTING_MAX);
+    let mut statements = parser.try_with_sql(&text).ok()?.parse_statements().ok()?;
+    match (statements.pop(), statements.is_empty()) {
+        (Some(Statement::Query(query)), true) => Some(*query),
+        _ => None,
     }
 }

@@ -169,15 +169,7 @@ impl Template {
         let (calls, target) = (None, None);
         Self { effect, defines, verdict, survey, deallocates, bracket, asks_for_data, calls, target, facts, dialect }
     }
-}
 
-/// Whether built-in types, functions and operators come before all others (temporary schemas hold neither functions
-/// nor operators, and a statement that may name a temporary type is not cached: [`crate::Temporary`]).
-fn built_in_first(schemas: &[Arc<str>]) -> bool {
-    schemas.iter().find(|schema| !schema.starts_with("pg_temp")).is_some_and(|schema| &**schema == "pg_catalog")
-}
-
-impl Template {
     /// What its own text may change of the catalogue.
     pub fn defines(&self) -> Defines {
         self.defines
@@ -188,4 +180,10 @@ impl Template {
     pub fn effect(&self) -> Effect {
         self.effect
     }
+}
+
+/// Whether built-in types, functions and operators come before all others (temporary schemas hold neither functions
+/// nor operators, and a statement that may name a temporary type is not cached: [`crate::Temporary`]).
+fn built_in_first(schemas: &[Arc<str>]) -> bool {
+    schemas.iter().find(|schema| !schema.starts_with("pg_temp")).is_some_and(|schema| &**schema == "pg_catalog")
 }

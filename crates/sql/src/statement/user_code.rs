@@ -8,30 +8,6 @@ use crate::allowlist::type_effects::MADE_FROM;
 use crate::allowlist::visitor::Survey;
 use crate::statement::template::Template;
 
-/// Whether a statement over these relations may run code that somebody made for a type.
-pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Table>]) -> bool {
-    if survey.handled.calls_by_row(catalog, relations) {
-        return true;
-    }
-    let mut effects = catalog.type_effects.iter().filter(|effect| effect.runs_code).peekable();
-    if effects.peek().is_none() {
-        return false;
-    }
-    let handled = survey.handled();
-    let read = |effect: &TypeEffect| relations.iter().any(|relation| handled.reads(effect, relation, &Columns::All));
-    effects.any(|effect| handled.asks_for(effect) && (handled.makes(effect) || read(effect)))
-}
-
-/// Whether a function or operator in the text may be one that somebody made.
-pub(crate) fn user_defined(catalog: &Catalog, survey: &Survey) -> Result<(), Reason> {
-    let function = survey.functions.iter().find(|name| catalog.user_functions.contains(name.as_str()));
-    let operator = || survey.operators.iter().find(|symbol| catalog.user_operators.contains(symbol.as_str()));
-    match function.or_else(operator) {
-        Some(name) => Err(Reason::UserDefined(name.as_str().into())),
-        None => Ok(()),
-    }
-}
-
 impl Template {
     /// Whether its functions, operators and types may run code that somebody made, whatever the search path is.
     pub fn may_run_code(&self, catalog: &Catalog) -> bool {
@@ -59,5 +35,29 @@ impl Template {
             }
         }
         Ok(())
+    }
+}
+
+/// Whether a statement over these relations may run code that somebody made for a type.
+pub(crate) fn runs_code(catalog: &Catalog, survey: &Survey, relations: &[Arc<Table>]) -> bool {
+    if survey.handled.calls_by_row(catalog, relations) {
+        return true;
+    }
+    let mut effects = catalog.type_effects.iter().filter(|effect| effect.runs_code).peekable();
+    if effects.peek().is_none() {
+        return false;
+    }
+    let handled = survey.handled();
+    let read = |effect: &TypeEffect| relations.iter().any(|relation| handled.reads(effect, relation, &Columns::All));
+    effects.any(|effect| handled.asks_for(effect) && (handled.makes(effect) || read(effect)))
+}
+
+/// Whether a function or operator in the text may be one that somebody made.
+pub(crate) fn user_defined(catalog: &Catalog, survey: &Survey) -> Result<(), Reason> {
+    let function = survey.functions.iter().find(|name| catalog.user_functions.contains(name.as_str()));
+    let operator = || survey.operators.iter().find(|symbol| catalog.user_operators.contains(symbol.as_str()));
+    match function.or_else(operator) {
+        Some(name) => Err(Reason::UserDefined(name.as_str().into())),
+        None => Ok(()),
     }
 }

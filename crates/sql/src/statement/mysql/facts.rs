@@ -68,6 +68,15 @@ pub(crate) struct Facts {
     pub(crate) names: Vec<Name>,
 }
 
+/// What a statement of MySQL's dialect asks of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// `SQL_CACHE`
+    Cache,
+    /// `SQL_NO_CACHE`
+    NoCache,
+}
+
 impl Facts {
     /// What the tokens of a statement say, whatever it is. `target`: the place of the name of the table that it writes to.
     pub(crate) fn scan(tokens: &[Token<'_>], target: Option<usize>) -> Self {
@@ -224,13 +233,4 @@ pub(crate) fn unquoted(token: &Token<'_>) -> Box<str> {
 fn reads_counts(variable: &str) -> bool {
     let lower = variable.to_ascii_lowercase();
     lower.ends_with("warning_count") || lower.ends_with("error_count")
-}
-
-/// What a statement of MySQL's dialect asks of a cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hint {
-    /// `SQL_CACHE`
-    Cache,
-    /// `SQL_NO_CACHE`
-    NoCache,
 }
