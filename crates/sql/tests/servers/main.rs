@@ -8,16 +8,16 @@
 //!
 //! Questions are asked in batches through procedures or functions, which make an error no answer.
 
-mod absent;
+mod anti_join;
 mod changes;
 mod conditions;
 mod constants;
+mod derived_limits;
 mod nested;
-mod paged;
 mod postgres_values;
 mod queries;
 mod rare;
-mod residual;
+mod row_filters;
 mod values;
 mod views;
 
