@@ -33,6 +33,5 @@ pub mod sizing;
 pub mod statement;
 pub mod suite;
 pub mod target;
-pub mod units;
 pub mod value;
 pub mod workload;

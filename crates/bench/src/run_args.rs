@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use freshet_units::{MemorySize, Span};
 
 use crate::driver::Protocol;
 use crate::load::Loop;
@@ -14,7 +15,6 @@ use crate::report::{self, Entry, PageArgs};
 use crate::result::Method;
 use crate::run::{self, Plan};
 use crate::target::Target;
-use crate::units::{MemorySize, Span};
 use crate::workload::WorkloadArgs;
 
 /// What `run` takes.

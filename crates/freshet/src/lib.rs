@@ -11,5 +11,4 @@ mod running;
 mod serve;
 mod stop;
 mod uninstall;
-mod units;
 mod web;

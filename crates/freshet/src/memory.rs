@@ -1,9 +1,9 @@
 //! `freshet memory SIZE`: gives a running Freshet another memory limit.
 
 use anyhow::{Result, ensure};
+use freshet_units::MemorySize;
 
 use crate::running::{At, ask};
-use crate::units::MemorySize;
 
 /// As in the statement's grammar.
 const BYTES_MIN: u64 = 1 << 20;

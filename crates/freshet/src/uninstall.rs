@@ -8,9 +8,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use freshet_net::Upstream;
-use freshet_net::pg::Error;
+use freshet_net::pg::{Error, quote_identifier, quote_literal};
 use freshet_replication::triggers::drop_statements;
-use freshet_replication::{quote_identifier, quote_literal};
 
 use crate::check::NO_ANSWER;
 use crate::check::database::Database;

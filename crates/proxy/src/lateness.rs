@@ -6,14 +6,12 @@
 //! Linux 6.18 with `kernel.sched_autogroup_enabled`, up to 7 s (docs/decisions/2026-11-26-threads-that-wait-for-a-processor.md).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use freshet_types::Nanos;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
-
-use crate::shared::Shared;
 
 /// Time between looks.
 const EVERY: Duration = Duration::from_millis(100);
@@ -75,17 +73,17 @@ impl Lateness {
             self.readings.add(late, "the database, or the network, was late to tell the end of the log");
         }
     }
-}
 
-/// Measures how late the thread comes that this runs in, for ever.
-pub async fn watch_lateness(shared: Arc<Shared>) {
-    loop {
-        let due = Instant::now() + EVERY;
-        sleep(EVERY).await;
-        let late = due.elapsed();
-        if late >= NOT_LATE {
-            let said = "there was no processor for the main thread, or the process was stopped: it was late";
-            shared.lateness.main_thread.add(late, said);
+    /// Measures how late the thread comes that this runs in, for ever.
+    pub async fn watch(&self) {
+        loop {
+            let due = Instant::now() + EVERY;
+            sleep(EVERY).await;
+            let late = due.elapsed();
+            if late >= NOT_LATE {
+                let said = "there was no processor for the main thread, or the process was stopped: it was late";
+                self.main_thread.add(late, said);
+            }
         }
     }
 }

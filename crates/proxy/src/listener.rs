@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::mysql::{self, MySql};
 use crate::pg::Pg;
-use crate::pg::login::Incoming;
+use crate::server::access::Incoming;
 use crate::shared::Shared;
 
 /// Connections that the kernel keeps for the acceptor; fewer if `net.core.somaxconn` says so. Beyond that a client tries again

@@ -5,12 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use freshet_cache::Keyed;
 use freshet_types::Nanos;
 use tokio::sync::Notify;
 
 use crate::body::{Body, Source};
-use crate::shared::Shared;
 
 /// Results that may wait; the coldest beyond it are dropped.
 const WAITING_MAX: usize = 1000;
@@ -137,18 +135,6 @@ impl Refreshes {
     /// Results that wait.
     pub fn waiting_count(&self) -> usize {
         self.waiting().by_heat.len()
-    }
-}
-
-impl Shared {
-    /// Entries that a change evicted while they were in use.
-    pub fn refresh(&self, evicted: Vec<Keyed<Body>>) {
-        if !self.switches.bypass() {
-            let now = self.clock.now();
-            for (key, entry) in evicted {
-                self.refreshes.add(key, &entry.payload, now);
-            }
-        }
     }
 }
 

@@ -18,13 +18,15 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
 use crate::context::Context;
-use crate::mysql::session::after::first_word;
-use crate::mysql::session::diagnostics::Leaves;
-use crate::mysql::session::track::Tracking;
 
 mod figures;
+mod found_rows;
+mod tracking;
 
 pub(crate) use figures::ShapeFigures;
+pub(crate) use found_rows::Leaves;
+pub(crate) use tracking::Tracking;
+use tracking::betrayal;
 
 /// Bytes that a text or a shape takes besides its text.
 const OVERHEAD_BYTES: usize = 1024;
@@ -51,7 +53,7 @@ pub(crate) struct Shape {
     /// PostgreSQL: a query or a change of rows, which takes a snapshot.
     pub(crate) takes_snapshot: bool,
     /// MySQL and MariaDB: see [`crate::mysql::session::track`].
-    pub(crate) tracking: OnceLock<Option<Tracking>>,
+    tracking: OnceLock<Option<Tracking>>,
     /// MySQL and MariaDB: see [`Code`].
     code: OnceLock<Arc<Code>>,
     /// MySQL and MariaDB: see [`Leaves`].
@@ -140,6 +142,11 @@ impl Shape {
             let code = Code::of(self.text.as_bytes(), Quoting::STANDARD);
             Arc::new(if self.template.creates_temporary().is_some() { code.without_named() } else { code })
         })
+    }
+
+    /// What the telling of commits is to be while it runs, if it might show that they are told.
+    pub(crate) fn tracking(&self) -> Option<Tracking> {
+        *self.tracking.get_or_init(|| betrayal(&self.text, self.template.effect()))
     }
 
     /// What it does to the number that FOUND_ROWS() tells.
@@ -292,6 +299,13 @@ impl Weighter<Box<str>, Arc<Shape>> for ByBytes {
 /// For texts, or for shapes.
 fn bytes_max(memory_bytes: u64) -> u64 {
     (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end())
+}
+
+/// The first word of a statement without its comments.
+pub(crate) fn first_word(text: &str) -> &str {
+    let text = text.trim_start();
+    let end = text.bytes().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
+    text.get(..end).unwrap_or_default()
 }
 
 /// Whether a text names `pg_prepared_statements`, or the function behind that view.

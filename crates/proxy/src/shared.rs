@@ -2,7 +2,7 @@
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use freshet_cache::admission::{self, Miss};
-use freshet_cache::{Cache, Entry};
+use freshet_cache::{Cache, Entry, Keyed};
 use freshet_types::{Catalog, CatalogVersion, Dialect, Nanos, Reason, TableId};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{
@@ -16,16 +16,20 @@ use tokio::sync::Notify;
 use crate::body::Body;
 use crate::context::Contexts;
 use crate::lateness::Lateness;
-use crate::lineages::Lineages;
 use crate::metrics::Metrics;
 use crate::moving::Latest;
-use crate::readings::Readings;
 use crate::refreshes::Refreshes;
 use crate::registry::{Registry, Shape};
 use crate::switches::Switches;
 use crate::unfollowed::Unfollowed;
 use crate::verify::Verifier;
 use crate::waits::Waits;
+
+pub(crate) mod key_queries;
+mod log_end;
+
+pub use key_queries::Lineages;
+use log_end::Readings;
 
 /// The process's monotonic clock, which is read without a system call.
 #[derive(Clone, Copy, Debug)]
@@ -148,7 +152,7 @@ pub struct Shared {
     /// Rung to have the change stream set up anew.
     pub restart_stream: Notify,
     /// The end of the log, for who wants it.
-    pub(crate) readings: Readings,
+    readings: Readings,
     /// Sessions that have sent what may define anything, which is not acknowledged yet.
     pub(crate) defining: Arc<AtomicUsize>,
     /// PostgreSQL: sessions that have sent definitions of which the stream does not tell, while these may be visible without having been found.
@@ -253,6 +257,16 @@ impl Shared {
     /// A commit was delivered that waits for proof.
     pub fn commit_delivered(&self) {
         self.proof_wanted.notify_one();
+    }
+
+    /// Entries that a change evicted while they were in use.
+    pub fn refresh(&self, evicted: Vec<Keyed<Body>>) {
+        if !self.switches.bypass() {
+            let now = self.clock.now();
+            for (key, entry) in evicted {
+                self.refreshes.add(key, &entry.payload, now);
+            }
+        }
     }
 
     /// Which server sends the stream.

@@ -2,111 +2,52 @@
 
 use std::time::Duration;
 
-use freshet_net::pg::{ConnectError, Error, ServerError};
+use freshet_net::{mysql, pg};
 use freshet_wire::reader::Malformed;
 
-/// What an administrator must change before a stream can stand. The messages say exactly what to do.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// Versions before 13 lack `pg_current_snapshot()`.
-    #[error("the upstream is PostgreSQL {0}; Freshet needs version 13 or later")]
-    Version(String),
-    /// A standby.
-    #[error("the upstream is a standby, which is not supported yet; point Freshet to the primary")]
-    Standby,
-    /// Row changes are not in the log.
-    #[error(
-        "wal_level is {0}, so the upstream does not log what a change stream needs; run \
-         ALTER SYSTEM SET wal_level = 'logical'; and restart the server"
-    )]
-    WalLevel(String),
-    /// The role may not replicate.
-    #[error(
-        "role {user} may not replicate ({source}); run ALTER ROLE {} REPLICATION; (managed services have a role \
-         for it instead, such as GRANT rds_replication TO {};)",
-        quote_identifier(.user),
-        quote_identifier(.user)
-    )]
-    NotReplication {
-        /// The role.
-        user: String,
-        /// What the server said.
-        source: Box<ServerError>,
-    },
-    /// Every walsender is in use.
-    #[error(
-        "no walsender is free ({0}); run ALTER SYSTEM SET max_wal_senders = 20; (or more, with wal_level = 'logical') and \
-         restart the server, or end another replication connection: SELECT * FROM pg_stat_replication;"
-    )]
-    NoWalSender(Box<ServerError>),
-    /// Every slot is in use.
-    #[error(
-        "no replication slot is free ({used} of max_replication_slots = {max} are in use); run \
-         ALTER SYSTEM SET max_replication_slots = {}; and restart the server, or drop a slot that is not needed: \
-         SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active AND slot_name = '…';",
-        .used.max(.max) + 10
-    )]
-    NoSlot {
-        /// Slots in use.
-        used: u32,
-        /// The setting.
-        max: u32,
-    },
-    /// A lasting slot serves somebody else.
-    #[error(
-        "replication slot {name} is in use by process {pid}: give each Freshet a --slot name of its own (if the Freshet \
-         that used it is gone, its connection ends by itself, or by SELECT pg_terminate_backend({pid});)"
-    )]
-    SlotInUse {
-        /// Its name.
-        name: String,
-        /// Process id of its walsender.
-        pid: String,
-    },
-    /// The publication does not exist and is not to be created, or may not be.
-    #[error("publication {name} is missing{why}; run {statement}")]
-    PublicationMissing {
-        /// Its name.
-        name: String,
-        /// Why it was not created, or empty.
-        why: String,
-        /// What creates it.
-        statement: String,
-    },
-    /// The publication leaves changes out, or takes tables in that the application then could not update.
-    #[error("publication {name} {what}; run {statement}")]
-    PublicationUnsuitable {
-        /// Its name.
-        name: String,
-        /// What is wrong with it.
-        what: &'static str,
-        /// What mends it.
-        statement: String,
-    },
-}
+use crate::mysql::error::SetupError as MySqlSetupError;
+use crate::postgres::error::SetupError;
 
-/// Why a stream ended or could not be started. Each one ends the epoch.
+/// Why a stream ended or could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum Fault {
     /// An administrator must change something.
     #[error("{0}")]
     Setup(#[from] SetupError),
-    /// The upstream did not let us in.
+    /// Likewise, in MySQL or MariaDB.
     #[error("{0}")]
-    Connect(#[from] ConnectError),
-    /// The connection failed.
+    MySqlSetup(#[from] MySqlSetupError),
+    /// PostgreSQL did not let us in.
     #[error("{0}")]
-    Connection(#[from] Error),
-    /// A message of the stream was not understood.
+    Connect(#[from] pg::ConnectError),
+    /// MySQL or MariaDB did not let us in.
+    #[error("{0}")]
+    MySqlConnect(#[from] mysql::ConnectError),
+    /// The connection to PostgreSQL failed.
+    #[error("{0}")]
+    Connection(#[from] pg::Error),
+    /// The connection to MySQL or MariaDB failed, or the server gave up: a purged file, for example.
+    #[error("{0}")]
+    MySqlConnection(#[from] mysql::Error),
+    /// A message or event was not understood.
     #[error("the change stream is malformed: {0}")]
     Malformed(#[from] Malformed),
-    /// A message of the stream contradicts the ones before it.
+    /// A message or event contradicts the ones before it.
     #[error("the change stream is out of order: {0}")]
     OutOfOrder(&'static str),
+    /// An event means what this version does not follow.
+    #[error("the binlog holds {0}, which is not supported")]
+    Unsupported(&'static str),
+    /// The server itself does not know what is missing.
+    #[error("the binlog tells of an incident: changes may be missing in it")]
+    Incident,
+    /// The server has nothing more to send.
+    #[error("the upstream ended the stream of its binlog")]
+    Ended,
     /// An answer of the server has another form than expected.
     #[error("the upstream's answer to {0} was not understood")]
     Answer(&'static str),
-    /// Nothing came, not even an answer to a keepalive request.
+    /// Nothing came, not even an answer to a keepalive request, or a heartbeat.
     #[error("the change stream was silent for {0:?}")]
     Silent(Duration),
     /// The slot holds back more log than it may.
@@ -140,38 +81,50 @@ pub enum Fault {
     Shutdown,
 }
 
+/// What a server says that is being shut down, or whose administrator ends the connection: `ER_SERVER_SHUTDOWN`,
+/// `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's `ER_CLIENT_INTERACTION_TIMEOUT`.
+const MYSQL_ENDINGS: [u16; 4] = [1053, 1317, 1927, 4031];
+
 impl Fault {
-    /// Whether a stream with a lasting slot may go on after this: the connection broke or did not come about, and nothing
+    /// Whether a stream that keeps its place may go on after this: the connection broke or did not come about, and nothing
     /// was said that was not understood.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Self::Connect(_) | Self::Silent(_) | Self::SlotBusy | Self::Setup(SetupError::NoWalSender(_)) => true,
+            Self::Connect(_)
+            | Self::MySqlConnect(_)
+            | Self::Setup(SetupError::NoWalSender(_))
+            | Self::Silent(_)
+            | Self::SlotBusy
+            | Self::Ended => true,
             Self::Connection(error) => match error {
                 // A walsender that says ERROR would say it again at the same place.
-                Error::Server(said) => said.severity == "FATAL",
-                Error::Io(_) | Error::Closed | Error::Timeout(_) | Error::CopyDone | Error::Dead => true,
-                Error::Malformed(_) | Error::Unexpected(_) | Error::TooLarge(_) => false,
+                pg::Error::Server(said) => said.severity == "FATAL",
+                pg::Error::Io(_)
+                | pg::Error::Closed
+                | pg::Error::Timeout(_)
+                | pg::Error::CopyDone
+                | pg::Error::Dead => true,
+                pg::Error::Malformed(_) | pg::Error::Unexpected(_) | pg::Error::TooLarge(_) => false,
+            },
+            Self::MySqlConnection(error) => match error {
+                mysql::Error::Server(said) => MYSQL_ENDINGS.contains(&said.code),
+                mysql::Error::Io(_) | mysql::Error::Closed | mysql::Error::Timeout(_) | mysql::Error::Dead => true,
+                mysql::Error::Malformed(_) | mysql::Error::Sequence { .. } | mysql::Error::TooLarge(_) => false,
             },
             _ => false,
         }
     }
 
-    /// The server's SQLSTATE, if it is the server's error.
+    /// Whether an administrator must change something.
+    pub(crate) fn is_setup(&self) -> bool {
+        matches!(self, Self::Setup(_) | Self::MySqlSetup(_))
+    }
+
+    /// PostgreSQL's SQLSTATE, if it is the server's error.
     pub(crate) fn sqlstate(&self) -> Option<&str> {
         match self {
             Self::Connection(error) => error.sqlstate(),
             _ => None,
         }
     }
-}
-
-/// A name in double quotes.
-pub fn quote_identifier(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-/// A text constant, whatever `standard_conforming_strings` says.
-pub fn quote_literal(text: &str) -> String {
-    let quoted = text.replace('\'', "''");
-    if quoted.contains('\\') { format!(" E'{}'", quoted.replace('\\', "\\\\")) } else { format!("'{quoted}'") }
 }

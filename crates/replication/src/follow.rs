@@ -1,19 +1,15 @@
 //! Stream after stream, for as long as the process runs.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_net::pg::Client;
 use freshet_types::{Epoch, Lsn};
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
-use crate::assemble::Assembler;
 use crate::error::Fault;
-use crate::session::Session;
-use crate::setup::Opened;
-use crate::slot::{Keeper, Slot};
-use crate::{Control, FollowerConfig, Identity, Sink, setup};
+use crate::{Control, Identity, Sink};
 
 /// Pause before the first try to connect again.
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -23,33 +19,77 @@ const BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// same again, probably.
 const FRUITLESS_MAX: u32 = 10;
 
+/// What the follower needs of a family of databases. Futures may be dropped at any time, for the stream is to end then.
+pub(crate) trait Family: Sync {
+    /// A connection to a server that can send a stream.
+    type Connection;
+    /// How far a stream came, and what one that goes on from there needs to know.
+    type Progress;
+
+    /// The upstream for people.
+    fn upstream(&self) -> &impl Display;
+
+    /// Connects, and checks what a stream needs. `progress`: that of the stream that broke.
+    async fn open(&self, progress: Option<&Self::Progress>) -> Result<Self::Connection, Fault>;
+
+    /// Which server it is.
+    fn identity(connection: &Self::Connection) -> &Identity;
+
+    /// Starts a stream: every commit that is not visible to statements sent from now on will be delivered. Somebody is
+    /// `told` why it takes long.
+    async fn start(
+        &self,
+        connection: &mut Self::Connection,
+        told: &(dyn Fn(&str) + Sync),
+    ) -> Result<Self::Progress, Fault>;
+
+    /// Goes on where the stream broke.
+    async fn resume(&self, connection: &mut Self::Connection, progress: &Self::Progress) -> Result<(), Fault>;
+
+    /// The server and the start of its stream, for people.
+    fn describe(connection: &Self::Connection, progress: &Self::Progress) -> String;
+
+    /// Gives what comes to the sink, until something is wrong.
+    async fn run(
+        &self,
+        connection: &mut Self::Connection,
+        progress: &mut Self::Progress,
+        sink: &dyn Sink,
+        control: &Control,
+    ) -> Fault;
+
+    /// Everything up to here was given to the sink.
+    fn passed(progress: &Self::Progress) -> Lsn;
+
+    /// The stream broke: what a stream that goes on will bring again is forgotten. False: the server keeps no place for one.
+    fn keep_place(progress: &mut Self::Progress) -> bool;
+
+    /// The connection has ended, by this fault. `progress`: where the stream may go on.
+    async fn close(&self, connection: Self::Connection, progress: Option<&mut Self::Progress>, fault: &Fault);
+}
+
 /// Where a stream broke, and may go on.
-struct Place {
+struct Place<P> {
     epoch: Epoch,
     identity: Identity,
-    slot: Slot,
-    /// The process that held the slot.
-    walsender: String,
-    /// Everything up to here was given to the sink.
-    passed: Lsn,
-    assembler: Assembler,
+    progress: P,
     /// How many connections in a row have brought nothing.
     fruitless: u32,
 }
 
 /// How a connection ended.
-struct Ended {
+struct Ended<P> {
     fault: Fault,
     /// The sink was told that the stream stands.
     stood: bool,
     /// Where the epoch may go on.
-    place: Option<Place>,
+    place: Option<Place<P>>,
 }
 
-/// Follows the upstream until [`Control::shutdown`]. After any fault it starts a new stream in a new epoch, or goes on in
-/// the same epoch if it has a lasting slot and only the connection was lost.
-pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Control>) {
-    let follower = Follower { config, sink, control };
+/// Follows the upstream until [`Control::shutdown`]. After a fault it goes on in the same epoch if the server keeps the stream's
+/// place and only the connection was lost, and in a new one otherwise.
+pub(crate) async fn follow<F: Family>(family: F, sink: Arc<dyn Sink>, control: Arc<Control>) {
+    let follower = Follower { family, sink, control };
     let mut pause = BACKOFF_MIN;
     let mut told = String::new();
     let mut place = None;
@@ -59,7 +99,7 @@ pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Co
         pause = match fault {
             Fault::Shutdown => return,
             Fault::Restart => Duration::ZERO,
-            Fault::Setup(_) => BACKOFF_MAX,
+            fault if fault.is_setup() => BACKOFF_MAX,
             _ if stood => BACKOFF_MIN,
             _ => (pause * 2).clamp(BACKOFF_MIN, BACKOFF_MAX),
         };
@@ -73,13 +113,13 @@ pub async fn follow(config: FollowerConfig, sink: Arc<dyn Sink>, control: Arc<Co
     }
 }
 
-struct Follower {
-    config: FollowerConfig,
+struct Follower<F> {
+    family: F,
     sink: Arc<dyn Sink>,
     control: Arc<Control>,
 }
 
-impl Follower {
+impl<F: Family> Follower<F> {
     /// `again`: it was told before that there is no stream, for another reason.
     fn tell(&self, fault: &Fault, suspended: bool, again: bool) {
         let why = fault.to_string();
@@ -89,10 +129,8 @@ impl Follower {
             self.sink.disconnected(&why);
         }
         let until = if suspended { " until it goes on" } else { "" };
-        let text = format!(
-            "no change stream from {}, so nothing is answered from the cache{until}: {why}",
-            self.config.upstream
-        );
+        let upstream = self.family.upstream();
+        let text = format!("no change stream from {upstream}, so nothing is answered from the cache{until}: {why}");
         match fault {
             Fault::Shutdown => debug!("{why}"),
             Fault::Restart => info!("{text}"),
@@ -103,7 +141,7 @@ impl Follower {
     }
 
     /// Tells how a connection ended, unless it is nothing new.
-    fn tell_end(&self, ended: &Ended, was_suspended: bool, told: &mut String) {
+    fn tell_end(&self, ended: &Ended<F::Progress>, was_suspended: bool, told: &mut String) {
         let why = ended.fault.to_string();
         if ended.stood || why != *told || (was_suspended && ended.place.is_none()) {
             self.tell(&ended.fault, ended.place.is_some(), !ended.stood && !told.is_empty());
@@ -112,16 +150,15 @@ impl Follower {
     }
 
     /// One connection, from its start to its fault, which is told.
-    async fn connection(&self, place: Option<Place>, told: &mut String) -> Ended {
+    async fn connection(&self, place: Option<Place<F::Progress>>, told: &mut String) -> Ended<F::Progress> {
         let was_suspended = place.is_some();
-        let slot = place.as_ref().map_or_else(|| Slot::new(&self.config.slot), |place| place.slot.clone());
         let opened = tokio::select! {
             biased;
             fault = self.end_requested() => Err(fault),
-            opened = setup::open(&self.config, &slot) => opened,
+            opened = self.family.open(place.as_ref().map(|place| &place.progress)) => opened,
         };
-        let Opened { client, identity, walsender } = match opened {
-            Ok(opened) => opened,
+        let mut connection = match opened {
+            Ok(connection) => connection,
             Err(fault) => {
                 let place = place.filter(|_| fault.is_passing());
                 let ended = Ended { fault, stood: false, place };
@@ -129,86 +166,71 @@ impl Follower {
                 return ended;
             }
         };
-        let mut keeper = Keeper::new(&self.config, &slot, &identity, &walsender);
         let mut ended = match place {
-            Some(place) => self.go_on(client, &mut keeper, place).await,
-            None => self.begin(client, &mut keeper).await,
+            Some(place) => self.go_on(&mut connection, place).await,
+            None => self.begin(&mut connection).await,
         };
         // First of all: nothing may be served any more.
         self.tell_end(&ended, was_suspended, told);
-        match &mut ended.place {
-            Some(place) => place.walsender.clone_from(&walsender),
-            // Somebody else's, perhaps.
-            None if matches!(ended.fault, Fault::Setup(_)) => {}
-            None => keeper.drop_slot().await,
-        }
+        let progress = ended.place.as_mut().map(|place| &mut place.progress);
+        self.family.close(connection, progress, &ended.fault).await;
         ended
     }
 
     /// A new epoch.
-    async fn begin(&self, mut client: Client, keeper: &mut Keeper<'_>) -> Ended {
-        let (slot, identity) = (keeper.slot().clone(), keeper.identity().clone());
-        let start = tokio::select! {
+    async fn begin(&self, connection: &mut F::Connection) -> Ended<F::Progress> {
+        let waits = |why: &str| {
+            warn!("no change stream from {} yet: {why}", self.family.upstream());
+            self.sink.disconnected(why);
+        };
+        let started = tokio::select! {
             biased;
             fault = self.end_requested() => Err(fault),
-            fault = keeper.watch() => Err(fault),
-            start = setup::start(&mut client, &self.config, &slot, identity.server_version_num) => start,
+            started = self.family.start(connection, &waits) => started,
         };
-        let start = match start {
-            Ok(start) => start,
+        let progress = match started {
+            Ok(progress) => progress,
             Err(fault) => return Ended { fault, stood: false, place: None },
         };
+        let identity = F::identity(connection).clone();
         let epoch = self.sink.connected(&identity);
-        info!(
-            "change stream {} from {}, PostgreSQL {}, system {}, timeline {}, at {start}",
-            epoch.0, self.config.upstream, identity.server_version_num, identity.system_id, identity.timeline
-        );
-        let (assembler, walsender) = (Assembler::default(), String::new());
-        let place = Place { epoch, identity, slot, walsender, passed: start, assembler, fruitless: 0 };
-        self.run(client, keeper, place).await
+        let server = F::describe(connection, &progress);
+        info!("change stream {} from {}, {server}", epoch.0, self.family.upstream());
+        self.run(connection, Place { epoch, identity, progress, fruitless: 0 }).await
     }
 
     /// The epoch of a stream that broke.
-    async fn go_on(&self, mut client: Client, keeper: &mut Keeper<'_>, place: Place) -> Ended {
-        if *keeper.identity() != place.identity {
+    async fn go_on(&self, connection: &mut F::Connection, place: Place<F::Progress>) -> Ended<F::Progress> {
+        if *F::identity(connection) != place.identity {
             return Ended { fault: Fault::OtherServer, stood: false, place: None };
         }
         let resumed = tokio::select! {
             biased;
             fault = self.end_requested() => Err(fault),
-            resumed = setup::resume(&mut client, &self.config, keeper, place.passed) => resumed,
+            resumed = self.family.resume(connection, &place.progress) => resumed,
         };
         if let Err(fault) = resumed {
-            if matches!(fault, Fault::SlotBusy)
-                && let Err(error) = place.slot.end_walsender(&mut client, &place.walsender).await
-            {
-                warn!("process {} holds the slot and cannot be ended: {error}", place.walsender);
-            }
             let place = Some(place).filter(|_| fault.is_passing());
             return Ended { fault, stood: false, place };
         }
         if !self.sink.resumed(&place.identity, place.epoch) {
             return Ended { fault: Fault::EpochEnded, stood: true, place: None };
         }
-        info!("change stream {} goes on at {}", place.epoch.0, place.passed);
-        self.run(client, keeper, place).await
+        info!("change stream {} goes on at {}", place.epoch.0, F::passed(&place.progress));
+        self.run(connection, place).await
     }
 
     /// Gives what comes to the sink, until something is wrong.
-    async fn run(&self, client: Client, keeper: &mut Keeper<'_>, mut place: Place) -> Ended {
-        let assembler = std::mem::take(&mut place.assembler);
-        let mut session = Session::new(client, self.sink.clone(), place.passed, assembler, self.config.silence_max);
+    async fn run(&self, connection: &mut F::Connection, mut place: Place<F::Progress>) -> Ended<F::Progress> {
+        let before = F::passed(&place.progress);
         let fault = tokio::select! {
             biased;
             fault = self.end_requested() => fault,
-            fault = keeper.watch() => fault,
-            fault = session.run(&self.control) => fault,
+            fault = self.family.run(connection, &mut place.progress, &*self.sink, &self.control) => fault,
         };
-        let (passed, assembler) = session.into_rest();
-        let fruitless = if passed > place.passed { 0 } else { place.fruitless + 1 };
-        let lasting = place.slot.lasting && fault.is_passing() && fruitless <= FRUITLESS_MAX;
-        let place = lasting.then_some(Place { passed, assembler, fruitless, ..place });
-        Ended { fault, stood: true, place }
+        place.fruitless = if F::passed(&place.progress) > before { 0 } else { place.fruitless + 1 };
+        let goes_on = F::keep_place(&mut place.progress) && fault.is_passing() && place.fruitless <= FRUITLESS_MAX;
+        Ended { fault, stood: true, place: Some(place).filter(|_| goes_on) }
     }
 
     /// Ends when somebody wants the stream to end.

@@ -7,7 +7,7 @@
 //!
 //! - *Reconnect and go on* loses what was committed in between, unless a slot kept it. A connection with a temporary
 //!   slot is an [`Epoch`] of its own: whatever was cached before is void. An epoch with a lasting slot may go on over
-//!   several connections; `slot.rs` says when.
+//!   several connections; `postgres/slot.rs` says when.
 //! - *The slot's start position covers what was committed before* is wrong in both directions: a commit before it
 //!   may not be visible yet, and its changes will never be delivered. So a stream stands only once a fresh
 //!   snapshot shows everything that the slot's own snapshot shows ([`Snapshot::covers`]).
@@ -20,31 +20,23 @@
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
-mod assemble;
 mod control;
 mod error;
 mod follow;
 mod held;
 pub mod mysql;
-mod questions;
-mod session;
-mod setup;
-mod slot;
-pub mod triggers;
+mod postgres;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_net::Upstream;
 use freshet_types::{Commit, Epoch, Lsn};
 
 pub use control::Control;
-pub use error::{Fault, SetupError, quote_identifier, quote_literal};
-pub use follow::follow;
-pub use setup::publication_options;
-pub use slot::{SlotConfig, SlotName};
+pub use error::Fault;
+pub use postgres::error::SetupError;
+pub use postgres::{FollowerConfig, SlotConfig, SlotName, follow, publication_options, triggers};
 
-/// Default of [`FollowerConfig::silence_max`].
+/// Default of the silence after which a stream counts as dead.
 const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// Who takes the changes. The calls must be short: while one runs, the stream stands.
@@ -97,34 +89,5 @@ impl Identity {
     /// only while it is a standby, and standbys are not followed.
     fn run(&self) -> (String, String) {
         (self.system_id.clone(), self.postmaster_start.clone())
-    }
-}
-
-/// What to follow.
-#[derive(Clone, Debug)]
-pub struct FollowerConfig {
-    /// The upstream; its role needs REPLICATION.
-    pub upstream: Arc<Upstream>,
-    /// The publication.
-    pub publication: String,
-    /// Create what is missing: the publication, without tables. Off where an administrator has prepared the database:
-    /// then nothing is changed in its schema.
-    pub ensure_publication: bool,
-    /// Silence after which the stream counts as dead. After a third of it the server is asked for a sign of life.
-    pub silence_max: Duration,
-    /// The slot.
-    pub slot: SlotConfig,
-}
-
-impl FollowerConfig {
-    /// Follows the publication `freshet`, which is created if missing.
-    pub fn new(upstream: Arc<Upstream>) -> Self {
-        Self {
-            upstream,
-            publication: "freshet".into(),
-            ensure_publication: true,
-            silence_max: SILENCE_MAX,
-            slot: SlotConfig::default(),
-        }
     }
 }

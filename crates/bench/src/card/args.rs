@@ -5,12 +5,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Result, ensure};
 use clap::Args;
+use freshet_units::Span;
 
 use crate::driver::Protocol;
 use crate::load::Loop;
 use crate::result::Method;
 use crate::target::Target;
-use crate::units::Span;
 use crate::workload::WorkloadArgs;
 
 /// Which cards, of what, measured how.

@@ -15,6 +15,7 @@ use tokio::process::{Child, Command};
 
 use super::base::Base;
 use crate::beside;
+use crate::sample::prometheus::series;
 
 const READY_TIMEOUT: Duration = Duration::from_secs(30);
 const HTTP_TIMEOUT: Duration = Duration::from_secs(3);
@@ -140,10 +141,8 @@ impl Metrics {
     /// Reads the Prometheus text format; label sets of one name are added up.
     fn parse(text: &str) -> Self {
         let mut metrics = Self::default();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            let Some((series, value)) = line.trim().rsplit_once(' ') else { continue };
+        for (name, labels, value) in text.lines().filter_map(series) {
             let Ok(value) = value.parse::<f64>() else { continue };
-            let name = series.split('{').next().unwrap_or(series);
             match name {
                 "freshet_hits_total" => metrics.hits += value,
                 "freshet_fills_total" => metrics.fills += value,
@@ -154,7 +153,7 @@ impl Metrics {
                 "freshet_main_thread_late_seconds" | "freshet_readings_late_seconds" => metrics.late_seconds += value,
                 "freshet_passed_total" => {
                     metrics.passed += value;
-                    let reason = series.split("reason=\"").nth(1).and_then(|rest| rest.split('"').next());
+                    let reason = labels.split("reason=\"").nth(1).and_then(|rest| rest.split('"').next());
                     metrics.reasons.push((reason.unwrap_or("unnamed").to_owned(), value));
                 }
                 _ => {}

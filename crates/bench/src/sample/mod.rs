@@ -10,7 +10,7 @@ mod family;
 mod info;
 mod lines;
 mod observer;
-mod prometheus;
+pub(crate) mod prometheus;
 mod sockets;
 #[cfg(test)]
 mod tests;

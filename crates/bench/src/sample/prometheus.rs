@@ -35,9 +35,9 @@ pub(super) fn get(url: &str) -> Result<String> {
 pub(super) fn parse(text: &str) -> Result<Cache> {
     let (mut cache, mut known) = (Cache::default(), false);
     for line in text.lines() {
-        let Some((name, value)) = series(line) else { continue };
+        let Some((name, labels, value)) = series(line) else { continue };
         // BEGIN, COMMIT and writes could be no hits, and other caches do not count them as misses.
-        if line.contains("reason=\"not_select\"") {
+        if labels.contains("reason=\"not_select\"") {
             continue;
         }
         if name == "freshet_stream_age_seconds" {
@@ -62,12 +62,12 @@ pub(super) fn parse(text: &str) -> Result<Cache> {
     Ok(cache)
 }
 
-/// Name and value of `name{labels} value timestamp`, where labels and timestamp may be missing. No label of the series above
-/// has a brace in its value.
-fn series(line: &str) -> Option<(&str, &str)> {
+/// Name, labels and value of `name{labels} value timestamp`, where labels and timestamp may be missing. No label of the series that are
+/// read has a brace in its value.
+pub(crate) fn series(line: &str) -> Option<(&str, &str, &str)> {
     let (name, rest) = line.split_at(line.find(['{', ' ', '\t'])?);
-    let behind = if rest.starts_with('{') { rest.split_once('}')?.1 } else { rest };
-    Some((name, behind.split_whitespace().next()?))
+    let (labels, behind) = rest.strip_prefix('{').map_or(Some(("", rest)), |labelled| labelled.split_once('}'))?;
+    Some((name, labels, behind.split_whitespace().next()?))
 }
 
 #[cfg(test)]

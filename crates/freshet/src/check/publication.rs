@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use freshet_net::pg::{quote_identifier, quote_literal};
+use freshet_replication::publication_options;
 use freshet_replication::triggers::{mark_publication, mark_query};
-use freshet_replication::{publication_options, quote_identifier, quote_literal};
 
 use super::Mode;
 use super::database::Database;

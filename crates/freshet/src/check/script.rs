@@ -4,8 +4,9 @@
 
 use std::fmt::Write as _;
 
+use freshet_net::pg::{quote_identifier, quote_literal};
+use freshet_replication::publication_options;
 use freshet_replication::triggers::{create_statements, mark_publication};
-use freshet_replication::{publication_options, quote_identifier, quote_literal};
 
 use super::database::Database;
 use super::keys::{self, Relation};

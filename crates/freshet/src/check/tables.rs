@@ -1,8 +1,8 @@
 //! The tables that are to be cached: what is known of each, and what keeps it from being cached.
 
 use anyhow::Result;
+use freshet_net::pg::{quote_identifier, quote_literal};
 use freshet_proxy::pg::service::updates_fail;
-use freshet_replication::{quote_identifier, quote_literal};
 
 use super::database::Database;
 use super::report::{LOCK_TIMEOUT, Report};

@@ -15,16 +15,14 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use freshet_cache::{Cache, Limits};
 use freshet_net::mysql::Upstream;
-use freshet_proxy::{
-    Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory, watch_lateness,
-};
+use freshet_proxy::{Clock, Family, Keep, ListenAddress, Listener, ServerIdentity, Settings, Shared, keep_memory};
 use freshet_replication::{Control, Identity, SlotName};
 use freshet_types::{Change, ChangeSet, Commit, Dialect, Lsn, Nanos};
+use freshet_units::{MemorySize, Share, Span};
 
 use crate::access::AccessArgs;
 use crate::allocator::Start;
 use crate::faults::FaultArgs;
-use crate::units::{MemorySize, Share, Span};
 use crate::{stop, web};
 
 /// Time for the change stream to end, once everything else has.
@@ -214,7 +212,8 @@ async fn serve(
     following: Following,
 ) -> Result<()> {
     tokio::spawn(keep_memory(shared.clone(), move || start.taken_since()));
-    tokio::spawn(watch_lateness(shared.clone()));
+    let lateness = shared.clone();
+    tokio::spawn(async move { lateness.lateness.watch().await });
     listener.run();
     stop::until_stopped(shared, args.drain_timeout.0).await?;
     following.control.shutdown();

@@ -51,7 +51,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
     };
     let sink = Arc::new(Changes { pg: pg.clone() });
     let follower = tokio::spawn(freshet_replication::follow(config, sink, control.clone()));
-    tokio::spawn(service::watch_whereabouts(pg.clone()));
+    tokio::spawn(service::watch_failover(pg.clone()));
     tokio::spawn(ring((**pg).clone(), control.clone()));
     Following { control, follower }
 }

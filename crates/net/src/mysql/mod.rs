@@ -11,11 +11,13 @@ pub mod identity;
 mod login;
 mod open;
 mod packets;
+mod quote;
 mod upstream;
 mod version;
 
 pub use client::{ByteRows, Client, Rows};
 pub use error::{ConnectError, Error, ServerError};
 pub use open::{Opened, open, start_tls};
+pub use quote::{quote_account, quote_name, quote_text};
 pub use upstream::{Address, Upstream, UpstreamError};
 pub use version::ServerVersion;

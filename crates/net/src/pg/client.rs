@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::error::{ConnectError, Error, ServerError};
 use super::frames::{Frames, MESSAGE_BYTES_MAX, frame};
-use super::login::{LoggedIn, login, parameter_status};
+use super::login::{LoggedIn, Purpose, login, parameter_status};
 use super::open::send_cancel;
 use crate::Upstream;
 
@@ -26,16 +26,6 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 const PREPARED_MAX: usize = 100;
 /// CancelRequest's code ("Message Formats" in the manual).
 const CANCEL_CODE: u32 = 80_877_102;
-
-/// What a service connection is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Statements.
-    Sql,
-    /// A walsender bound to the database (`replication=database`): statements by simple protocol, replication
-    /// commands and the stream.
-    Replication,
-}
 
 /// Rows in text form; None is NULL.
 pub type Rows = Vec<Vec<Option<String>>>;

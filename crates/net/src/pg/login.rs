@@ -8,7 +8,6 @@ use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-use super::client::Purpose;
 use super::error::{ConnectError, Error};
 use super::frames::{Frames, frame};
 use super::open::{Opened, open};
@@ -46,6 +45,16 @@ const SETTINGS: &[(&str, &str)] = &[
 /// How long a transaction of Freshet's may wait for its next statement, which follows at once unless this process is stopped. It may hold
 /// the lock of a table, and keeps old rows from being removed.
 const IDLE_IN_TRANSACTION: &str = "30s";
+
+/// What a service connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Statements.
+    Sql,
+    /// A walsender bound to the database (`replication=database`): statements by simple protocol, replication
+    /// commands and the stream.
+    Replication,
+}
 
 /// What a login tells.
 #[derive(Default)]

@@ -10,12 +10,14 @@ mod error;
 mod frames;
 mod login;
 mod open;
+mod quote;
 mod relay;
 pub mod scram;
 pub mod secret;
 
-pub use client::{Client, Purpose, Rows};
+pub use client::{Client, Rows};
 pub use error::{ConnectError, Error, ServerError};
-pub use login::{SessionLogin, login_session};
+pub use login::{Purpose, SessionLogin, login_session};
 pub use open::cancel;
+pub use quote::{quote_identifier, quote_literal};
 pub use relay::Relay;

@@ -21,7 +21,7 @@ use freshet_types::{End, TableNames};
 pub use crate::mysql::ends::Ends;
 use crate::mysql::login::Access;
 use crate::mysql::service::Redefinitions;
-use crate::pg::login::{AccessError, AccessSettings};
+use crate::server::access::{AccessError, AccessSettings};
 use crate::shared::Shared;
 
 /// What the operator chose for MySQL or MariaDB.

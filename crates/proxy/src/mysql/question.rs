@@ -11,7 +11,7 @@ use freshet_sql::Client;
 use freshet_types::Reason;
 
 use crate::context::Described;
-use crate::mysql::session::reading::Reading;
+use crate::mysql::session::reading::{Reading, is_multibyte};
 
 /// Settings of both servers that can change a result (`docs/internals/protocol.md`, section 9), or that a statement may show
 /// ([`freshet_sql::KNOWN_VARIABLES`]), behind those with a meaning here.
@@ -204,11 +204,6 @@ fn is_steady(zone: &str, system: &str) -> bool {
 /// Characters of ASCII are of other bytes.
 fn is_wide(charset: &str) -> bool {
     matches!(charset, "ucs2" | "utf16" | "utf16le" | "utf32" | "swe7")
-}
-
-/// Characters of more than one byte whose later bytes may be ASCII's.
-pub(crate) fn is_multibyte(charset: &str) -> bool {
-    matches!(charset, "big5" | "gbk" | "sjis" | "cp932" | "gb18030")
 }
 
 fn obstacle(level: Level, modes: &str, charset_known: bool) -> Option<Reason> {

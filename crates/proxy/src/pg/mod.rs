@@ -16,9 +16,10 @@ use freshet_net::Upstream;
 use freshet_types::TableId;
 use tokio::sync::{Notify, oneshot};
 
-use crate::pg::login::{Access, AccessError, AccessSettings};
+use crate::pg::login::Access;
 use crate::pg::named::Named;
 use crate::pg::reloads::Reloads;
+use crate::server::access::{AccessError, AccessSettings};
 use crate::shared::{ServerIdentity, Shared};
 
 /// What the operator chose for PostgreSQL.

@@ -1,4 +1,4 @@
-//! What the registry counts as held.
+//! What the registry counts as held, and the first words of texts.
 
 use super::*;
 
@@ -26,4 +26,9 @@ fn what_is_held_is_counted_once() {
     assert_eq!(registry.bytes(), held(std::slice::from_ref(&last)));
     drop(last);
     assert_eq!(registry.bytes(), 0);
+}
+
+#[test]
+fn first_words() {
+    assert_eq!((first_word(" lock tables t read"), first_word("(select 1)"), first_word("")), ("lock", "", ""));
 }

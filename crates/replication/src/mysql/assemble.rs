@@ -24,9 +24,9 @@ use freshet_types::{Change, Commit, CommitId, Lsn, Relation, TableId};
 use freshet_wire::mysql::binlog::{Checksum, Column, Event, Image, Query, Rows, TableMap, split};
 use freshet_wire::reader::Reader;
 
+use crate::error::Fault;
 use crate::held::Held;
 use crate::mysql::Schemas;
-use crate::mysql::error::Fault;
 use crate::mysql::statement::{self, Name, Statement};
 
 /// Tables that one group may name.

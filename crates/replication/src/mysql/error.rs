@@ -1,9 +1,6 @@
-//! Why there is no stream of a binlog.
+//! What MySQL or MariaDB lacks for a stream.
 
-use std::time::Duration;
-
-use freshet_net::mysql::{ConnectError, Error, ServerError};
-use freshet_wire::reader::Malformed;
+use freshet_net::mysql::ServerError;
 
 /// What an administrator must change before a stream can stand. The messages say exactly what to do.
 #[derive(Debug, thiserror::Error)]
@@ -64,83 +61,4 @@ pub enum SetupError {
         /// The offset in it.
         offset: u64,
     },
-}
-
-/// Why a stream ended or could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum Fault {
-    /// An administrator must change something.
-    #[error("{0}")]
-    Setup(#[from] SetupError),
-    /// The upstream did not let us in.
-    #[error("{0}")]
-    Connect(#[from] ConnectError),
-    /// The connection failed, or the server gave up: a purged file, for example.
-    #[error("{0}")]
-    Connection(#[from] Error),
-    /// An event was not understood.
-    #[error("the binlog is malformed: {0}")]
-    Malformed(#[from] Malformed),
-    /// An event contradicts the ones before it.
-    #[error("the binlog is out of order: {0}")]
-    OutOfOrder(&'static str),
-    /// An event means what this version does not follow.
-    #[error("the binlog holds {0}, which is not supported")]
-    Unsupported(&'static str),
-    /// The server itself does not know what is missing.
-    #[error("the binlog tells of an incident: changes may be missing in it")]
-    Incident,
-    /// The server has nothing more to send.
-    #[error("the upstream ended the stream of its binlog")]
-    Ended,
-    /// An answer of the server has another form than expected.
-    #[error("the upstream's answer to {0} was not understood")]
-    Answer(&'static str),
-    /// Nothing came, not even a heartbeat.
-    #[error("the change stream was silent for {0:?}")]
-    Silent(Duration),
-    /// The name leads to another server, or the server was restarted.
-    #[error("the connection leads to another server, or to one that was restarted")]
-    OtherServer,
-    /// The sink cannot go on with its epoch.
-    #[error("the epoch has ended")]
-    EpochEnded,
-    /// Asked for by [`crate::Control::restart`].
-    #[error("a restart of the change stream was requested")]
-    Restart,
-    /// Asked for by [`crate::Control::shutdown`].
-    #[error("the change stream was shut down")]
-    Shutdown,
-}
-
-/// `ER_SPECIFIC_ACCESS_DENIED_ERROR`
-const ACCESS_DENIED: u16 = 1227;
-/// What a server says that is being shut down, or whose administrator ends the connection: `ER_SERVER_SHUTDOWN`,
-/// `ER_QUERY_INTERRUPTED`, MariaDB's `ER_CONNECTION_KILLED`, MySQL's `ER_CLIENT_INTERACTION_TIMEOUT`.
-const PASSING: [u16; 4] = [1053, 1317, 1927, 4031];
-
-impl Fault {
-    /// Whether the stream may go on after this: the connection broke or did not come about, and nothing was said that
-    /// was not understood.
-    pub(super) fn is_passing(&self) -> bool {
-        match self {
-            Self::Connect(_) | Self::Silent(_) | Self::Ended => true,
-            Self::Connection(error) => match error {
-                Error::Server(said) => PASSING.contains(&said.code),
-                Error::Io(_) | Error::Closed | Error::Timeout(_) | Error::Dead => true,
-                Error::Malformed(_) | Error::Sequence { .. } | Error::TooLarge(_) => false,
-            },
-            _ => false,
-        }
-    }
-
-    /// The error, and what to grant if it is a privilege that is missing.
-    pub(super) fn of(error: Error, user: &str) -> Self {
-        match error {
-            Error::Server(source) if source.code == ACCESS_DENIED => {
-                SetupError::Privilege { user: user.to_owned(), source }.into()
-            }
-            other => other.into(),
-        }
-    }
 }

@@ -17,7 +17,7 @@
 //!   or another run of the server ends it.
 
 mod assemble;
-mod error;
+pub(crate) mod error;
 mod follow;
 mod position;
 mod progress;
@@ -32,13 +32,13 @@ use std::time::Duration;
 use freshet_net::mysql::Upstream;
 use freshet_types::TableId;
 
-pub use error::{Fault, SetupError};
+use crate::SILENCE_MAX;
+
+pub use error::SetupError;
 pub use follow::follow;
 
 /// Time for a question, and for the first packet of a stream.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
-/// Default of [`FollowerConfig::silence_max`].
-const SILENCE_MAX: Duration = Duration::from_secs(15);
 
 /// Numbers for tables and names for columns. Called between the calls of the [`Sink`](crate::Sink), from the same task.
 pub trait Schemas: Send + Sync + 'static {

@@ -6,7 +6,6 @@
 //!
 //! Positions within a group say nothing of what is delivered, so they are left aside until it is complete.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_net::mysql::Client;
@@ -15,8 +14,8 @@ use freshet_wire::mysql::binlog::{Checksum, Event, Header, Packet};
 use freshet_wire::mysql::track::mariadb_source;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::error::Fault;
 use crate::mysql::assemble::Finished;
-use crate::mysql::error::Fault;
 use crate::mysql::position::Place;
 use crate::mysql::progress::Progress;
 use crate::mysql::setup::Opened;
@@ -29,10 +28,10 @@ const TICK: Duration = Duration::from_secs(1);
 const BATCH_MAX: usize = 256;
 
 /// A running stream.
-pub(super) struct Session {
-    client: Client,
-    sink: Arc<dyn Sink>,
-    progress: Progress,
+pub(super) struct Session<'a> {
+    client: &'a mut Client,
+    sink: &'a dyn Sink,
+    progress: &'a mut Progress,
     /// Where the last event ended; None before the first rotation.
     at: Option<Place>,
     checksum: Checksum,
@@ -44,12 +43,17 @@ pub(super) struct Session {
     prepared: Option<xa::Watch>,
 }
 
-impl Session {
-    pub(super) fn new(opened: Opened, config: &FollowerConfig, sink: Arc<dyn Sink>, progress: Progress) -> Self {
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        opened: &'a mut Opened,
+        config: &FollowerConfig,
+        sink: &'a dyn Sink,
+        progress: &'a mut Progress,
+    ) -> Self {
         let (checksum, heard_at) = (Checksum::Unknown, Instant::now());
         let Opened { client, identity, .. } = opened;
         let silence_max = config.silence_max;
-        let watch = || xa::Watch::new(config.upstream.clone(), identity, silence_max);
+        let watch = || xa::Watch::new(config.upstream.clone(), identity.clone(), silence_max);
         let prepared = client.server().is_mariadb.then(watch);
         Self { client, sink, progress, at: None, checksum, heard_at, silence_max, gtid: None, prepared }
     }
@@ -76,13 +80,6 @@ impl Session {
                 return fault;
             }
         }
-    }
-
-    /// How far it came.
-    pub(super) fn into_progress(self) -> Progress {
-        let mut progress = self.progress;
-        progress.assembler.forget_open();
-        progress
     }
 
     fn tick(&self) -> Result<(), Fault> {

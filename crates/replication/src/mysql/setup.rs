@@ -12,14 +12,15 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use freshet_net::mysql::{Client, Error, Rows, ServerVersion, identity};
+use freshet_net::mysql::{Client, Error, Rows, ServerVersion, identity, quote_account};
 use freshet_types::{GtidSet, Lsn};
 use freshet_wire::mysql::binlog::{dump, dump_gtid};
 use tokio::time::timeout;
 
 use crate::Identity;
+use crate::error::Fault;
 use crate::mysql::assemble::Assembler;
-use crate::mysql::error::{Fault, SetupError};
+use crate::mysql::error::SetupError;
 use crate::mysql::position::Place;
 use crate::mysql::progress::Progress;
 use crate::mysql::{FollowerConfig, LoggedDatabases, QUERY_TIMEOUT, xa};
@@ -109,7 +110,7 @@ async fn check_databases(client: &mut Client, config: &FollowerConfig, user: &st
     let server = client.server();
     let renamed = !server.is_mariadb && server.is_at_least(8, 2, 0);
     let sql = if renamed { "SHOW BINARY LOG STATUS" } else { "SHOW MASTER STATUS" };
-    let rows = client.query_timeout(sql, QUERY_TIMEOUT).await.map_err(|error| Fault::of(error, user))?;
+    let rows = client.query_timeout(sql, QUERY_TIMEOUT).await.map_err(|error| fault_of(error, user))?;
     let [_, _, only, ignored, ..] = one_row(&rows, sql)? else { return Err(Fault::Answer(sql)) };
     let names = |list: &Option<String>| -> Vec<String> {
         list.iter().flat_map(|list| list.split(',')).filter(|name| !name.is_empty()).map(str::to_owned).collect()
@@ -180,7 +181,7 @@ pub(super) async fn follow_from(
     };
     client.send_command(&command).await?;
     match timeout(QUERY_TIMEOUT, client.receive_packet()).await {
-        Ok(packet) => packet.map_err(|error| Fault::of(error, &opened.user)),
+        Ok(packet) => packet.map_err(|error| fault_of(error, &opened.user)),
         Err(_) => Err(Error::Timeout(QUERY_TIMEOUT).into()),
     }
 }
@@ -191,11 +192,17 @@ fn server_id() -> u32 {
     RandomState::new().hash_one(0) as u32 | 1 << 31
 }
 
-/// `root@%` as GRANT wants it.
-fn quote_account(account: &str) -> String {
-    let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
-    let quoted = |text: &str| format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"));
-    format!("{}@{}", quoted(user), quoted(host))
+/// `ER_SPECIFIC_ACCESS_DENIED_ERROR`
+const ACCESS_DENIED: u16 = 1227;
+
+/// The error, and what to grant if it is a privilege that is missing.
+fn fault_of(error: Error, user: &str) -> Fault {
+    match error {
+        Error::Server(source) if source.code == ACCESS_DENIED => {
+            SetupError::Privilege { user: user.to_owned(), source }.into()
+        }
+        other => other.into(),
+    }
 }
 
 fn one_row<'a>(rows: &'a Rows, what: &'static str) -> Result<&'a [Option<String>], Fault> {

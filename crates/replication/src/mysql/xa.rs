@@ -21,8 +21,8 @@ use freshet_types::{CommitId, Lsn};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::Identity;
+use crate::error::Fault;
 use crate::mysql::QUERY_TIMEOUT;
-use crate::mysql::error::Fault;
 use crate::mysql::position::Place;
 
 /// Pause between two looks.

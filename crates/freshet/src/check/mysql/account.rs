@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
-use freshet_net::mysql::{Client, Error, Upstream, identity};
+use freshet_net::mysql::{Client, Error, Upstream, identity, quote_name, quote_text};
 
-use super::database::{Database, SYSTEM, quote_name, quote_text};
+use super::database::{Database, SYSTEM};
 use super::tables::shown;
 use crate::check::report::Report;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use freshet_net::mysql::{Client, Error, ServerVersion, Upstream};
+use freshet_net::mysql::{Client, Error, ServerVersion, Upstream, quote_account, quote_text};
 
 /// Time for one statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -28,8 +28,7 @@ impl Database {
         let mut database = Self { client, server, account: String::new() };
         database.rows::<0>(MANNERS).await?;
         let account = database.value("SELECT CURRENT_USER()").await?;
-        let (user, host) = account.rsplit_once('@').context("CURRENT_USER() without a host")?;
-        database.account = format!("{}@{}", quote_text(user), quote_text(host));
+        database.account = quote_account(&account);
         Ok(database)
     }
 
@@ -89,14 +88,4 @@ impl Database {
 /// What stands in the option file, as a comment.
 pub(super) fn in_option_file(lines: &[&str]) -> String {
     format!("-- in the option file, under [mysqld]: {}", lines.join("; "))
-}
-
-/// As a string.
-pub(super) fn quote_text(text: &str) -> String {
-    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
-}
-
-/// As a name.
-pub(super) fn quote_name(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }

@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 
 use anyhow::Result;
+use freshet_net::mysql::{quote_name, quote_text};
 
-use super::database::{Database, quote_name, quote_text};
+use super::database::Database;
 use crate::check::report::Report;
 
 /// Tables named in one line at most; the rest is counted.

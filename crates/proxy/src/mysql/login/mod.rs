@@ -12,7 +12,6 @@
 mod exchange;
 mod leg;
 mod own;
-mod users;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,25 +19,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use freshet_net::mysql::{Client, ConnectError, Opened, ServerVersion, open, start_tls};
-use freshet_net::tls::ServerTls;
+use freshet_net::pg::secret::Secret;
 use freshet_net::{Socket, Stream};
-use freshet_wire::mysql::capabilities::Capabilities;
+use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::handshake::{ClientHello, Handshake, HandshakeResponse, SSL_REQUEST_BYTES, set_capabilities};
+use freshet_wire::mysql::ok::Ok as OkPacket;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};
+use freshet_wire::mysql::track::{Hidden, shown};
 use tokio::time::timeout;
 
-use crate::attempts::Attempts;
-use crate::half_open::HalfOpen;
 use crate::mysql::MySql;
-use crate::mysql::session::track::login_ok;
 use crate::peer::Peer;
-use crate::pg::login::{AccessError, AccessSettings, Incoming, Method};
+use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method, UsersFile};
 
 pub(crate) use exchange::{Exchange, OwnKey, Plugin, is_failed_proof};
 pub(crate) use leg::Leg;
 pub(crate) use own::change_user;
-pub(crate) use users::Users;
 
 /// As the servers' `connect_timeout`.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -48,12 +45,9 @@ const NOT_OFFERED: Capabilities = Capabilities(Capabilities::COMPRESS.0 | Capabi
 /// Who is let in.
 #[derive(Debug)]
 pub(crate) struct Access {
-    tls: Option<ServerTls>,
-    tls_required: bool,
+    rules: AccessRules,
     /// None: the server decides.
-    pub(crate) users: Option<Users>,
-    pub(crate) attempts: Attempts,
-    half_open: HalfOpen,
+    pub(crate) users: Option<UsersFile<Secret>>,
     pub(crate) key: OwnKey,
 }
 
@@ -67,20 +61,15 @@ impl Access {
             return Err(AccessError::Unsupported("--auth-query: not for MySQL and MariaDB; use --users, or neither"));
         }
         Ok(Self {
-            tls: settings.tls.clone().map(ServerTls::load).transpose()?,
-            tls_required: settings.tls_required,
-            users: settings.users.as_deref().map(Users::load).transpose()?,
-            attempts: Attempts::new(settings.failures_max),
-            half_open: HalfOpen::new(settings.files_max),
+            rules: AccessRules::new(settings)?,
+            users: settings.users.as_deref().map(UsersFile::of_passwords).transpose()?,
             key: OwnKey::default(),
         })
     }
 
     /// Reads the files again. A bad one is named, and what was read before stays in use.
     pub(crate) fn reload(&self) -> Vec<AccessError> {
-        let tls = self.tls.as_ref().map_or(Ok(()), ServerTls::reload).map_err(AccessError::from);
-        let users = self.users.as_ref().map_or(Ok(()), Users::reload).map_err(AccessError::from);
-        [tls, users].into_iter().filter_map(Result::err).collect()
+        self.rules.reload(self.users.as_ref().map_or(Ok(()), UsersFile::reload))
     }
 }
 
@@ -185,14 +174,14 @@ impl Refusal {
     pub(crate) fn count(&self, address: Option<IpAddr>, shared: &MySql) {
         if self.is_failed_proof() {
             shared.metrics.login_failures.fetch_add(1, Relaxed);
-            shared.access.attempts.failed(address, shared.clock.now());
+            shared.access.rules.attempts.failed(address, shared.clock.now());
         }
     }
 }
 
 /// Takes a connection up to the server's OK; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
-    shared.access.half_open.login(Box::pin(admit_alone(socket, shared))).await?
+    shared.access.rules.half_open.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
@@ -239,7 +228,7 @@ fn accept(incoming: Incoming) -> std::io::Result<Peer> {
 
 /// Opens a client's session upstream, up to the server's handshake.
 async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened, Handshake), Refusal> {
-    if let Err(seconds) = shared.access.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
+    if let Err(seconds) = shared.access.rules.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
         // ER_HOST_IS_BLOCKED
         let text = format!("too many failed logins from this address; try again in {seconds} s");
         return Err(Refusal::Say(1129, "HY000", text));
@@ -266,13 +255,13 @@ async fn log_in(
     shared: &Arc<MySql>,
 ) -> Result<(Peer, About), Refusal> {
     let access = &shared.access;
-    let hello = access.half_open.hello(greet(slot, sequence, &theirs, access));
+    let hello = access.rules.half_open.hello(greet(slot, sequence, &theirs, access));
     let response = hello.await.ok_or(Refusal::Gone)??;
     let client = slot.as_mut().ok_or(Refusal::Gone)?;
     let ClientHello::Response(hello) = parse(&response)? else {
         return Err(Refusal::internal("a second SSLRequest"));
     };
-    if access.tls_required && !client.socket().is_private() {
+    if access.rules.tls_required && !client.socket().is_private() {
         // ER_SECURE_TRANSPORT_REQUIRED
         let text = "Connections using insecure transport are prohibited: Freshet accepts only TLS";
         return Err(Refusal::Say(3159, "HY000", text.to_owned()));
@@ -302,6 +291,15 @@ async fn log_in(
     *sequence = client.sequence;
     (about.ok, about.plugin) = (ok, plugin);
     Ok((upstream, about))
+}
+
+/// A login's OK as the client is to see it.
+pub(crate) fn login_ok(payload: &[u8], tracks: bool, capabilities: Capabilities) -> Vec<u8> {
+    let hidden = Hidden { all: tracks && !capabilities.has(Capabilities::SESSION_TRACK), commits: false };
+    let plain = OkPacket::parse(payload, Capabilities::SESSION_TRACK);
+    let tells = plain.is_ok_and(|ok| ok.status.has(Status::SESSION_STATE_CHANGED));
+    let shown = if tells { shown(payload, hidden) } else { None };
+    shown.unwrap_or_else(|| payload.to_vec())
 }
 
 /// The client's response, and the capabilities to be put into it.
@@ -360,7 +358,7 @@ async fn greet(
     access: &Access,
 ) -> Result<Vec<u8>, Refusal> {
     let client = slot.as_mut().ok_or(Refusal::Gone)?;
-    let tls = access.tls.as_ref().filter(|_| matches!(client.socket(), Socket::Tcp(_)));
+    let tls = access.rules.tls.as_ref().filter(|_| matches!(client.socket(), Socket::Tcp(_)));
     let offered = theirs.capabilities.without(NOT_OFFERED).without(Capabilities::SSL);
     let offered = if tls.is_some() { offered.with(Capabilities::SSL) } else { offered };
     let mut handshake = Vec::new();

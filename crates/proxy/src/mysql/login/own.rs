@@ -17,9 +17,9 @@ use freshet_wire::mysql::handshake::{
 
 use crate::mysql::MySql;
 use crate::mysql::login::leg::Leg;
-use crate::mysql::login::users::Users;
 use crate::mysql::login::{NOT_OFFERED, Plugin, Refusal, encrypt, with_proof};
 use crate::peer::Peer;
+use crate::server::access::UsersFile;
 
 /// `utf8mb4_general_ci`, which both servers number alike.
 const UTF8MB4: u8 = 45;
@@ -29,7 +29,7 @@ const ROUNDS_MAX: usize = 16;
 /// Checks the client's proof and logs in upstream; with the payload of the server's OK.
 pub(crate) async fn log_in(
     client: &mut Leg<'_>,
-    users: &Users,
+    users: &UsersFile<Secret>,
     opened: Opened,
     hello: &HandshakeResponse<'_>,
     shared: &Arc<MySql>,
@@ -61,7 +61,7 @@ pub(crate) async fn log_in(
 pub(crate) async fn change_user(
     client: &mut Leg<'_>,
     upstream: &mut Leg<'_>,
-    users: &Users,
+    users: &UsersFile<Secret>,
     payload: &[u8],
     capabilities: Capabilities,
 ) -> Result<Vec<u8>, Refusal> {
@@ -101,8 +101,13 @@ struct Proven<'a> {
 }
 
 /// The user's password, which the client has proved to know.
-async fn check(client: &mut Leg<'_>, users: &Users, nonce: &[u8], claim: Proven<'_>) -> Result<Secret, Refusal> {
-    let known = users.password(claim.user);
+async fn check(
+    client: &mut Leg<'_>,
+    users: &UsersFile<Secret>,
+    nonce: &[u8],
+    claim: Proven<'_>,
+) -> Result<Secret, Refusal> {
+    let known = std::str::from_utf8(claim.user).ok().and_then(|name| users.get(name));
     let expected = known.as_ref().map_or("", Secret::expose);
     let proven = match claim.plugin {
         NATIVE => auth::verify_native(expected, nonce, claim.proof),

@@ -1,4 +1,4 @@
-//! Reads the keys that results depend on: see [`crate::lineages`].
+//! Reads the keys that results depend on: see [`crate::shared::key_queries`].
 //!
 //! No more may be seen than is committed, lest a key be missed that a rollback brings back. A right can hardly be missing:
 //! the catalogue shows those tables alone that the account may read, and no others are cached.
@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use freshet_net::mysql::{Client, Error};
 
-use crate::lineages::{ANSWER_BYTES_MAX, Failure, Job, Keys, keys_question, read_keys};
 use crate::mysql::MySql;
 use crate::mysql::service::connection::{ServiceError, open};
 use crate::once::Once;
 use crate::shared::ServerIdentity;
+use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, keys_question, read_keys};
 
 /// Connections that read, opened when they are first needed.
 const CONNECTIONS: usize = 2;

@@ -7,10 +7,10 @@
 
 mod catalog;
 mod connection;
+mod failover_watch;
 mod lease;
 mod lineage;
 mod prober;
-mod whereabouts;
 
 use std::sync::Arc;
 
@@ -24,5 +24,5 @@ pub fn start(mysql: &Arc<MySql>) {
     tokio::spawn(prober::prove_commits(mysql.clone()));
     tokio::spawn(catalog::watch_catalog(mysql.clone()));
     lineage::read_lineages(mysql);
-    tokio::spawn(whereabouts::watch_whereabouts(mysql.clone()));
+    tokio::spawn(failover_watch::watch_failover(mysql.clone()));
 }

@@ -10,14 +10,14 @@ use freshet_wire::mysql::ok::Ok as OkPacket;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};
 use freshet_wire::mysql::response::Done;
 
-use crate::mysql::login::{Exchange, Leg, Refusal, change_user};
+use crate::mysql::login::{Exchange, Leg, Refusal, change_user, login_ok};
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::reading::Reading;
 use crate::mysql::session::settings::Known;
-use crate::mysql::session::track::{Written, login_ok};
+use crate::mysql::session::track::Written;
 use crate::mysql::session::transaction::{Answered, Mark};
 use crate::mysql::session::{Outcome, Session, SessionError};
-use crate::registry::{Marks, Statement};
+use crate::registry::{Marks, Statement, first_word};
 use crate::unheld::Touched;
 
 /// Flags that tell of the statement that was answered, and not of those behind it.
@@ -276,13 +276,6 @@ impl Session {
     }
 }
 
-/// The first word of a statement without its comments.
-pub(crate) fn first_word(text: &str) -> &str {
-    let text = text.trim_start();
-    let end = text.bytes().position(|byte| !byte.is_ascii_alphabetic()).unwrap_or(text.len());
-    text.get(..end).unwrap_or_default()
-}
-
 /// The database in `USE name`; None where it is not plain.
 fn used_database(text: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(text).ok()?.trim();
@@ -313,10 +306,5 @@ mod tests {
         ] {
             assert_eq!(used_database(text.as_bytes()).as_deref(), name, "{text}");
         }
-    }
-
-    #[test]
-    fn first_words() {
-        assert_eq!((first_word(" lock tables t read"), first_word("(select 1)"), first_word("")), ("lock", "", ""));
     }
 }

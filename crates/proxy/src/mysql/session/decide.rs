@@ -17,7 +17,6 @@ use freshet_wire::mysql::statement::{Bound, Value, types};
 use freshet_wire::mysql::track::{Hidden, shown};
 
 use crate::body::{Body, Source};
-use crate::lineages::Complete;
 use crate::moving::Limits;
 use crate::mysql::session::Session;
 use crate::mysql::session::diagnostics::rows_found;
@@ -26,6 +25,7 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::Shown;
 use crate::mysql::session::transaction::Snapshot;
 use crate::registry::Statement;
+use crate::shared::key_queries::Complete;
 
 /// What is the session's own in a word of state. The rest tells of the statement.
 pub(crate) const OWN_STATUS: Status = Status(

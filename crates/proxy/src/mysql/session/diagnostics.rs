@@ -18,7 +18,6 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use freshet_sql::{Bracket, Effect};
-use freshet_types::Reason;
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::command as code;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};
@@ -30,7 +29,7 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::settings::put_query;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{Shape, Statement};
+use crate::registry::{Leaves, Shape, Statement};
 
 /// The capacity that is kept.
 const KEEP_BYTES: usize = 4 << 10;
@@ -44,88 +43,6 @@ const WHILE_RUNNING: [u16; 7] = [1242, 1690, 1365, 1205, 1213, 1317, 1969];
 
 /// Where the number of the statement is in the packet of an execution.
 const NUMBER: Range<usize> = HEADER_BYTES + 1..HEADER_BYTES + 5;
-
-/// What a statement does to the number that `FOUND_ROWS()` tells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaves {
-    /// It is that of its own rows.
-    Rows,
-    /// It stays.
-    Nothing,
-    /// One or the other.
-    Either,
-}
-
-impl Leaves {
-    pub(crate) fn behind(shape: &Shape, mariadb: bool) -> Self {
-        if shape.selects {
-            return Self::Rows;
-        }
-        if shape.template.refusal() == Some(&Reason::SeveralStatements) {
-            return Self::Either;
-        }
-        let text = shape.text.to_ascii_lowercase();
-        let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
-        let first = words.next().unwrap_or_default();
-        let names = |others: &[&str]| others.iter().any(|other| text.contains(other));
-        let keeps = match first {
-            "with" if shape.template.effect() == Effect::Pure => match body_word(&text) {
-                Some("values") if mariadb => !is_combined(&text),
-                None if mariadb && names(&["values"]) => false,
-                _ => return Self::Rows,
-            },
-            // MySQL runs it as a SELECT that finds none.
-            "do" if !mariadb => return Self::Rows,
-            "insert" | "replace" | "create" => !names(&["select", "with"]) && (first == "create" || !names(&["table"])),
-            "update" => {
-                let tables = text.split_once("set").map_or("", |(tables, _)| tables);
-                let plain = !names(&["select"]) && !tables.contains(',') && !tables.contains("join");
-                // MySQL counts the rows that it finds to change.
-                if plain && !mariadb {
-                    return Self::Rows;
-                }
-                plain
-            }
-            "delete" => words.next() == Some("from") && !names(&["select", "using", "join", ","]),
-            "show" => match words.next() {
-                Some("count") => return Self::Rows,
-                other => matches!(other, Some("warnings" | "errors")),
-            },
-            "set" | "do" | "begin" | "start" | "commit" | "rollback" | "savepoint" | "release" | "use" | "lock"
-            | "unlock" | "flush" | "prepare" | "deallocate" | "signal" | "resignal" | "get" | "truncate" | "drop" => {
-                true
-            }
-            "values" => mariadb && !is_combined(&text),
-            _ => false,
-        };
-        if keeps { Self::Nothing } else { Self::Either }
-    }
-}
-
-/// The word that begins the query behind WITH, if no name in quotes may hide it.
-fn body_word(text: &str) -> Option<&str> {
-    let (mut depth, mut behind_list) = (0_usize, false);
-    let outside = |letter: char| {
-        match letter {
-            // The query is in brackets itself.
-            '(' if behind_list => {}
-            '(' => depth += 1,
-            ')' => {
-                depth = depth.saturating_sub(1);
-                behind_list = depth == 0;
-            }
-            _ => behind_list &= letter.is_whitespace(),
-        }
-        depth > 0 || !letter.is_ascii_alphanumeric()
-    };
-    let plain = !text.contains(['`', '"', '\'']);
-    text.split(outside).find(|word| matches!(*word, "select" | "values" | "table")).filter(|_| plain)
-}
-
-/// It may be made of several by UNION or its kin, which counts rows.
-fn is_combined(text: &str) -> bool {
-    ["union", "except", "intersect"].iter().any(|word| text.contains(word))
-}
 
 /// How many rows FOUND_ROWS() counts behind an answer, if they are those of the answer.
 pub(crate) fn rows_found(shape: &Shape, done: &Done) -> Option<u32> {

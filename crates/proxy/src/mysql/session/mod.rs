@@ -57,7 +57,7 @@ use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::Standing;
 use crate::peer::Peer;
-use crate::pg::login::Incoming;
+use crate::server::access::Incoming;
 use crate::unheld::{Counted, Touched};
 use crate::waits::Patience;
 

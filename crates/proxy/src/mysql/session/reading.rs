@@ -10,8 +10,6 @@ use std::borrow::Cow;
 use freshet_sql::Modes;
 use freshet_wire::mysql::capabilities::Status;
 
-use crate::mysql::question::is_multibyte;
-
 /// Facts about how texts are read. None: it may be so or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
@@ -158,6 +156,11 @@ fn numbers_a_charset(text: &str) -> bool {
 fn may_be_one(pair: &[u8]) -> bool {
     let [first, second] = *pair else { return false };
     !first.is_ascii() && matches!(second, 0x40..=0x7e) && !second.is_ascii_alphabetic() && second != b'_'
+}
+
+/// Characters of more than one byte whose later bytes may be ASCII's.
+pub(crate) fn is_multibyte(charset: &str) -> bool {
+    matches!(charset, "big5" | "gbk" | "sjis" | "cp932" | "gb18030")
 }
 
 #[cfg(test)]

@@ -22,13 +22,12 @@ use freshet_wire::mysql::{command, result};
 use crate::context::Context;
 use crate::mysql::login::About;
 use crate::mysql::question::{Answer, Level, question, take_server};
-use crate::mysql::session::after::first_word;
 use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::reading::{Readable, Reading, without_comments};
 use crate::mysql::session::temporaries::Temporaries;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::Statement;
+use crate::registry::{Statement, first_word};
 use crate::shared::{ServerIdentity, Shared};
 
 /// Settings by which a session sees what is run in it: in the state that answers tell, SHOW PROFILES, OPTIMIZER_TRACE.

@@ -15,14 +15,13 @@ use crate::admin::Asker;
 use crate::body::Body;
 use crate::mysql::admin;
 use crate::mysql::session::decide::{Allowed, Execution, Fill, parameters};
-use crate::mysql::session::diagnostics::Leaves;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{self, Statement, TEXT_BYTES_MAX};
+use crate::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
 
 /// Of a long statement so much is waited for.
 const HEAD_BYTES: usize = 512;

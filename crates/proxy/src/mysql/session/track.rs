@@ -22,16 +22,14 @@ use std::sync::Arc;
 use freshet_sql::Effect;
 use freshet_types::{End, Lsn};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
-use freshet_wire::mysql::ok::Ok as OkPacket;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};
 use freshet_wire::mysql::response::{Done, Kind};
 use freshet_wire::mysql::track::{Gtid, Hidden, commits, shown};
 
-use crate::mysql::session::after::first_word;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::Statement;
+use crate::registry::{Statement, Tracking, first_word};
 use crate::unheld::Touched;
 
 /// Has commits told. Where they are told already it fails: NULL is no value.
@@ -41,15 +39,6 @@ const TELL: &str = "SET SESSION session_track_system_variables = IF(@@session_tr
 /// Has them told no more; all else is as it was, since the server keeps the list in order.
 const TELL_NO_MORE: &str = "SET SESSION session_track_system_variables = TRIM(BOTH ',' FROM \
      REPLACE(CONCAT(',', @@session_track_system_variables, ','), ',last_gtid,', ','))";
-
-/// Whether the server tells of the session's commits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Tracking {
-    #[default]
-    Off,
-    On,
-    Theirs,
-}
 
 /// What a session knows of its own commits.
 #[derive(Debug, Default)]
@@ -88,10 +77,7 @@ impl Session {
         if !self.about.tracks || !self.about.version.is_mariadb || self.track.tracking == Tracking::Theirs {
             return;
         }
-        let betrayal = statement.map_or(Some(Tracking::Off), |statement| {
-            let shape = &statement.shape;
-            *shape.tracking.get_or_init(|| betrayal(&shape.text, shape.template.effect()))
-        });
+        let betrayal = statement.map_or(Some(Tracking::Off), |statement| statement.shape.tracking());
         let next = match (self.track.tracking, betrayal) {
             (Tracking::On, Some(next)) => next,
             (Tracking::Off, Some(Tracking::Theirs)) => {
@@ -218,62 +204,6 @@ pub(crate) struct Written<'a> {
     pub(crate) was: Status,
 }
 
-/// A login's OK as the client is to see it.
-pub(crate) fn login_ok(payload: &[u8], tracks: bool, capabilities: Capabilities) -> Vec<u8> {
-    let hidden = Hidden { all: tracks && !capabilities.has(Capabilities::SESSION_TRACK), commits: false };
-    let plain = OkPacket::parse(payload, Capabilities::SESSION_TRACK);
-    let tells = plain.is_ok_and(|ok| ok.status.has(Status::SESSION_STATE_CHANGED));
-    let shown = if tells { shown(payload, hidden) } else { None };
-    shown.unwrap_or_else(|| payload.to_vec())
-}
-
 fn is_dml(word: &str) -> bool {
     ["insert", "update", "delete", "replace"].into_iter().any(|dml| word.eq_ignore_ascii_case(dml))
-}
-
-/// Whether a statement might show that commits are told, or run others that do: what tracking is to be meanwhile.
-fn betrayal(shape: &str, effect: Effect) -> Option<Tracking> {
-    let starts = |word: &str, with: &str| word.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with));
-    // MariaDB tells of several variables in an order that depends on all that are on the list.
-    let sets_several = effect >= Effect::Settings && (shape.contains(',') || shape.contains(';'));
-    let mut found = sets_several.then_some(Tracking::Off);
-    for word in shape.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
-        // With another domain or number, MariaDB's `last_gtid` may not count as changed.
-        if starts(word, "session_track") || starts(word, "gtid_") {
-            return Some(Tracking::Theirs);
-        }
-        let sets = effect >= Effect::Settings && (word.eq_ignore_ascii_case("names") || starts(word, "char"));
-        let runs = ["call", "execute", "prepare", "atomic"].into_iter().any(|runs| word.eq_ignore_ascii_case(runs));
-        let shows = word.len() >= 9 && word.to_ascii_lowercase().contains("variables");
-        if sets || runs || shows {
-            found = Some(Tracking::Off);
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_would_show_that_commits_are_told() {
-        for (text, effect, found) in [
-            ("UPDATE t SET a = ?, names = ? WHERE b = ?", Effect::Write, None),
-            ("SELECT recall, called FROM prepared", Effect::Pure, None),
-            ("SET autocommit = ?", Effect::Settings, None),
-            ("SET time_zone = ?, autocommit = ?", Effect::Settings, Some(Tracking::Off)),
-            ("SET NAMES utf8mb4", Effect::Settings, Some(Tracking::Off)),
-            ("set character set ?", Effect::Settings, Some(Tracking::Off)),
-            ("select @@session.SESSION_track_gtids", Effect::Pure, Some(Tracking::Theirs)),
-            ("SET GTID_next = ?", Effect::Settings, Some(Tracking::Theirs)),
-            ("SHOW VARIABLES LIKE ?", Effect::Pure, Some(Tracking::Off)),
-            ("SELECT * FROM performance_schema.session_variables", Effect::Pure, Some(Tracking::Off)),
-            ("CALL p()", Effect::Definition, Some(Tracking::Off)),
-            ("UPDATE t SET a = ?; call p(?)", Effect::Forgets, Some(Tracking::Off)),
-            ("BEGIN NOT ATOMIC SELECT ?; END", Effect::Forgets, Some(Tracking::Off)),
-        ] {
-            assert_eq!(betrayal(text, effect), found, "{text}");
-        }
-    }
 }

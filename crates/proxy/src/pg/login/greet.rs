@@ -8,20 +8,12 @@ use freshet_wire::pg::startup::{self, BadStartup, PACKET_BYTES_MAX, Startup};
 
 use crate::peer::Peer;
 use crate::pg::Pg;
+use crate::server::access::Incoming;
 
 /// The first byte of a TLS handshake ("direct" TLS, from version 17 on).
 const TLS_HANDSHAKE: u8 = 0x16;
 /// The minor protocol version of servers from 18 on.
 const NEWEST_MINOR: u16 = 2;
-
-/// An accepted connection.
-#[derive(Debug)]
-pub(crate) enum Incoming {
-    /// Over TCP.
-    Tcp(std::net::TcpStream),
-    /// Over a Unix socket.
-    Unix(std::os::unix::net::UnixStream),
-}
 
 /// What TLS tells of a connection.
 #[derive(Debug, Default)]
@@ -66,7 +58,7 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
             tcp.set_nodelay(true)?;
             freshet_net::set_keepalive(&tcp)?;
             let tcp = Stream::watched(tcp)?;
-            match &shared.access.tls {
+            match &shared.access.rules.tls {
                 Some(_) if starts_with_tls(&tcp).await? => {
                     let (client, facts, alpn) = encrypt(tcp, shared).await?;
                     if !alpn {
@@ -94,7 +86,7 @@ async fn converse(incoming: Incoming, shared: &Pg) -> io::Result<Option<Hello>> 
                 ssl_done |= request == Startup::Ssl;
                 gss_done |= request == Startup::GssEnc;
                 let stuffed = !client.input.bytes().is_empty();
-                let accepts = request == Startup::Ssl && shared.access.tls.is_some();
+                let accepts = request == Startup::Ssl && shared.access.rules.tls.is_some();
                 if let (true, false, Socket::Tcp(_)) = (accepts, stuffed, client.socket()) {
                     client.output.put(b"S");
                     client.flush().await?;
@@ -124,7 +116,7 @@ async fn starts_with_tls(tcp: &Stream) -> io::Result<bool> {
 }
 
 async fn encrypt(tcp: Stream, shared: &Pg) -> io::Result<(Peer, TlsFacts, bool)> {
-    let Some(tls) = &shared.access.tls else { return Err(io::ErrorKind::Unsupported.into()) };
+    let Some(tls) = &shared.access.rules.tls else { return Err(io::ErrorKind::Unsupported.into()) };
     let accepted = tls.accept(tcp).await?;
     let facts = TlsFacts { end_point: accepted.end_point, client_name: accepted.client_name };
     Ok((Peer::new(Socket::Client(Box::new(accepted.stream))), facts, accepted.alpn))

@@ -7,17 +7,14 @@
 //! at each attempt, also after a restart. PostgreSQL keeps a secret for that in its control file
 //! (`mock_authentication_nonce`); here it is made of secrets that the operator has given.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use arc_swap::ArcSwap;
 use freshet_net::Upstream;
 use freshet_net::pg::secret::{ITERATIONS_DEFAULT, Md5Hash, ScramVerifier, Verifier, hash, random};
 use tokio::sync::{mpsc, oneshot};
 
-use super::users::{UsersError, UsersFile};
-use super::{AccessError, AccessSettings};
+use crate::server::access::{AccessError, AccessSettings, UsersError, UsersFile};
 
 /// Questions that wait.
 const QUESTIONS_MAX: usize = 1000;
@@ -41,7 +38,7 @@ pub(super) enum Found {
 /// The sources of verifiers.
 #[derive(Debug)]
 pub(super) struct Sources {
-    users: Option<(PathBuf, ArcSwap<UsersFile>)>,
+    users: Option<UsersFile<Verifier>>,
     questions: Option<mpsc::Sender<Question>>,
     receiver: Mutex<Option<mpsc::Receiver<Question>>>,
     /// Makes the exchange with an unknown user the same at each attempt.
@@ -56,18 +53,15 @@ pub(super) struct Sources {
 
 impl Sources {
     pub(super) fn new(settings: &AccessSettings, upstream: &Upstream) -> Result<Self, AccessError> {
-        let users = match &settings.users {
-            Some(path) => Some((path.clone(), UsersFile::load(path)?)),
-            None => None,
-        };
-        let seed = match settled_secret(users.as_ref().map(|(_, users)| users), upstream) {
+        let users = settings.users.as_deref().map(UsersFile::of_verifiers).transpose()?;
+        let seed = match settled_secret(users.as_ref(), upstream) {
             Some(secret) => hash(secret.as_bytes()),
             None => random().map_err(AccessError::Random)?,
         };
         let (sender, receiver) = mpsc::channel(QUESTIONS_MAX);
         let asks = settings.auth_query.is_some();
         let sources = Self {
-            users: users.map(|(path, users)| (path, ArcSwap::from_pointee(users))),
+            users,
             questions: asks.then_some(sender),
             receiver: Mutex::new(asks.then_some(receiver)),
             seed,
@@ -85,9 +79,7 @@ impl Sources {
     }
 
     pub(super) fn reload(&self) -> Result<(), UsersError> {
-        if let Some((path, users)) = &self.users {
-            users.store(Arc::new(UsersFile::load(path)?));
-        }
+        self.users.as_ref().map_or(Ok(()), UsersFile::reload)?;
         self.note_users();
         Ok(())
     }
@@ -100,7 +92,7 @@ impl Sources {
     pub(super) async fn verifier(&self, user: &str) -> Option<Found> {
         // Made for everybody, so that the time it takes tells nothing.
         let mock = self.mock(user);
-        let mut found = self.users.as_ref().and_then(|(_, users)| users.load().get(user));
+        let mut found = self.users.as_ref().and_then(|users| users.get(user));
         if let (None, Some(questions)) = (&found, &self.questions) {
             let (answer, answered) = oneshot::channel();
             questions.send(Question { user: user.to_owned(), answer }).await.ok()?;
@@ -116,9 +108,7 @@ impl Sources {
     }
 
     fn note_users(&self) {
-        if let Some((_, users)) = &self.users {
-            users.load().verifiers().for_each(|verifier| self.note(verifier));
-        }
+        self.users.iter().flat_map(UsersFile::secrets).for_each(|verifier| self.note(&verifier));
     }
 
     fn note(&self, verifier: &Verifier) {
@@ -142,11 +132,11 @@ impl Sources {
 }
 
 /// A secret that is the same after a restart: the upstream's password, else a verifier.
-fn settled_secret(users: Option<&UsersFile>, upstream: &Upstream) -> Option<String> {
+fn settled_secret(users: Option<&UsersFile<Verifier>>, upstream: &Upstream) -> Option<String> {
     if let Some(password) = upstream.conninfo().hosts.iter().find_map(|host| host.password.as_ref()) {
         return Some(password.expose().to_owned());
     }
-    users?.verifiers().map(Verifier::to_secret).min()
+    users?.secrets().iter().map(Verifier::to_secret).min()
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -16,10 +16,8 @@ mod exchange;
 mod greet;
 mod lookup;
 mod relay;
-mod users;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -28,89 +26,32 @@ use freshet_net::Upstream;
 use freshet_net::pg::scram::ScramError;
 use freshet_net::pg::secret::Credentials;
 use freshet_net::pg::{ConnectError, SessionLogin, login_session};
-use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
 use freshet_types::CatalogVersion;
 use freshet_wire::pg::backend;
 use freshet_wire::pg::startup;
-use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::attempts::Attempts;
-use crate::half_open::HalfOpen;
 use crate::peer::Peer;
 use crate::pg::Pg;
 use crate::pg::login::greet::{Greeted, Hello};
 use crate::pg::login::lookup::Sources;
 use crate::pg::session::first_question;
+use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
 use crate::shared::ServerIdentity;
 
-pub(crate) use greet::Incoming;
 pub(crate) use lookup::Question;
-pub use users::UsersError;
-pub(crate) use users::load_pairs;
 
 /// As PostgreSQL's `authentication_timeout`.
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// Bytes of a role's name (`NAMEDATALEN - 1`).
 const NAME_BYTES_MAX: usize = 63;
 
-/// How clients prove who they are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Method {
-    /// By password: against the verifiers if a source of them is given, else the database asks.
-    #[default]
-    Auto,
-    /// Not at all.
-    Trust,
-    /// By a certificate whose common name is the user.
-    Cert,
-}
-
-/// What the operator chose.
-#[derive(Clone, Debug, Default)]
-pub struct AccessSettings {
-    /// How clients prove who they are.
-    pub method: Method,
-    /// The server certificate; None: no TLS.
-    pub tls: Option<ServerFiles>,
-    /// Clients over TCP must use TLS.
-    pub tls_required: bool,
-    /// File of verifiers.
-    pub users: Option<PathBuf>,
-    /// Query for verifiers.
-    pub auth_query: Option<String>,
-    /// Failed logins per address and minute; 0: no limit.
-    pub failures_max: u32,
-    /// Descriptors that the process may have open.
-    pub files_max: usize,
-}
-
-/// Why the settings cannot be used.
-#[derive(Debug, Error)]
-pub enum AccessError {
-    /// The certificate or its key.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The operating system.
-    #[error("random numbers: {0}")]
-    Random(std::io::Error),
-    /// The users file.
-    #[error(transparent)]
-    Users(#[from] UsersError),
-    /// Another family of databases has no such thing.
-    #[error("{0}")]
-    Unsupported(&'static str),
-}
-
 /// Who is let in.
 #[derive(Debug)]
 pub(crate) struct Access {
     method: Method,
-    tls: Option<ServerTls>,
-    tls_required: bool,
     sources: Sources,
-    attempts: Attempts,
-    half_open: HalfOpen,
+    rules: AccessRules,
 }
 
 impl Access {
@@ -118,19 +59,14 @@ impl Access {
     pub(crate) fn new(settings: &AccessSettings, upstream: &Upstream) -> Result<Self, AccessError> {
         Ok(Self {
             method: settings.method,
-            tls: settings.tls.clone().map(ServerTls::load).transpose()?,
-            tls_required: settings.tls_required,
+            rules: AccessRules::new(settings)?,
             sources: Sources::new(settings, upstream)?,
-            attempts: Attempts::new(settings.failures_max),
-            half_open: HalfOpen::new(settings.files_max),
         })
     }
 
     /// Reads the files again. A bad one is named, and what was read before stays in use.
     pub(crate) fn reload(&self) -> Vec<AccessError> {
-        let tls = self.tls.as_ref().map_or(Ok(()), ServerTls::reload).map_err(AccessError::from);
-        let users = self.sources.reload().map_err(AccessError::from);
-        [tls, users].into_iter().filter_map(Result::err).collect()
+        self.rules.reload(self.sources.reload())
     }
 
     /// The users to be looked up in the database.
@@ -251,12 +187,13 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
 
 /// Takes a connection up to AuthenticationOk; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
-    shared.access.half_open.login(Box::pin(admit_alone(socket, shared))).await?
+    shared.access.rules.half_open.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
     // PostgreSQL says nothing either to a client that did not even say who it is.
-    let hello = shared.access.half_open.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
+    let hello =
+        shared.access.rules.half_open.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
     let Greeted { mut client, packet, tls } = match hello {
         Hello::Cancel(mut client, packet) => {
             if let Err(error) = freshet_net::pg::cancel(&shared.own.upstream, &packet).await {
@@ -287,7 +224,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
 async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, shared: &Pg) {
     if refusal.is_failed_proof() {
         shared.metrics.login_failures.fetch_add(1, Relaxed);
-        shared.access.attempts.failed(address, shared.clock.now());
+        shared.access.rules.attempts.failed(address, shared.clock.now());
     }
     let out = client.output.buffer();
     match refusal {
@@ -333,7 +270,7 @@ async fn log_in(
     }
     check_leg(client, &session, shared)?;
     let access = &shared.access;
-    if let Err(seconds) = access.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
+    if let Err(seconds) = access.rules.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
         let message = format!("too many failed logins from this address; try again in {seconds} s");
         return Err(Refusal::Say("28000", message));
     }
@@ -386,7 +323,7 @@ async fn log_in_upstream(
 
 /// Clients over TCP without TLS, where it is required.
 fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Result<(), Refusal> {
-    if !shared.access.tls_required || client.socket().is_private() {
+    if !shared.access.rules.tls_required || client.socket().is_private() {
         return Ok(());
     }
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();

@@ -1,4 +1,4 @@
-//! Reads the keys that results depend on: see [`crate::lineages`].
+//! Reads the keys that results depend on: see [`crate::shared::key_queries`].
 //!
 //! Every row has to be seen that the sessions' own queries see, so row security must not hide any: where it would, the
 //! server is told to fail instead. And no more may be seen than is committed, lest a key be missed that a rollback brings
@@ -12,11 +12,11 @@ use freshet_net::pg::{Client, Error};
 use freshet_sql::{Lineage, Parameterised};
 use freshet_types::{CatalogVersion, Lsn, TableId};
 
-use crate::lineages::{ANSWER_BYTES_MAX, Failure, Job, Keys, read_keys};
 use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{ServiceError, connect};
 use crate::shared::ServerIdentity;
+use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, read_keys};
 
 /// Connections that read, opened when they are first needed.
 const CONNECTIONS: usize = 2;

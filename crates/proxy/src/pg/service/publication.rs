@@ -10,7 +10,6 @@ use std::collections::HashMap;
 use freshet_types::TableId;
 
 use crate::pg::Pg;
-use crate::pg::service::catalog::updates_fail;
 use crate::pg::service::connection::{Connection, ServiceError};
 
 /// The lock that ALTER PUBLICATION takes of a table.
@@ -20,6 +19,26 @@ const AUTOVACUUM_WAIT: u32 = 3000;
 /// Time to wait for the publication's lock, while that of the table is held. A transaction whose DDL took a table out holds it
 /// to its end.
 const SECOND_WAIT: u32 = 10;
+
+/// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with
+/// generated columns in it that the publication does not send. It never sends virtual ones.
+/// `freshet.note_ddl()` asks the same. Neither casts a text to a number, which somebody's own cast may do. `publication`: its name as a literal; if there is none of that name, it will send stored ones.
+#[must_use]
+pub fn updates_fail(publication: &str) -> String {
+    format!(
+        "(c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND {IDENTITY}) \
+          OR pg_catalog.current_setting('server_version_num') >= '180000' AND EXISTS (SELECT FROM pg_catalog.pg_attribute a \
+           LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND {IDENTITY} \
+           WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+           AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND EXISTS (SELECT FROM pg_catalog.pg_publication p \
+            WHERE p.pubname = {publication} AND pg_catalog.to_jsonb(p) ->> 'pubgencols' <> 's')) \
+           AND (c.relreplident = 'f' OR a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))))"
+    )
+}
+
+/// The index `i` is the replica identity of table `c`.
+const IDENTITY: &str = "i.indisvalid AND i.indimmediate \
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END";
 
 /// The publication's tables, each with the version of its row; without those under a row filter or a column list (the
 /// columns exist from version 15 on), whose changes would be missing.

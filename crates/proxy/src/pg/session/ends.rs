@@ -8,9 +8,9 @@ use std::sync::Arc;
 use freshet_types::{End, Lsn};
 
 use crate::body::Body;
-use crate::lineages::Complete;
 use crate::pg::session::Session;
 use crate::pg::session::unit::Fill;
+use crate::shared::key_queries::Complete;
 
 impl Session {
     /// The columns of [`crate::pg::question::end`].

@@ -1,18 +1,17 @@
-//! What the rows of an answer tell of the rows that matter to it.
+//! What the rows of an answer tell of the rows that matter to it, and how they are written.
 
-use freshet_sql::{Bound, End, Field, Furthest, Keys, Lineage, Top};
+use freshet_sql::{Bound, Field, Lineage};
 use freshet_types::Tag;
 use freshet_wire::pg::backend::{data_row, rows};
 use freshet_wire::pg::frontend::Bind;
 
 use crate::pg::session::decide::Execution;
+use crate::session::answer_tags::AnswerTags;
 
 /// What they tell, and how they are written.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    top: Option<Top>,
-    keys: Option<Keys>,
-    page: Option<Furthest>,
+    tags: AnswerTags,
     /// The columns among those that tell which are in binary format.
     binary: Vec<usize>,
 }
@@ -20,9 +19,8 @@ pub(crate) struct Shown {
 impl Shown {
     /// Takes from what an execution depends on what its answer will tell.
     pub(crate) fn of(bound: &mut Bound, execution: Execution<'_>) -> Option<Box<Self>> {
-        let (top, keys, page) = (bound.top.take(), bound.keys.take(), bound.page.take());
-        let of_keys = keys.iter().flat_map(Keys::columns);
-        let mut binary: Vec<usize> = top.iter().map(Top::column).chain(of_keys).collect();
+        let tags = AnswerTags::of(bound)?;
+        let mut binary: Vec<usize> = tags.columns().collect();
         if binary.is_empty() {
             return None;
         }
@@ -33,25 +31,12 @@ impl Shown {
             // The server refuses what cannot be read here.
             Execution::Bound { tail, .. } => Bind::shows_binary(tail, *column).unwrap_or(true),
         });
-        Some(Box::new(Self { top, keys, page, binary }))
+        Some(Box::new(Self { tags, binary }))
     }
 
     /// The late tags of a whole answer, which may bound the rows whose keys are to be read.
-    pub(crate) fn tags(&self, frames: &[u8], mut lineage: Option<&mut Lineage>) -> Vec<Tag> {
-        let end = End::of(self.page.as_ref(), rows(frames), |row| self.fields(row));
-        if let Some(lineage) = lineage.as_deref_mut() {
-            lineage.bound_by_last(end.rows, &end.last);
-        }
-        let by_last = self.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last));
-        let by_all = self
-            .keys
-            .iter()
-            .flat_map(|keys| keys.late_tags(rows(frames), |row| self.fields(row), &end, lineage.as_deref_mut()));
-        by_last.chain(by_all).collect()
-    }
-
-    fn fields<'a>(&self, row: &'a [u8]) -> Vec<Field<'a>> {
-        fields(&self.binary, row)
+    pub(crate) fn tags(&self, frames: &[u8], lineage: Option<&mut Lineage>) -> Vec<Tag> {
+        self.tags.tags(|| rows(frames), |row| fields(&self.binary, row), lineage)
     }
 }
 

@@ -9,10 +9,11 @@ use freshet_wire::pg::{backend, frame};
 
 use crate::peer::Peer;
 use crate::pg::Pg;
-use crate::pg::login::{Admitted, Incoming, admit};
+use crate::pg::login::{Admitted, admit};
 use crate::pg::session::habits::Habits;
 use crate::pg::session::unit::{ClientUnit, Kind, Unit};
 use crate::pg::session::{Known, Session, SessionError};
+use crate::server::access::Incoming;
 
 /// Serves one connection from its first byte to its end.
 pub(crate) async fn serve(socket: Incoming, shared: Arc<Pg>, worker: usize) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use freshet_net::mysql::ServerVersion;
 use freshet_types::{Cascade, TableId};
 
-use crate::mysql::service::catalog::load::{Name, question, texts};
+use crate::mysql::service::catalog::rows::{Name, question, texts};
 use crate::mysql::service::connection::{Connection, ServiceError};
 
 /// A row for each column. Whoever may read the table sees them on both servers.

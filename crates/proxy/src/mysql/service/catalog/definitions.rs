@@ -1,8 +1,9 @@
 //! The texts of views that MySQL does not show in `information_schema`: those of other definers, unless the account may do
 //! nearly everything. SHOW CREATE VIEW shows them to whoever has SELECT and SHOW VIEW.
 
-use crate::mysql::service::catalog::load::Name;
-use crate::mysql::service::catalog::part::quoted;
+use freshet_net::mysql::quote_name;
+
+use crate::mysql::service::catalog::rows::Name;
 use crate::mysql::service::connection::{Connection, ServiceError};
 
 /// Views asked for at a time: each takes a round trip.
@@ -50,7 +51,7 @@ fn asked_for(views: &[Name]) -> Vec<&Name> {
 
 /// The text of a view; None: it is not shown.
 async fn definition(connection: &mut Connection, (schema, name): &Name) -> Result<Option<String>, ServiceError> {
-    let question = format!("SHOW CREATE VIEW {}.{}", quoted(schema), quoted(name));
+    let question = format!("SHOW CREATE VIEW {}.{}", quote_name(schema), quote_name(name));
     match connection.query(&question).await {
         Ok(rows) => {
             let statement = rows.into_iter().next().and_then(|row| row.into_iter().nth(1)).flatten();

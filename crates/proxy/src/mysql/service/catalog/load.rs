@@ -20,11 +20,9 @@ use freshet_types::{
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};
 use crate::mysql::service::catalog::definitions;
+use crate::mysql::service::catalog::rows::{Name, SYSTEM, question, texts};
 use crate::mysql::service::catalog::server::Server;
 use crate::mysql::service::connection::{Connection, ServiceError};
-
-/// The servers' own schemas.
-const SYSTEM: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
 
 const NAMES: &str = "SELECT table_schema, table_name FROM information_schema.tables WHERE table_schema ";
 
@@ -66,9 +64,6 @@ const LOADABLE_FUNCTIONS: &str = "SELECT LOWER(name) FROM mysql.func";
 
 /// Longer texts of views are beyond what is analysed.
 const VIEW_BYTES_MAX: usize = 65_536;
-
-/// Schema and name, as the catalogue spells them.
-pub(super) type Name = (String, String);
 
 /// What a catalogue rests on beside its relations' own rows, and is not read anew with some of them.
 #[derive(Clone, Debug, Default)]
@@ -229,19 +224,6 @@ pub(super) fn name_of(table: &Table) -> Name {
     (table.schema.to_string(), table.name.to_string())
 }
 
-/// A question up to its last condition, about all but the servers' own, or about some; these are the columns of its names.
-pub(super) fn question(select: &str, [schema, name]: [&str; 2], among: Option<&[Name]>) -> String {
-    let Some(among) = among else { return format!("{select}{schema} NOT IN {SYSTEM}") };
-    // Each by itself: only a comparison with a constant spares the server to look at all of them.
-    let one = |(s, n): &Name| format!("{select}{schema} = {} AND {name} = {}", quoted(s), quoted(n));
-    let all: Vec<String> = among.iter().map(one).collect();
-    all.join(" UNION ALL ")
-}
-
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\\', "\\\\").replace('\'', "''"))
-}
-
 /// Functions that are none of the server's own, and the code of the stored ones. The loadable ones need the right to read the
 /// servers' own schema; they run in no session's name, and make nothing.
 async fn read_functions(
@@ -355,16 +337,6 @@ fn capacity([_, _, data_type, column_type, _, extra, ..]: &[String; 10]) -> u64 
     }
 }
 
-/// The values of a row; NULL is empty.
-pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
-    let texts: Vec<String> = row.into_iter().map(Option::unwrap_or_default).collect();
-    texts.try_into().map_err(|_| ServiceError::Shape(what))
-}
-
 fn names(rows: Rows, what: &'static str) -> Result<HashSet<Name>, ServiceError> {
     rows.into_iter().map(|row| texts(row, what).map(|[schema, name]| (schema, name))).collect()
-}
-
-pub(super) fn first(rows: &Rows) -> Option<&str> {
-    rows.first()?.first()?.as_deref()
 }

@@ -19,6 +19,7 @@ mod definitions;
 mod load;
 mod part;
 mod redefined;
+mod rows;
 mod server;
 
 use std::sync::Arc;

@@ -12,11 +12,13 @@
 
 use std::collections::{HashMap, HashSet};
 
+use freshet_net::mysql::quote_name;
 use freshet_types::{Catalog, CatalogVersion, RelationKind, TableId};
 
 use crate::mysql::MySql;
 use crate::mysql::service::catalog::cascades::{ForeignKeys, cascades};
-use crate::mysql::service::catalog::load::{Basis, Name, exclude_led_elsewhere, name_of, read_names, read_tables};
+use crate::mysql::service::catalog::load::{Basis, exclude_led_elsewhere, name_of, read_names, read_tables};
+use crate::mysql::service::catalog::rows::Name;
 use crate::mysql::service::catalog::server::Server;
 use crate::mysql::service::connection::{Connection, ServiceError};
 
@@ -87,7 +89,7 @@ fn affected(
     while let Some(relation) = next.pop() {
         let known = before.catalog.table(relation).map(|table| &*table.name);
         let found = there.get(&relation).into_iter().flatten().map(|(_, name)| name.as_str());
-        let quoted: Vec<String> = known.into_iter().chain(found).map(quoted).collect();
+        let quoted: Vec<String> = known.into_iter().chain(found).map(quote_name).collect();
         let is_over = |text: &str| quoted.iter().any(|name| text.contains(name));
         for view in before.catalog.tables() {
             if view.definition.as_deref().is_some_and(is_over) && affected.insert(view.id) {
@@ -97,9 +99,4 @@ fn affected(
     }
     affected.extend(before.basis.foreign_keys.children(|parent| redefined.contains(&id(parent))).map(&id));
     affected
-}
-
-/// A name as the texts of views have it. Where it stands for something else, a view more is read.
-pub(super) fn quoted(name: &str) -> String {
-    format!("`{}`", name.replace('`', "``"))
 }

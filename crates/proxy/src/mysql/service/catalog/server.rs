@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use freshet_net::mysql::ServerVersion;
 
-use crate::mysql::service::catalog::load::{first, texts};
+use crate::mysql::service::catalog::rows::{first, texts};
 use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::end_question;
 

@@ -12,7 +12,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::pg::service::catalog::load::texts;
+use crate::pg::service::catalog::rows::texts;
 use crate::pg::service::connection::{Connection, ServiceError};
 
 /// Longer ones are beyond what is analysed.

@@ -15,11 +15,14 @@ use freshet_types::{
 
 use crate::pg::service::catalog::definitions::{self, Definitions, View};
 use crate::pg::service::connection::{Connection, ServiceError};
+use crate::pg::service::publication::updates_fail;
 
+use super::code::{CODE, KNOWN};
+use super::rows::{table_id, texts};
 use super::trusted::TRUSTED;
 use super::types::type_effects;
 
-/// See [`updates_fail`] for the last.
+/// See [`updates_fail`] for the last column.
 const TABLES: &str = "
 SELECT c.oid::text, n.nspname::text, c.relname::text,
   CASE WHEN n.nspname IN ('pg_catalog', 'information_schema') OR n.nspname ~ '^pg_toast' THEN 'system'
@@ -33,26 +36,6 @@ const OF_TABLES: &str = ")::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S', 'c', 'i', 'I') AND n.nspname !~ '^pg_(toast_)?temp_'";
 
-/// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with
-/// generated columns in it that the publication does not send. It never sends virtual ones.
-/// `freshet.note_ddl()` asks the same. Neither casts a text to a number, which somebody's own cast may do. `publication`: its name as a literal; if there is none of that name, it will send stored ones.
-#[must_use]
-pub fn updates_fail(publication: &str) -> String {
-    format!(
-        "(c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND {IDENTITY}) \
-          OR pg_catalog.current_setting('server_version_num') >= '180000' AND EXISTS (SELECT FROM pg_catalog.pg_attribute a \
-           LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND {IDENTITY} \
-           WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
-           AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND EXISTS (SELECT FROM pg_catalog.pg_publication p \
-            WHERE p.pubname = {publication} AND pg_catalog.to_jsonb(p) ->> 'pubgencols' <> 's')) \
-           AND (c.relreplident = 'f' OR a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))))"
-    )
-}
-
-/// The index `i` is the replica identity of table `c`.
-const IDENTITY: &str = "i.indisvalid AND i.indimmediate \
-    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END";
-
 /// Where the whole old row is logged, the primary key. Columns that an index merely includes are not logged.
 const IDENTITIES: &str = "
 SELECT c.oid::text, a.attname::text FROM pg_class c
@@ -60,22 +43,6 @@ JOIN pg_index i ON i.indrelid = c.oid AND i.indisvalid AND i.indimmediate
  AND ((c.relreplident IN ('d', 'f') AND i.indisprimary) OR (c.relreplident = 'i' AND i.indisreplident))
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1])
 WHERE c.oid >= 16384 AND c.relkind = 'r'";
-
-/// Types of extensions whose input, output, operators and functions of built-in names depend on their arguments alone, and arrays of them:
-/// results that show them can be cached, though no tag compares them. Casts of other people's are not known. And what pg_trgm makes for texts: it
-/// depends on these and on a setting that is in the key.
-pub(super) const KNOWN: &str = "
-WITH RECURSIVE members AS (
-  SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-  WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'
-   AND e.extname IN ('citext', 'cube', 'hstore', 'ltree', 'postgis', 'seg', 'vector')),
-of_texts AS (
-  SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid
-  WHERE d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e' AND e.extname = 'pg_trgm'),
-known(oid) AS (
-  SELECT unnest(ARRAY[t.oid, t.typarray]) FROM pg_type t JOIN members ON classid = 'pg_type'::regclass AND objid = t.oid
-  WHERE t.typtype = 'b' AND NOT EXISTS (SELECT FROM pg_cast c WHERE t.oid IN (c.castsource, c.casttarget)
-   AND c.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_cast'::regclass AND deptype = 'e'))), ";
 
 /// Value types are those of [`ValueType`]; the OIDs are from PostgreSQL's `pg_type.dat` and never change. The built-in provider
 /// (`b`) orders by bytes whatever its locale; `datlocprovider` is of PostgreSQL 15 and later.
@@ -177,22 +144,6 @@ WHERE NOT EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN pg_type a ON a.oi
    AND NOT EXISTS (SELECT FROM pg_cast c WHERE casttarget = t.oid AND castcontext = 'i'
     AND c.oid NOT IN (SELECT objid FROM pg_depend WHERE classid = 'pg_cast'::regclass AND deptype = 'e')))
  AND NOT (of_known AND EXISTS (SELECT FROM unnest(arguments) AS g(oid) JOIN known USING (oid)))";
-
-/// Functions that are not the server's own, or change settings or run the text of a query.
-///
-/// What extensions bring in C (language 13), by another name (12) or as immutable is taken for the server's own where operators, casts,
-/// types and operator classes call it; where expressions do, if it is immutable, or makes keys like `uuid_generate_v4()`
-/// (docs/decisions/2026-11-26-code-of-extensions.md).
-pub(super) const CODE: &str = "
-at_will(oid, prosrc) AS (
-  SELECT oid, prosrc FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
-   AND (proname IN ('set_config', 'ts_stat', 'ts_rewrite') OR proname ~ '_to_xml')),
-stored(oid, native, harmless) AS (
-  SELECT oid, native, native AND (provolatile = 'i' OR probin IN ('$libdir/uuid-ossp', '$libdir/pgcrypto')) FROM pg_proc,
-   LATERAL (SELECT prolang = 13 OR prolang = 12 AND prosrc NOT IN (SELECT prosrc FROM at_will) OR provolatile = 'i'
-     AND oid IN (SELECT objid FROM pg_depend WHERE classid = 'pg_proc'::regclass AND deptype = 'e')) AS n(native)
-  WHERE oid >= 16384),
-other(oid) AS (SELECT oid FROM stored WHERE NOT native UNION ALL SELECT oid FROM at_will)";
 
 /// What may make a write run other code than the server's own, or built-in functions that change settings or run the text of a
 /// query: relations, by what they have of their own, and 0 for all else. What an expression calls is in its text as `:funcid` and a number;
@@ -365,10 +316,6 @@ async fn read_parts(connection: &mut Connection) -> Result<Parts, ServiceError> 
     Ok(parts)
 }
 
-pub(super) fn table_id(text: &str) -> Result<TableId, ServiceError> {
-    text.parse().map(TableId).map_err(|_| ServiceError::Shape("tables"))
-}
-
 fn table(row: [String; 7], parts: &mut Parts) -> Result<Table, ServiceError> {
     let [id, schema, name, kind, full, row_security, updates_fail] = row;
     let columns = parts.columns.remove(&id).unwrap_or_default();
@@ -429,11 +376,6 @@ fn value_type_named(name: &str) -> ValueType {
         "timetz" => ValueType::TimeTz,
         _ => ValueType::Other,
     }
-}
-
-pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
-    let texts: Vec<String> = row.into_iter().flatten().collect();
-    texts.try_into().map_err(|_| ServiceError::Shape(what))
 }
 
 fn names(rows: Rows) -> HashSet<Box<str>> {

@@ -18,13 +18,13 @@
 //! anything about roles changed. The publication is read after the proof: a table that a transaction took out of it and
 //! redefined is not covered any more when fills begin again.
 
+mod code;
 mod definitions;
 mod load;
+mod rows;
 mod triggers;
 mod trusted;
 mod types;
-
-pub use self::load::updates_fail;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

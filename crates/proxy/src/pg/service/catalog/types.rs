@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use freshet_types::{Reason, TypeEffect};
 
-use super::load::{CODE, KNOWN, table_id, texts};
+use super::code::{CODE, KNOWN};
+use super::rows::{table_id, texts};
 use crate::pg::service::connection::{Connection, ServiceError};
 
 /// Effects by name (`` is that of names), and what belongs to each. Rows that initdb wrote have its first transaction's number

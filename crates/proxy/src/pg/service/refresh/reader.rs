@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_cache::{FillPermit, Filling, Floor, Lookup};
-use freshet_net::pg::{Client, Error, Rows};
+use freshet_net::pg::{Client, Error, Rows, quote_identifier};
 use freshet_sql::Bound;
 use freshet_types::{CatalogVersion, End, Lsn, Reason, Visible};
 use freshet_wire::pg::{backend, frontend};
@@ -19,7 +19,6 @@ use tokio::time::timeout;
 
 use crate::body::Body;
 use crate::context::{Context, ContextKey};
-use crate::lineages::Complete;
 use crate::pg::Pg;
 use crate::pg::question::{self as context, Answer, Recipe};
 use crate::pg::service::connection::{ServiceError, connect};
@@ -30,6 +29,7 @@ use crate::pg::session::shown::Shown;
 use crate::refreshes::{Job, Outcome};
 use crate::registry::Statement;
 use crate::shared::ServerIdentity;
+use crate::shared::key_queries::Complete;
 
 /// Time for one conversation.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
@@ -281,18 +281,16 @@ impl Link {
         let set = client.query_with(&sql, &values);
         timeout(ANSWER_TIMEOUT, set).await.unwrap_or(Err(Error::Timeout(ANSWER_TIMEOUT)))?;
         if recipe.session_user != self.user {
-            let sql = format!("SET SESSION AUTHORIZATION {}", quoted(recipe.session_user));
+            let sql = format!("SET SESSION AUTHORIZATION {}", quote_identifier(recipe.session_user));
             client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
         }
         if recipe.current_user != recipe.session_user {
-            client.query_timeout(&format!("SET ROLE {}", quoted(recipe.current_user)), ANSWER_TIMEOUT).await?;
+            client
+                .query_timeout(&format!("SET ROLE {}", quote_identifier(recipe.current_user)), ANSWER_TIMEOUT)
+                .await?;
         }
         client.query_timeout(&context::question(false, &[]), ANSWER_TIMEOUT).await
     }
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 fn read_answer(rows: &Rows) -> Option<Answer> {

@@ -11,20 +11,21 @@
 //!    commit is in the slot's snapshot, so it is never delivered, and a query sent now may still not see it;
 //! 5. start the stream at the slot's consistent point.
 //!
-//! A stream that goes on after its connection broke needs only the first and the last ([`crate::slot`]).
+//! A stream that goes on after its connection broke needs only the first and the last ([`crate::postgres::slot`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_net::Upstream;
-use freshet_net::pg::{Client, ConnectError, Purpose};
+use freshet_net::pg::{Client, ConnectError, Purpose, quote_identifier, quote_literal};
 use freshet_types::{Lsn, Snapshot};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use crate::error::{Fault, SetupError, quote_identifier, quote_literal};
-use crate::questions::{QUERY_TIMEOUT, one_row};
-use crate::slot::{Keeper, OBJECT_IN_USE, Slot};
+use crate::error::Fault;
+use crate::postgres::error::SetupError;
+use crate::postgres::questions::{QUERY_TIMEOUT, one_row};
+use crate::postgres::slot::{Keeper, OBJECT_IN_USE, Slot};
 use crate::{FollowerConfig, Identity, triggers};
 
 /// Oldest supported server.
@@ -100,7 +101,7 @@ pub(crate) async fn start(
 pub(crate) async fn resume(
     client: &mut Client,
     config: &FollowerConfig,
-    keeper: &mut Keeper<'_>,
+    keeper: &mut Keeper,
     passed: Lsn,
 ) -> Result<(), Fault> {
     if let Err(fault) = start_replication(client, config, keeper.slot(), passed).await {

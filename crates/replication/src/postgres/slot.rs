@@ -55,8 +55,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};
 
-use crate::error::{Fault, SetupError};
-use crate::questions::{QUERY_TIMEOUT, run_of_server};
+use crate::error::Fault;
+use crate::postgres::error::SetupError;
+use crate::postgres::questions::{QUERY_TIMEOUT, run_of_server};
 use crate::{FollowerConfig, Identity};
 
 /// Time between looks at the slot.
@@ -173,30 +174,35 @@ fn drop_sql(name: &str) -> String {
 }
 
 /// Looks after a slot from a connection of its own, while the one that streams is busy.
-pub(crate) struct Keeper<'a> {
-    config: &'a FollowerConfig,
-    slot: &'a Slot,
+pub(crate) struct Keeper {
+    config: FollowerConfig,
+    slot: Slot,
     /// The server that sends the stream.
-    identity: &'a Identity,
+    identity: Identity,
     /// The process that sends it.
-    walsender: &'a str,
+    walsender: String,
     client: Option<Client>,
     /// A statement has the connection. It goes on when nobody waits for it any more: a new connection may lead to another server, and
     /// the slot would stay behind.
     under_way: Option<JoinHandle<(Client, Result<Rows, Error>)>>,
 }
 
-impl<'a> Keeper<'a> {
-    pub(crate) fn new(config: &'a FollowerConfig, slot: &'a Slot, identity: &'a Identity, walsender: &'a str) -> Self {
-        Self { config, slot, identity, walsender, client: None, under_way: None }
+impl Keeper {
+    pub(crate) fn new(config: &FollowerConfig, slot: Slot, identity: Identity, walsender: String) -> Self {
+        Self { config: config.clone(), slot, identity, walsender, client: None, under_way: None }
     }
 
-    pub(crate) fn slot(&self) -> &'a Slot {
-        self.slot
+    pub(crate) fn slot(&self) -> &Slot {
+        &self.slot
     }
 
-    pub(crate) fn identity(&self) -> &'a Identity {
-        self.identity
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The process that sends the stream.
+    pub(crate) fn walsender(&self) -> &str {
+        &self.walsender
     }
 
     /// Runs a statement on the server that sends the stream; connects first if need be.
@@ -241,13 +247,13 @@ impl<'a> Keeper<'a> {
 
     /// Ends once the slot has become too expensive.
     pub(crate) async fn watch(&mut self) -> Fault {
-        let limits = &self.config.slot;
+        let limits = self.config.slot.clone();
         let mut behind = None;
         loop {
             // The first look opens the connection, while the name leads to the stream's server for sure. Who cannot look
             // sees it at the next look; if the server is gone, the stream is, too.
             if let Ok(Some(look)) = self.look().await
-                && let Some(fault) = look.judge(limits, &mut behind)
+                && let Some(fault) = look.judge(&limits, &mut behind)
             {
                 return fault;
             }
@@ -281,7 +287,7 @@ impl<'a> Keeper<'a> {
             return;
         }
         let name = self.slot.name.clone();
-        let end = end_sql(&name, self.walsender);
+        let end = end_sql(&name, &self.walsender);
         let work = async {
             self.query(&end).await?;
             loop {

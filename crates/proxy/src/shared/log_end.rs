@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use freshet_types::{Lsn, Nanos};
 use tokio::sync::Notify;
 
-use crate::lineages::Complete;
 use crate::shared::Shared;
+use crate::shared::key_queries::Complete;
 
 /// Results that may wait; further ones are not kept.
 const WAITING_MAX: usize = 1000;

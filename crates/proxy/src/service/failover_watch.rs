@@ -10,32 +10,31 @@
 //! needs a restart, which is another run. So system identifier and start time tell all; a standby that answers to the
 //! name is another server by these too, or the stream would not stand.
 
-use std::sync::Arc;
+use std::fmt::Display;
 use std::time::Duration;
 
-use crate::pg::Pg;
-use crate::pg::service::connection::connect;
+use crate::shared::{ServerIdentity, Shared};
 
 /// Least time between looks, if D is shorter: each is a login.
 const EVERY_MIN: Duration = Duration::from_millis(500);
 
-/// Looks once per D, for ever.
-pub async fn watch_whereabouts(shared: Arc<Pg>) {
+/// Looks once per D, for ever. `look` opens a new connection and tells where it leads; None: nobody answers.
+pub(crate) async fn watch_failover<L: Future<Output = Option<ServerIdentity>>>(
+    shared: &Shared,
+    upstream: &impl Display,
+    look: impl Fn() -> L,
+) {
     let every = Duration::from_nanos(shared.cache.limits().staleness_max).max(EVERY_MIN);
     loop {
         tokio::time::sleep(every).await;
         // While there is no stream, the follower looks by itself.
         let Some(stream) = shared.identity() else { continue };
-        let noticed = shared.reloads.noticed();
         // Who does not answer is not elsewhere.
-        let Ok((client, server)) = connect(&shared).await else { continue };
-        shared.reloads.settle(noticed, shared.clock.now());
-        client.close().await;
+        let Some(server) = look().await else { continue };
         let unchanged = shared.identity().is_some_and(|now| *now == *stream);
         if unchanged && server != *stream {
             tracing::warn!(
-                "{} leads to another server than the change stream's (or to one that was restarted): starting anew there",
-                shared.own.upstream
+                "{upstream} leads to another server than the change stream's (or to one that was restarted): starting anew there"
             );
             shared.restart_stream.notify_one();
         }

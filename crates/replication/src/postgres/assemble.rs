@@ -9,7 +9,7 @@
 //! | `K` | the identity's columns as they were | those, the rest absent (they are sent as NULL!) |
 //! | `O` | the whole old row (FULL) | all |
 //!
-//! DDL comes as messages of our event triggers ([`crate::triggers`]).
+//! DDL comes as messages of our event triggers ([`crate::postgres::triggers`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use freshet_wire::pg::pgoutput::{self, Message, OldTuple, Tuple, Value};
 
 use crate::error::Fault;
 use crate::held::Held;
-use crate::triggers::{self, Ddl};
+use crate::postgres::triggers::{self, Ddl};
 
 /// Tables that one stream may describe.
 const RELATIONS_MAX: usize = 1 << 20;

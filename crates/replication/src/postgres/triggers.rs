@@ -28,12 +28,12 @@
 
 use std::sync::{Arc, Once};
 
-use freshet_net::pg::{Client, Error};
+use freshet_net::pg::{Client, Error, quote_identifier, quote_literal};
 use freshet_types::TableId;
 use tracing::{info, warn};
 
-use crate::error::{Fault, quote_identifier, quote_literal};
-use crate::questions::QUERY_TIMEOUT;
+use crate::error::Fault;
+use crate::postgres::questions::QUERY_TIMEOUT;
 
 /// The prefix of the messages.
 pub(crate) const PREFIX: &str = "freshet.ddl";

@@ -28,7 +28,6 @@
 //! Between Begin and Commit of a large transaction the walsender may send keepalives. Their position is that of
 //! the log before the commit record, and it is left aside: the position moves when the commit is complete.
 
-use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use freshet_net::pg::{Client, Error};
@@ -37,8 +36,8 @@ use freshet_wire::pg::pgoutput::Message;
 use freshet_wire::pg::replication::{POSTGRES_EPOCH_UNIX_US, StatusUpdate, WalMessage};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
-use crate::assemble::Assembler;
 use crate::error::Fault;
+use crate::postgres::progress::Progress;
 use crate::{Control, Sink};
 
 /// How often a new position is confirmed. Not with each commit: see above.
@@ -51,12 +50,10 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 const BATCH_MAX: usize = 256;
 
 /// A running stream.
-pub(crate) struct Session {
-    client: Client,
-    sink: Arc<dyn Sink>,
-    assembler: Assembler,
-    /// Everything up to here was given to the sink.
-    passed: Lsn,
+pub(crate) struct Session<'a> {
+    client: &'a mut Client,
+    sink: &'a dyn Sink,
+    progress: &'a mut Progress,
     /// What status updates say of it: as of the last tick.
     confirmed: Lsn,
     told_at: Instant,
@@ -67,27 +64,15 @@ pub(crate) struct Session {
     silence_max: Duration,
 }
 
-impl Session {
-    /// `assembler` has seen what came before `start`.
+impl<'a> Session<'a> {
     pub(crate) fn new(
-        client: Client,
-        sink: Arc<dyn Sink>,
-        start: Lsn,
-        assembler: Assembler,
+        client: &'a mut Client,
+        sink: &'a dyn Sink,
+        progress: &'a mut Progress,
         silence_max: Duration,
     ) -> Self {
         let now = Instant::now();
-        Self {
-            client,
-            sink,
-            assembler,
-            passed: start,
-            confirmed: Lsn(0),
-            told_at: now,
-            heard_at: now,
-            asked_at: None,
-            silence_max,
-        }
+        Self { client, sink, progress, confirmed: Lsn(0), told_at: now, heard_at: now, asked_at: None, silence_max }
     }
 
     /// Runs until something is wrong.
@@ -101,7 +86,7 @@ impl Session {
                 _ = tick.tick() => self.tick().await,
                 data = self.client.recv_copy() => match data {
                     Ok(data) => {
-                        let reply = take(&mut self.assembler, &mut self.passed, self.sink.as_ref(), data);
+                        let reply = take(self.progress, self.sink, data);
                         self.drain(reply).await
                     }
                     Err(error) => Err(error.into()),
@@ -113,13 +98,6 @@ impl Session {
         }
     }
 
-    /// How far it came, and what a stream that goes on from there needs to know.
-    pub(crate) fn into_rest(self) -> (Lsn, Assembler) {
-        let mut assembler = self.assembler;
-        assembler.forget_open();
-        (self.passed, assembler)
-    }
-
     /// Takes the messages that are here already, then answers if one of them asks for it.
     async fn drain(&mut self, first: Result<bool, Fault>) -> Result<(), Fault> {
         let mut reply = first?;
@@ -128,13 +106,13 @@ impl Session {
                 break;
             }
             let data = self.client.recv_copy().await?;
-            reply |= take(&mut self.assembler, &mut self.passed, self.sink.as_ref(), data)?;
+            reply |= take(self.progress, self.sink, data)?;
         }
         self.heard_at = Instant::now();
         self.asked_at = None;
         if reply {
             // A server that shuts down waits until everything is confirmed.
-            self.confirmed = self.passed;
+            self.confirmed = self.progress.passed;
             self.tell(false).await?;
         }
         Ok(())
@@ -145,8 +123,8 @@ impl Session {
         if self.asked_at.is_some_and(|asked| asked.elapsed() > self.silence_max * 2 / 3) {
             return Err(Fault::Silent(self.heard_at.elapsed()));
         }
-        let moved = self.passed > self.confirmed;
-        self.confirmed = self.passed;
+        let moved = self.progress.passed > self.confirmed;
+        self.confirmed = self.progress.passed;
         if self.asked_at.is_none() && self.heard_at.elapsed() > self.silence_max / 3 {
             self.asked_at = Some(Instant::now());
             self.tell(true).await
@@ -178,7 +156,8 @@ impl Session {
 ///
 /// Positions must be true: a commit at or before a position that had passed would mean that the sink was told of a
 /// delivery that had not happened.
-fn take(assembler: &mut Assembler, passed: &mut Lsn, sink: &dyn Sink, data: &[u8]) -> Result<bool, Fault> {
+fn take(progress: &mut Progress, sink: &dyn Sink, data: &[u8]) -> Result<bool, Fault> {
+    let Progress { assembler, passed, .. } = progress;
     match WalMessage::decode(data)? {
         WalMessage::Data { payload, .. } => {
             if let Some(commit) = assembler.take(Message::decode(payload)?)? {

@@ -1,17 +1,23 @@
-//! The users file: who may log in, and the verifiers of their passwords.
+//! The users file: who may log in, and what their passwords are held against.
 //!
-//! Lines of `"name" "verifier"`, a double quote within them doubled, as PgBouncer's `userlist.txt` has them; `#` or
+//! Lines of `"name" "secret"`, a double quote within them doubled, as PgBouncer's `userlist.txt` has them; `#` or
 //! `;` begins a comment line. The file is read as a whole or not at all, so that a half-written one never locks anyone
 //! out, and a doubled name is an error rather than a guess. No error repeats what may be a password.
+//!
+//! PostgreSQL's users have verifiers. Those of MySQL and MariaDB have the passwords themselves: Freshet ends the client's exchange and
+//! logs in upstream with the same password, whatever plugins the two sides use, and no stored hash of these plugins would do for that.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::fmt;
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use freshet_net::pg::secret::{BadVerifier, Verifier};
+use arc_swap::ArcSwap;
+use freshet_net::pg::secret::{BadVerifier, Secret, Verifier};
 use thiserror::Error;
 
 /// Some 100,000 users.
@@ -51,45 +57,71 @@ enum BadLine {
     Verifier(#[from] BadVerifier),
 }
 
-/// Users with their verifiers.
-#[derive(Debug, Default)]
-pub(crate) struct UsersFile {
-    verifiers: HashMap<String, Verifier>,
+/// Users with their secrets.
+pub(crate) struct UsersFile<S> {
+    path: PathBuf,
+    read_secret: fn(String) -> Result<S, BadVerifier>,
+    secrets: ArcSwap<HashMap<String, S>>,
 }
 
-impl UsersFile {
-    /// Reads the file.
-    pub(crate) fn load(path: &Path) -> Result<Self, UsersError> {
-        let text = read(path).map_err(|why| UsersError { path: path.to_owned(), why })?;
-        Self::parse(&text).map_err(|(line, bad)| UsersError { path: path.to_owned(), why: Why::Line(line, bad) })
-    }
-
-    /// The user's verifier.
-    pub(crate) fn get(&self, name: &str) -> Option<Verifier> {
-        self.verifiers.get(name).cloned()
-    }
-
-    /// All verifiers, in no order.
-    pub(crate) fn verifiers(&self) -> impl Iterator<Item = &Verifier> {
-        self.verifiers.values()
-    }
-
-    /// The error names its line, the first being 1.
-    fn parse(text: &[u8]) -> Result<Self, (usize, BadLine)> {
-        let mut verifiers = HashMap::new();
-        for (number, name, verifier) in pairs(text)? {
-            let verifier = Verifier::parse(&verifier).map_err(|bad| (number, bad.into()))?;
-            verifiers.insert(name, verifier);
-        }
-        Ok(Self { verifiers })
+impl<S> fmt::Debug for UsersFile<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("UsersFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-/// Names with whatever stands behind them, for another family's file in this form.
-pub(crate) fn load_pairs(path: &Path) -> Result<HashMap<String, String>, UsersError> {
+impl UsersFile<Verifier> {
+    /// Reads a file of verifiers.
+    pub(crate) fn of_verifiers(path: &Path) -> Result<Self, UsersError> {
+        Self::load(path, |text| Verifier::parse(&text))
+    }
+}
+
+impl UsersFile<Secret> {
+    /// Reads a file of passwords.
+    pub(crate) fn of_passwords(path: &Path) -> Result<Self, UsersError> {
+        Self::load(path, |text| Ok(Secret::new(text)))
+    }
+}
+
+impl<S: Clone> UsersFile<S> {
+    fn load(path: &Path, read_secret: fn(String) -> Result<S, BadVerifier>) -> Result<Self, UsersError> {
+        let secrets = ArcSwap::from_pointee(load(path, read_secret)?);
+        Ok(Self { path: path.to_owned(), read_secret, secrets })
+    }
+
+    /// Reads it again. On an error all stays as it was.
+    pub(crate) fn reload(&self) -> Result<(), UsersError> {
+        self.secrets.store(Arc::new(load(&self.path, self.read_secret)?));
+        Ok(())
+    }
+
+    /// The user's secret.
+    pub(crate) fn get(&self, name: &str) -> Option<S> {
+        self.secrets.load().get(name).cloned()
+    }
+
+    /// All secrets, in no order.
+    pub(crate) fn secrets(&self) -> Vec<S> {
+        self.secrets.load().values().cloned().collect()
+    }
+}
+
+fn load<S>(path: &Path, read_secret: fn(String) -> Result<S, BadVerifier>) -> Result<HashMap<String, S>, UsersError> {
     let text = read(path).map_err(|why| UsersError { path: path.to_owned(), why })?;
-    let pairs = pairs(&text).map_err(|(line, bad)| UsersError { path: path.to_owned(), why: Why::Line(line, bad) })?;
-    Ok(pairs.into_iter().map(|(_, name, secret)| (name, secret)).collect())
+    parse(&text, read_secret).map_err(|(line, bad)| UsersError { path: path.to_owned(), why: Why::Line(line, bad) })
+}
+
+/// The error names its line, the first being 1.
+fn parse<S>(
+    text: &[u8],
+    read_secret: fn(String) -> Result<S, BadVerifier>,
+) -> Result<HashMap<String, S>, (usize, BadLine)> {
+    let mut secrets = HashMap::new();
+    for (number, name, secret) in pairs(text)? {
+        secrets.insert(name, read_secret(secret).map_err(|bad| (number, bad.into()))?);
+    }
+    Ok(secrets)
 }
 
 /// Number, name and secret of a line.
@@ -166,20 +198,22 @@ mod tests {
                          wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=";
     const MD5: &str = "md5d41d8cd98f00b204e9800998ecf8427e";
 
+    const VERIFIER: fn(String) -> Result<Verifier, BadVerifier> = |text| Verifier::parse(&text);
+
     #[test]
     fn names_comments_and_quotes() {
         let text = format!(
             "# users\n\n  ; as PgBouncer\n\"app\" \"{SCRAM}\"\r\n\t\"o\"\"brien \" \t \"{MD5}\"  \n\"ünï # x\" \"{MD5}\""
         );
-        let users = UsersFile::parse(text.as_bytes()).unwrap();
-        assert_eq!(users.verifiers.len(), 3);
+        let users = parse(text.as_bytes(), VERIFIER).unwrap();
+        assert_eq!(users.len(), 3);
         for name in ["app", "o\"brien ", "ünï # x"] {
-            assert!(users.get(name).is_some(), "{name}");
+            assert!(users.contains_key(name), "{name}");
         }
         for name in ["", "APP", "app ", "o\"\"brien ", "# users"] {
-            assert!(users.get(name).is_none(), "{name}");
+            assert!(!users.contains_key(name), "{name}");
         }
-        assert!(UsersFile::parse(b"").unwrap().verifiers.is_empty());
+        assert!(parse(b"", VERIFIER).unwrap().is_empty());
     }
 
     #[test]
@@ -204,7 +238,7 @@ mod tests {
         ];
         for (line, expected) in cases {
             let text = [format!("\"good\" \"{MD5}\"\n#\n").as_bytes(), &line, b"\n"].concat();
-            let (number, bad) = UsersFile::parse(&text).expect_err(&line.escape_ascii().to_string());
+            let (number, bad) = parse(&text, VERIFIER).expect_err(&line.escape_ascii().to_string());
             assert_eq!((number, bad), (3, expected), "{}", line.escape_ascii());
             assert!(!bad.to_string().contains("hunter2"), "{bad}");
         }
@@ -219,14 +253,14 @@ mod tests {
             [(0o600, true), (0o400, true), (0o640, is_root), (0o660, false), (0o604, false), (0o644, false)]
         {
             fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-            let outcome = UsersFile::load(&path);
+            let outcome = UsersFile::of_verifiers(&path);
             assert_eq!(outcome.is_ok(), good, "{mode:o}: {outcome:?}");
             if let Err(error) = outcome {
                 assert!(error.to_string().ends_with("chmod 600"), "{error}");
             }
         }
         fs::remove_file(&path).unwrap();
-        assert!(UsersFile::load(&path).unwrap_err().to_string().contains("No such file"));
-        assert!(UsersFile::load(Path::new("/")).unwrap_err().to_string().contains("not a regular file"));
+        assert!(UsersFile::of_verifiers(&path).unwrap_err().to_string().contains("No such file"));
+        assert!(UsersFile::of_verifiers(Path::new("/")).unwrap_err().to_string().contains("not a regular file"));
     }
 }

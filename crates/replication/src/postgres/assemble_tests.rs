@@ -151,7 +151,7 @@ fn ddl_belongs_to_its_transaction() {
     let ddl = |content: &'static [u8]| Message::Logical {
         transactional: true,
         lsn: Lsn(1),
-        prefix: crate::triggers::PREFIX,
+        prefix: crate::postgres::triggers::PREFIX,
         content,
     };
     let transaction = |messages: Vec<Message<'static>>| {
@@ -174,8 +174,12 @@ fn ddl_belongs_to_its_transaction() {
     let commit = transaction(vec![]);
     assert_eq!((commit.redefines, commit.changes), (false, ChangeSet::none()));
     // Without a transaction it is not ours.
-    let stray =
-        Message::Logical { transactional: false, lsn: Lsn(1), prefix: crate::triggers::PREFIX, content: b"1 *" };
+    let stray = Message::Logical {
+        transactional: false,
+        lsn: Lsn(1),
+        prefix: crate::postgres::triggers::PREFIX,
+        content: b"1 *",
+    };
     assert_eq!(Assembler::default().take(stray).expect("a message"), None);
     assert!(Assembler::default().take(ddl(b"1 *")).is_err(), "a change outside a transaction");
 }

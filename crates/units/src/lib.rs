@@ -1,4 +1,4 @@
-//! Sizes and spans of time as they are typed on a command line.
+//! Sizes, spans of time and shares as they are typed on a command line.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -35,9 +35,28 @@ impl FromStr for Span {
     }
 }
 
+/// A part of a whole: `0.1`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(pub f64);
+
+impl FromStr for Share {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let share = text.trim().parse().ok().filter(|share| (0.0..=1.0).contains(share));
+        share.map(Self).ok_or_else(|| format!("{text:?} is not a number from 0 to 1"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_read() {
+        assert_eq!("0.25".parse(), Ok(Share(0.25)));
+        assert!(["-1", "2", "NaN", "10%"].iter().all(|text| text.parse::<Share>().is_err()));
+    }
 
     #[test]
     fn sizes_and_spans_are_read() {

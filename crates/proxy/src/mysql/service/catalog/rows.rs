@@ -1,0 +1,30 @@
+//! Questions to `information_schema` and the rows of their answers.
+
+use freshet_net::mysql::{Rows, quote_text};
+
+use crate::mysql::service::connection::ServiceError;
+
+/// Schema and name, as the catalogue spells them.
+pub(super) type Name = (String, String);
+
+/// The servers' own schemas.
+pub(super) const SYSTEM: &str = "('mysql', 'information_schema', 'performance_schema', 'sys')";
+
+/// A question up to its last condition, about all but the servers' own, or about some; these are the columns of its names.
+pub(super) fn question(select: &str, [schema, name]: [&str; 2], among: Option<&[Name]>) -> String {
+    let Some(among) = among else { return format!("{select}{schema} NOT IN {SYSTEM}") };
+    // Each by itself: only a comparison with a constant spares the server to look at all of them.
+    let one = |(s, n): &Name| format!("{select}{schema} = {} AND {name} = {}", quote_text(s), quote_text(n));
+    let all: Vec<String> = among.iter().map(one).collect();
+    all.join(" UNION ALL ")
+}
+
+/// The values of a row; NULL is empty.
+pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
+    let texts: Vec<String> = row.into_iter().map(Option::unwrap_or_default).collect();
+    texts.try_into().map_err(|_| ServiceError::Shape(what))
+}
+
+pub(super) fn first(rows: &Rows) -> Option<&str> {
+    rows.first()?.first()?.as_deref()
+}

@@ -1,0 +1,88 @@
+//! MySQL and MariaDB: what a statement does to the number that `FOUND_ROWS()` tells.
+
+use freshet_sql::Effect;
+use freshet_types::Reason;
+
+use super::Shape;
+
+/// What a statement does to that number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leaves {
+    /// It is that of its own rows.
+    Rows,
+    /// It stays.
+    Nothing,
+    /// One or the other.
+    Either,
+}
+
+impl Leaves {
+    pub(super) fn behind(shape: &Shape, mariadb: bool) -> Self {
+        if shape.selects {
+            return Self::Rows;
+        }
+        if shape.template.refusal() == Some(&Reason::SeveralStatements) {
+            return Self::Either;
+        }
+        let text = shape.text.to_ascii_lowercase();
+        let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
+        let first = words.next().unwrap_or_default();
+        let names = |others: &[&str]| others.iter().any(|other| text.contains(other));
+        let keeps = match first {
+            "with" if shape.template.effect() == Effect::Pure => match body_word(&text) {
+                Some("values") if mariadb => !is_combined(&text),
+                None if mariadb && names(&["values"]) => false,
+                _ => return Self::Rows,
+            },
+            // MySQL runs it as a SELECT that finds none.
+            "do" if !mariadb => return Self::Rows,
+            "insert" | "replace" | "create" => !names(&["select", "with"]) && (first == "create" || !names(&["table"])),
+            "update" => {
+                let tables = text.split_once("set").map_or("", |(tables, _)| tables);
+                let plain = !names(&["select"]) && !tables.contains(',') && !tables.contains("join");
+                // MySQL counts the rows that it finds to change.
+                if plain && !mariadb {
+                    return Self::Rows;
+                }
+                plain
+            }
+            "delete" => words.next() == Some("from") && !names(&["select", "using", "join", ","]),
+            "show" => match words.next() {
+                Some("count") => return Self::Rows,
+                other => matches!(other, Some("warnings" | "errors")),
+            },
+            "set" | "do" | "begin" | "start" | "commit" | "rollback" | "savepoint" | "release" | "use" | "lock"
+            | "unlock" | "flush" | "prepare" | "deallocate" | "signal" | "resignal" | "get" | "truncate" | "drop" => {
+                true
+            }
+            "values" => mariadb && !is_combined(&text),
+            _ => false,
+        };
+        if keeps { Self::Nothing } else { Self::Either }
+    }
+}
+
+/// The word that begins the query behind WITH, if no name in quotes may hide it.
+fn body_word(text: &str) -> Option<&str> {
+    let (mut depth, mut behind_list) = (0_usize, false);
+    let outside = |letter: char| {
+        match letter {
+            // The query is in brackets itself.
+            '(' if behind_list => {}
+            '(' => depth += 1,
+            ')' => {
+                depth = depth.saturating_sub(1);
+                behind_list = depth == 0;
+            }
+            _ => behind_list &= letter.is_whitespace(),
+        }
+        depth > 0 || !letter.is_ascii_alphanumeric()
+    };
+    let plain = !text.contains(['`', '"', '\'']);
+    text.split(outside).find(|word| matches!(*word, "select" | "values" | "table")).filter(|_| plain)
+}
+
+/// It may be made of several by UNION or its kin, which counts rows.
+fn is_combined(text: &str) -> bool {
+    ["union", "except", "intersect"].iter().any(|word| text.contains(word))
+}

@@ -1,0 +1,46 @@
+//! What the rows of an answer tell of the rows that matter to it.
+
+use freshet_sql::{Bound, End, Field, Furthest, Keys, Lineage, Top};
+use freshet_types::Tag;
+
+/// The tags that depend on the answer.
+#[derive(Debug)]
+pub(crate) struct AnswerTags {
+    top: Option<Top>,
+    keys: Option<Keys>,
+    page: Option<Furthest>,
+}
+
+impl AnswerTags {
+    /// Takes from what an execution depends on what its answer will tell; None: that is nothing.
+    pub(crate) fn of(bound: &mut Bound) -> Option<Self> {
+        let (top, keys, page) = (bound.top.take(), bound.keys.take(), bound.page.take());
+        (top.is_some() || keys.is_some()).then_some(Self { top, keys, page })
+    }
+
+    /// The columns of the answer that are looked at.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
+        self.top.iter().map(Top::column).chain(self.keys.iter().flat_map(Keys::columns))
+    }
+
+    /// Of other rows than the last one nothing is asked unless this is so.
+    pub(crate) fn reads_all_rows(&self) -> bool {
+        self.keys.is_some() || self.page.is_some()
+    }
+
+    /// The late tags of an answer of these rows, which may bound the rows whose keys are to be read. `read` tells the values of a row.
+    pub(crate) fn tags<'a, R, I: Iterator<Item = R>>(
+        &self,
+        rows: impl Fn() -> I,
+        read: impl Fn(&R) -> Vec<Field<'a>>,
+        mut lineage: Option<&mut Lineage>,
+    ) -> Vec<Tag> {
+        let end = End::of(self.page.as_ref(), rows(), &read);
+        if let Some(lineage) = lineage.as_deref_mut() {
+            lineage.bound_by_last(end.rows, &end.last);
+        }
+        let by_last = self.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last));
+        let by_all = self.keys.iter().flat_map(|keys| keys.late_tags(rows(), &read, &end, lineage.as_deref_mut()));
+        by_last.chain(by_all).collect()
+    }
+}
