@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
-use freshet_cache::{Cache, Faults, Filling, Installed, Limits, Payload, Redefinition};
+use freshet_cache::{Cache, Faults, FillRequest, Installed, Limits, Payload, Redefinition};
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Lsn, Relation, Row,
     RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType, Visible,
@@ -72,7 +72,7 @@ fn filled(shape: Shape) -> Arc<Cache<Nothing>> {
     let names = Names { id: "id".into(), kind: "kind".into() };
     for number in 0..ENTRIES {
         let key = format!("select * from t where id = {number:08}");
-        let filling = Filling {
+        let request = FillRequest {
             key: key.as_bytes(),
             tags: vec![tag(shape, number, &names)],
             catalog: CATALOG,
@@ -80,7 +80,7 @@ fn filled(shape: Shape) -> Arc<Cache<Nothing>> {
             snapshot: None,
             join_until: 0,
         };
-        let permit = cache.begin_fill(filling).expect("a permit");
+        let permit = cache.begin_fill(request).expect("a permit");
         assert!(matches!(permit.commit(Nothing, Some(&proof), Lsn(10)), Installed::Stored { .. }));
     }
     cache

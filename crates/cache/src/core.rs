@@ -18,7 +18,7 @@ use rapidhash::quality::RandomState;
 
 use crate::core::changed::Changed;
 use crate::core::kept_keys::{Derived, KeptKeys};
-use crate::flight::{Begun, Ending, Filling, Flight, Id, Joiners, Late};
+use crate::flight::{Begun, Ending, FillRequest, Flight, Id, Joiners, Late};
 use crate::freshness::Readings;
 use crate::index::{Index, trim};
 use crate::ring::{Ring, changes_match, commit_bytes, touches};
@@ -269,7 +269,7 @@ impl Core {
 
     pub(crate) fn begin_flight(
         &mut self,
-        Filling { key, mut tags, catalog, now: _, snapshot, join_until }: Filling<'_>,
+        FillRequest { key, mut tags, catalog, now: _, snapshot, join_until }: FillRequest<'_>,
         applied: Lsn,
         carry: bool,
     ) -> Result<Begun, Reason> {

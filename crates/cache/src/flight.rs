@@ -34,7 +34,7 @@ pub(crate) struct Late {
 
 /// What a fill is begun with.
 #[derive(Debug)]
-pub struct Filling<'a> {
+pub struct FillRequest<'a> {
     /// The whole key.
     pub key: &'a [u8],
     /// What the result depends on.

@@ -65,7 +65,7 @@ pub use blocks::block_bytes;
 pub use entry::{Entry, Keyed, Payload};
 pub use faults::Faults;
 pub use figures::{Counters, Levels};
-pub use flight::Filling;
+pub use flight::FillRequest;
 pub use freshness::{Floor, Proven, SnapshotBounds};
 pub use permit::{FillPermit, Installed};
 pub use room::Limits;
@@ -165,14 +165,14 @@ impl<P: Payload> Cache<P> {
     }
 
     /// Registers a fill, before its query is sent. Only one fill of a key is in flight at a time.
-    pub fn begin_fill(self: &Arc<Self>, filling: Filling<'_>) -> Result<FillPermit<P>, Reason> {
+    pub fn begin_fill(self: &Arc<Self>, request: FillRequest<'_>) -> Result<FillPermit<P>, Reason> {
         let mut core = self.core();
         if core.flight_count() >= self.limits.flights_max {
             return Err(Reason::TooBusy);
         }
         // An old snapshot is newer than nobody's last answer.
-        let started = if filling.snapshot.is_none() { filling.now } else { 0 };
-        let begun = core.begin_flight(filling, self.freshness.applied(), !self.faults.ignore_pending)?;
+        let started = if request.snapshot.is_none() { request.now } else { 0 };
+        let begun = core.begin_flight(request, self.freshness.applied(), !self.faults.ignore_pending)?;
         Ok(FillPermit::new(self.clone(), begun, started))
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{Cache, Faults, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_types::{
     CatalogVersion, ChangeSet, Columns, Commit, CommitId, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible,
 };
@@ -35,9 +35,9 @@ fn cache() -> Arc<Cache<Number>> {
     cache
 }
 
-fn filling() -> Filling<'static> {
+fn request() -> FillRequest<'static> {
     let tags = vec![Tag { table: TABLE, rows: RowSet::Any, columns: Columns::All }];
-    Filling { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }
+    FillRequest { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }
 }
 
 /// Two sessions miss; the second begins its fill when the first has ended its own.
@@ -46,7 +46,7 @@ fn a_later_fill_replaces_the_entry_of_an_earlier_one() {
     let cache = cache();
     let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
     for number in [1, 2] {
-        let permit = cache.begin_fill(filling()).expect("a permit");
+        let permit = cache.begin_fill(request()).expect("a permit");
         assert!(matches!(permit.commit(Number(number), Some(&proof), Lsn(10)), Installed::Stored { .. }));
         cache.validate();
         assert_eq!(cache.levels(2).entries, 1);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{Cache, Faults, FillPermit, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Epoch, Lsn, Relation,
     RowSet, Snapshot, TableId, Tag, Term, Test, ValueType, Visible,
@@ -51,8 +51,8 @@ impl World {
     fn begin(&self) -> FillPermit<Number> {
         let later = Tag { table: RATING, rows: RowSet::Later, columns: Columns::All };
         let tags = vec![rows(TITLE, "name", &[5]), later];
-        let filling = Filling { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 };
-        self.cache.begin_fill(filling).expect("a permit")
+        let request = FillRequest { key: b"key", tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 };
+        self.cache.begin_fill(request).expect("a permit")
     }
 
     fn all(&self) -> Visible {
@@ -162,8 +162,8 @@ fn few_are_kept() {
         let key = number.to_be_bytes();
         let later = Tag { table: RATING, rows: RowSet::Later, columns: Columns::All };
         let tags = vec![rows(TITLE, "name", &[number]), later];
-        let filling = Filling { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 };
-        let mut permit = world.cache.begin_fill(filling).expect("a permit");
+        let request = FillRequest { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 };
+        let mut permit = world.cache.begin_fill(request).expect("a permit");
         permit.tell_late(vec![rows(RATING, "title_id", &[number])], Some([TITLE].into()));
         assert!(matches!(permit.commit(Number(0), Some(&world.all()), Lsn(10)), Installed::Stored { .. }));
         world.change(RATING, "title_id", number);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::admission::{self, Hits, Keep, Miss, Worth};
-use freshet_cache::{Cache, Faults, FillPermit, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{Cache, Faults, FillPermit, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Reason, Relation, RowSet,
     Snapshot, TableId, Tag, Visible,
@@ -47,7 +47,7 @@ fn keeping(keep: Keep, memory: u64) -> Arc<Cache<Block>> {
 fn begin(cache: &Arc<Cache<Block>>, key: u32) -> FillPermit<Block> {
     let tags = vec![Tag { table: TABLE, rows: RowSet::Any, columns: Columns::All }];
     let key = key.to_be_bytes();
-    cache.begin_fill(Filling { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }).unwrap()
+    cache.begin_fill(FillRequest { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 }).unwrap()
 }
 
 fn fill(cache: &Arc<Cache<Block>>, key: u32, bytes: usize) -> bool {

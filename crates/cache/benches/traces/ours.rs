@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use freshet_cache::admission::{self, Hits, Miss, Worth};
-use freshet_cache::{Cache, Faults, Filling, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{Cache, Faults, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
 use freshet_types::{
     CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
     Visible,
@@ -98,7 +98,7 @@ impl<'a> Ours<'a> {
     fn fill(&self, key: Key) -> Installed<Answer> {
         let column = ComparedColumn { name: self.column.clone(), value_type: ValueType::Int };
         let point = Term { column, test: Test::In(Box::new([Value::Int(key.into())])) };
-        let filling = Filling {
+        let request = FillRequest {
             key: &key.to_le_bytes(),
             tags: vec![Tag { table: TABLE, rows: RowSet::Where(Box::new([point])), columns: Columns::All }],
             catalog: CATALOG,
@@ -106,7 +106,7 @@ impl<'a> Ours<'a> {
             snapshot: None,
             join_until: 0,
         };
-        let permit = self.cache.begin_fill(filling).expect("a permit");
+        let permit = self.cache.begin_fill(request).expect("a permit");
         self.worth.answered(self.answers.nanos[key as usize], 0);
         let bytes = self.answers.bytes[key as usize] as usize;
         let answer = Answer {

@@ -1,7 +1,7 @@
 //! A client session: look-ups, fills with each reading at its own time, reads that bypass, fills given up; and
 //! transactions, whose fills have no proof and learn the end of the log only once the transaction has ended.
 
-use freshet_cache::{FillPermit, Filling, Floor, Installed, Lookup, Proven, SnapshotBounds};
+use freshet_cache::{FillPermit, FillRequest, Floor, Installed, Lookup, Proven, SnapshotBounds};
 use freshet_types::{Dialect, End, Epoch, Lsn, Nanos, Visible};
 
 use crate::database::{State, table_id};
@@ -194,7 +194,7 @@ impl Session {
                         self.floor.snapshot.map(|snapshot| snapshot.lo).filter(|_| !world.rules.keeps_old_snapshots);
                     world
                         .cache
-                        .begin_fill(Filling { key: &key, tags, catalog: version, now, snapshot, join_until: 0 })
+                        .begin_fill(FillRequest { key: &key, tags, catalog: version, now, snapshot, join_until: 0 })
                         .ok()
                 };
                 let permit = world.catalog.and_then(begin);

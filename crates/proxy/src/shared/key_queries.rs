@@ -23,12 +23,13 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use freshet_cache::{Entry, FillPermit, Installed};
+use freshet_cache::{Entry, Installed};
 use freshet_sql::{Key, Lineage};
-use freshet_types::{End, Lsn, Nanos, Reason, RowSet, TableId, Tag, Visible};
+use freshet_types::{End, Lsn, Nanos, Reason, RowSet, TableId, Tag};
 use tokio::sync::Notify;
 
 use crate::body::Body;
+use crate::session::fill::{PendingFill, Read};
 use crate::shared::Shared;
 
 /// Results that may wait; of further ones any row counts.
@@ -63,35 +64,16 @@ pub(crate) enum Failure {
 /// Keys, each with the number of the part that it belongs to.
 pub(crate) type Keys = Vec<Key>;
 
-/// A complete result.
-#[derive(Debug)]
-pub(crate) struct Complete {
-    /// The right to install it.
-    pub(crate) permit: FillPermit<Body>,
-    /// What is to be read before that.
-    pub(crate) lineage: Option<Box<Lineage>>,
-    /// The late tags that it tells itself, by its last row.
-    pub(crate) told: Option<Vec<Tag>>,
-    /// What is to be installed.
-    pub(crate) body: Body,
-    /// A proof whose answer had arrived before the query was sent.
-    pub(crate) proof: Option<Arc<Visible>>,
-    /// See [`crate::verify`]: what the answer is to be compared with.
-    pub(crate) expected: Option<Arc<Entry<Body>>>,
-    /// Freshet itself asked for it: see [`crate::refreshes`].
-    pub(crate) refreshed: bool,
-}
-
-impl Complete {
+impl PendingFill<Read> {
     /// All late tags are known: these, and those that the answer told.
     fn tell(&mut self, tags: Vec<Tag>) {
-        let told = self.told.take().into_iter().flatten();
+        let told = self.stage.told.take().into_iter().flatten();
         self.permit.tell_late(told.chain(tags).collect(), None);
     }
 
     /// Likewise, where rows that go are named by their keys; commits that raced are held against the second ones.
     fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>, lineage: &Lineage) {
-        let (told, led_by) = match self.told.take() {
+        let (told, led_by) = match self.stage.told.take() {
             Some(told) => (told, None),
             None => (Vec::new(), lineage.is_lasting().then(|| lineage.rests_on().into())),
         };
@@ -101,7 +83,7 @@ impl Complete {
 
     /// Likewise, by keys that were read from these tables. What the answer told holds for this answer alone.
     fn tell_read(&mut self, tags: Vec<Tag>, led_by: Vec<TableId>) {
-        if self.told.is_some() {
+        if self.stage.told.is_some() {
             return self.tell(tags);
         }
         self.permit.tell_late(tags, Some(led_by.into()));
@@ -111,7 +93,7 @@ impl Complete {
 /// A result that waits.
 #[derive(Debug)]
 pub(crate) struct Job {
-    complete: Complete,
+    complete: PendingFill<Read>,
     pub(crate) lineage: Box<Lineage>,
     /// The end of the log after the result was read.
     end: End,
@@ -121,7 +103,7 @@ pub(crate) struct Job {
 
 impl Job {
     fn bytes(&self) -> u64 {
-        (self.complete.body.frames().len() + self.lineage.sql_bytes() + size_of::<Self>()) as u64
+        (self.complete.stage.body.frames().len() + self.lineage.sql_bytes() + size_of::<Self>()) as u64
     }
 }
 
@@ -144,7 +126,7 @@ impl Waiting {
 pub struct Lineages {
     waiting: Mutex<Waiting>,
     /// Those with keys of rows that go, until the stream has passed the end that was read behind these.
-    settling: Mutex<Vec<(Complete, End)>>,
+    settling: Mutex<Vec<(PendingFill<Read>, End)>>,
     settling_count: AtomicUsize,
     by_members: AtomicU64,
     added: Notify,
@@ -220,14 +202,14 @@ impl Lineages {
 
 impl Shared {
     /// Installs a complete result, read before `end`, or has it wait for its lineage.
-    pub(crate) fn install(&self, mut complete: Complete, end: End) {
+    pub(crate) fn install(&self, mut complete: PendingFill<Read>, end: End) {
         let Some(mut lineage) = complete.lineage.take() else {
-            if complete.told.is_some() {
+            if complete.stage.told.is_some() {
                 complete.tell(Vec::new());
             }
             return self.keep(complete, end);
         };
-        let shape = complete.body.source.shape.clone();
+        let shape = complete.stage.body.source.shape.clone();
         let figures = &shape.figures;
         if is_in_vain(&figures.members_coarse) {
             lineage.leave_members();
@@ -292,7 +274,7 @@ impl Shared {
         self.lineages.failures.fetch_add(1, Relaxed);
         for job in jobs {
             if !broken {
-                let of_shape = &job.complete.body.source.shape.figures.coarse;
+                let of_shape = &job.complete.stage.body.source.shape.figures.coarse;
                 let ranges = failure == Failure::Costly && job.lineage.asks_for_ranges();
                 of_shape.store(coarser(of_shape.load(Relaxed), ranges), Relaxed);
             }
@@ -316,13 +298,13 @@ impl Shared {
 
     /// A result that may be kept, as far as its tags are concerned, and the end behind it. If keys were read, it may be served
     /// only from an end that was read behind them.
-    pub(crate) fn lineage_told(&self, job: Job, keys: Option<&Keys>) -> (Complete, End) {
+    pub(crate) fn lineage_told(&self, job: Job, keys: Option<&Keys>) -> (PendingFill<Read>, End) {
         let Job { mut complete, lineage, end, alone: _ } = job;
         self.lineages.reads.fetch_add(u64::from(keys.is_some()), Relaxed);
         let tags = lineage.late_tags(keys.map(Vec::as_slice));
         let is_coarse = tags.iter().filter(|tag| tag.rows == RowSet::Any).count() > lineage.left_out();
         self.lineages.coarse.fetch_add(u64::from(is_coarse), Relaxed);
-        let of_shape = &complete.body.source.shape.figures.coarse;
+        let of_shape = &complete.stage.body.source.shape.figures.coarse;
         match keys {
             Some(_) if is_coarse => {
                 of_shape.store(coarser(of_shape.load(Relaxed), lineage.asks_for_ranges()), Relaxed);
@@ -334,7 +316,7 @@ impl Shared {
         }
         let members = keys.and_then(|keys| lineage.late_tags_of_members(keys));
         if keys.is_some() && lineage.asks_for_members() {
-            count_vain(&complete.body.source.shape.figures.members_coarse, members.is_none());
+            count_vain(&complete.stage.body.source.shape.figures.members_coarse, members.is_none());
         }
         match (keys, members) {
             (_, Some(members)) => {
@@ -366,7 +348,7 @@ impl Shared {
     }
 
     /// The result waits until the stream has passed the end.
-    fn await_passed(&self, complete: Complete, end: End) {
+    fn await_passed(&self, complete: PendingFill<Read>, end: End) {
         let mut settling = self.lineages.settling.lock().unwrap_or_else(PoisonError::into_inner);
         if settling.len() < WAITING_MAX {
             settling.push((complete, end));
@@ -377,11 +359,12 @@ impl Shared {
         self.settle(self.cache.applied());
     }
 
-    fn keep(&self, complete: Complete, end: End) {
+    fn keep(&self, complete: PendingFill<Read>, end: End) {
         if self.cache.epoch() == Some(end.epoch) && !complete.permit.may_commit(end.lsn) {
             return self.await_passed(complete, end);
         }
-        let Complete { mut permit, lineage: _, told: _, body, proof, expected, refreshed } = complete;
+        let PendingFill { mut permit, lineage: _, proof, expected, stage } = complete;
+        let Read { told: _, body, refreshed } = stage;
         let (shape, by_members) = (body.source.shape.clone(), permit.knows_members());
         if self.redefining.load(SeqCst) > 0 {
             permit.may_show_definition(self.clock.now());

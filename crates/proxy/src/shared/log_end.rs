@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use freshet_types::{Lsn, Nanos};
 use tokio::sync::Notify;
 
+use crate::session::fill::{PendingFill, Read};
 use crate::shared::Shared;
-use crate::shared::key_queries::Complete;
 
 /// Results that may wait; further ones are not kept.
 const WAITING_MAX: usize = 1000;
@@ -42,7 +42,7 @@ pub(crate) struct Readings {
     flush: AtomicU64,
     flush_wanted: Notify,
     /// Results whose query was answered.
-    results: Mutex<Vec<Complete>>,
+    results: Mutex<Vec<PendingFill<Read>>>,
 }
 
 impl Shared {
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     /// A result whose query was answered before now waits for the next reading, which the caller asks for.
-    pub(crate) fn await_end(&self, complete: Complete) {
+    pub(crate) fn await_end(&self, complete: PendingFill<Read>) {
         let mut results = self.readings.results.lock().unwrap_or_else(PoisonError::into_inner);
         if results.len() < WAITING_MAX {
             results.push(complete);
@@ -106,7 +106,7 @@ impl Shared {
     }
 
     /// All that wait: an end of the log that is asked for later than this call is an upper bound for them.
-    pub(crate) fn take_awaiting_end(&self) -> Vec<Complete> {
+    pub(crate) fn take_awaiting_end(&self) -> Vec<PendingFill<Read>> {
         self.readings.soon.store(false, SeqCst);
         std::mem::take(&mut *self.readings.results.lock().unwrap_or_else(PoisonError::into_inner))
     }

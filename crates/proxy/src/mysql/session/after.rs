@@ -29,8 +29,8 @@ impl Session {
         let Some(statement) = statement else { return Mark::UNKNOWN };
         let template = &statement.shape.template;
         let catalog = self.shared.catalog.load();
-        let schemas = &self.settings.schemas;
-        let (effect, marks) = match &self.settings.known {
+        let schemas = &self.server.settings.schemas;
+        let (effect, marks) = match &self.server.settings.known {
             Known::Context(context, _) => {
                 let verdict = statement.shape.resolve(&catalog, context);
                 (verdict.effect, (context.schemas == *schemas).then_some(verdict.marks))
@@ -66,7 +66,7 @@ impl Session {
             writes,
             reads: !tells_nothing,
             takes_snapshot: marks.takes_snapshot
-                && (bracket.is_some() || !self.settings.temporaries.may_hide(template.reads_first())),
+                && (bracket.is_some() || !self.server.settings.temporaries.may_hide(template.reads_first())),
             catalog: catalog.version,
             keeps_settings: marks.keeps_settings,
             makes_temporary: marks.makes_temporary || may_be_new,
@@ -76,9 +76,9 @@ impl Session {
 
     /// The tables that a plain write may touch, and by which catalogue.
     pub(crate) fn written(&self, statement: &Statement) -> Option<(CatalogVersion, Arc<[TableId]>)> {
-        let Known::Context(context, _) = &self.settings.known else { return None };
+        let Known::Context(context, _) = &self.server.settings.known else { return None };
         let catalog = self.shared.catalog.load();
-        let same = context.schemas == self.settings.schemas;
+        let same = context.schemas == self.server.settings.schemas;
         let written = same.then(|| statement.shape.resolve(&catalog, context).written).flatten()?;
         Some((catalog.version, written))
     }
@@ -97,7 +97,7 @@ impl Session {
             self.hold_for_look().await;
         }
         let opens = matches!(mark.effect, Effect::Settings | Effect::TransactionControl) && !mark.writes;
-        self.settings.opening &= opens;
+        self.server.settings.opening &= opens;
         // It is acknowledged, and definitions do not wait for a COMMIT.
         self.defining = None;
         Ok(())
@@ -107,7 +107,7 @@ impl Session {
     fn sets_roles(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
         let says = |code: &Code| code.words().any(|word| word == "mandatory_roles");
         statement.is_some_and(|statement| says(statement.shape.code()))
-            || statement.and_then(|_| self.settings.temporaries.run()).is_some_and(|code| says(code))
+            || statement.and_then(|_| self.server.settings.temporaries.run()).is_some_and(|code| says(code))
             || unread.is_some_and(says)
     }
 
@@ -128,7 +128,7 @@ impl Session {
         let unread = self.unread.clone();
         self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {
-            self.settings.doubt();
+            self.server.settings.doubt();
         }
         if !matches!(mark.effect, Effect::Pure | Effect::Write) {
             self.follow_settings(statement, unread.as_deref(), done.status);
@@ -158,10 +158,10 @@ impl Session {
     /// not known.
     fn follow_settings(&mut self, statement: Option<&Arc<Statement>>, unread: Option<&Code>, status: Option<Status>) {
         let Some(statement) = statement else {
-            self.settings.schemas.clear();
-            self.settings.reading = Reading::default();
+            self.server.settings.schemas.clear();
+            self.server.settings.reading = Reading::default();
             if unread.is_some() {
-                self.settings.ran(unread);
+                self.server.settings.ran(unread);
             }
             return;
         };
@@ -170,35 +170,37 @@ impl Session {
         let says = |word: &str| statement.shape.code().words().any(|other| other == word);
         let text = statement.text();
         if template.refusal() == Some(&Reason::SeveralStatements) {
-            self.settings.changed_by(text, None);
-            self.settings.ran_several(statement.shape.code());
+            self.server.settings.changed_by(text, None);
+            self.server.settings.ran_several(statement.shape.code());
             return;
         }
         match word.as_str() {
-            "set" => self.settings.changed_by(text, status),
+            "set" => self.server.settings.changed_by(text, status),
             // It may run a SET.
             "execute" => {
-                let code = self.settings.temporaries.run().cloned();
-                self.settings.ran(code.as_deref());
+                let code = self.server.settings.temporaries.run().cloned();
+                self.server.settings.ran(code.as_deref());
             }
             "use" if status.is_some() => {
                 let name = used_database(text);
-                self.settings.use_database(name.as_deref());
+                self.server.settings.use_database(name.as_deref());
             }
-            "lock" => self.settings.locked = true,
+            "lock" => self.server.settings.locked = true,
             "flush" => {
                 let shape = shape.to_ascii_lowercase();
-                self.settings.locked |= shape.contains("lock") || shape.contains("export");
+                self.server.settings.locked |= shape.contains("lock") || shape.contains("export");
             }
             // Not UNLOCK INSTANCE, nor START REPLICA.
-            "unlock" if says("tables") || says("table") => self.settings.locked = false,
-            "begin" | "start" if matches!(template.bracket(), Some(Bracket::Begin(_))) => self.settings.locked = false,
-            "drop" if says("database") || says("schema") => self.settings.schemas.clear(),
+            "unlock" if says("tables") || says("table") => self.server.settings.locked = false,
+            "begin" | "start" if matches!(template.bracket(), Some(Bracket::Begin(_))) => {
+                self.server.settings.locked = false;
+            }
+            "drop" if says("database") || says("schema") => self.server.settings.schemas.clear(),
             // What they run may choose another database, or drop it; comments of code may set anything.
             _ if template.effect() == Effect::Forgets => {
-                self.settings.changed_by(text, None);
-                self.settings.ran(Some(statement.shape.code()));
-                self.settings.schemas.clear();
+                self.server.settings.changed_by(text, None);
+                self.server.settings.ran(Some(statement.shape.code()));
+                self.server.settings.schemas.clear();
             }
             _ => {}
         }
@@ -214,13 +216,13 @@ impl Session {
 
     /// The login's OK is in the client's output.
     pub(crate) fn logged_in(&mut self) {
-        let payload = std::mem::take(&mut self.about.ok);
-        if let Ok(ok) = OkPacket::parse(&payload, self.about.upstream()) {
+        let payload = std::mem::take(&mut self.server.about.ok);
+        if let Ok(ok) = OkPacket::parse(&payload, self.server.about.upstream()) {
             self.status = ok.status.without(OF_ONE_STATEMENT);
             let done = Done { status: Some(ok.status), ..Done::default() };
-            self.settings.told(&payload, &done, self.about.upstream());
+            self.server.settings.told(&payload, &done, self.server.about.upstream());
         }
-        self.standing.reset(self.autocommits(), self.settings.era);
+        self.standing.reset(self.autocommits(), self.server.settings.era);
     }
 
     /// COM_CHANGE_USER: another login on the same connection; false if the session ends.
@@ -230,16 +232,17 @@ impl Session {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
         let shared = self.shared.clone();
         let mut client = Leg { peer: &mut self.client, sequence: 1 };
-        let mut upstream = Leg { peer: &mut self.upstream, sequence: 0 };
+        let (socket, about) = self.server.login();
+        let mut upstream = Leg { peer: socket, sequence: 0 };
         let outcome = if let Some(users) = &shared.access.users {
-            change_user(&mut client, &mut upstream, users, payload, self.about.capabilities).await
+            change_user(&mut client, &mut upstream, users, payload, about.capabilities).await
         } else {
             upstream.put(payload);
-            let change = ChangeUser::parse(payload, self.about.capabilities).ok();
+            let change = ChangeUser::parse(payload, about.capabilities).ok();
             if let Some(plugin) = change.and_then(|change| change.plugin) {
-                self.about.plugin.name = plugin.to_vec();
+                about.plugin.name = plugin.to_vec();
             }
-            let plugin = &mut self.about.plugin;
+            let plugin = &mut about.plugin;
             let mut exchange = Exchange { client, upstream, plugin, key: &shared.access.key };
             let outcome = exchange.run().await;
             client = exchange.client;
@@ -248,7 +251,7 @@ impl Session {
         match outcome {
             Ok(ok) => {
                 let mut sequence = client.sequence;
-                let shown = login_ok(&ok, self.about.tracks, self.about.capabilities);
+                let shown = login_ok(&ok, self.server.about.tracks, self.server.about.capabilities);
                 packet::put(self.client.output.buffer(), &mut sequence, &shown);
                 self.changed_user(payload, ok);
                 Ok(true)
@@ -259,7 +262,7 @@ impl Session {
                 refusal.put(&mut client);
                 // The server has ended what the session was all the same; it says itself whether it goes on.
                 self.begin_anew();
-                self.settings.schemas.clear();
+                self.server.settings.schemas.clear();
                 Ok(matches!(refusal, Refusal::Relay(..)) && shared.access.users.is_none())
             }
         }
@@ -267,11 +270,11 @@ impl Session {
 
     fn changed_user(&mut self, payload: &[u8], ok: Vec<u8>) {
         self.begin_anew();
-        if let Ok(change) = ChangeUser::parse(payload, self.about.capabilities) {
-            self.about.user = String::from_utf8_lossy(change.user).into_owned();
-            self.settings.use_database(std::str::from_utf8(change.database).ok());
+        if let Ok(change) = ChangeUser::parse(payload, self.server.about.capabilities) {
+            self.server.about.user = String::from_utf8_lossy(change.user).into_owned();
+            self.server.settings.use_database(std::str::from_utf8(change.database).ok());
         }
-        self.about.ok = ok;
+        self.server.about.ok = ok;
         self.logged_in();
     }
 }

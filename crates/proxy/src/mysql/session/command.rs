@@ -10,6 +10,7 @@ use freshet_types::Reason;
 use crate::mysql::session::diagnostics::Replay;
 use crate::mysql::session::forward::To;
 use crate::mysql::session::idle::Command;
+use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 
@@ -23,7 +24,7 @@ impl Session {
     /// Handles the command at the start of the client's input; false if the session ends.
     pub(crate) async fn command(&mut self, command: Command) -> Result<bool, SessionError> {
         if self.replay.has_closed() {
-            self.replay.put_closed(self.upstream.output.buffer());
+            self.replay.put_closed(self.server.output());
         }
         match command.code {
             Some(code::QUERY) => self.query(command).await?,
@@ -82,21 +83,21 @@ impl Session {
     /// A command with a statement's number.
     async fn about_statement(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
-        let prepared = number.and_then(|number| self.prepareds.get_mut(number));
+        let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
         match command.code {
             Some(code::STMT_SEND_LONG_DATA) => {
                 if let Some(prepared) = prepared {
                     prepared.involved = true;
                 }
                 // The piece is not the hit's.
-                let number = number.and_then(|number| self.prepareds.number_of(number));
+                let number = number.and_then(|number| self.server.prepareds.number_of(number));
                 if number.is_some_and(|number| self.replay.runs(number)) {
                     self.replay_now().await?;
                 }
                 self.send_command(command).await
             }
             Some(code::STMT_CLOSE) => {
-                let closed = number.and_then(|number| self.prepareds.remove(number));
+                let closed = number.and_then(|number| self.server.prepareds.remove(number));
                 match closed.filter(|number| command.whole && self.replay.runs(*number)) {
                     Some(number) => {
                         self.replay.close(number);
@@ -141,7 +142,7 @@ impl Session {
         self.send_command(command).await?;
         let done = self.answer(Kind::Status, To::Client { fill: None, impure: false }).await?;
         if done.error.is_none() {
-            self.settings.use_database(name.as_deref());
+            self.server.settings.use_database(name.as_deref());
         }
         self.after(&Mark::NOTHING, None, &done, was).await
     }
@@ -156,16 +157,15 @@ impl Session {
             replay.begin_anew(self.capabilities());
             self.replay = replay;
             self.status = done.status.unwrap_or(self.status);
-            self.standing.reset(self.autocommits(), self.settings.era);
+            self.standing.reset(self.autocommits(), self.server.settings.era);
         }
         self.after(&Mark::NOTHING, None, &done, was).await
     }
 
     /// Nothing of what the session was holds any more.
     pub(crate) fn begin_anew(&mut self) {
-        self.settings.reset();
-        self.track_anew();
-        self.prepareds.clear();
+        self.server.begin_anew();
+        self.track = Track::default();
         self.replay = Replay::default();
     }
 }

@@ -1,12 +1,11 @@
 //! From an execution to its key, its tags and the right to keep its answer.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
-use freshet_cache::admission::Miss;
-use freshet_cache::{Entry, FillPermit, Filling, Lookup};
-use freshet_sql::{Client, Lineage, Parameter, ParameterValue};
-use freshet_types::{Nanos, Reason, Value as Normal, ValueType, Visible};
+use freshet_cache::Entry;
+use freshet_sql::{Client, Footprint, Parameter, ParameterValue};
+use freshet_types::{Catalog, Reason, TableId, Value as Normal, ValueType, Visible};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
 use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
@@ -16,7 +15,7 @@ use freshet_wire::mysql::rows;
 use freshet_wire::mysql::statement::{Bound, Value, types};
 use freshet_wire::mysql::track::{Hidden, shown};
 
-use crate::body::{Body, Source};
+use crate::body::Body;
 use crate::moving::Limits;
 use crate::mysql::session::Session;
 use crate::mysql::session::diagnostics::rows_found;
@@ -25,7 +24,8 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::Shown;
 use crate::mysql::session::transaction::Snapshot;
 use crate::registry::Statement;
-use crate::shared::key_queries::Complete;
+use crate::session::fill::{self, Miss, PendingFill, Read, Reading};
+use crate::session::lookup::{Decision, Found};
 
 /// What is the session's own in a word of state. The rest tells of the statement.
 pub(crate) const OWN_STATUS: Status = Status(
@@ -109,43 +109,64 @@ pub(crate) enum Allowed {
     Pass(Reason),
 }
 
-/// An answer that is being kept.
+/// What is noted of an answer that is being cached.
 #[derive(Debug)]
-pub(crate) struct Fill {
-    /// None: the answer is larger than an entry may be.
-    permit: Option<FillPermit<Body>>,
-    lineage: Option<Box<Lineage>>,
+pub(crate) struct Answer {
     /// What its rows tell.
     shown: Option<Box<Shown>>,
     moving: Option<Box<Moving>>,
-    /// See [`crate::verify`].
-    expected: Option<Arc<Entry<Body>>>,
-    source: Source,
-    proof: Option<Arc<Visible>>,
-    frames: Vec<u8>,
-    started: Nanos,
 }
 
-impl Fill {
-    pub(crate) fn keep(&mut self, bytes: &[u8]) {
-        let Some(permit) = &mut self.permit else { return };
-        match permit.grow(self.frames.len() + bytes.len()) {
-            Ok(()) => self.frames.extend_from_slice(bytes),
-            Err(reason) => {
-                self.source.shape.note_not_kept(reason);
-                self.give_up();
-            }
-        }
+/// A fill whose answer comes on a session's connection.
+pub(crate) type Fill = PendingFill<Reading<Answer>>;
+
+/// An execution that missed.
+struct Missed<'a> {
+    session: &'a Session,
+    statement: &'a Statement,
+    execution: Execution<'a>,
+    bound: Option<&'a Bound<'a>>,
+}
+
+impl fill::Execution for Missed<'_> {
+    type Answer = Answer;
+
+    fn is_bound(&self) -> bool {
+        self.bound.is_some()
     }
 
-    /// At once: who knows how long its client takes to read it.
-    pub(crate) fn give_up(&mut self) {
-        (self.permit, self.frames) = (None, Vec::new());
+    fn limits(&self) -> Option<Limits> {
+        self.session.limits_of(self.statement, (self.execution, self.bound))
     }
 
-    pub(crate) fn is_kept(&self) -> bool {
-        self.permit.is_some()
+    fn check(&self, _: &Catalog, _: &Footprint) -> Result<(), Reason> {
+        Ok(())
     }
+
+    fn parameters(&self) -> Result<Vec<Parameter<'_>>, Reason> {
+        parameters(self.statement, self.bound)
+    }
+
+    fn answer(&self, bound: &mut freshet_sql::Bound, limits: Option<Limits>) -> Answer {
+        let moving = limits.map(|limits| Box::new(Moving::of(limits, self.execution, &self.session.key)));
+        let form = if matches!(self.execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
+        Answer { shown: Shown::of(bound, form), moving }
+    }
+
+    /// The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
+    fn proof(&self) -> Option<Arc<Visible>> {
+        let Session { shared, standing, .. } = self.session;
+        let too_new = standing.may_have_snapshot() && !shared.settings.faults.proves_in_blocks;
+        shared.ends.proof().filter(|_| !too_new)
+    }
+
+    /// What waits for proof is proven to nobody yet.
+    fn can_ask_proof(&self) -> bool {
+        false
+    }
+
+    /// The binlog has all tables.
+    fn not_covered(&self, _: &[TableId]) {}
 }
 
 impl Session {
@@ -155,23 +176,23 @@ impl Session {
         if shared.switches.bypass() {
             return Allowed::Pass(Reason::SwitchedOff);
         }
-        if self.settings.temporaries.may_be_any() {
+        if self.server.settings.temporaries.may_be_any() {
             return Allowed::Pass(Reason::MayHaveTemporary);
         }
-        if self.settings.locked || self.settings.one_shot {
+        if self.server.settings.locked || self.server.settings.one_shot {
             return Allowed::Pass(Reason::InTransaction);
         }
-        if let Some(setting) = self.settings.watched {
+        if let Some(setting) = self.server.settings.watched {
             return Allowed::Pass(Reason::Setting(setting));
         }
         if let Some(reason) = self.standing.obstacle(shared.settings.faults.hits_after_write) {
             return Allowed::Pass(reason);
         }
-        let Some(server) = self.settings.compare_server(shared) else { return Allowed::Ask };
+        let Some(server) = self.server.settings.compare_server(shared) else { return Allowed::Ask };
         if let Err(reason) = server {
             return Allowed::Pass(reason);
         }
-        match &self.settings.known {
+        match &self.server.settings.known {
             Known::Unknowable(reason) => Allowed::Pass(reason.clone()),
             // A right may have changed, at a moment that is not known.
             Known::Context(_, catalog) if *catalog != shared.catalog_version() => Allowed::Ask,
@@ -184,21 +205,21 @@ impl Session {
     }
 
     /// Looks an execution up.
-    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Found {
         self.key.clear();
         match self.set_snapshot() {
-            Err(reason) => return Lookup::Bypass(reason),
+            Err(reason) => return Decision::Pass(reason),
             Ok(false) => return self.look_up_question(context, execution),
             Ok(true) => {}
         }
-        write_key(&mut self.key, context, self.shape, execution);
+        write_key(&mut self.key, context, self.server.shape, execution);
         self.look_up_key(|_| true)
     }
 
     /// Takes note of the snapshot that a look-up is to be within; false: it is still to be taken, and nothing can be found.
     pub(crate) fn set_snapshot(&mut self) -> Result<bool, Reason> {
         self.floor.snapshot = None;
-        self.floor.snapshot = match self.standing.snapshot(&self.settings)? {
+        self.floor.snapshot = match self.standing.snapshot(&self.server.settings)? {
             Snapshot::ToBeTaken => return Ok(false),
             Snapshot::None => None,
             Snapshot::Of(bounds) => Some(bounds),
@@ -207,48 +228,53 @@ impl Session {
     }
 
     /// Looks up what is kept under the key, and answers.
-    pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Lookup<Body> {
+    pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Found {
         if !self.committed.is_empty() {
             self.settle_committed();
         }
-        let mut found = match self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now()) {
-            Lookup::Hit(entry) if !answers(&entry.payload) => Lookup::Miss,
-            found => found,
-        };
-        if matches!(found, Lookup::Hit(_)) && self.floor.snapshot.is_some() && !self.has_surely_snapshot() {
-            found = Lookup::Bypass(Reason::Snapshot);
-        }
-        if let Lookup::Hit(entry) = &found
-            && !self.settings.temporaries.are_none()
-            && let Err(reason) = self.reads_temporary(&entry.payload.source.shape)
+        let mut found = self.shared.look_up(&self.key, &self.floor, |body| Ok(answers(body)));
+        if let Decision::Hit(entry) = &found
+            && let Err(reason) = self.may_read(&entry.payload)
         {
-            found = Lookup::Bypass(reason);
+            found = Decision::Pass(reason);
         }
         match &found {
             // The session's own commit is on its way, and tells as much.
-            Lookup::Bypass(Reason::Floor) if !self.committed.is_empty() => {}
-            Lookup::Bypass(Reason::Fence | Reason::Floor | Reason::NotYetApplied) => self.shared.want_reading(),
-            Lookup::Bypass(_) => {}
-            Lookup::Hit(entry) => {
+            Decision::Pass(Reason::Floor) if !self.committed.is_empty() => {}
+            Decision::Pass(Reason::Fence | Reason::Floor | Reason::NotYetApplied) => self.shared.want_reading(),
+            Decision::Pass(_) | Decision::Wait(_) => {}
+            Decision::Hit(entry) => {
                 self.patience.gain();
                 if std::mem::take(&mut self.behind_passed) {
                     entry.payload.source.shape.figures.hits_behind_passed.fetch_add(1, Relaxed);
                 }
                 if self.floor.snapshot.is_none() && self.shared.verifier.samples() {
-                    return Lookup::Miss; // see [`crate::verify`]
+                    return Decision::Fill(()); // see [`crate::verify`]
                 }
             }
-            Lookup::Miss => self.patience.gain(),
+            Decision::Fill(()) => self.patience.gain(),
         }
         found
     }
 
+    /// An error if the entry that was found is not to be served at this point of the session's transaction.
+    fn may_read(&mut self, body: &Body) -> Result<(), Reason> {
+        if self.floor.snapshot.is_some() && !self.has_surely_snapshot() {
+            return Err(Reason::Snapshot);
+        }
+        if self.server.settings.temporaries.are_none() {
+            return Ok(());
+        }
+        self.reads_temporary(&body.source.shape)
+    }
+
     /// Looks an execution up that takes the snapshot of its transaction, unless it reads no table.
-    fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
-        write_key(&mut self.key, context, self.shape, execution);
-        match self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now()) {
-            Lookup::Hit(entry) if !entry.payload.source.shape.template.names_relations() => Lookup::Hit(entry),
-            _ => Lookup::Miss,
+    fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Found {
+        write_key(&mut self.key, context, self.server.shape, execution);
+        let accepts = |body: &Body| Ok(!body.source.shape.template.names_relations());
+        match self.shared.look_up(&self.key, &self.floor, accepts) {
+            Decision::Hit(entry) => Decision::Hit(entry),
+            _ => Decision::Fill(()),
         }
     }
 
@@ -263,7 +289,9 @@ impl Session {
             self.shared.want_reading();
             return Err(reason);
         }
-        let Known::Context(context, known_under) = &self.settings.known else { return Err(Reason::SettingsUnknown) };
+        let Known::Context(context, known_under) = &self.server.settings.known else {
+            return Err(Reason::SettingsUnknown);
+        };
         let Client { utf8, raw, .. } = context.client;
         if !(utf8 || raw || statement.ascii) {
             return Err(Reason::SettingsUnknown);
@@ -271,68 +299,32 @@ impl Session {
         if statement.shape.is_disabled() {
             return Err(Reason::Disabled);
         }
-        write_key(&mut self.key, context.id, self.shape, execution);
-        let limits = self.limits_of(statement, (execution, bound));
-        let key = Limits::counted(limits.as_ref(), &self.key);
-        let miss = Miss { key, late: false, known: bound.is_some() };
-        self.shared.rests(&statement.shape, miss)?;
-        let catalog = self.shared.catalog.load_full();
-        if catalog.version != *known_under {
-            return Err(Reason::CatalogStale);
-        }
-        let footprint = statement.shape.resolve(&catalog, context).footprint?;
-        let expected = self.shared.expected(&self.key);
-        if expected.is_none() {
-            self.shared.admits(&statement.shape, miss)?;
-        }
-        let limits = limits.or_else(|| self.limits_of(statement, (execution, bound)));
-        let moving = limits.map(|limits| Box::new(Moving::of(limits, execution, &self.key)));
-        let mut depends = footprint.bind(&parameters(statement, bound)?, context.client)?;
-        let form = if matches!(execution, Execution::Text(_)) { Form::Text } else { Form::Binary };
-        let shown = Shown::of(&mut depends, form);
-        let freshet_sql::Bound { tags, lineage, .. } = depends;
-        // The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
-        let too_new = self.standing.may_have_snapshot() && !self.shared.settings.faults.proves_in_blocks;
-        let proof = self.shared.ends.proof().filter(|_| !too_new);
-        let started = self.now();
-        let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
-        let join_until = started + statement.shape.figures.join_wait();
-        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot, join_until };
-        let permit = self.shared.cache.begin_fill(filling)?;
-        if permit.needs_proof() {
-            return Err(Reason::Unproven); // what waits for proof is proven to nobody yet
-        }
-        // The stream may have moved to another server since this session was compared with it; the epoch that the
-        // permit belongs to began after its identity was published.
-        if !matches!(self.settings.compare_server(&self.shared), Some(Ok(()))) {
-            return Err(Reason::OtherServer);
-        }
-        statement.shape.figures.fill_begins();
-        if let Some(counters) = self.counters() {
-            counters.fills.fetch_add(1, Relaxed);
-        }
-        let source = Source {
-            shape: statement.shape.clone(),
-            statement: match execution {
-                Execution::Text(_) => Weak::new(),
-                Execution::Bound { .. } => Arc::downgrade(statement),
-            },
+        write_key(&mut self.key, context.id, self.server.shape, execution);
+        let missed = Missed { session: self, statement, execution, bound };
+        let miss = Miss {
+            shared: &self.shared,
+            statement,
+            key: &self.key,
+            context: (context, *known_under),
+            late: false,
+            snapshot: self.floor.snapshot.map(|snapshot| snapshot.lo),
+            is_joinable: true,
         };
-        let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
-        let frames = Vec::new();
-        Ok(Fill { permit: Some(permit), lineage, shown, moving, expected, source, proof, frames, started })
+        let registered = miss.begin_fill(&missed)?;
+        let counters = self.shared.metrics.worker(self.worker);
+        registered.confirm(|| self.server.settings.compare_server(&self.shared), counters)
     }
 
     /// The answer is complete: it waits for an end of the binlog, if it is one to be kept.
     pub(crate) fn finish_fill(&mut self, mut fill: Fill, done: &Done) {
-        if !self.is_plain(done, &mut fill.frames) {
+        if !self.is_plain(done, &mut fill.stage.frames) {
             if done.warnings > 0 && done.error.is_none() {
-                fill.source.shape.note_not_kept(Reason::Construct("an answer with warnings"));
+                fill.stage.source.shape.note_not_kept(Reason::Construct("an answer with warnings"));
             }
             return;
         }
-        let Fill { permit, mut lineage, shown, moving, expected, source, proof, mut frames, started, .. } = fill;
-        let Some(permit) = permit else { return };
+        let PendingFill { permit, mut lineage, proof, expected, stage } = fill;
+        let Reading { source, mut frames, started, answer: Answer { shown, moving } } = stage;
         let told = shown.map(|shown| shown.tags(&frames, self.capabilities(), lineage.as_deref_mut()));
         let reached = moving.and_then(|moving| moving.reached(&frames, self.capabilities()));
         let status_places = without_status(&mut frames, done);
@@ -345,7 +337,8 @@ impl Session {
         body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
         body.rows = rows_found(&body.source.shape, done);
         self.replay.found_rows.clone_from(&body.found_rows);
-        self.shared.await_end(Complete { permit, lineage, told, body, proof, expected, refreshed: false });
+        let stage = Read { told, body, refreshed: false };
+        self.shared.await_end(PendingFill { permit, lineage, proof, expected, stage });
         self.shared.want_reading();
     }
 
@@ -375,10 +368,11 @@ impl Session {
         };
         if Eof::parse(payload).is_ok() {
             // It has no room for more than the flag. What is kept comes of a statement that changes nothing.
-            return self.about.version.is_mariadb;
+            return self.server.about.version.is_mariadb;
         }
         let Ok(ok) = OkPacket::parse(payload, Capabilities::SESSION_TRACK) else { return false };
-        let same = |change: &StateChange<'_>| matches!(change, StateChange::Schema(name) if self.settings.is_in(name));
+        let same =
+            |change: &StateChange<'_>| matches!(change, StateChange::Schema(name) if self.server.settings.is_in(name));
         if !state_changes(ok.state).is_ok_and(|changes| changes.iter().all(same)) {
             return false;
         }

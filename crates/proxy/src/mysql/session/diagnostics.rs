@@ -300,7 +300,7 @@ impl Session {
 
     /// What a statement does to the number of rows found.
     pub(crate) fn leaves(&self, statement: &Statement) -> Leaves {
-        statement.shape.leaves(self.about.version.is_mariadb)
+        statement.shape.leaves(self.server.about.version.is_mariadb)
     }
 
     /// Answers the question for the rows found as it was answered when the hit before it was filled, if this is that.
@@ -357,8 +357,8 @@ impl Session {
         let opener = self.replay.opener.take();
         self.replay.forget();
         for (command, kind) in opener.into_iter().chain([last]) {
-            self.answer_from = 1;
-            self.upstream.output.put(&command);
+            self.server.answer_from = 1;
+            self.server.put(&command);
             self.raise_floor(self.now());
             // In a transaction it may take the snapshot.
             self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
@@ -367,13 +367,13 @@ impl Session {
                 self.status = self.status.with(Status::IN_TRANS);
             }
         }
-        self.replay.put_closed(self.upstream.output.buffer());
+        self.replay.put_closed(self.server.output());
         Ok(())
     }
 
     /// A command names this statement. If the client has closed it, the server is told so ahead.
     pub(crate) async fn close_before(&mut self, number: u32) -> Result<(), SessionError> {
-        if self.replay.has_closed() && self.prepareds.get_mut(number).is_none() {
+        if self.replay.has_closed() && self.server.prepareds.get_mut(number).is_none() {
             self.replay_now().await?;
         }
         Ok(())

@@ -22,10 +22,11 @@ use crate::mysql::session::idle::Command;
 use crate::mysql::session::prepared::{Prepared, PreparedUnder};
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::temporaries::Reading;
-use crate::mysql::session::text::{Decision, Found};
+use crate::mysql::session::text::{Decided, Joined};
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::registry::Statement;
+use crate::session::lookup::Decision;
 
 /// Bytes of COM_STMT_EXECUTE before the parameters: command, number, flags, iterations.
 const HEAD_BYTES: usize = 10;
@@ -62,20 +63,20 @@ impl Session {
         let statement = match &text {
             Some(text) => {
                 self.ask_to_read(text, true).await?;
-                let is_known = self.settings.reading.tells_names(text);
+                let is_known = self.server.settings.reading.tells_names(text);
                 if is_known { self.statement(text) } else { Err(Reason::NotParsed) }
             }
             None => Err(Reason::TooLong),
         };
-        self.reading = statement.is_err().then(|| Reading::new(self.settings.quoting(), 1));
+        self.reading = statement.is_err().then(|| Reading::new(self.server.settings.quoting(), 1));
         if statement.as_ref().map_or(true, |statement| statement.shape.template.reads_diagnostics()) {
             self.replay_hit(text.as_deref().unwrap_or_default()).await?;
         }
         self.replay.overtaken(false);
         let catalog = self.shared.catalog_version();
-        let under = match &self.settings.known {
+        let under = match &self.server.settings.known {
             Known::Context(context, under) if *under == catalog => PreparedUnder::Context(context.id),
-            _ => PreparedUnder::Era(self.settings.era),
+            _ => PreparedUnder::Era(self.server.settings.era),
         };
         let was = self.status;
         self.send_command(command).await?;
@@ -85,15 +86,15 @@ impl Session {
             Some(made) if done.error.is_none() => {
                 let (types, parameters) = (None, made.parameters);
                 let (server_knows_types, involved) = (false, false);
-                self.prepareds.insert(
+                self.server.prepareds.insert(
                     made.statement,
                     Prepared { statement, unread, under, catalog, parameters, types, server_knows_types, involved },
                 );
-                if !self.about.version.is_mariadb {
-                    self.prepareds.forget_last();
+                if !self.server.about.version.is_mariadb {
+                    self.server.prepareds.forget_last();
                 }
             }
-            _ => self.prepareds.forget_last(),
+            _ => self.server.prepareds.forget_last(),
         }
         if done.error.is_some() {
             return Ok(()); // nothing was run
@@ -103,19 +104,20 @@ impl Session {
 
     pub(crate) async fn execute(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
-        let Some(statement) = number.and_then(|number| self.prepareds.get_mut(number)).map(|p| p.statement.clone())
+        let Some(statement) =
+            number.and_then(|number| self.server.prepareds.get_mut(number)).map(|p| p.statement.clone())
         else {
             self.count_passed(&Reason::UnknownStatement);
             self.replay_hit(&[]).await?;
             // Connectors send an execution right behind its prepare, which may fail.
-            let unprepared = self.prepareds.are_all();
+            let unprepared = self.server.prepareds.are_all();
             return self.pass_large(command, None, unprepared).await;
         };
         let statement = match statement {
             Ok(statement) if command.whole => statement,
             Ok(statement) => return self.execute_large(command, number.unwrap_or_default(), &statement).await,
             Err(reason) => {
-                let prepared = number.and_then(|number| self.prepareds.get_mut(number));
+                let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
                 self.unread = prepared.and_then(|prepared| prepared.unread.clone());
                 return self.execute_unknown(command, &reason).await;
             }
@@ -127,7 +129,7 @@ impl Session {
         self.client.input = input;
         let catalog = self.shared.catalog_version();
         let decision = decision?;
-        let passed = !matches!(decision, Decision::Answered);
+        let passed = !matches!(decision.decision, Decision::Hit(()));
         self.carry_out(decision, command, kind).await?;
         self.executed(number.filter(|_| passed), catalog);
         Ok(())
@@ -136,7 +138,7 @@ impl Session {
     /// The server has run a statement.
     fn executed(&mut self, number: Option<u32>, catalog: CatalogVersion) {
         let outcome = self.outcome;
-        if let Some(prepared) = number.and_then(|number| self.prepareds.get_mut(number)) {
+        if let Some(prepared) = number.and_then(|number| self.server.prepareds.get_mut(number)) {
             prepared.catalog = catalog;
             prepared.involved = match outcome {
                 Outcome::Cursor => true,
@@ -151,7 +153,7 @@ impl Session {
     /// Of the statement that a bulk command is about, only what it may do matters.
     pub(crate) async fn bulk_execute(&mut self, command: Command) -> Result<(), SessionError> {
         let number = self.number_at_hand(&command).await?;
-        let prepared = number.and_then(|number| self.prepareds.get_mut(number));
+        let prepared = number.and_then(|number| self.server.prepareds.get_mut(number));
         let statement = prepared.and_then(|prepared| {
             // What the server knows of types from now on is what this command says, in another form.
             (prepared.types, prepared.server_knows_types) = (None, true);
@@ -178,7 +180,7 @@ impl Session {
         if statement.shape.template.reads_diagnostics() {
             self.replay_hit(statement.text()).await?;
         }
-        let Some(prepared) = self.prepareds.get_mut(number) else { return Ok(()) };
+        let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(()) };
         let count = usize::from(prepared.parameters);
         let head = HEADER_BYTES + HEAD_BYTES + count.div_ceil(8) + 1;
         let packet = command.header.packet_bytes();
@@ -188,9 +190,9 @@ impl Session {
         let Ok(execute) = Execute::parse(payload) else {
             return self.execute_unknown(command, &Reason::MessageShape).await;
         };
-        let named = self.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES)
+        let named = self.server.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES)
             && execute.flags & PARAMETER_COUNT_AVAILABLE != 0;
-        let Some(prepared) = self.prepareds.get_mut(number) else { return Ok(()) };
+        let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(()) };
         let lacking = match plain_types(execute.tail, prepared.parameters) {
             Types::Here(types) if !named => {
                 prepared.types = Some(types.into_owned());
@@ -216,9 +218,9 @@ impl Session {
     /// execution of Freshet's own, in which all parameters are NULL. A statement that has had a hit only reads.
     async fn tell_types(&mut self, number: u32, types: &[u8], named: bool) -> Result<(), SessionError> {
         self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
-        self.answer_from = 1;
-        let by_name = self.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES);
-        put_nulls(self.upstream.output.buffer(), number, types, (named, by_name));
+        self.server.answer_from = 1;
+        let by_name = self.server.about.capabilities.has(Capabilities::QUERY_ATTRIBUTES);
+        put_nulls(self.server.output(), number, types, (named, by_name));
         self.answer(Kind::Execute, To::Nobody).await?;
         Ok(())
     }
@@ -251,18 +253,18 @@ impl Session {
         number: u32,
         statement: &Arc<Statement>,
         packet: &[u8],
-    ) -> Result<Decision, SessionError> {
+    ) -> Result<Decided, SessionError> {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
-        let capabilities = self.about.capabilities;
-        let Some(prepared) = self.prepareds.get_mut(number) else {
-            return Ok(Decision::Pass(None, Reason::UnknownStatement));
+        let capabilities = self.server.about.capabilities;
+        let Some(prepared) = self.server.prepareds.get_mut(number) else {
+            return Ok(Decided::pass(None, Reason::UnknownStatement));
         };
         let message = Message::read(payload, prepared, capabilities);
         let Some(message) = message else {
             // The server says so in its own words, unless it understands more.
             prepared.server_knows_types = true;
             self.replay_hit(&[]).await?;
-            return Ok(Decision::Pass(Some(statement.clone()), Reason::MessageShape));
+            return Ok(Decided::pass(Some(statement.clone()), Reason::MessageShape));
         };
         if let Types::Here(types) = &message.types
             && prepared.types.as_deref() != Some(&**types)
@@ -278,7 +280,7 @@ impl Session {
         let decision = if strange {
             self.settle(
                 statement.clone(),
-                Found::Pass(Reason::MessageShape),
+                Decision::Pass(Reason::MessageShape),
                 (Execution::Text(b""), None),
                 statement.text(),
             )
@@ -286,8 +288,8 @@ impl Session {
         } else {
             self.decide_bound(number, statement, &message, (packet, known.as_deref().unwrap_or_default())).await
         };
-        let passes = !matches!(decision, Ok(Decision::Answered));
-        let Some(prepared) = self.prepareds.get_mut(number) else { return decision };
+        let passes = !matches!(&decision, Ok(Decided { decision: Decision::Hit(()), .. }));
+        let Some(prepared) = self.server.prepareds.get_mut(number) else { return decision };
         let parameters = prepared.parameters;
         let lacks = passes
             && !std::mem::replace(&mut prepared.server_knows_types, true)
@@ -310,7 +312,7 @@ impl Session {
         statement: &Arc<Statement>,
         message: &Message<'_>,
         sent: (&[u8], &[u8]),
-    ) -> Result<Decision, SessionError> {
+    ) -> Result<Decided, SessionError> {
         let (packet, types) = sent;
         let tail = packet.get(HEADER_BYTES + 5..).unwrap_or_default();
         let earlier = if message.types == Types::Earlier { types } else { &[] };
@@ -319,49 +321,49 @@ impl Session {
         let mut found = loop {
             // What is never kept need not be looked for.
             if statement.shape.template.refusal().is_some() {
-                break Found::Miss { joined: false };
+                break Decision::Fill(Joined(false));
             }
             match self.allowed() {
-                Allowed::Pass(reason) => break Found::Pass(reason),
-                Allowed::Ask if asked || !self.is_to_ask(statement) => break Found::Pass(Reason::CatalogStale),
+                Allowed::Pass(reason) => break Decision::Pass(reason),
+                Allowed::Ask if asked || !self.is_to_ask(statement) => break Decision::Pass(Reason::CatalogStale),
                 Allowed::Ask => {
                     self.ask_context().await?;
                     asked = true;
                 }
                 Allowed::Cache(_) if statement.shape.passes_unseen() => {
-                    break Found::Pass(Reason::NotWorthwhile);
+                    break Decision::Pass(Reason::NotWorthwhile);
                 }
                 Allowed::Cache(context) => {
                     break match self.means_the_same(number, context) {
                         Ok(()) => self.find(context, execution, packet, Kind::Execute).await,
-                        Err(reason) => Found::Pass(reason),
+                        Err(reason) => Decision::Pass(reason),
                     };
                 }
             }
         };
-        if matches!(found, Found::Answered) {
+        if matches!(found, Decision::Hit(())) {
             self.remember_bound(number, message, sent);
-            return Ok(Decision::Answered);
+            return Ok(Decided::hit());
         }
         // Their values matter to what is kept, and to what takes a snapshot.
-        let may_be_kept = matches!(found, Found::Miss { .. }) && statement.shape.template.refusal().is_none();
-        let parameters = self.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
-        let bind = || message.execute.bind(parameters, self.about.capabilities, Some(types)).ok();
+        let may_be_kept = matches!(found, Decision::Fill(_)) && statement.shape.template.refusal().is_none();
+        let parameters = self.server.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
+        let bind = || message.execute.bind(parameters, self.server.about.capabilities, Some(types)).ok();
         let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };
         let bound = (may_be_kept || self.standing.wants_snapshot()).then(bind).flatten().unwrap_or_else(nothing);
         if may_be_kept && statement.shape.moves() {
             let moved = self.find_moved(statement, (execution, Some(&bound)), (packet, Kind::Execute), found);
             found = Box::pin(moved).await;
-            if matches!(found, Found::Answered) {
+            if matches!(found, Decision::Hit(())) {
                 self.remember_bound(number, message, sent);
-                return Ok(Decision::Answered);
+                return Ok(Decided::hit());
             }
         }
-        let missed = matches!(found, Found::Miss { joined: false });
+        let missed = matches!(found, Decision::Fill(Joined(false)));
         let decision = self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await?;
         if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Execute)).await {
             self.remember_bound(number, message, sent);
-            return Ok(Decision::Answered);
+            return Ok(Decided::hit());
         }
         Ok(decision)
     }
@@ -371,14 +373,14 @@ impl Session {
         if !self.replay.is_of(packet) {
             return; // it left what the hit before has left
         }
-        if let Some(prepared) = self.prepareds.get_mut(number)
+        if let Some(prepared) = self.server.prepareds.get_mut(number)
             && message.types == Types::Earlier
             && !prepared.server_knows_types
             && let Some(packet) = with_types_of(packet, prepared.parameters, types)
         {
             self.replay.resend(&packet);
         }
-        if let Some(own) = self.prepareds.number_of(number).filter(|own| *own != number) {
+        if let Some(own) = self.server.prepareds.number_of(number).filter(|own| *own != number) {
             self.replay.name(own);
         }
     }
@@ -386,8 +388,8 @@ impl Session {
     /// Whether the statement means under this context what it meant at its prepare, to the client too.
     fn means_the_same(&mut self, number: u32, context: u32) -> Result<(), Reason> {
         let catalog = self.shared.catalog_version();
-        let era = self.settings.era;
-        let prepared = self.prepareds.get_mut(number).ok_or(Reason::UnknownStatement)?;
+        let era = self.server.settings.era;
+        let prepared = self.server.prepareds.get_mut(number).ok_or(Reason::UnknownStatement)?;
         if prepared.catalog != catalog {
             return Err(Reason::CatalogStale); // it passes once, so that the client learns its columns anew
         }

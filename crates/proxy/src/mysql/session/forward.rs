@@ -24,7 +24,7 @@ pub(crate) enum To<'a> {
     /// It is the client's, and perhaps kept.
     Client {
         /// Where it is kept.
-        fill: Option<&'a mut Fill>,
+        fill: Option<&'a mut Option<Box<Fill>>>,
         /// The command may have committed something that was not there before.
         impure: bool,
     },
@@ -38,14 +38,14 @@ impl Session {
     /// Sends a command that is at the start of the client's input, and all packets that belong to it.
     pub(crate) async fn send_command(&mut self, command: Command) -> Result<(), SessionError> {
         if let Some(rewritten) = self.rewritten.take() {
-            self.upstream.output.put(&rewritten);
+            self.server.put(&rewritten);
             self.client.input.consume(command.header.packet_bytes());
             return Ok(());
         }
-        self.answer_from = command.header.sequence.wrapping_add(1);
+        self.server.answer_from = command.header.sequence.wrapping_add(1);
         if command.whole && !command.header.continues() {
             let bytes = self.client.input.bytes().get(..command.header.packet_bytes()).unwrap_or_default();
-            self.upstream.output.put(bytes);
+            self.server.put(bytes);
             if let Some(reading) = &mut self.reading {
                 reading.packet(bytes);
             }
@@ -54,7 +54,7 @@ impl Session {
         }
         let last = self.send_packets(|header| !header.continues()).await?;
         // A server numbers on from the command's last packet.
-        self.answer_from = last.sequence.wrapping_add(1);
+        self.server.answer_from = last.sequence.wrapping_add(1);
         Ok(())
     }
 
@@ -82,15 +82,15 @@ impl Session {
             let bytes = self.client.input.bytes();
             let bytes = bytes.get(..rest).unwrap_or(bytes);
             let count = bytes.len();
-            if !self.deaf {
-                self.upstream.output.put(bytes);
+            if !self.server.is_deaf() {
+                self.server.put(bytes);
             }
             if let Some(reading) = &mut self.reading {
                 reading.feed(bytes);
             }
             self.client.input.consume(count);
             rest -= count;
-            if rest > 0 || self.upstream.output.is_high() {
+            if rest > 0 || self.server.is_high() {
                 self.make_room(rest > 0).await?;
             }
         }
@@ -100,13 +100,8 @@ impl Session {
     /// Sends upstream until its output is low, and receives from the client if more is wanted of it.
     async fn make_room(&mut self, more: bool) -> Result<(), SessionError> {
         std::future::poll_fn(|cx| {
-            if self.upstream.has_output()
-                && let Poll::Ready(Err(_)) = self.upstream.poll_send(cx)
-            {
-                self.deaf = true; // its last words may be there all the same
-                self.upstream.output.buffer().clear();
-            }
-            let low = self.deaf || !self.upstream.output.is_high();
+            self.server.poll_send(cx);
+            let low = self.server.is_deaf() || !self.server.is_high();
             if !more && low {
                 return Poll::Ready(Ok(()));
             }
@@ -125,7 +120,7 @@ impl Session {
     /// Follows the answer to a command that was sent. Its last bytes are left in the client's output.
     pub(crate) async fn answer(&mut self, kind: Kind, to: To<'_>) -> Result<Done, SessionError> {
         self.settle_question().await?;
-        let last_words = std::mem::take(&mut self.last_words);
+        let last_words = std::mem::take(&mut self.server.last_words);
         let refusal = self.settle_owed().await?;
         let done = self.follow(kind, to).await;
         if matches!(done, Err(SessionError::UpstreamEnded)) {
@@ -137,15 +132,15 @@ impl Session {
 
     /// The same, where nothing else is owed.
     pub(crate) async fn follow(&mut self, kind: Kind, mut to: To<'_>) -> Result<Done, SessionError> {
-        let first = std::mem::replace(&mut self.answer_from, 1);
+        let first = std::mem::replace(&mut self.server.answer_from, 1);
         let mut response = Response::new(kind, self.capabilities()).starting_at(first);
         loop {
-            let scanned = response.scan(self.upstream.input.bytes())?;
-            let bytes = self.upstream.input.bytes().get(..scanned.consumed).unwrap_or_default();
+            let scanned = response.scan(self.server.received())?;
+            let bytes = self.server.received().get(..scanned.consumed).unwrap_or_default();
             match &mut to {
                 To::Client { fill, .. } => {
                     if let Some(fill) = fill {
-                        fill.keep(bytes);
+                        fill.take_if(|fill| !fill.keep(bytes)); // at once: who knows how long its client takes to read it
                     }
                     if let Some(counting) = &mut self.counting {
                         counting.keep(bytes);
@@ -158,14 +153,12 @@ impl Session {
             }
             match scanned.step {
                 Step::Done(done) => {
-                    let bytes = self.upstream.input.bytes();
-                    let last = bytes.get(done.last.clone()).unwrap_or_default();
-                    self.settings.told(last, &done, self.about.upstream());
-                    self.upstream.input.consume(scanned.consumed);
+                    self.server.answer_ends(&done);
+                    self.server.consume(scanned.consumed);
                     return Ok(done);
                 }
                 Step::SendFile => {
-                    self.upstream.input.consume(scanned.consumed);
+                    self.server.consume(scanned.consumed);
                     self.client.flush().await?;
                     let mut continues = false;
                     let ends = |header: Header| {
@@ -175,21 +168,21 @@ impl Session {
                     self.send_packets(ends).await?;
                 }
                 Step::Continue => {
-                    self.upstream.input.consume(scanned.consumed);
+                    self.server.consume(scanned.consumed);
                     if matches!(to, To::Client { impure: true, .. }) && response.results() > 0 {
                         // The client may hear of a commit before the answer's end, which can be held.
                         self.shared.cache.fence_since(self.now());
                         self.shared.want_reading();
                     }
                     let kept = match &mut to {
-                        To::Client { fill: Some(fill), .. } if fill.is_kept() => Some(fill),
+                        To::Client { fill: Some(fill), .. } if fill.is_some() => Some(fill),
                         _ => None,
                     };
                     match kept.filter(|_| self.client.output.is_high()) {
                         None => self.exchange().await?,
                         Some(fill) => match timeout(STALL_MAX, self.exchange()).await {
                             Ok(exchanged) => exchanged?,
-                            Err(_) => fill.give_up(),
+                            Err(_) => **fill = None,
                         },
                     }
                 }
@@ -199,19 +192,14 @@ impl Session {
 
     /// Writes what waits until more of the upstream has come.
     async fn exchange(&mut self) -> Result<(), SessionError> {
-        if self.upstream.ended {
+        if self.server.has_ended() {
             // A piece of a packet is the client's too: it is what the server said last.
-            let bytes = self.upstream.input.bytes();
+            let bytes = self.server.received();
             self.client.output.put(bytes);
             return Err(SessionError::UpstreamEnded);
         }
         std::future::poll_fn(|cx| {
-            if self.upstream.has_output()
-                && let Poll::Ready(Err(_)) = self.upstream.poll_send(cx)
-            {
-                self.deaf = true; // its end is read, with its last words
-                self.upstream.output.buffer().clear();
-            }
+            self.server.poll_send(cx);
             if self.client.has_output()
                 && let Poll::Ready(Err(error)) = self.client.poll_send(cx)
             {
@@ -220,7 +208,7 @@ impl Session {
             if self.client.output.is_high() {
                 return Poll::Pending;
             }
-            self.upstream.poll_receive(cx)
+            self.server.socket().poll_receive(cx)
         })
         .await
         .map_err(SessionError::Io)

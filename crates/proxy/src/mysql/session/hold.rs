@@ -59,7 +59,7 @@ impl Session {
 
     /// The acknowledgement of a transaction that touched this need not be held.
     pub(crate) fn is_free(&mut self, touched: &Touched) -> bool {
-        let same_server = matches!(self.settings.compare_server(&self.shared), Some(Ok(())));
+        let same_server = matches!(self.server.settings.compare_server(&self.shared), Some(Ok(())));
         let is_free = same_server && self.is_to_hold() && self.shared.is_free(touched);
         if is_free {
             self.shared.waits.unheld.fetch_add(1, Relaxed);

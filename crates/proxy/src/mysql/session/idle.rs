@@ -77,11 +77,11 @@ impl Session {
 
     /// Forwards what the server says without being asked; true if it has ended the connection.
     fn forward_unasked(&mut self) -> bool {
-        let bytes = self.upstream.input.bytes();
+        let bytes = self.server.received();
         let count = bytes.len();
         self.client.output.put(bytes);
-        self.upstream.input.consume(count);
-        self.upstream.ended
+        self.server.consume(count);
+        self.server.has_ended()
     }
 
     fn is_to_leave(&self) -> bool {
@@ -97,14 +97,14 @@ impl Session {
             if self.is_to_leave() {
                 return Poll::Ready(Ok(Came::Drain));
             }
-            for peer in [&mut self.upstream, &mut self.client] {
+            for peer in [self.server.socket(), &mut self.client] {
                 if peer.has_output()
                     && let Poll::Ready(Err(error)) = peer.poll_send(cx)
                 {
                     return Poll::Ready(Err(error));
                 }
             }
-            if let Poll::Ready(received) = self.upstream.poll_receive(cx) {
+            if let Poll::Ready(received) = self.server.socket().poll_receive(cx) {
                 return Poll::Ready(received.map(|()| Came::Something));
             }
             self.client.poll_receive(cx).map_ok(|()| Came::Something)
@@ -115,7 +115,7 @@ impl Session {
     /// Last words to both sides.
     pub(crate) async fn farewell(&mut self) -> io::Result<()> {
         let end = async {
-            let _ = self.upstream.flush().await;
+            let _ = self.server.socket().flush().await;
             self.client.flush().await?;
             self.client.shut_down().await
         };
@@ -125,14 +125,14 @@ impl Session {
     /// Both sides are heard and neither is understood any more: bytes go both ways until an end.
     pub(crate) async fn raw(&mut self) -> Result<(), SessionError> {
         loop {
-            move_bytes(&mut self.client, &mut self.upstream);
-            move_bytes(&mut self.upstream, &mut self.client);
-            if self.upstream.ended || (self.client.ended && !self.upstream.has_output()) {
+            move_bytes(&mut self.client, self.server.socket());
+            move_bytes(self.server.socket(), &mut self.client);
+            if self.server.has_ended() || (self.client.ended && !self.server.socket().has_output()) {
                 return Ok(());
             }
             std::future::poll_fn(|cx| {
                 let mut progress = false;
-                for peer in [&mut self.upstream, &mut self.client] {
+                for peer in [self.server.socket(), &mut self.client] {
                     if peer.has_output()
                         && let Poll::Ready(sent) = peer.poll_send(cx)
                     {
@@ -140,8 +140,8 @@ impl Session {
                         progress = true;
                     }
                 }
-                let (upstream_high, client_high) = (self.upstream.output.is_high(), self.client.output.is_high());
-                for (peer, high) in [(&mut self.upstream, client_high), (&mut self.client, upstream_high)] {
+                let (upstream_high, client_high) = (self.server.is_high(), self.client.output.is_high());
+                for (peer, high) in [(self.server.socket(), client_high), (&mut self.client, upstream_high)] {
                     if !high && let Poll::Ready(received) = peer.poll_receive(cx) {
                         received?;
                         progress = true;

@@ -8,7 +8,8 @@
 //! | log in | [`crate::mysql::login`] | connects upstream, relays the login |
 //! | next command | here | watches both sides; what the client sends ahead waits its turn |
 //! | command | `command`, `text`, `execute` | hit, fill, or pass |
-//! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit |
+//! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit (with [`crate::session`]) |
+//! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
 //! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::unheld`]) |
 //!
@@ -27,6 +28,7 @@ mod moving;
 mod named;
 mod prepared;
 pub(crate) mod reading;
+mod server_connection;
 mod settings;
 mod shown;
 mod temporaries;
@@ -48,11 +50,9 @@ use thiserror::Error;
 
 use crate::metrics::WorkerCounters;
 use crate::mysql::MySql;
-use crate::mysql::login::{About, Admitted, admit};
-use crate::mysql::session::decide::key_capabilities;
+use crate::mysql::login::{Admitted, admit};
 use crate::mysql::session::diagnostics::{Counting, Replay};
-use crate::mysql::session::prepared::Prepareds;
-use crate::mysql::session::settings::Settings;
+use crate::mysql::session::server_connection::ServerConnection;
 use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::Standing;
@@ -96,16 +96,10 @@ struct Session {
     shared: Arc<MySql>,
     worker: usize,
     client: Peer,
-    upstream: Peer,
-    /// What the login told; the user and the plugin change with COM_CHANGE_USER.
-    about: About,
-    /// Those of `about.capabilities` that shape answers.
-    shape: u8,
+    server: ServerConnection,
     /// The session's state as the server told it last.
     status: Status,
-    settings: Settings,
     standing: Standing,
-    prepareds: Prepareds,
     track: Track,
     floor: Floor,
     /// The last that the client was told came from the server, and no end of the binlog behind that is known.
@@ -120,14 +114,10 @@ struct Session {
     counting: Option<Counting>,
     /// Waiting for a position did not help the last time.
     patience: Patience,
-    /// The number of the first packet that answers the command at hand.
-    answer_from: u8,
     /// The server's last answer was an error or had warnings.
     warned: bool,
     /// How the server's last answer ended.
     outcome: Outcome,
-    /// The upstream takes nothing more.
-    deaf: bool,
     /// What goes upstream in the place of the command at hand.
     rewritten: Option<Vec<u8>>,
     /// What the command at hand may make, if it is not known what it is.
@@ -136,8 +126,6 @@ struct Session {
     code_before: Option<Arc<Catalog>>,
     /// Reads it on its way.
     reading: Option<Reading>,
-    /// What the server said to a question of Freshet's own that failed: its last words, if it ends the connection.
-    last_words: Vec<u8>,
     /// What was proven visible before a statement was sent that takes a snapshot by itself.
     before: Option<Proven>,
     /// Scratch for keys.
@@ -175,12 +163,9 @@ impl Session {
             shared,
             worker,
             client,
-            upstream,
-            shape: key_capabilities(about.capabilities),
+            server: ServerConnection::new(upstream, about),
             status: Status::AUTOCOMMIT,
-            settings: Settings::new(&about),
             standing: Standing::default(),
-            prepareds: Prepareds::default(),
             track: Track::default(),
             floor: Floor::default(),
             behind_passed: false,
@@ -190,18 +175,14 @@ impl Session {
             replay: Replay::default(),
             counting: None,
             patience: Patience::default(),
-            answer_from: 1,
             warned: false,
             outcome: Outcome::Plain,
-            deaf: false,
             rewritten: None,
             unread: None,
             code_before: None,
             reading: None,
-            last_words: Vec::new(),
             before: None,
             key: Vec::with_capacity(256),
-            about,
         };
         session.logged_in();
         session
@@ -225,7 +206,7 @@ impl Session {
     }
 
     fn capabilities(&self) -> Capabilities {
-        self.about.capabilities
+        self.server.about.capabilities
     }
 
     fn count_passed(&self, reason: &Reason) {

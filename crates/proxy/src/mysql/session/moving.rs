@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use freshet_cache::Lookup;
 use freshet_sql::Client;
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::response::Kind;
@@ -10,7 +9,6 @@ use freshet_wire::mysql::result::Form;
 use freshet_wire::mysql::rows::Rows;
 use freshet_wire::mysql::statement::{Bound, Value};
 
-use crate::body::Body;
 use crate::moving::{Limits, Reached, put_text};
 use crate::mysql::session::Session;
 use crate::mysql::session::decide::{Allowed, Execution, parameters};
@@ -18,6 +16,7 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::fields;
 use crate::mysql::session::text::Found;
 use crate::registry::Statement;
+use crate::session::lookup::{self, Decision};
 
 /// Of a fill: its limits, and how its answer will be written.
 #[derive(Debug)]
@@ -96,13 +95,13 @@ impl Session {
         loop {
             let generation = self.shared.waits.generation();
             match self.look_up_moved(statement, execution, &own) {
-                Lookup::Hit(entry) => return self.answer_found(&entry, packet, kind),
-                Lookup::Miss => return missed,
-                Lookup::Bypass(reason) => {
+                Decision::Hit(entry) => return self.answer_found(&entry, packet, kind),
+                Decision::Fill(()) => return missed,
+                Decision::Pass(reason) => {
                     due = self.worth_waiting_until(&reason, due);
-                    let Some(due) = due else { return Found::Pass(reason) };
+                    let Some(due) = due else { return Decision::Pass(reason) };
                     if !self.wait_for_position(generation, due).await {
-                        return Found::Pass(reason);
+                        return Decision::Pass(reason);
                     }
                 }
             }
@@ -115,18 +114,18 @@ impl Session {
         statement: &Statement,
         execution: (Execution<'_>, Option<&Bound<'_>>),
         own: &[u8],
-    ) -> Lookup<Body> {
+    ) -> lookup::Found {
         if !matches!(self.allowed(), Allowed::Cache(_)) {
-            return Lookup::Miss;
+            return Decision::Fill(());
         }
         match self.set_snapshot() {
-            Err(reason) => return Lookup::Bypass(reason),
-            Ok(false) => return Lookup::Miss,
+            Err(reason) => return Decision::Pass(reason),
+            Ok(false) => return Decision::Fill(()),
             Ok(true) => {}
         }
-        let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Lookup::Miss };
+        let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Decision::Fill(()) };
         let Some(entry) = self.shared.latest.entry(&key).filter(|entry| **entry != *own) else {
-            return Lookup::Miss; // or it was found and is not to be used
+            return Decision::Fill(()); // or it was found and is not to be used
         };
         self.key.clear();
         self.key.extend_from_slice(&entry);
@@ -142,7 +141,7 @@ impl Session {
         if !statement.shape.moves() {
             return None;
         }
-        let Known::Context(context, known_under) = &self.settings.known else { return None };
+        let Known::Context(context, known_under) = &self.server.settings.known else { return None };
         let catalog = self.shared.catalog.load();
         let Client { utf8, raw, .. } = context.client;
         if catalog.version != *known_under || !(utf8 || raw || statement.ascii) {
@@ -151,7 +150,7 @@ impl Session {
         let footprint = statement.shape.moving(&catalog, context)?;
         let params = parameters(statement, execution.1).ok()?;
         Limits::of(&footprint, &params, context, |key, numbers| {
-            key.push(self.shape);
+            key.push(self.server.shape);
             write_key(key, numbers, statement, execution)
         })
     }

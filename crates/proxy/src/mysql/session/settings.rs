@@ -252,19 +252,19 @@ impl Session {
 
     /// Asks ahead of the command that is sent next, in the same packet of the network, and without waiting.
     pub(crate) fn put_question(&mut self) {
-        let with_server = self.settings.server.is_none();
-        self.settings.asked = Some(Asked { with_server, under: self.shared.catalog_version() });
-        self.put_query(question(&self.about.version, with_server).as_bytes());
+        let with_server = self.server.settings.server.is_none();
+        self.server.settings.asked = Some(Asked { with_server, under: self.shared.catalog_version() });
+        self.server.put_query(question(&self.server.about.version, with_server).as_bytes());
     }
 
     /// Takes the answer, if one is owed.
     pub(crate) async fn settle_question(&mut self) -> Result<(), SessionError> {
-        let Some(Asked { with_server, under }) = self.settings.asked.take() else { return Ok(()) };
+        let Some(Asked { with_server, under }) = self.server.settings.asked.take() else { return Ok(()) };
         let mut said = self.hear().await?;
         if with_server {
             let run = said.as_mut().and_then(|said| take_server(&mut said.row));
             said = said.filter(|_| run.is_some());
-            self.settings.server = run.map(|run| ServerIdentity {
+            self.server.settings.server = run.map(|run| ServerIdentity {
                 system_id: run.server,
                 postmaster_start: run.start,
                 database: String::new(),
@@ -275,10 +275,10 @@ impl Session {
             Answer::read(&row, said.collation)
         });
         let Some(answer) = answer else {
-            self.settings.known = Known::Unknowable(Reason::SettingsUnknown);
+            self.server.settings.known = Known::Unknowable(Reason::SettingsUnknown);
             return Ok(());
         };
-        let settings = &mut self.settings;
+        let settings = &mut self.server.settings;
         settings.schemas.clone_from(&answer.described.schemas);
         settings.level = Some((answer.level, settings.era));
         settings.reading = answer.reading;
@@ -288,28 +288,29 @@ impl Session {
             Err(reason) => Known::Unknowable(reason),
         };
         if !self.autocommits() {
-            self.standing.begin_without_autocommit(self.settings.era);
+            self.standing.begin_without_autocommit(self.server.settings.era);
         }
         Ok(())
     }
 
     /// Whether each statement is a transaction of its own, as far as that is known without asking.
     pub(crate) fn autocommits(&self) -> bool {
-        self.status.has(Status::AUTOCOMMIT) && self.settings.autocommits() != Some(false)
+        self.status.has(Status::AUTOCOMMIT) && self.server.settings.autocommits() != Some(false)
     }
 
     /// The first row of the answer to a question of Freshet's own; None if it failed or is no text.
     async fn hear(&mut self) -> Result<Option<Said>, SessionError> {
-        let (first, last_words) = (std::mem::replace(&mut self.answer_from, 1), std::mem::take(&mut self.last_words));
+        let (first, last_words) =
+            (std::mem::replace(&mut self.server.answer_from, 1), std::mem::take(&mut self.server.last_words));
         let mut answer = Vec::new();
         let done = self.follow(Kind::Query, To::Own(&mut answer)).await;
-        self.answer_from = first;
+        self.server.answer_from = first;
         if matches!(done, Err(SessionError::UpstreamEnded)) {
             self.client.output.put(&last_words); // why it ended, perhaps
         }
         let done = done?;
         if done.error.is_some() {
-            self.last_words = answer;
+            self.server.last_words = answer;
             return Ok(None);
         }
         let definitions = if done.without_definitions { 0 } else { done.columns };
@@ -322,20 +323,13 @@ impl Session {
         Ok(Some(Said { row, collation: definition.and_then(result::collation_of) }))
     }
 
-    /// Appends a COM_QUERY of Freshet's own.
-    pub(crate) fn put_query(&mut self, sql: &[u8]) {
-        self.answer_from = 1;
-        let capabilities = self.capabilities();
-        put_query(self.upstream.output.buffer(), capabilities, sql);
-    }
-
     /// Asks for the context if a text can be read only by who knows it, and nothing is lost by asking.
     /// `whole`: it is not just its beginning.
     pub(crate) async fn ask_to_read(&mut self, text: &[u8], whole: bool) -> Result<(), SessionError> {
-        let reading = self.settings.reading;
+        let reading = self.server.settings.reading;
         let can_read =
-            if whole { self.settings.can_read(text) && reading.tells_names(text) } else { reading.is_known() };
-        if can_read || !matches!(self.settings.known, Known::Nothing) || self.is_after_something(text) {
+            if whole { self.server.settings.can_read(text) && reading.tells_names(text) } else { reading.is_known() };
+        if can_read || !matches!(self.server.settings.known, Known::Nothing) || self.is_after_something(text) {
             return Ok(());
         }
         if matches!(self.allowed(), Allowed::Ask) { self.ask_context().await } else { Ok(()) }
@@ -354,10 +348,10 @@ impl Session {
 
     /// What a text is, if the server surely reads it as Freshet does.
     pub(crate) fn statement(&self, text: &[u8]) -> Result<Arc<Statement>, Reason> {
-        if !self.settings.can_read(text) {
+        if !self.server.settings.can_read(text) {
             return Err(Reason::NotParsed);
         }
-        self.shared.registry.statement_under(self.settings.reading.modes(), text)
+        self.shared.registry.statement_under(self.server.settings.reading.modes(), text)
     }
 }
 

@@ -224,7 +224,7 @@ impl Session {
 
     /// What Freshet takes for strings may be names.
     fn may_quote_names(&self, statement: &Statement) -> bool {
-        let is_known = self.settings.reading.ansi_quotes == Some(statement.modes.ansi_quotes);
+        let is_known = self.server.settings.reading.ansi_quotes == Some(statement.modes.ansi_quotes);
         !is_known && statement.text().contains(&b'"')
     }
 
@@ -233,28 +233,28 @@ impl Session {
         let (unread, before) = (self.unread.take(), self.code_before.take());
         let Some(statement) = statement else {
             if mark.effect != Effect::Pure {
-                self.settings.temporaries.named = Named::default();
+                self.server.settings.temporaries.named = Named::default();
             }
             match unread {
                 _ if !mark.makes_temporary => {}
                 Some(code) => {
-                    self.settings.temporaries.defined(&code);
-                    self.settings.temporaries.ran(code, before.as_ref());
+                    self.server.settings.temporaries.defined(&code);
+                    self.server.settings.temporaries.ran(code, before.as_ref());
                 }
-                None => self.settings.temporaries.become_any(),
+                None => self.server.settings.temporaries.become_any(),
             }
             return;
         };
         if mark.effect >= Effect::Definition {
-            self.settings.temporaries.defined(statement.shape.code());
+            self.server.settings.temporaries.defined(statement.shape.code());
         }
         if self.may_quote_names(statement) {
             let code = Arc::new(Code::of(statement.text(), Quoting::Unknown));
-            self.settings.temporaries.ran(code, before.as_ref());
+            self.server.settings.temporaries.ran(code, before.as_ref());
             self.raise_floor(self.now());
         }
-        let quoting = self.settings.quoting();
-        let (settings, shape) = (&mut self.settings, &statement.shape);
+        let quoting = self.server.settings.quoting();
+        let (settings, shape) = (&mut self.server.settings, &statement.shape);
         let (temporaries, template) = (&mut settings.temporaries, &shape.template);
         if mark.makes_temporary {
             let created = template.creates_temporary();
@@ -286,32 +286,34 @@ impl Session {
     }
 
     fn judge_pending(&mut self) -> Result<(), Reason> {
-        let temporaries = &mut self.settings.temporaries;
+        let temporaries = &mut self.server.settings.temporaries;
         if !temporaries.pending.is_empty() {
             let catalog = self.shared.catalog.load_full();
             if !self.shared.cache.reflects(&self.floor, catalog.version) {
                 return Err(Reason::Floor);
             }
-            self.settings.one_shot |= temporaries.judge(&catalog);
-            if self.settings.one_shot {
+            self.server.settings.one_shot |= temporaries.judge(&catalog);
+            if self.server.settings.one_shot {
                 return Err(Reason::InTransaction);
             }
         }
-        if self.settings.temporaries.any { Err(Reason::MayHaveTemporary) } else { Ok(()) }
+        if self.server.settings.temporaries.any { Err(Reason::MayHaveTemporary) } else { Ok(()) }
     }
 
     /// Why a result of this query may not be served or kept, if temporary tables are why.
     pub(crate) fn reads_temporary(&mut self, shape: &Shape) -> Result<(), Reason> {
-        if self.settings.temporaries.are_none() {
+        if self.server.settings.temporaries.are_none() {
             return Ok(());
         }
         self.judge_pending()?;
-        let Known::Context(context, known_under) = &self.settings.known else { return Err(Reason::SettingsUnknown) };
+        let Known::Context(context, known_under) = &self.server.settings.known else {
+            return Err(Reason::SettingsUnknown);
+        };
         let catalog = self.shared.catalog.load();
         if catalog.version != *known_under {
             return Err(Reason::CatalogStale);
         }
-        let temporaries = &self.settings.temporaries;
+        let temporaries = &self.server.settings.temporaries;
         if temporaries.tables.is_empty() {
             return Ok(());
         }
@@ -324,8 +326,8 @@ impl Session {
 
     /// The code of a text that is not analysed.
     pub(crate) fn unread(&self, text: &[u8]) -> Arc<Code> {
-        let known = self.settings.can_read(text);
-        let quoting = if known { Quoting::Known(self.settings.reading.modes()) } else { Quoting::Unknown };
+        let known = self.server.settings.can_read(text);
+        let quoting = if known { Quoting::Known(self.server.settings.reading.modes()) } else { Quoting::Unknown };
         Arc::new(Code::of(text, quoting))
     }
 }

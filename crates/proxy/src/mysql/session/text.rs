@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Entry, Lookup};
+use freshet_cache::Entry;
 use freshet_sql::{Admin, Code, Effect, Footprint, Hint};
 use freshet_types::{Catalog, CatalogVersion, Reason};
 use freshet_wire::mysql::error::put_error;
@@ -22,6 +22,7 @@ use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
+use crate::session::lookup::Decision;
 
 /// Of a long statement so much is waited for.
 const HEAD_BYTES: usize = 512;
@@ -30,31 +31,35 @@ const HEAD_BYTES: usize = 512;
 const ROW_WRITES: [&str; 4] = ["insert", "replace", "update", "delete"];
 
 /// What becomes of a statement.
-pub(crate) enum Decision {
-    /// It has been answered.
-    Answered,
-    /// It is sent, and its answer kept.
-    Fill(Arc<Statement>, Box<Fill>),
-    /// It is sent.
-    Pass(Option<Arc<Statement>>, Reason),
+pub(crate) struct Decided {
+    /// None: it is not known, or has been answered.
+    pub(crate) statement: Option<Arc<Statement>>,
+    /// A hit has been answered.
+    pub(crate) decision: Decision<(), Box<Fill>>,
 }
 
-impl Decision {
+impl Decided {
+    /// It has been answered.
+    pub(crate) fn hit() -> Self {
+        Self { statement: None, decision: Decision::Hit(()) }
+    }
+
+    /// It is sent.
+    pub(crate) fn pass(statement: Option<Arc<Statement>>, reason: Reason) -> Self {
+        Self { statement, decision: Decision::Pass(reason) }
+    }
+
     /// Another session has begun to fill the same result since it was looked up.
     pub(crate) fn joins(&self) -> bool {
-        matches!(self, Self::Pass(_, Reason::FillInFlight))
+        matches!(self.decision, Decision::Pass(Reason::FillInFlight))
     }
 }
 
-/// What a look-up came to.
-pub(crate) enum Found {
-    Answered,
-    /// A fill may be begun. `joined`: behind another session's, which was waited for.
-    Miss {
-        joined: bool,
-    },
-    Pass(Reason),
-}
+/// A fill may be begun; true: behind another session's, which was waited for.
+pub(crate) struct Joined(pub(crate) bool);
+
+/// What a look-up came to, once it has been waited for. A hit has been answered.
+pub(crate) type Found = Decision<(), Joined>;
 
 /// Of a statement whose words alone are known.
 fn mark_of_words(code: Option<&Code>) -> Mark {
@@ -89,7 +94,7 @@ impl Session {
         self.tune(None);
         self.before_sending(Mark::UNKNOWN, None);
         let was = self.status;
-        self.reading = Some(Reading::new(self.settings.quoting(), before_text));
+        self.reading = Some(Reading::new(self.server.settings.quoting(), before_text));
         self.send_command(command).await?;
         let code = self.reading.take().map(Reading::finish);
         let mark = mark_of_words(code.as_ref());
@@ -101,30 +106,38 @@ impl Session {
     /// Does what was decided.
     pub(crate) async fn carry_out(
         &mut self,
-        decision: Decision,
+        decided: Decided,
         command: Command,
         kind: Kind,
     ) -> Result<(), SessionError> {
+        let Decided { statement, decision } = decided;
         match decision {
-            Decision::Answered => {
+            Decision::Hit(()) => {
                 self.client.input.consume(command.header.packet_bytes());
                 Ok(())
             }
-            Decision::Fill(statement, fill) => {
-                self.tune(Some(&statement));
-                self.send_command(command).await?;
-                self.take_answer(&statement, Some(fill), kind).await
-            }
-            Decision::Pass(statement, reason) => {
+            Decision::Fill(fill) => self.send_and_take(statement, Some(fill), command, kind).await,
+            Decision::Pass(reason) => {
                 self.note_passed(statement.as_ref(), &reason);
                 self.ask_ahead(statement.as_ref());
-                self.tune(statement.as_ref());
-                self.send_command(command).await?;
-                match statement {
-                    Some(statement) => self.take_answer(&statement, None, kind).await,
-                    None => self.take_unknown(kind).await,
-                }
+                self.send_and_take(statement, None, command, kind).await
             }
+        }
+    }
+
+    /// Sends a statement and forwards its answer.
+    async fn send_and_take(
+        &mut self,
+        statement: Option<Arc<Statement>>,
+        fill: Option<Box<Fill>>,
+        command: Command,
+        kind: Kind,
+    ) -> Result<(), SessionError> {
+        self.tune(statement.as_ref());
+        self.send_command(command).await?;
+        match statement {
+            Some(statement) => self.take_answer(&statement, fill, kind).await,
+            None => self.take_unknown(kind).await,
         }
     }
 
@@ -143,8 +156,8 @@ impl Session {
         let leaves = self.leaves(statement);
         self.replay.overtaken_by(leaves);
         let was = self.status;
-        let done = self.answer(kind, To::Client { fill: fill.as_deref_mut(), impure: mark.writes }).await?;
-        self.replay.answered(&statement.shape, leaves, &done, self.about.version.is_mariadb);
+        let done = self.answer(kind, To::Client { fill: Some(&mut fill), impure: mark.writes }).await?;
+        self.replay.answered(&statement.shape, leaves, &done, self.server.about.version.is_mariadb);
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
             self.finish_fill(*fill, &done);
@@ -161,16 +174,16 @@ impl Session {
         self.after(&mark, None, &done, was).await
     }
 
-    async fn decide_query(&mut self, packet: &[u8]) -> Result<Decision, SessionError> {
+    async fn decide_query(&mut self, packet: &[u8]) -> Result<Decided, SessionError> {
         let payload = packet.get(HEADER_BYTES..).unwrap_or_default();
         let Ok(query) = Query::parse(payload, self.capabilities()) else {
             self.replay_hit(&[]).await?;
             self.unread = Some(self.unread(payload));
-            return Ok(Decision::Pass(None, Reason::NotParsed)); // the server says so in its own words
+            return Ok(Decided::pass(None, Reason::NotParsed)); // the server says so in its own words
         };
         let text = query.text;
         if !query.has_attributes && self.answer_found_rows(text, packet) {
-            return Ok(Decision::Answered);
+            return Ok(Decided::hit());
         }
         let execution = Execution::Text(text);
         // A hit needs nothing but its key.
@@ -178,12 +191,12 @@ impl Session {
             Allowed::Cache(context) if !query.has_attributes => {
                 self.find(context, execution, packet, Kind::Query).await
             }
-            Allowed::Cache(_) => Found::Pass(Reason::MessageShape),
-            Allowed::Pass(reason) => Found::Pass(reason),
-            Allowed::Ask => Found::Pass(Reason::SettingsUnknown),
+            Allowed::Cache(_) => Decision::Pass(Reason::MessageShape),
+            Allowed::Pass(reason) => Decision::Pass(reason),
+            Allowed::Ask => Decision::Pass(Reason::SettingsUnknown),
         };
-        if matches!(found, Found::Answered) {
-            return Ok(Decision::Answered);
+        if matches!(found, Decision::Hit(())) {
+            return Ok(Decided::hit());
         }
         self.ask_to_read(text, true).await?;
         let mut statement = match self.statement(text) {
@@ -193,12 +206,12 @@ impl Session {
                 let unread = self.unread(text);
                 let writes = unread.single().is_some_and(|word| ROW_WRITES.contains(&word));
                 self.unread = Some(unread);
-                return Ok(Decision::Pass(None, if writes { Reason::NotSelect } else { reason }));
+                return Ok(Decided::pass(None, if writes { Reason::NotSelect } else { reason }));
             }
         };
         if let Some(admin) = &statement.admin {
             self.answer_admin(admin, Form::Text).await?;
-            return Ok(Decision::Answered);
+            return Ok(Decided::hit());
         }
         if self.is_to_ask(&statement) && !query.has_attributes {
             self.ask_context().await?;
@@ -206,20 +219,20 @@ impl Session {
             statement = self.statement(text).unwrap_or(statement);
             found = match self.allowed() {
                 Allowed::Cache(context) => self.find(context, execution, packet, Kind::Query).await,
-                Allowed::Pass(reason) => Found::Pass(reason),
-                Allowed::Ask => Found::Pass(Reason::CatalogStale),
+                Allowed::Pass(reason) => Decision::Pass(reason),
+                Allowed::Ask => Decision::Pass(Reason::CatalogStale),
             };
         }
-        if statement.shape.moves() && matches!(found, Found::Miss { .. }) {
+        if statement.shape.moves() && matches!(found, Decision::Fill(_)) {
             let moved = self.find_moved(&statement, (execution, None), (packet, Kind::Query), found);
             found = Box::pin(moved).await;
         }
-        let missed = matches!(found, Found::Miss { joined: false });
+        let missed = matches!(found, Decision::Fill(Joined(false)));
         let decision = self.settle(statement, found, (execution, None), text).await?;
         if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Query)).await {
-            return Ok(Decision::Answered);
+            return Ok(Decided::hit());
         }
-        if matches!(decision, Decision::Pass(Some(_), _)) {
+        if decision.statement.is_some() && matches!(decision.decision, Decision::Pass(_)) {
             self.count_found_rows(text);
         }
         Ok(decision)
@@ -233,7 +246,7 @@ impl Session {
         if !reads || !matches!(self.allowed(), Allowed::Ask) {
             return false;
         }
-        !self.replay.has_selected() || statement.shape.leaves(self.about.version.is_mariadb) == Leaves::Rows
+        !self.replay.has_selected() || statement.shape.leaves(self.server.about.version.is_mariadb) == Leaves::Rows
     }
 
     /// Looks up, and waits for a position that is about to come, or for another session's fill of the same key.
@@ -242,19 +255,19 @@ impl Session {
         loop {
             let generation = self.shared.waits.generation();
             match self.look_up(context, execution) {
-                Lookup::Hit(entry) => return self.answer_found(&entry, packet, kind),
-                Lookup::Miss => {
+                Decision::Hit(entry) => return self.answer_found(&entry, packet, kind),
+                Decision::Fill(()) => {
                     // One fill is waited for, not one after the other.
                     if joined || !self.join().await {
-                        return Found::Miss { joined };
+                        return Decision::Fill(Joined(joined));
                     }
                     joined = true;
                 }
-                Lookup::Bypass(reason) => {
+                Decision::Pass(reason) => {
                     due = self.worth_waiting_until(&reason, due);
-                    let Some(due) = due else { return Found::Pass(reason) };
+                    let Some(due) = due else { return Decision::Pass(reason) };
                     if !self.wait_for_position(generation, due).await {
-                        return Found::Pass(reason);
+                        return Decision::Pass(reason);
                     }
                 }
             }
@@ -263,7 +276,7 @@ impl Session {
 
     pub(crate) fn answer_found(&mut self, entry: &Entry<Body>, packet: &[u8], kind: Kind) -> Found {
         self.answer_hit(entry);
-        let counts = entry.payload.source.shape.leaves(self.about.version.is_mariadb) != Leaves::Nothing;
+        let counts = entry.payload.source.shape.leaves(self.server.about.version.is_mariadb) != Leaves::Nothing;
         if counts || !self.replay.keep_rows() {
             self.replay.remember(packet, kind);
         }
@@ -271,14 +284,14 @@ impl Session {
             self.replay.found_rows.clone_from(&entry.payload.found_rows);
             self.replay.rows = entry.payload.rows;
         }
-        Found::Answered
+        Decision::Hit(())
     }
 
     /// What another session has begun to fill since the look-up is waited for as if it had been there before. Rare, so that its future
     /// has a place of its own.
     pub(crate) async fn is_found_after_all(&mut self, execution: Execution<'_>, packet: &[u8], kind: Kind) -> bool {
         let Allowed::Cache(context) = self.allowed() else { return false };
-        matches!(self.find(context, execution, packet, kind).await, Found::Answered)
+        matches!(self.find(context, execution, packet, kind).await, Decision::Hit(()))
     }
 
     /// The statement goes upstream: whether its answer is kept.
@@ -288,9 +301,9 @@ impl Session {
         found: Found,
         execution: (Execution<'_>, Option<&Bound<'_>>),
         text: &[u8],
-    ) -> Result<Decision, SessionError> {
-        if matches!(found, Found::Answered) {
-            return Ok(Decision::Answered);
+    ) -> Result<Decided, SessionError> {
+        if matches!(found, Decision::Hit(())) {
+            return Ok(Decided::hit());
         }
         self.standing.sure_by = self.takes_snapshot_surely(&statement, execution.1);
         let template = &statement.shape.template;
@@ -306,22 +319,24 @@ impl Session {
         let reason = match (template.refusal(), found) {
             (Some(reason), _) => reason.clone(),
             (None, _) if template.hint() == Some(Hint::NoCache) => Reason::Construct("SQL_NO_CACHE"),
-            (None, Found::Pass(reason)) => reason,
+            (None, Decision::Pass(reason)) => reason,
             (None, _) => match self.begin_fill(&statement, execution.0, execution.1) {
-                Ok(fill) => return Ok(Decision::Fill(statement, Box::new(fill))),
+                Ok(fill) => {
+                    return Ok(Decided { statement: Some(statement), decision: Decision::Fill(Box::new(fill)) });
+                }
                 Err(reason) => reason,
             },
         };
-        Ok(Decision::Pass(Some(statement), reason))
+        Ok(Decided::pass(Some(statement), reason))
     }
 
     /// By which catalogue a statement that goes upstream takes the open transaction's snapshot even if it returns no row; None: it may
     /// take none.
     fn takes_snapshot_surely(&self, statement: &Statement, bound: Option<&Bound<'_>>) -> Option<CatalogVersion> {
-        let Known::Context(context, _) = &self.settings.known else { return None };
+        let Known::Context(context, _) = &self.server.settings.known else { return None };
         // What it names the session may have defined a moment ago.
         let is_behind = self.shared.cache.catalog_as_of() < self.floor.catalog_since;
-        let is_known = context.obstacle.is_none() && context.schemas == self.settings.schemas;
+        let is_known = context.obstacle.is_none() && context.schemas == self.server.settings.schemas;
         if !self.standing.wants_snapshot() || is_behind || !is_known {
             return None;
         }
@@ -349,18 +364,18 @@ impl Session {
             Allowed::Pass(reason) => Some(reason),
             _ => self.undecided(),
         };
-        let context = match &self.settings.known {
+        let context = match &self.server.settings.known {
             Known::Context(context, _) => Some(context.as_ref()),
             _ => None,
         };
-        let temporaries = &self.settings.temporaries;
+        let temporaries = &self.server.settings.temporaries;
         let hides = |_: &registry::Shape, footprint: &Footprint, catalog: &Catalog| {
             footprint.names(catalog, |name| temporaries.hide(name))
         };
-        let modes = self.settings.reading.modes();
-        let asker = Asker { user: &self.about.user, context, obstacle, hides: &hides, modes };
+        let modes = self.server.settings.reading.modes();
+        let asker = Asker { user: &self.server.about.user, context, obstacle, hides: &hides, modes };
         let answer = admin::answer(&self.shared, &asker, admin);
-        let shape = Shape { capabilities: self.about.capabilities, status: self.status, form };
+        let shape = Shape { capabilities: self.server.about.capabilities, status: self.status, form };
         let out = self.client.output.buffer();
         match answer {
             Ok(table) => {

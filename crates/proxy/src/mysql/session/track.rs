@@ -43,7 +43,6 @@ const TELL_NO_MORE: &str = "SET SESSION session_track_system_variables = TRIM(BO
 /// What a session knows of its own commits.
 #[derive(Debug, Default)]
 pub(crate) struct Track {
-    tracking: Tracking,
     /// The answer to a statement of Freshet's own is owed, and this is so after it, if it is an OK.
     owed: Option<Tracking>,
     /// What the answer at hand has told.
@@ -63,38 +62,36 @@ pub(crate) struct Told {
 impl Session {
     /// What of the session's state the client is not shown.
     pub(crate) fn hidden(&self) -> Hidden {
-        let all = self.about.tracks && !self.about.capabilities.has(Capabilities::SESSION_TRACK);
-        Hidden { all, commits: self.track.tracking == Tracking::On }
-    }
-
-    /// The server has forgotten what it was asked.
-    pub(crate) fn track_anew(&mut self) {
-        self.track = Track::default();
+        let all = self.server.about.tracks && !self.server.about.capabilities.has(Capabilities::SESSION_TRACK);
+        Hidden { all, commits: self.server.tracking == Tracking::On }
     }
 
     /// A statement is about to be sent (None: it is not known which): the server may have to be asked before.
     pub(crate) fn tune(&mut self, statement: Option<&Arc<Statement>>) {
-        if !self.about.tracks || !self.about.version.is_mariadb || self.track.tracking == Tracking::Theirs {
+        if !self.server.about.tracks
+            || !self.server.about.version.is_mariadb
+            || self.server.tracking == Tracking::Theirs
+        {
             return;
         }
         let betrayal = statement.map_or(Some(Tracking::Off), |statement| statement.shape.tracking());
-        let next = match (self.track.tracking, betrayal) {
+        let next = match (self.server.tracking, betrayal) {
             (Tracking::On, Some(next)) => next,
             (Tracking::Off, Some(Tracking::Theirs)) => {
-                self.track.tracking = Tracking::Theirs;
+                self.server.tracking = Tracking::Theirs;
                 return;
             }
             (Tracking::Off, None) if statement.is_some_and(|statement| self.is_to_track(statement)) => Tracking::On,
             _ => return,
         };
         self.track.owed = Some(next);
-        self.put_query(if next == Tracking::On { TELL } else { TELL_NO_MORE }.as_bytes());
+        self.server.put_query(if next == Tracking::On { TELL } else { TELL_NO_MORE }.as_bytes());
     }
 
     /// Whether the server is to be asked before this statement, which may write. Not where that could be noticed: warnings
     /// would be gone.
     fn is_to_track(&self, statement: &Statement) -> bool {
-        let settings = &self.settings;
+        let settings = &self.server.settings;
         is_dml(first_word(&statement.shape.text))
             && !(settings.locked || settings.one_shot || settings.watched.is_some() || self.warned)
             && !statement.shape.template.reads_diagnostics()
@@ -104,17 +101,17 @@ impl Session {
     /// Takes the answer that is owed. An error is returned, since it may be the server's last word.
     pub(crate) async fn settle_owed(&mut self) -> Result<Vec<u8>, SessionError> {
         let Some(next) = self.track.owed.take() else { return Ok(Vec::new()) };
-        let first = std::mem::replace(&mut self.answer_from, 1);
+        let first = std::mem::replace(&mut self.server.answer_from, 1);
         let mut answer = Vec::new();
         let done = self.follow(Kind::Status, To::Own(&mut answer)).await?;
-        self.answer_from = first;
-        self.track.tracking = if done.error.is_none() { next } else { Tracking::Theirs };
+        self.server.answer_from = first;
+        self.server.tracking = if done.error.is_none() { next } else { Tracking::Theirs };
         Ok(if done.error.is_some() { answer } else { Vec::new() })
     }
 
     /// Puts a part of an answer into the client's output, of which these packets tell of changes in the session.
     pub(crate) fn put_shown(&mut self, count: usize, changes: &[std::ops::Range<usize>]) {
-        let bytes = self.upstream.input.bytes().get(..count).unwrap_or_default();
+        let bytes = self.server.received().get(..count).unwrap_or_default();
         let hidden = self.hidden();
         let mut at = 0;
         for change in changes {
@@ -142,7 +139,7 @@ impl Session {
         let ends_in_eof = done.result_sets > 0 && !self.capabilities().has(Capabilities::DEPRECATE_EOF);
         self.track.stale = failed || (ends_in_eof && (mark.writes || was_stale));
         let all = !self.track.stale && !was_stale && !told.unclear;
-        (all && self.about.tracks && mark.effect != Effect::Definition).then_some(told)
+        (all && self.server.about.tracks && mark.effect != Effect::Definition).then_some(told)
     }
 
     /// Holds the acknowledgement of what may have committed.
@@ -179,7 +176,7 @@ impl Session {
 
     /// A single statement that would have told of its commit, and has changed no row.
     fn wrote_nothing(&self, mark: Mark, done: &Done, was: Status) -> bool {
-        self.track.tracking == Tracking::On
+        self.server.tracking == Tracking::On
             && mark.effect == Effect::Write
             && (done.results, done.result_sets) == (1, 0)
             && done.affected_rows == 0

@@ -218,11 +218,11 @@ impl Session {
     pub(crate) fn ask_ahead(&mut self, statement: Option<&Arc<Statement>>) {
         let bracket = statement.and_then(|statement| statement.shape.template.bracket());
         let begins = matches!(bracket, Some(Bracket::Begin(_)));
-        let is_first = self.settings.opening && !self.replay.has_selected() && !self.warned;
+        let is_first = self.server.settings.opening && !self.replay.has_selected() && !self.warned;
         if begins && is_first && matches!(self.allowed(), Allowed::Ask) {
             self.put_question();
             // In a new session MariaDB's FOUND_ROWS() is whatever an earlier session has left that ran in the same thread.
-            if !self.about.version.is_mariadb {
+            if !self.server.about.version.is_mariadb {
                 self.replay.nothing_found(self.capabilities());
             }
         }
@@ -268,7 +268,7 @@ impl Session {
         let takes_snapshot = mark.takes_snapshot && (is_sure || answered.rows > 0);
         let wrote = mark.writes || self.standing.wrote();
         let in_transaction = self.status.has(Status::IN_TRANS);
-        let era = self.settings.era;
+        let era = self.server.settings.era;
         let commits = wrote && (mark.may_commit() || answered.failed || !in_transaction);
         if answered.failed {
             // Whether it ended a transaction is told by the next answer; outside of one, most statements open none.
@@ -286,14 +286,14 @@ impl Session {
         }
         // A read outside of one is a transaction by itself.
         if !in_transaction && (answered.was_in_transaction || takes_snapshot) {
-            self.settings.one_shot = false;
+            self.server.settings.one_shot = false;
         }
         if !in_transaction {
             // Without autocommit, the next statement opens one.
             self.standing.reset(self.autocommits(), era);
             return commits;
         }
-        let one_shot = self.settings.one_shot;
+        let one_shot = self.server.settings.one_shot;
         let standing = &mut self.standing;
         match mark.bracket {
             Some(Bracket::Begin(_)) if mark.effect == Effect::TransactionControl && !one_shot => {

@@ -13,7 +13,7 @@ use freshet_wire::pg::frontend;
 
 use crate::pg::session::long_text::LongText;
 use crate::pg::session::plan::{self, Allowed, Standing, View};
-use crate::pg::session::unit::{ClientUnit, Kind, NAMES_MAX, Unit};
+use crate::pg::session::unit::{ClientUnit, Effects, Kind, NAMES_MAX, Unit};
 use crate::pg::session::{Ending, Known, Session};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
 use crate::unheld::Counted;
@@ -51,14 +51,14 @@ pub(crate) struct Nature {
 impl Session {
     /// Handles all that the client has sent, as far as both outputs take it.
     pub(crate) fn read_client(&mut self) {
-        while !self.client.output.is_high() && !self.upstream.output.is_high() && self.units.len() < UNITS_MAX {
+        while !self.client.output.is_high() && !self.server.is_high() && self.units.len() < UNITS_MAX {
             if self.client_rest > 0 {
                 if !self.pass_rest() {
                     break;
                 }
                 continue;
             }
-            if matches!(self.known, Known::Asked { .. }) || self.leads || self.ending != Ending::Open {
+            if matches!(self.server.settings.known, Known::Asked { .. }) || self.leads || self.ending != Ending::Open {
                 break;
             }
             let Ok(head) = frame::header(self.client.input.bytes()) else {
@@ -102,13 +102,13 @@ impl Session {
             frontend::SYNC => {
                 if !std::mem::take(&mut self.absorb_sync) {
                     self.open_unit(true, Kind::Sync);
-                    self.last_unit().synced = true;
+                    self.last_unit().sent.synced = true;
                 }
                 self.pass(head)
             }
             frontend::FUNCTION_CALL => {
                 self.open_unit(false, Kind::Query);
-                self.last_unit().tells = true;
+                self.last_unit().effects.tells = true;
                 self.note_bracket(None);
                 self.effect(Effect::Forgets, None);
                 self.pass(head)
@@ -119,7 +119,7 @@ impl Session {
             }
             frontend::COPY_DONE | frontend::COPY_FAIL => {
                 if let Some(Unit::Client(unit)) = self.units.back_mut() {
-                    unit.copy_ended = true;
+                    unit.copy.end();
                 }
                 self.pass(head)
             }
@@ -130,7 +130,7 @@ impl Session {
 
     /// Nothing will be known of the statement that the `Parse` at the start of the input prepares.
     fn is_parsed_unseen(&self, head: Header) -> bool {
-        let many = matches!(self.units.back(), Some(Unit::Client(unit)) if unit.parsed.len() >= NAMES_MAX);
+        let many = matches!(self.units.back(), Some(Unit::Client(unit)) if unit.statements.parsed.len() >= NAMES_MAX);
         let body = self.client.input.bytes().get(HEADER_BYTES..head.frame_bytes);
         many || head.frame_bytes > TEXT_BYTES_MAX || body.is_some_and(|body| std::str::from_utf8(body).is_err())
     }
@@ -160,7 +160,7 @@ impl Session {
         }
         let unit = self.last_unit();
         unit.kind = Kind::Raw;
-        unit.fills.clear();
+        unit.fills.results.clear();
         self.passing = None;
         self.absorb_sync = false;
     }
@@ -186,7 +186,7 @@ impl Session {
         let bytes = input.get(..self.client_rest).unwrap_or(input);
         let count = bytes.len();
         let defines = self.long_text.as_mut().is_some_and(|text| text.defines(bytes));
-        self.upstream.output.put(bytes);
+        self.server.put(bytes);
         self.client.input.consume(count);
         self.client_rest -= count;
         if defines {
@@ -209,7 +209,8 @@ impl Session {
         if let Some(block) = &mut self.block {
             block.used = true;
         }
-        self.units.push_back(Unit::Client(ClientUnit { kind, pure, ..ClientUnit::default() }));
+        let effects = Effects { pure, ..Effects::default() };
+        self.units.push_back(Unit::Client(ClientUnit { kind, effects, ..ClientUnit::default() }));
     }
 
     /// The session only forwards from here on.
@@ -231,10 +232,10 @@ impl Session {
     /// A statement passes that may be `DEALLOCATE name`.
     pub(crate) fn deallocate(&mut self, statement: Option<&Arc<Statement>>) {
         if let Some(name) = statement.and_then(|statement| statement.shape.template.deallocates()) {
-            self.last_unit().forgot = true;
-            self.statements.forget(name.as_bytes());
+            self.last_unit().statements.forgot = true;
+            self.server.statements.forget(name.as_bytes());
             if name.starts_with("_freshet_") {
-                self.own = super::own::OwnStatements::default();
+                self.server.own = super::own::OwnStatements::default();
             }
         }
     }
@@ -260,13 +261,13 @@ impl Session {
         let writing =
             Some(&self.shared.writing).filter(|_| effect != Effect::TransactionControl || ends_write).cloned();
         let unit = self.last_unit();
-        if unit.writing.is_none() {
-            unit.writing = writing.as_ref().map(Counted::new);
+        if unit.effects.writing.is_none() {
+            unit.effects.writing = writing.as_ref().map(Counted::new);
         }
-        unit.mark.note(effect, nature.and_then(|nature| nature.written.as_ref()));
-        unit.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
-        unit.redefines |= redefines;
-        if std::mem::replace(&mut unit.pure, false) {
+        unit.effects.mark.note(effect, nature.and_then(|nature| nature.written.as_ref()));
+        unit.effects.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
+        unit.effects.redefines |= redefines;
+        if std::mem::replace(&mut unit.effects.pure, false) {
             self.impure += 1;
         }
         let overlooked = effect == Effect::Write && self.shared.settings.faults.hits_after_write;
@@ -274,29 +275,29 @@ impl Session {
             self.settings_may_change();
         }
         if effect == Effect::Definition {
-            self.statements.doubt_all();
+            self.server.statements.doubt_all();
         }
         if effect == Effect::Forgets {
-            self.statements.forget_all();
-            self.own = super::own::OwnStatements::default();
+            self.server.statements.forget_all();
+            self.server.own = super::own::OwnStatements::default();
         }
     }
 
     /// The session's context must be asked for again.
     pub(crate) fn settings_may_change(&mut self) {
-        let context = match &self.known {
+        let context = match &self.server.settings.known {
             Known::Context(context, _) => Some(context.id),
             _ => None,
         };
-        self.statements.settings_may_change(context);
-        self.known = Known::Nothing;
+        self.server.statements.settings_may_change(context);
+        self.server.settings.known = Known::Nothing;
     }
 
     /// The settings may have changed some time ago: what was parsed since is not known either.
     pub(crate) fn settings_changed(&mut self) {
-        self.statements.settings_may_change(None);
-        if matches!(self.known, Known::Context(..)) {
-            self.known = Known::Nothing;
+        self.server.statements.settings_may_change(None);
+        if matches!(self.server.settings.known, Known::Context(..)) {
+            self.server.settings.known = Known::Nothing;
         }
     }
 
@@ -314,7 +315,7 @@ impl Session {
         };
         let template = &statement.shape.template;
         let (mut written, mut reads_nothing) = (None, false);
-        let (effect, keeps_settings, refusal) = match &self.known {
+        let (effect, keeps_settings, refusal) = match &self.server.settings.known {
             Known::Context(context, _) if !self.hides(&statement.shape) => {
                 let catalog = self.shared.catalog.load();
                 let verdict = statement.shape.resolve(&catalog, context);
@@ -348,11 +349,12 @@ impl Session {
 
     /// What the session allows now.
     pub(crate) fn allowed(&mut self) -> Allowed {
-        if matches!(&self.known, Known::Context(_, catalog) if *catalog != self.shared.catalog_version()) {
+        if matches!(&self.server.settings.known, Known::Context(_, catalog) if *catalog != self.shared.catalog_version())
+        {
             // A schema, a role or the configuration may have changed, at a moment that is not known.
             self.settings_changed();
         }
-        let server = self.compare_server();
+        let server = self.server.compare(&self.shared);
         let view = View {
             bypass: self.shared.switches.bypass(),
             standing: match (self.status, &self.block) {
@@ -363,7 +365,7 @@ impl Session {
             hits_after_write: self.shared.settings.faults.hits_after_write,
             behind_impure: self.impure > 0,
             server: server.as_ref().map(|verdict| verdict.as_ref().copied()),
-            context: match &self.known {
+            context: match &self.server.settings.known {
                 Known::Nothing | Known::Failed | Known::Asked { .. } => None,
                 Known::Context(context, _) => Some(Ok(context)),
                 Known::Unknowable(reason) => Some(Err(reason)),

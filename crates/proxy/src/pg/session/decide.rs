@@ -1,27 +1,33 @@
 //! From an execution to its key, its tags and the right to keep its answer.
 
+use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Weak};
 
-use freshet_cache::admission::Miss;
-use freshet_cache::{Filling, Lookup};
+use freshet_cache::Entry;
 use freshet_sql::{Admin, Bound, Client, Effect, Footprint, Modes, Parameter, ParameterValue};
-use freshet_types::{Catalog, Reason};
+use freshet_types::{Catalog, Reason, TableId, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
 
 use crate::admin;
-use crate::body::{Body, Source};
+use crate::body::Body;
 use crate::moving::Limits;
 use crate::pg::session::batch::Describe;
 use crate::pg::session::client::Step;
 use crate::pg::session::habits::Behind;
+use crate::pg::session::moving::Moving;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::Block;
-use crate::pg::session::unit::Fill;
+use crate::pg::session::unit::{Answer, Fill};
 use crate::pg::session::{Known, Session};
 use crate::registry::{Shape, Statement};
+use crate::session::fill::{self, Miss};
+use crate::session::lookup::Decision;
+
+/// What a look-up comes to.
+pub(crate) type Found = Decision<Arc<Entry<Body>>, (), ()>;
 
 /// One execution: all that its key and its parameters are made of.
 #[derive(Clone, Copy)]
@@ -63,19 +69,70 @@ pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_
     }
 }
 
-fn source(statement: &Arc<Statement>, execution: Execution<'_>) -> Source {
-    let by_number = matches!(execution, Execution::Bound { .. });
-    let number = if by_number { Arc::downgrade(statement) } else { Weak::new() };
-    Source { shape: statement.shape.clone(), statement: number }
+/// An execution that missed.
+struct Missed<'a> {
+    session: &'a Session,
+    statement: &'a Statement,
+    execution: Execution<'a>,
+    /// The fill of its key that is under way is waited for.
+    is_joined: Cell<bool>,
+}
+
+impl fill::Execution for Missed<'_> {
+    type Answer = Answer;
+
+    fn is_bound(&self) -> bool {
+        matches!(self.execution, Execution::Bound { .. })
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        self.session.limits_of(self.statement, self.execution)
+    }
+
+    fn check(&self, catalog: &Catalog, footprint: &Footprint) -> Result<(), Reason> {
+        let shared = &self.session.shared;
+        self.statement.shape.template.refuse_declared(catalog, &self.statement.types)?;
+        if shared.unfollowed.load().hold_any(&footprint.tables) {
+            return Err(Reason::NotFollowed);
+        }
+        // The clock is read only where there is a fill.
+        if shared.cache.joinable_until(&self.session.key, 0).is_some_and(|until| until > self.session.now()) {
+            self.is_joined.set(true);
+            return Err(Reason::FillInFlight);
+        }
+        Ok(())
+    }
+
+    fn parameters(&self) -> Result<Vec<Parameter<'_>>, Reason> {
+        parameters(self.statement, self.execution)
+    }
+
+    fn answer(&self, bound: &mut Bound, limits: Option<Limits>) -> Answer {
+        let moving = limits.map(|limits| Box::new(Moving::of(limits, self.execution, &self.session.key)));
+        Answer { shown: Shown::of(bound, self.execution), moving, took: 0, complete: false }
+    }
+
+    /// The session asks for it ahead of the query, where it is needed.
+    fn proof(&self) -> Option<Arc<Visible>> {
+        None
+    }
+
+    fn can_ask_proof(&self) -> bool {
+        self.session.block.is_none() // nothing is asked within a block
+    }
+
+    fn not_covered(&self, tables: &[TableId]) {
+        self.session.shared.want(tables);
+    }
 }
 
 impl Session {
     /// Looks an execution up.
-    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Lookup<Body> {
+    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Found {
         if self.takes_snapshot() {
             // The first read takes the snapshot. Behind anything else it may have been taken already.
             let used = self.block.as_ref().is_some_and(|block| block.used);
-            return if used { Lookup::Bypass(Reason::Snapshot) } else { Lookup::Miss };
+            return if used { Decision::Pass(Reason::Snapshot) } else { Decision::Fill(()) };
         }
         match execution {
             Execution::Query(_) => write_key(&mut self.key, context, execution),
@@ -85,15 +142,41 @@ impl Session {
     }
 
     /// Looks up what is kept under the key, and answers.
-    pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Lookup<Body> {
+    pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Found {
         self.waiting.generation = self.shared.waits.generation();
-        let found = match self.shared.cache.lookup(&self.key, &self.floor, self.shared.clock.now()) {
-            Lookup::Hit(entry) if !answers(&entry.payload) => Lookup::Miss,
-            found => found,
+        let accepts = |body: &Body| {
+            if !answers(body) {
+                return Ok(false);
+            }
+            if self.hides(&body.source.shape) {
+                return Err(Reason::TemporaryTables);
+            }
+            Ok(!self.is_sampled()) // see [`crate::verify`]
         };
-        match found {
-            Lookup::Bypass(Reason::Fence) => self.shared.want_reading(),
-            Lookup::Bypass(Reason::Floor | Reason::NotYetApplied) => {
+        match self.shared.look_up(&self.key, &self.floor, accepts) {
+            Decision::Hit(entry) => {
+                let figures = &entry.payload.source.shape.figures;
+                match self.habits.hit() {
+                    Behind::Write => figures.late_hits.fetch_add(1, Relaxed),
+                    Behind::Read => figures.hits_behind_passed.fetch_add(1, Relaxed),
+                    Behind::Hit => 0,
+                };
+                self.waiting.found();
+                Decision::Hit(entry)
+            }
+            Decision::Fill(()) => Decision::Fill(()),
+            Decision::Pass(reason) => {
+                self.note_bypass(&reason);
+                if self.arm_wait(&reason) { Decision::Wait(()) } else { Decision::Pass(reason) }
+            }
+        }
+    }
+
+    /// A look-up must bypass: what it lacks is asked for.
+    fn note_bypass(&mut self, reason: &Reason) {
+        match reason {
+            Reason::Fence => self.shared.want_reading(),
+            Reason::Floor | Reason::NotYetApplied => {
                 if self.floor.end.is_some() {
                     self.shared.note_waiting(); // the position that lacks is known
                     if let Some(end) = self.unflushed {
@@ -107,23 +190,9 @@ impl Session {
                 }
                 self.habits.lacked();
             }
-            Lookup::Bypass(_) | Lookup::Miss => {}
-            Lookup::Hit(ref entry) if self.hides(&entry.payload.source.shape) => {
-                self.waiting.found();
-                return Lookup::Bypass(Reason::TemporaryTables);
-            }
-            Lookup::Hit(_) if self.is_sampled() => return Lookup::Miss, // see [`crate::verify`]
-            Lookup::Hit(ref entry) => {
-                let figures = &entry.payload.source.shape.figures;
-                match self.habits.hit() {
-                    Behind::Write => figures.late_hits.fetch_add(1, Relaxed),
-                    Behind::Read => figures.hits_behind_passed.fetch_add(1, Relaxed),
-                    Behind::Hit => 0,
-                };
-                self.waiting.found();
-            }
+            Reason::TemporaryTables => self.waiting.found(),
+            _ => {}
         }
-        found
     }
 
     /// In a block that reads one snapshot and has none yet.
@@ -140,65 +209,32 @@ impl Session {
     pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
         self.waiting.found(); // nothing, for certain
         self.note_read(Some(statement));
-        let Known::Context(context, known_under) = &self.known else { return Err(Reason::SettingsUnknown) };
+        let Known::Context(context, known_under) = &self.server.settings.known else {
+            return Err(Reason::SettingsUnknown);
+        };
         let (context, known_under) = (context.clone(), *known_under);
         self.may_fill(statement, context.client)?;
         self.need_named(statement, execution)?;
         self.write_key(context.id, statement, execution);
-        let known = matches!(execution, Execution::Bound { .. });
-        let limits = self.limits_of(statement, execution);
-        let key = Limits::counted(limits.as_ref(), &self.key);
-        let miss = Miss { key, late: self.habits.is_late(), known };
-        self.shared.rests(&statement.shape, miss)?;
-        let catalog = self.shared.catalog.load_full();
-        if catalog.version != known_under {
-            return Err(Reason::CatalogStale);
-        }
-        let footprint = statement.shape.resolve(&catalog, &context).footprint?;
-        statement.shape.template.refuse_declared(&catalog, &statement.types)?;
-        if self.shared.unfollowed.load().hold_any(&footprint.tables) {
-            return Err(Reason::NotFollowed);
-        }
-        // The clock is read only where there is a fill.
-        if self.shared.cache.joinable_until(&self.key, 0).is_some_and(|until| until > self.now()) {
+        let missed = Missed { session: self, statement, execution, is_joined: Cell::new(false) };
+        let miss = Miss {
+            shared: &self.shared,
+            statement,
+            key: &self.key,
+            context: (&context, known_under),
+            late: self.habits.is_late(),
+            snapshot: self.floor.snapshot.map(|snapshot| snapshot.lo),
+            // What is read in a block waits for the block's end.
+            is_joinable: self.block.is_none(),
+        };
+        let begun = miss.begin_fill(&missed);
+        if missed.is_joined.get() {
             self.habits.lacked(); // to find what is kept then
-            return Err(Reason::FillInFlight);
         }
-        let expected = self.shared.expected(&self.key);
-        if expected.is_none() {
-            self.shared.admits(&statement.shape, miss)?;
-        }
-        let moving = self.moving(limits, statement, execution);
-        let mut bound = footprint.bind(&parameters(statement, execution)?, context.client)?;
-        let shown = Shown::of(&mut bound, execution);
-        let Bound { tags, lineage, .. } = bound;
-        let started = self.now();
-        let snapshot = self.floor.snapshot.map(|snapshot| snapshot.lo);
-        // What is read in a block waits for the block's end.
-        let join_until = if self.block.is_some() { 0 } else { started + statement.shape.figures.join_wait() };
-        let filling = Filling { key: &self.key, tags, catalog: catalog.version, now: started, snapshot, join_until };
-        let begun = self.shared.cache.begin_fill(filling);
-        if begun.as_ref().is_err_and(|reason| *reason == Reason::NotCovered) {
-            self.shared.want(&footprint.tables);
-        }
-        let permit = begun?;
-        if permit.needs_proof() && self.block.is_some() {
-            return Err(Reason::Unproven); // nothing is asked within a block
-        }
-        // The stream may have moved to another server since this session was compared with it; the epoch that the
-        // permit belongs to began after its identity was published.
-        if !matches!(self.compare_server(), Some(Ok(()))) {
-            return Err(Reason::OtherServer);
-        }
+        let counters = self.shared.metrics.worker(self.worker);
+        let fill = begun?.confirm(|| self.server.compare(&self.shared), counters)?;
         self.misses_in_row = self.misses_in_row.saturating_add(1);
-        statement.shape.figures.fill_begins();
-        if let Some(counters) = self.counters() {
-            counters.fills.fetch_add(1, Relaxed);
-        }
-        let source = source(statement, execution);
-        let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
-        let frames = Vec::new();
-        Ok(Fill { permit, lineage, shown, moving, expected, source, frames, started, took: 0, complete: false })
+        Ok(fill)
     }
 
     /// An error if the session or the statement is in no state in which its answer can be kept.
@@ -217,7 +253,7 @@ impl Session {
 
     /// Whether a temporary object of the session may be what the statement names.
     pub(crate) fn hides(&self, shape: &Shape) -> bool {
-        match &self.temporary {
+        match &self.server.settings.temporary {
             Some(temporary) => !temporary.is_empty() && temporary.may_be_among(shape.words()),
             None => true,
         }
@@ -239,7 +275,7 @@ impl Session {
 
     /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.
     pub(crate) fn reads_settings_at_parse(&self, statement: &Statement) -> bool {
-        let Known::Context(context, _) = &self.known else { return true };
+        let Known::Context(context, _) = &self.server.settings.known else { return true };
         if statement.text().contains(&b'\\') {
             return true; // `standard_conforming_strings`
         }
@@ -258,17 +294,17 @@ impl Session {
         if !self.is_idle() {
             return Step::Wait;
         }
-        if matches!(self.known, Known::Nothing | Known::Failed) && self.status == backend::STATUS_IDLE {
+        if matches!(self.server.settings.known, Known::Nothing | Known::Failed) && self.status == backend::STATUS_IDLE {
             self.ask_context();
             return Step::Wait;
         }
         let allowed = self.allowed();
-        let context = match &self.known {
+        let context = match &self.server.settings.known {
             Known::Context(context, _) => Some(context.as_ref()),
             _ => None,
         };
         let asker = admin::Asker {
-            user: &self.user,
+            user: &self.server.settings.user,
             context,
             obstacle: match allowed {
                 Allowed::Pass(reason) => Some(reason),

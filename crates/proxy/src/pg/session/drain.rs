@@ -18,7 +18,7 @@ impl Session {
             && !self.waiting.is_holding()
             && self.client_rest == 0
             && self.client.input.bytes().is_empty()
-            && self.upstream.input.bytes().is_empty()
+            && self.server.received().is_empty()
     }
 
     pub(crate) fn leave_if_drained(&mut self) {
@@ -26,7 +26,7 @@ impl Session {
             // `ProcessInterrupts` in `postgres.c`.
             let message = "terminating connection due to administrator command";
             backend::put_error(self.client.output.buffer(), "FATAL", "57P01", message);
-            self.upstream.output.put(frontend::TERMINATE_FRAME);
+            self.server.put(frontend::TERMINATE_FRAME);
             self.ending = Ending::Goodbye;
         }
     }

@@ -9,8 +9,8 @@ use freshet_types::{End, Lsn};
 
 use crate::body::Body;
 use crate::pg::session::Session;
-use crate::pg::session::unit::Fill;
-use crate::shared::key_queries::Complete;
+use crate::pg::session::unit::Answer;
+use crate::session::fill::{PendingFill, Read, Reading};
 
 impl Session {
     /// The columns of [`crate::pg::question::end`].
@@ -38,18 +38,19 @@ impl Session {
         if !notified {
             self.floor.end = epoch.map(|epoch| End { epoch, lsn });
         }
-        let Some(started) = self.complete.iter().map(|fill| fill.started).min() else {
+        let Some(started) = self.complete.iter().map(|fill| fill.stage.started).min() else {
             self.proof = None;
             return;
         };
-        if configuration.is_none() || configuration != self.configuration.as_deref().map(str::as_bytes) {
+        if configuration.is_none() || configuration != self.server.settings.configuration.as_deref().map(str::as_bytes)
+        {
             // Read under another configuration than the context was: the answer belongs to no known key.
             self.proof = None;
             self.complete.clear();
             self.settings_changed();
             return;
         }
-        self.configured_at = started; // it was asked for behind them
+        self.server.settings.configured_at = started; // it was asked for behind them
         let shared = self.shared.clone();
         for complete in self.take_complete() {
             // Without an epoch there is no stream, and nothing is kept.
@@ -62,21 +63,24 @@ impl Session {
     /// The unit's results wait for the next reading of the lease's, unless the configuration may be another now.
     pub(crate) fn results_await_end(&mut self) {
         let shared = self.shared.clone();
-        let known = shared.reloads.cover(self.configured_at);
+        let known = shared.reloads.cover(self.server.settings.configured_at);
         self.take_complete().filter(|_| known).for_each(|complete| shared.await_end(complete));
         shared.want_reading_soon();
     }
 
     /// The complete results, with the proof that was read before them.
-    fn take_complete(&mut self) -> impl Iterator<Item = Complete> {
+    fn take_complete(&mut self) -> impl Iterator<Item = PendingFill<Read>> {
         let proof = self.proof.take().map(Arc::new);
         self.complete.drain(..).map(move |fill| {
-            let Fill { permit, mut lineage, shown, moving, expected, source, frames, started, took, .. } = fill;
+            let PendingFill { permit, mut lineage, expected, stage, .. } = fill;
+            let Reading { source, frames, started, answer } = stage;
+            let Answer { shown, moving, took, .. } = answer;
             let told = shown.map(|shown| shown.tags(&frames, lineage.as_deref_mut()));
             let reached = moving.and_then(|moving| moving.reached(&frames));
             let mut body = Body::new(frames, source, started, took);
             body.reached = reached;
-            Complete { permit, lineage, told, body, proof: proof.clone(), expected, refreshed: false }
+            let stage = Read { told, body, refreshed: false };
+            PendingFill { permit, lineage, proof: proof.clone(), expected, stage }
         })
     }
 }

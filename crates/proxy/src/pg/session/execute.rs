@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Entry, Lookup};
+use freshet_cache::Entry;
 use freshet_sql::Admin;
 use freshet_types::Reason;
 use freshet_wire::pg::backend;
@@ -19,6 +19,7 @@ use crate::pg::session::plan::Allowed;
 use crate::pg::session::statements::ParsedUnder;
 use crate::pg::session::unit::{Ask, Fill, Kind};
 use crate::registry::Statement;
+use crate::session::lookup::Decision;
 
 /// What is found for each execution of a batch.
 type Found = SmallVec<[Option<Arc<Entry<Body>>>; 1]>;
@@ -74,7 +75,7 @@ impl Session {
                     backend::put_text_description(out, crate::admin::columns(admin));
                 }
                 let prepared = self.prepared(&statement);
-                self.statements.kept_admin(parse.name, prepared);
+                self.server.statements.kept_admin(parse.name, prepared);
             }
             Err(message) => backend::put_error(out, "ERROR", "42601", message),
         }
@@ -140,7 +141,7 @@ impl Session {
         }
         if fills.iter().all(Option::is_none) {
             let reason = reason.unwrap_or(Reason::MessageShape);
-            return if groups.len() == 1 && self.is_worth_waiting(&reason) { Ok(Step::Wait) } else { Err(reason) };
+            return if groups.len() == 1 && self.arm_wait(&reason) { Ok(Step::Wait) } else { Err(reason) };
         }
         self.fill_batch(groups, &statements, fills, messages);
         Ok(Step::Done)
@@ -156,14 +157,14 @@ impl Session {
         let mut hits = Found::with_capacity(groups.len());
         for (execution, statement) in executions(groups, statements).zip(statements) {
             let found = match self.look_up(context, execution) {
-                Lookup::Miss => self.look_up_moved(statement, execution),
+                Decision::Fill(()) => self.look_up_moved(statement, execution),
                 found => found,
             };
             hits.push(match found {
-                Lookup::Hit(entry) => Some(entry),
-                Lookup::Miss => None,
-                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Ok(None),
-                Lookup::Bypass(reason) => return Err(reason),
+                Decision::Hit(entry) => Some(entry),
+                Decision::Fill(()) => None,
+                Decision::Wait(()) => return Ok(None),
+                Decision::Pass(reason) => return Err(reason),
             });
         }
         Ok(Some(hits))
@@ -203,9 +204,9 @@ impl Session {
 
     /// A statement prepared earlier, if its text means now what it meant then.
     fn prepared_statement(&mut self, name: &[u8], context: Option<u32>) -> Result<Arc<Statement>, Reason> {
-        let era = self.statements.era();
+        let era = self.server.statements.era();
         let catalog = self.shared.catalog_version();
-        let Some(prepared) = self.statements.get(name) else { return Err(Reason::UnknownStatement) };
+        let Some(prepared) = self.server.statements.get(name) else { return Err(Reason::UnknownStatement) };
         let statement = prepared.statement.clone();
         let Some(context) = context else { return Ok(statement) };
         if prepared.catalog != catalog {
@@ -220,7 +221,7 @@ impl Session {
             if self.reads_settings_at_parse(&statement) {
                 return Err(Reason::SettingsUnknown);
             }
-            if let Some(prepared) = self.statements.get_mut(name) {
+            if let Some(prepared) = self.server.statements.get_mut(name) {
                 prepared.under = ParsedUnder::Context(context);
             }
         }
@@ -254,7 +255,7 @@ impl Session {
             if let Some((_, message)) = group.parse {
                 self.client.output.put(backend::PARSE_COMPLETE_FRAME);
                 let prepared = self.prepared(statement);
-                self.statements.kept_unnamed(prepared, message);
+                self.server.statements.kept_unnamed(prepared, message);
             }
             // The answer to Bind comes behind the description of a statement, and is kept with it.
             if group.describe != Describe::Statement {
@@ -285,7 +286,7 @@ impl Session {
     ) {
         let between = self.is_between_transactions();
         if groups.first().and_then(|group| group.parse).is_some_and(|(parse, _)| parse.name.is_empty()) {
-            self.statements.unnamed_is_replaced();
+            self.server.statements.unnamed_is_replaced();
         }
         self.catch_up_unnamed();
         if fills.iter().flatten().any(|fill| fill.permit.may_need_proof()) {
@@ -293,25 +294,25 @@ impl Session {
         }
         self.open_unit(true, Kind::Batch);
         let unit = self.last_unit();
-        unit.synced = true;
-        unit.tells = true;
-        unit.mark.reads = true;
-        unit.fills = fills;
-        unit.describes_statement = groups.iter().any(|group| group.kept_with() == Describe::Statement);
+        unit.sent.synced = true;
+        unit.effects.tells = true;
+        unit.effects.mark.reads = true;
+        unit.fills.results = fills;
+        unit.fills.describes_statement = groups.iter().any(|group| group.kept_with() == Describe::Statement);
         for (group, statement) in groups.iter().zip(statements) {
             if let Some((parse, _)) = &group.parse {
                 self.parse_sent(parse.name, Some(statement));
             }
         }
         let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
-        self.upstream.output.put(before_sync);
+        self.server.put(before_sync);
         let asks = between && !self.await_reading();
         // Behind an answer that is the client's, and follows the last execution's, it has a `Sync` of its own.
         let within = groups.last().is_none_or(|group| !group.closes);
         if asks && within {
             self.ask_end_within(groups.len());
         }
-        self.upstream.output.put(sync);
+        self.server.put(sync);
         if asks && !within {
             self.ask(Ask::End);
         }
@@ -345,7 +346,7 @@ impl Session {
         }
         if let Some((parse, _)) = group.parse {
             let prepared = self.prepared(statement);
-            self.statements.kept_admin(parse.name, prepared);
+            self.server.statements.kept_admin(parse.name, prepared);
         }
         backend::put_ready(self.client.output.buffer(), self.status);
         step

@@ -150,7 +150,7 @@ impl Session {
             }
             return false;
         }
-        let server = self.compare_server();
+        let server = self.server.compare(&self.shared);
         // Roles are those of all databases.
         if matches!(server, Some(Err(Reason::OtherDatabase))) && !redefined {
             return false;
@@ -217,7 +217,7 @@ impl Session {
             let applied = self.shared.cache.applied();
             let over = now.saturating_sub(since) >= self.shared.settings.hold_max;
             let stalled = !delivered && self.shared.waits.is_stalled(applied);
-            if !over && !self.upstream.ended && !stalled {
+            if !over && !self.server.has_ended() && !stalled {
                 return false;
             }
             if over && since > 0 && !delivered {
@@ -277,8 +277,8 @@ impl Session {
         matches!((owed.next(), owed.next()), (Some(Unit::Own { ask, .. }), None) if ask.tells_end())
     }
 
-    /// A look-up must bypass for this reason: whether it is worth waiting first, for a position or for the fill under way.
-    pub(crate) fn is_worth_waiting(&mut self, reason: &Reason) -> bool {
+    /// A look-up must bypass for this reason: begins to wait for a position, or for the fill under way. False if that is not worth it.
+    pub(crate) fn arm_wait(&mut self, reason: &Reason) -> bool {
         let joined = *reason == Reason::FillInFlight && !self.takes_snapshot();
         let comes = joined || matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::Fence);
         if comes && !joined && self.is_only_end_owed() {

@@ -89,7 +89,7 @@ impl Session {
             Some(_) if self.is_looked_for(Defines::Told) => {
                 self.note_redefining();
                 if let Some(Unit::Client(unit)) = self.units.back_mut() {
-                    unit.redefines = true;
+                    unit.effects.redefines = true;
                 }
             }
             None | Some(_) => {}

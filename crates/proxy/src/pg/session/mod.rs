@@ -6,8 +6,9 @@
 //! |---|---|---|
 //! | start up | `startup` | the client is let in ([`crate::pg::login`]) and connected with its session upstream |
 //! | read client | `client`, `query`, `execute` | takes messages at `Sync` boundaries: hit, fill, pass, or wait |
-//! | decide | `plan`, `decide` | what the session allows; look-up, footprint, tags, permit |
+//! | decide | `plan`, `decide` | what the session allows; look-up, footprint, tags, permit (with [`crate::session`]) |
 //! | read upstream | `upstream` | forwards answers in order, keeps what is to be kept, swallows what Freshet asked |
+//! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | write | `peer` | sends what both steps produced |
 //!
 //! Order is kept by a queue of [`unit::Unit`]s, one per `ReadyForQuery` that the upstream owes: a hit is answered
@@ -28,6 +29,7 @@ mod own;
 mod passing;
 mod plan;
 mod query;
+mod server_connection;
 pub(crate) mod shown;
 mod startup;
 mod statements;
@@ -45,25 +47,20 @@ use std::task::Poll;
 use std::time::Duration;
 
 use freshet_cache::Floor;
-use freshet_sql::{Isolation, Temporary};
-use freshet_types::{CatalogVersion, Lsn, Nanos, Reason, Visible};
+use freshet_types::{Lsn, Nanos, Reason, Visible};
 use thiserror::Error;
 use tokio::time::timeout;
 
-use crate::context::Context;
 use crate::metrics::WorkerCounters;
 use crate::peer::{Peer, STALL_MAX};
 use crate::pg::Pg;
-use crate::pg::question::IdleMax;
 use crate::pg::session::habits::Habits;
 use crate::pg::session::hold::Waiting;
 use crate::pg::session::long_text::LongText;
-use crate::pg::session::own::OwnStatements;
-use crate::pg::session::statements::Statements;
+use crate::pg::session::server_connection::{Known, ServerConnection};
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::pg::session::way::Way;
-use crate::shared::ServerIdentity;
 use crate::unheld::Counted;
 
 pub(crate) use own::first_question;
@@ -83,24 +80,6 @@ pub(crate) enum SessionError {
     ServerMisbehaved(&'static str),
 }
 
-/// What a session knows of its own context.
-#[derive(Debug)]
-enum Known {
-    /// It must be asked for.
-    Nothing,
-    /// The question failed once, perhaps by accident; it must be asked again.
-    Failed,
-    /// It is being asked for, perhaps again; the client waits.
-    Asked {
-        /// The question failed before.
-        again: bool,
-    },
-    /// This, under this catalogue: a later one may give the same settings another meaning.
-    Context(Arc<Context>, CatalogVersion),
-    /// It cannot be known.
-    Unknowable(Reason),
-}
-
 /// How far the client's side has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
@@ -118,45 +97,23 @@ struct Session {
     shared: Arc<Pg>,
     worker: usize,
     client: Peer,
-    upstream: Peer,
+    server: ServerConnection,
     /// What the upstream owes.
     units: VecDeque<Unit>,
     /// Client units in the queue that are not pure.
     impure: usize,
     /// The transaction status of the last `ReadyForQuery`.
     status: u8,
-    known: Known,
-    /// The catalogue in use when the context was asked for.
-    asked_under: CatalogVersion,
-    /// The server this connection leads to.
-    server: Option<ServerIdentity>,
-    /// The server ends the session when it has been idle for this long.
-    idle_max: IdleMax,
-    /// When the server last said that it waits.
-    ready_at: Nanos,
-    /// Which of the stream's identities `server` was compared with ([`crate::shared::Shared::identities`]), and the verdict.
-    compared: Option<(u64, Result<(), Reason>)>,
-    user: String,
-    statements: Statements,
     floor: Floor,
     /// The end of the log as last asked for, if it was not flushed: the stream does not come that far by itself.
     unflushed: Option<Lsn>,
     habits: Habits,
-    own: OwnStatements,
     /// A notification came since the last `ReadyForQuery`.
     notified: bool,
-    /// `standard_conforming_strings` is off, as last reported.
-    escapes: bool,
-    /// The temporary objects that the session had when its context was last asked for; None: it may have others.
-    temporary: Option<Temporary>,
-    /// Hashes of the settings that statements read by name, as of then: see [`crate::pg::named`].
-    named: Option<Box<[u8]>>,
     /// It has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last asked for behind a write.
     reads: bool,
     /// Look-ups since the last hit that led to a fill, 255 at most.
     misses_in_row: u8,
-    /// The columns of the last context that came so, and that context.
-    context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
     /// A batch that passes is open (its `Sync` has not been seen), for this reason.
     passing: Option<Reason>,
     /// The first messages of a batch have gone ahead, and are not answered yet.
@@ -167,19 +124,12 @@ struct Session {
     absorb_sync: bool,
     /// A statement of the open transaction may have changed the catalogue.
     catalog_dirty: bool,
-    /// When the server's process last read its configuration, as of the last context.
-    configuration: Option<String>,
-    /// A question sent at this time, or later, found it so.
-    configured_at: Nanos,
     /// Bytes of the client's current message that pass unseen.
     client_rest: usize,
     /// Its text, of which only the beginning is known.
     long_text: Option<LongText>,
     /// Such a text was prepared, and may define something.
     long_defines: bool,
-    /// Bytes of the server's current message still to come, and what becomes of them.
-    upstream_rest: usize,
-    upstream_way: upstream::Way,
     /// The last proof read, for the fills of the unit behind it.
     proof: Option<Visible>,
     /// Complete fills that wait for the end of the log.
@@ -189,8 +139,6 @@ struct Session {
     /// Complete fills that wait for the block's end, and until when they do.
     block_fills: Vec<Fill>,
     block_fills_due: Nanos,
-    /// The isolation level of blocks that name none.
-    default_isolation: Option<Isolation>,
     waiting: Waiting,
     /// Something that may define anything is not acknowledged yet.
     defining: Option<Counted>,
@@ -228,15 +176,15 @@ impl Session {
             }
             self.leave_if_drained();
             if self.is_over() {
-                let _ = self.upstream.flush().await;
+                let _ = self.server.socket().flush().await;
                 self.client.flush().await?;
                 // Over TLS an end that is not said looks like an attack. A client that does not read is not waited for.
                 let _ = timeout(FAREWELL_TIMEOUT, self.client.shut_down()).await;
                 return Ok(());
             }
-            if self.client_is_drained() && !self.upstream.has_output() {
+            if self.client_is_drained() && !self.server.has_output() {
                 self.ending = Ending::Told;
-                self.upstream.shut_down().await?;
+                self.server.socket().shut_down().await?;
             }
             if self.stalled_fills().next().is_none() {
                 self.exchange().await?;
@@ -250,7 +198,7 @@ impl Session {
 
     /// The server has ended the connection, as it does once it has answered everything and the client sends no more.
     fn is_over(&self) -> bool {
-        self.upstream.ended && !self.client.output.is_high() && !self.waiting.is_holding()
+        self.server.has_ended() && !self.client.output.is_high() && !self.waiting.is_holding()
     }
 
     /// The client has ended and nothing of what it sent is left to be handled.
@@ -258,8 +206,9 @@ impl Session {
         if self.ending != Ending::Open || !self.client.ended {
             return self.ending == Ending::Goodbye;
         }
-        let waits = !self.is_idle() || self.waiting.is_looking() || matches!(self.known, Known::Asked { .. });
-        let high = self.client.output.is_high() || self.upstream.output.is_high();
+        let waits =
+            !self.is_idle() || self.waiting.is_looking() || matches!(self.server.settings.known, Known::Asked { .. });
+        let high = self.client.output.is_high() || self.server.is_high();
         // What is left while nothing is waited for is a piece of a message.
         self.client.input.bytes().is_empty() || (self.client_rest == 0 && !(waits || high))
     }
@@ -270,7 +219,7 @@ impl Session {
         let ended = self.client.ended || self.ending == Ending::Goodbye;
         std::future::poll_fn(|cx| {
             let mut progress = self.is_to_leave() || self.poll_waits(cx);
-            for peer in [&mut self.upstream, &mut self.client] {
+            for peer in [self.server.socket(), &mut self.client] {
                 if peer.has_output() {
                     let high = peer.output.is_high();
                     if let Poll::Ready(sent) = peer.poll_send(cx) {
@@ -280,12 +229,12 @@ impl Session {
                 }
             }
             if !self.client.output.is_high()
-                && let Poll::Ready(received) = self.upstream.poll_receive(cx)
+                && let Poll::Ready(received) = self.server.socket().poll_receive(cx)
             {
                 received?;
                 progress = true;
             }
-            let hold = self.upstream.output.is_high() || self.client.output.is_high();
+            let hold = self.server.is_high() || self.client.output.is_high();
             if !hold && let Poll::Ready(received) = self.client.poll_receive(cx) {
                 received?;
                 progress = true;
@@ -295,30 +244,9 @@ impl Session {
         .await
     }
 
-    /// Whether this connection leads to the server and database of the change stream; None: not known yet.
-    fn compare_server(&mut self) -> Option<Result<(), Reason>> {
-        let current = self.shared.identities();
-        if let Some((compared, verdict)) = &self.compared
-            && *compared == current
-        {
-            return Some(verdict.clone());
-        }
-        let Some(stream) = self.shared.identity() else { return Some(Err(Reason::NoStream)) };
-        let own = self.server.as_ref()?;
-        let verdict = if own.database != stream.database {
-            Err(Reason::OtherDatabase)
-        } else if *own == *stream {
-            Ok(())
-        } else {
-            Err(Reason::OtherServer)
-        };
-        self.compared = Some((current, verdict.clone()));
-        Some(verdict)
-    }
-
     /// Nothing is owed to the client and no message is half forwarded: an answer of Freshet's own may follow.
     fn is_idle(&self) -> bool {
-        self.units.is_empty() && self.upstream_rest == 0 && !self.waiting.is_holding()
+        self.units.is_empty() && self.server.rest == 0 && !self.waiting.is_holding()
     }
 
     fn count_passed(&self, reason: &Reason) {

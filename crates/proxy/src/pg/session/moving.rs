@@ -2,19 +2,18 @@
 
 use std::sync::Arc;
 
-use freshet_cache::Lookup;
 use freshet_sql::Footprint;
 use freshet_wire::pg::backend::rows;
 use freshet_wire::pg::frontend::Bind;
 
-use crate::body::Body;
 use crate::context::Context;
 use crate::moving::{Limits, Reached, put_text, put_without};
 use crate::pg::session::batch::Describe;
-use crate::pg::session::decide::{Execution, parameters};
+use crate::pg::session::decide::{Execution, Found, parameters};
 use crate::pg::session::shown::fields;
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
+use crate::session::lookup::Decision;
 
 /// Of a fill: its limits, and how its answer will be written.
 #[derive(Debug)]
@@ -88,33 +87,22 @@ fn write_key(key: &mut Vec<u8>, numbers: &[u32], statement: &Statement, executio
 
 impl Session {
     /// Looks up an execution that was looked up in vain: another one may have been kept that differs in its moving limits only.
-    pub(crate) fn look_up_moved(&mut self, statement: &Statement, execution: Execution<'_>) -> Lookup<Body> {
+    pub(crate) fn look_up_moved(&mut self, statement: &Statement, execution: Execution<'_>) -> Found {
         if self.takes_snapshot() {
-            return Lookup::Miss;
+            return Decision::Fill(());
         }
         if matches!(execution, Execution::Query(_)) && !statement.shape.template.settings().is_empty() {
-            let Known::Context(context, _) = &self.known else { return Lookup::Miss };
+            let Known::Context(context, _) = &self.server.settings.known else { return Decision::Fill(()) };
             self.write_key(context.id, statement, execution);
             return self.look_up_key(|_| true);
         }
-        let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Lookup::Miss };
+        let Some(Limits { key, at, .. }) = self.limits_of(statement, execution) else { return Decision::Fill(()) };
         let Some(entry) = self.shared.latest.entry(&key).filter(|entry| **entry != *self.key) else {
-            return Lookup::Miss; // or it was found and is not to be used
+            return Decision::Fill(()); // or it was found and is not to be used
         };
         self.key.clear();
         self.key.extend_from_slice(&entry);
         self.look_up_key(|body| body.reached.as_ref().is_some_and(|reached| reached.covers(&at)))
-    }
-
-    /// The limits of a fill, which may be the first one that shows them.
-    pub(crate) fn moving(
-        &self,
-        limits: Option<Limits>,
-        statement: &Statement,
-        execution: Execution<'_>,
-    ) -> Option<Box<Moving>> {
-        let limits = limits.or_else(|| self.limits_of(statement, execution))?;
-        Some(Box::new(Moving::of(limits, execution, &self.key)))
     }
 
     /// What an execution says of its moving limits, if its statement is known to have such.
@@ -122,7 +110,7 @@ impl Session {
         if !statement.shape.moves() || !statement.shape.template.settings().is_empty() {
             return None;
         }
-        let Known::Context(context, known_under) = &self.known else { return None };
+        let Known::Context(context, known_under) = &self.server.settings.known else { return None };
         let catalog = self.shared.catalog.load();
         if catalog.version != *known_under || !(context.client.utf8 || statement.ascii) {
             return None;

@@ -24,7 +24,8 @@ impl Session {
         let params = parameters(statement, execution).unwrap_or_default();
         for number in statement.shape.template.settings() {
             let place = name_of(&params, *number).and_then(|name| self.shared.named.find(name));
-            let value = place.and_then(|place| self.named.as_deref()?.split(|byte| *byte == b' ').nth(place));
+            let value =
+                place.and_then(|place| self.server.settings.named.as_deref()?.split(|byte| *byte == b' ').nth(place));
             // Without it nothing is filled.
             self.key.extend_from_slice(value.unwrap_or(b"?"));
             self.key.push(b' ');
@@ -35,16 +36,8 @@ impl Session {
 
     /// A question for the context has failed, perhaps because of them.
     pub(super) fn note_named_failed(&self, ask: Ask) {
-        if self.own.named > 0 && matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
+        if self.server.own.named > 0 && matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
             self.shared.named.failed();
-        }
-    }
-
-    /// It was answered.
-    pub(super) fn take_named(&mut self, hashes: Option<Box<[u8]>>) {
-        self.named = hashes;
-        if self.named.is_some() {
-            self.shared.named.answered();
         }
     }
 
@@ -59,14 +52,14 @@ impl Session {
 
     /// Whether the session was asked for the settings that a statement reads by name. An error if it never is.
     fn knows_named(&self, statement: &Statement, execution: Execution<'_>) -> Result<bool, Reason> {
-        let known = self.named.as_deref().map_or(0, |named| named.split(|byte| *byte == b' ').count());
+        let known = self.server.settings.named.as_deref().map_or(0, |named| named.split(|byte| *byte == b' ').count());
         let params = parameters(statement, execution)?;
         let mut all = true;
         for number in statement.shape.template.settings() {
             let name = name_of(&params, *number).ok_or(NO_CONSTANT)?;
             if !is_keyed(name) {
                 all &= self.shared.named.place(name).ok_or(NOT_ASKED_FOR)? < known;
-            } else if !matches!(&self.known, Known::Context(context, _) if context.client.utf8) {
+            } else if !matches!(&self.server.settings.known, Known::Context(context, _) if context.client.utf8) {
                 return Err(NOT_ASKED_FOR); // in the key are letters, not bytes
             }
         }

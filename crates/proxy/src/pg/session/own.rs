@@ -9,12 +9,14 @@
 
 use std::sync::{Arc, OnceLock};
 
-use freshet_types::{CatalogVersion, Reason};
+use freshet_types::CatalogVersion;
 use freshet_wire::pg::frontend;
 
+use crate::pg::Pg;
 use crate::pg::question as context;
+use crate::pg::session::Session;
+use crate::pg::session::server_connection::{Known, ServerConnection};
 use crate::pg::session::unit::{Ask, EndWithin, Unit};
-use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
 
 /// Look-ups of a session that all missed, after which the next ones are expected to miss, too.
@@ -63,23 +65,23 @@ pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
 impl Session {
     /// The question for the context was sent with the login; its answer comes behind the start-up's.
     pub(crate) fn asked_at_login(&mut self, under: CatalogVersion) {
-        self.known = Known::Asked { again: false };
-        self.asked_under = under;
+        self.server.settings.known = Known::Asked { again: false };
+        self.server.settings.asked_under = under;
         self.units.push_back(Unit::own(Ask::Context));
     }
 
     /// Asks, behind everything sent so far.
     pub(crate) fn ask(&mut self, ask: Ask) {
-        self.put_question(ask);
-        frontend::put_sync(self.upstream.output.buffer());
+        self.server.put_question(ask, &self.shared);
+        frontend::put_sync(self.server.output());
         self.units.push_back(Unit::own(ask));
     }
 
     /// Asks for the end of the log in the batch that is being sent, whose statements only read; its `Sync` comes next. The
     /// answers to so many executions come first.
     pub(crate) fn ask_end_within(&mut self, executions: usize) {
-        self.put_question(Ask::End);
-        self.last_unit().end = Some(EndWithin { completions: executions + 1, row: None });
+        self.server.put_question(Ask::End, &self.shared);
+        self.last_unit().fills.end = Some(EndWithin { completions: executions + 1, row: None });
     }
 
     /// Whether the results of the last unit are to wait for the next reading of the lease's, instead of asking for the end of the
@@ -90,8 +92,8 @@ impl Session {
         let awaits_end = none_kept
             && (self.misses_in_row >= MISSES_IN_ROW || self.shared.settings.faults.shares_readings)
             && self.shared.shares_readings()
-            && self.shared.reloads.cover(self.configured_at);
-        self.last_unit().awaits_end = awaits_end;
+            && self.shared.reloads.cover(self.server.settings.configured_at);
+        self.last_unit().fills.awaits_end = awaits_end;
         awaits_end
     }
 
@@ -100,70 +102,18 @@ impl Session {
     /// its context all its writes are held ([`super::unheld`]).
     pub(crate) fn ask_end_behind_write(&mut self) {
         let under = self.shared.catalog_version();
-        let with_context = matches!(self.known, Known::Nothing)
-            && self.server.is_some()
-            && (std::mem::take(&mut self.reads) || self.asked_under != under);
+        let with_context = matches!(self.server.settings.known, Known::Nothing)
+            && self.server.identity.is_some()
+            && (std::mem::take(&mut self.reads) || self.server.settings.asked_under != under);
         if with_context {
-            self.asked_under = under;
+            self.server.settings.asked_under = under;
         }
-        self.ask(if with_context { Ask::EndAndContext { era: self.statements.era(), under } } else { Ask::End });
-    }
-
-    /// Without the `Sync`.
-    fn put_question(&mut self, ask: Ask) {
-        let named = self.named_for(ask);
-        // A function may drop all prepared statements unseen, and in a block a question that fails would abort it: that one is always prepared.
-        let mut never = false;
-        let (name, prepared): (&[u8], &mut bool) = match ask {
-            Ask::Proof => (PROOF, &mut self.own.proof),
-            Ask::End => (END, &mut self.own.end),
-            Ask::Context => (CONTEXT, &mut self.own.context),
-            Ask::EndAndContext { .. } => (END_AND_CONTEXT, &mut self.own.end_and_context),
-            Ask::Query => (QUERY, &mut never),
-            Ask::UnnamedStatement => return,
-        };
-        let out = self.upstream.output.buffer();
-        if !*prepared {
-            let sql = match ask {
-                Ask::Query => "SELECT".to_owned(),
-                Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
-                Ask::End => {
-                    let end = context::end(self.shared.settings.faults.flushed_end);
-                    format!("SELECT {}, {end}", context::CONFIGURATION)
-                }
-                Ask::EndAndContext { .. } => {
-                    let end = context::end(self.shared.settings.faults.flushed_end);
-                    format!("{}, {end}", context::question(false, &named))
-                }
-                Ask::Context | Ask::UnnamedStatement => context::question(self.server.is_none(), &named),
-            };
-            // Close first: the name may exist after all, and closing what does not exist is no error.
-            frontend::put_close_statement(out, name);
-            frontend::put_parse(out, name, sql.as_bytes());
-            // The first question about the context is asked in its long form only once.
-            *prepared = ask != Ask::Context || self.server.is_some();
-        }
-        frontend::put_bind_execute(out, name, &[]);
-    }
-
-    /// The settings that a question for the context asks for by name: none if it may have failed because of them.
-    fn named_for(&mut self, ask: Ask) -> Arc<Vec<Box<str>>> {
-        if !matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
-            return Arc::default();
-        }
-        let named = match self.known {
-            Known::Asked { again: true } => Arc::default(),
-            _ => self.shared.named.names(),
-        };
-        if std::mem::replace(&mut self.own.named, named.len()) != named.len() {
-            (self.own.context, self.own.end_and_context) = (false, false);
-        }
-        named
+        self.ask(if with_context { Ask::EndAndContext { era: self.server.statements.era(), under } } else { Ask::End });
     }
 
     /// The last unit, of which nothing has been sent, begins with this statement: what the server must know before it.
     pub(crate) fn precede(&mut self, statement: Option<&Arc<Statement>>) {
-        if !matches!(self.units.back(), Some(Unit::Client(unit)) if !unit.begun) {
+        if !matches!(self.units.back(), Some(Unit::Client(unit)) if !unit.sent.begun) {
             return;
         }
         let lacks_query = self.lacks_query(statement);
@@ -177,60 +127,104 @@ impl Session {
             self.ask(Ask::Query);
         }
         if lists_prepared {
-            self.close_own();
+            self.server.close_own();
+            self.units.push_back(Unit::own(Ask::UnnamedStatement));
         }
         self.units.extend(unit);
-    }
-
-    /// Freshet's statements are closed, which cannot fail, not even in a transaction block that has failed.
-    fn close_own(&mut self) {
-        let out = self.upstream.output.buffer();
-        for name in NAMES {
-            frontend::put_close_statement(out, name);
-        }
-        frontend::put_sync(out);
-        self.own = OwnStatements::default();
-        self.units.push_back(Unit::own(Ask::UnnamedStatement));
-    }
-
-    /// The question for the context has failed.
-    pub(super) fn question_failed(&self) -> Known {
-        match self.known {
-            // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
-            Known::Asked { again: false } => Known::Failed,
-            _ => Known::Unknowable(Reason::SettingsUnknown),
-        }
     }
 
     /// Asks for the session's context; the client waits for the answer.
     pub(crate) fn ask_context(&mut self) {
         self.waiting.looked();
-        self.known = Known::Asked { again: matches!(self.known, Known::Failed) };
-        self.asked_under = self.shared.catalog_version();
+        self.server.settings.known = Known::Asked { again: matches!(self.server.settings.known, Known::Failed) };
+        self.server.settings.asked_under = self.shared.catalog_version();
         self.ask(Ask::Context);
     }
 
     /// An answer came from memory: if the server counts how long the session is idle, it must learn that it is not. Not
     /// every time: a session may end an eighth of the time-out early.
     pub(crate) fn keep_awake(&mut self) {
-        let idle_max = if self.block.is_some() { self.idle_max.in_block } else { self.idle_max.outside };
+        let idle_max = if self.block.is_some() {
+            self.server.settings.idle_max.in_block
+        } else {
+            self.server.settings.idle_max.outside
+        };
         let Some(idle_max) = idle_max else { return };
-        if self.is_idle() && self.now().saturating_sub(self.ready_at) > idle_max / 8 {
-            frontend::put_sync(self.upstream.output.buffer());
+        if self.is_idle() && self.now().saturating_sub(self.server.ready_at) > idle_max / 8 {
+            frontend::put_sync(self.server.output());
             self.units.push_back(Unit::own(Ask::UnnamedStatement));
         }
     }
 
     /// Brings the upstream's unnamed statement in step before messages that may use it.
     pub(crate) fn catch_up_unnamed(&mut self) {
-        use crate::pg::session::statements::Unnamed;
-        let out = self.upstream.output.buffer();
-        match self.statements.catch_up() {
-            None | Some((Unnamed::InStep, _)) => return,
-            Some((Unnamed::Unsent, parse)) => out.extend_from_slice(parse),
-            Some((Unnamed::Dropped, _)) => frontend::put_close_statement(out, b""),
+        if self.server.catch_up_unnamed() {
+            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        }
+    }
+}
+
+impl ServerConnection {
+    /// Without the `Sync`.
+    fn put_question(&mut self, ask: Ask, shared: &Pg) {
+        let named = self.named_for(ask, shared);
+        // A function may drop all prepared statements unseen, and in a block a question that fails would abort it: that one is always prepared.
+        let mut never = false;
+        let (name, prepared): (&[u8], &mut bool) = match ask {
+            Ask::Proof => (PROOF, &mut self.own.proof),
+            Ask::End => (END, &mut self.own.end),
+            Ask::Context => (CONTEXT, &mut self.own.context),
+            Ask::EndAndContext { .. } => (END_AND_CONTEXT, &mut self.own.end_and_context),
+            Ask::Query => (QUERY, &mut never),
+            Ask::UnnamedStatement => return,
+        };
+        // The first question about the context is asked in its long form only once.
+        let knows_server = self.identity.is_some();
+        let is_prepared = std::mem::replace(prepared, *prepared || ask != Ask::Context || knows_server);
+        let out = self.output();
+        if !is_prepared {
+            let sql = match ask {
+                Ask::Query => "SELECT".to_owned(),
+                Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
+                Ask::End => {
+                    let end = context::end(shared.settings.faults.flushed_end);
+                    format!("SELECT {}, {end}", context::CONFIGURATION)
+                }
+                Ask::EndAndContext { .. } => {
+                    let end = context::end(shared.settings.faults.flushed_end);
+                    format!("{}, {end}", context::question(false, &named))
+                }
+                Ask::Context | Ask::UnnamedStatement => context::question(!knows_server, &named),
+            };
+            // Close first: the name may exist after all, and closing what does not exist is no error.
+            frontend::put_close_statement(out, name);
+            frontend::put_parse(out, name, sql.as_bytes());
+        }
+        frontend::put_bind_execute(out, name, &[]);
+    }
+
+    /// The settings that a question for the context asks for by name: none if it may have failed because of them.
+    fn named_for(&mut self, ask: Ask, shared: &Pg) -> Arc<Vec<Box<str>>> {
+        if !matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
+            return Arc::default();
+        }
+        let named = match self.settings.known {
+            Known::Asked { again: true } => Arc::default(),
+            _ => shared.named.names(),
+        };
+        if std::mem::replace(&mut self.own.named, named.len()) != named.len() {
+            (self.own.context, self.own.end_and_context) = (false, false);
+        }
+        named
+    }
+
+    /// Freshet's statements are closed, which cannot fail, not even in a transaction block that has failed.
+    fn close_own(&mut self) {
+        let out = self.output();
+        for name in NAMES {
+            frontend::put_close_statement(out, name);
         }
         frontend::put_sync(out);
-        self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        self.own = OwnStatements::default();
     }
 }

@@ -12,7 +12,7 @@ use crate::pg::session::batch::{Describe, Group};
 use crate::pg::session::client::Step;
 use crate::pg::session::statements::{ParsedUnder, Prepared};
 use crate::pg::session::transaction::Block;
-use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Unit};
+use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Response, Unit};
 use crate::pg::session::way::is_suspect;
 use crate::pg::session::{Ending, Session};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
@@ -28,7 +28,7 @@ impl Session {
         if self.client.input.bytes().starts_with(&[frontend::PARSE])
             && self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0)
         {
-            self.statements.unnamed_is_replaced();
+            self.server.statements.unnamed_is_replaced();
         }
         self.catch_up_unnamed();
         self.open_unit(true, Kind::Batch);
@@ -42,17 +42,17 @@ impl Session {
         self.bind_passes(Some(&group.bind));
         self.execution_passes(group.bind.portal.is_empty());
         let unit = self.last_unit();
-        unit.binds_portal = false; // it is closed
-        unit.mark.others |= describes;
-        unit.bound_or_executed = true;
-        unit.owed += 2 + usize::from(describes) + usize::from(group.closes);
-        self.upstream.output.put(messages);
+        unit.portals.binds_named = false; // it is closed
+        unit.effects.mark.others |= describes;
+        unit.sent.bound_or_executed = true;
+        unit.response.owe(2 + usize::from(describes) + usize::from(group.closes));
+        self.server.put(messages);
         self.end_passing_batch();
     }
 
     /// Its `Sync` has been sent.
     fn end_passing_batch(&mut self) {
-        self.last_unit().synced = true;
+        self.last_unit().sent.synced = true;
         self.passing = None;
         self.close_unit();
     }
@@ -61,12 +61,12 @@ impl Session {
     fn execution_passes(&mut self, unnamed: bool) {
         let unknown = self.block.as_ref().is_some_and(Block::is_unknown);
         let unit = self.last_unit();
-        unit.tells |= !(unnamed && unit.silent_portal);
+        unit.effects.tells |= !(unnamed && unit.portals.is_silent);
         if unnamed {
-            unit.mark.execute_unnamed();
+            unit.effects.mark.execute_unnamed();
         }
         if unknown {
-            unit.mark.may_end_unseen();
+            unit.effects.mark.may_end_unseen();
         }
     }
 
@@ -83,17 +83,17 @@ impl Session {
             && let Some((message, behind)) = rest.split_at_checked(head.frame_bytes)
         {
             match head.tag {
-                frontend::DESCRIBE => self.last_unit().mark.others = true,
+                frontend::DESCRIBE => self.last_unit().effects.mark.others = true,
                 _ => self.watch(head, message),
             }
             let unit = self.last_unit();
-            unit.owed += 1;
-            unit.begun = true;
+            unit.response.owe(1);
+            unit.sent.begun = true;
             rest = behind;
         }
-        self.last_unit().synced = true;
-        self.upstream.output.put(messages);
-        frontend::put_sync(self.upstream.output.buffer());
+        self.last_unit().sent.synced = true;
+        self.server.put(messages);
+        frontend::put_sync(self.server.output());
         self.leads = true;
         Step::Done
     }
@@ -145,15 +145,15 @@ impl Session {
                 let unnamed = self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0);
                 self.execution_passes(unnamed);
             }
-            frontend::DESCRIBE => self.last_unit().mark.others = true,
+            frontend::DESCRIBE => self.last_unit().effects.mark.others = true,
             frontend::FLUSH | frontend::COPY_DATA => {}
-            frontend::COPY_DONE | frontend::COPY_FAIL => self.last_unit().copy_ended = true,
+            frontend::COPY_DONE | frontend::COPY_FAIL => self.last_unit().copy.end(),
             _ => return self.pass_unknown(head),
         }
         let unit = self.last_unit();
-        unit.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
-        unit.owed += usize::from(is_answered_once(head.tag));
-        unit.begun = true;
+        unit.sent.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
+        unit.response.owe(usize::from(is_answered_once(head.tag)));
+        unit.sent.begun = true;
         self.pass(head)
     }
 
@@ -161,22 +161,22 @@ impl Session {
     /// belongs to the batch's implicit transaction, ends it, and is answered by the one `ReadyForQuery` of both.
     fn query_in_batch(&mut self, head: Header) -> Step {
         let unit = self.last_unit();
-        if unit.failed {
+        if unit.has_failed() {
             return self.pass(head);
         }
-        if unit.owed > 0 && !unit.copying {
-            if !std::mem::replace(&mut unit.flushed, true) {
-                frontend::put_flush(self.upstream.output.buffer());
+        if unit.response != Response::Owed(0) && !unit.copy.is_asked() {
+            if !std::mem::replace(&mut unit.sent.flushed, true) {
+                frontend::put_flush(self.server.output());
             }
             return Step::Wait;
         }
-        if !unit.bound_or_executed {
+        if !unit.sent.bound_or_executed {
             // Drivers prepare so, and wait. Nothing has begun: the transaction can end before as well.
             return self.end_prepared_batch(head);
         }
         // What the server makes of it during COPY depends on how the COPY goes.
-        unit.kind = if unit.copying { Kind::Raw } else { Kind::Query };
-        self.last_unit().tells = true;
+        unit.kind = if unit.copy.is_asked() { Kind::Raw } else { Kind::Query };
+        self.last_unit().effects.tells = true;
         self.passing = None;
         self.note_bracket(None);
         self.effect(Effect::Forgets, None);
@@ -186,7 +186,10 @@ impl Session {
     /// Drivers that send Flush behind Describe: the open batch has only prepared statements, and has been answered.
     fn has_only_prepared(&mut self) -> bool {
         let unit = self.last_unit();
-        unit.kind == Kind::Batch && unit.begun && unit.owed == 0 && !unit.failed && !unit.bound_or_executed
+        unit.kind == Kind::Batch
+            && unit.sent.begun
+            && unit.response == Response::Owed(0)
+            && !unit.sent.bound_or_executed
     }
 
     /// The open batch has only prepared statements, and has been answered: a `Sync` of Freshet's own ends it.
@@ -196,7 +199,7 @@ impl Session {
         if let Some(Unit::Client(unit)) = self.units.pop_back() {
             self.client_unit_done(unit, false);
         }
-        frontend::put_sync(self.upstream.output.buffer());
+        frontend::put_sync(self.server.output());
         self.units.push_back(Unit::own(Ask::UnnamedStatement));
         self.step(head)
     }
@@ -217,21 +220,21 @@ impl Session {
                 if let Ok(parse) = Parse::read(bytes) {
                     let statement = self.statement(parse.query, parse.types).ok();
                     self.precede(statement.as_ref());
-                    self.last_unit().mark.note_other(statement.as_ref());
+                    self.last_unit().effects.mark.note_other(statement.as_ref());
                     self.parse_sent(parse.name, statement.as_ref());
                     self.constants_are_read(statement.as_ref());
                 } else {
                     // Too long to look at, or malformed: only the name is known, if that.
                     let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
                     self.parse_sent(name.unwrap_or_default(), None);
-                    self.last_unit().mark.note_other(None);
+                    self.last_unit().effects.mark.note_other(None);
                 }
             }
             frontend::BIND => self.bind_passes(Bind::read(bytes).ok().as_ref()),
             _ => {
                 if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
-                    self.last_unit().forgot = true;
-                    self.statements.forget(name);
+                    self.last_unit().statements.forgot = true;
+                    self.server.statements.forget(name);
                 }
             }
         }
@@ -251,7 +254,7 @@ impl Session {
         let portal = bind.map(|bind| bind.portal);
         let name = bind.map(|bind| bind.statement).unwrap_or_default();
         let catalog = self.shared.catalog_version();
-        let remembered = self.statements.remembered(name);
+        let remembered = self.server.statements.remembered(name);
         let prepared = remembered.filter(|prepared| !prepared.lost);
         let statement = prepared.map(|prepared| prepared.statement.clone());
         let taken = prepared.is_some_and(|prepared| prepared.catalog == catalog);
@@ -260,7 +263,7 @@ impl Session {
             (Some(_), _) => nature.effect,
             (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
             // It was to be gone, and is not: it may be one that takes all others with it.
-            (None, None) if self.statements.may_outlive() => Effect::Forgets,
+            (None, None) if self.server.statements.may_outlive() => Effect::Forgets,
             // PREPARE takes only queries and changes of rows.
             (None, None) => Effect::Write,
         };
@@ -277,21 +280,21 @@ impl Session {
         let settled = self.is_settled();
         let place = self.habits.place(statement.as_ref());
         let unit = self.last_unit();
-        unit.mark.reads |= effect == Effect::Pure && !silent;
+        unit.effects.mark.reads |= effect == Effect::Pure && !silent;
         unit.place = place;
         match portal {
             Some(b"") => {
-                unit.silent_portal = silent;
-                unit.mark.bind_unnamed(statement.as_ref());
+                unit.portals.is_silent = silent;
+                unit.effects.mark.bind_unnamed(statement.as_ref());
             }
-            Some(_) => unit.binds_portal = true,
-            None => unit.silent_portal = false,
+            Some(_) => unit.portals.binds_named = true,
+            None => unit.portals.is_silent = false,
         }
-        if settled && !taken && unit.bound.len() < NAMES_MAX {
-            unit.bound.push((name.into(), catalog));
+        if settled && !taken && unit.statements.bound.len() < NAMES_MAX {
+            unit.statements.bound.push((name.into(), catalog));
         }
         self.note_bracket(statement.as_ref());
-        self.last_unit().mark.note_other(statement.as_ref());
+        self.last_unit().effects.mark.note_other(statement.as_ref());
         self.effect(effect, statement.is_some().then_some(&nature));
     }
 
@@ -299,11 +302,11 @@ impl Session {
     pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
         let prepared = statement.map(|statement| self.prepared(statement));
         let unit = self.last_unit();
-        if unit.parsed.len() < NAMES_MAX {
-            unit.parsed.push(name.into());
-            self.statements.sent(name, prepared);
+        if unit.statements.parsed.len() < NAMES_MAX {
+            unit.statements.parsed.push(name.into());
+            self.server.statements.sent(name, prepared);
         } else {
-            self.statements.sent(name, None);
+            self.server.statements.sent(name, None);
         }
     }
 
@@ -312,7 +315,7 @@ impl Session {
         // Within a transaction, settings and definitions may be rolled back.
         let settled = self.is_settled();
         let (under, catalog) = if settled {
-            (ParsedUnder::Era(self.statements.era()), self.shared.catalog_version())
+            (ParsedUnder::Era(self.server.statements.era()), self.shared.catalog_version())
         } else {
             (ParsedUnder::Unknown, Prepared::NOT_TAKEN)
         };

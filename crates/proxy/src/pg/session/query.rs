@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Entry, Lookup};
+use freshet_cache::Entry;
 use freshet_sql::{Defines, Effect};
 use freshet_types::Reason;
 use freshet_wire::pg::backend;
@@ -17,6 +17,7 @@ use crate::pg::session::long_text::LongText;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::unit::{Ask, Fill, Kind};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
+use crate::session::lookup::Decision;
 
 impl Session {
     /// A `Query` at the start of the input.
@@ -52,10 +53,10 @@ impl Session {
         let mut bypass = None;
         if let Allowed::Cache { context } = allowed {
             match self.look_up(context, execution) {
-                Lookup::Hit(entry) => return self.answer_query(&entry),
-                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Step::Wait,
-                Lookup::Bypass(reason) => bypass = Some(reason),
-                Lookup::Miss => {}
+                Decision::Hit(entry) => return self.answer_query(&entry),
+                Decision::Wait(()) => return Step::Wait,
+                Decision::Pass(reason) => bypass = Some(reason),
+                Decision::Fill(()) => {}
             }
         }
         let statement = match self.statement(text, &[]) {
@@ -71,10 +72,10 @@ impl Session {
         }
         if matches!(allowed, Allowed::Cache { .. }) && bypass.is_none() {
             match self.look_up_moved(&statement, execution) {
-                Lookup::Hit(entry) => return self.answer_query(&entry),
-                Lookup::Bypass(reason) if self.is_worth_waiting(&reason) => return Step::Wait,
-                Lookup::Bypass(reason) => bypass = Some(reason),
-                Lookup::Miss => {}
+                Decision::Hit(entry) => return self.answer_query(&entry),
+                Decision::Wait(()) => return Step::Wait,
+                Decision::Pass(reason) => bypass = Some(reason),
+                Decision::Fill(()) => {}
             }
         }
         let nature = self.nature(Some(&statement));
@@ -90,7 +91,7 @@ impl Session {
                     self.fill_query(message, fill);
                     return Step::Done;
                 }
-                Err(reason) if self.is_worth_waiting(&reason) => return Step::Wait,
+                Err(reason) if self.arm_wait(&reason) => return Step::Wait,
                 Err(reason) => reason,
             },
         };
@@ -122,7 +123,7 @@ impl Session {
         let frames = entry.payload.frames();
         self.client.output.put(frames);
         backend::put_ready(self.client.output.buffer(), self.status);
-        self.statements.query_answered();
+        self.server.statements.query_answered();
         if entry.payload.source.shape.takes_snapshot {
             self.query_unseen();
         }
@@ -139,11 +140,11 @@ impl Session {
         }
         self.open_unit(true, Kind::Query);
         let unit = self.last_unit();
-        unit.tells = true;
-        unit.mark.reads = true;
-        unit.fills = vec![Some(fill)];
-        self.statements.query_sent();
-        self.upstream.output.put(message);
+        unit.effects.tells = true;
+        unit.effects.mark.reads = true;
+        unit.fills.results = vec![Some(fill)];
+        self.server.statements.query_sent();
+        self.server.put(message);
         if between && !self.await_reading() {
             self.ask(Ask::End);
         }
@@ -160,7 +161,7 @@ impl Session {
             self.prepare_block(statement);
         }
         self.begin_passing_query(statement, nature, reason);
-        self.upstream.output.put(message);
+        self.server.put(message);
         self.close_unit();
         Step::Done
     }
@@ -174,10 +175,10 @@ impl Session {
         self.precede(statement);
         let place = self.habits.place(statement);
         let unit = self.last_unit();
-        unit.tells = tells;
-        unit.mark.reads = tells && effect == Effect::Pure;
+        unit.effects.tells = tells;
+        unit.effects.mark.reads = tells && effect == Effect::Pure;
         unit.place = place;
-        self.statements.query_sent();
+        self.server.statements.query_sent();
         self.deallocate(statement);
         self.note_bracket(statement);
         self.effect(effect, Some(nature));

@@ -11,8 +11,9 @@ use crate::peer::Peer;
 use crate::pg::Pg;
 use crate::pg::login::{Admitted, admit};
 use crate::pg::session::habits::Habits;
+use crate::pg::session::server_connection::ServerConnection;
 use crate::pg::session::unit::{ClientUnit, Kind, Unit};
-use crate::pg::session::{Known, Session, SessionError};
+use crate::pg::session::{Session, SessionError};
 use crate::server::access::Incoming;
 
 /// Serves one connection from its first byte to its end.
@@ -35,9 +36,10 @@ async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result
     let _woken = shared.switches.enlist().await;
     // What a replication connection is owed cannot be counted; it may run SQL all the same.
     let kind = if replication { Kind::Raw } else { Kind::Startup };
-    let session = Session::new(client, upstream, shared.clone(), kind);
     // The server's own word replaces the user as soon as it can be asked.
-    let mut session = Session { worker, user, ..session };
+    let server = ServerConnection::new(upstream, user);
+    let session = Session::new(client, server, shared.clone(), kind);
+    let mut session = Session { worker, ..session };
     if let Some(under) = asked_under {
         session.asked_at_login(under);
     }
@@ -45,54 +47,36 @@ async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result
 }
 
 impl Session {
-    fn new(client: Peer, upstream: Peer, shared: Arc<Pg>, kind: Kind) -> Self {
+    fn new(client: Peer, server: ServerConnection, shared: Arc<Pg>, kind: Kind) -> Self {
         // The start-up is a unit of the client's: it ends with the first ReadyForQuery.
         let units = VecDeque::from([Unit::Client(ClientUnit { kind, ..ClientUnit::default() })]);
         Self {
             shared,
             worker: 0,
             client,
-            upstream,
+            server,
             units,
             impure: 1,
             status: backend::STATUS_IDLE,
-            known: Known::Nothing,
-            asked_under: freshet_types::CatalogVersion::default(),
-            server: None,
-            idle_max: crate::pg::question::IdleMax::default(),
-            ready_at: 0,
-            compared: None,
-            user: String::new(),
-            statements: crate::pg::session::statements::Statements::default(),
             floor: Floor::default(),
             unflushed: None,
             habits: Habits::default(),
-            own: crate::pg::session::own::OwnStatements::default(),
             passing: None,
             leads: false,
             portals: false,
             absorb_sync: false,
             notified: false,
-            escapes: false,
-            temporary: Some(freshet_sql::Temporary::default()),
-            named: None,
             reads: false,
             misses_in_row: 0,
-            context_behind_write: None,
             catalog_dirty: false,
-            configuration: None,
-            configured_at: 0,
             client_rest: 0,
             long_text: None,
             long_defines: false,
-            upstream_rest: 0,
-            upstream_way: crate::pg::session::upstream::Way::default(),
             proof: None,
             complete: Vec::new(),
             block: None,
             block_fills: Vec::new(),
             block_fills_due: 0,
-            default_isolation: None,
             waiting: crate::pg::session::hold::Waiting::default(),
             defining: None,
             way: super::way::Way::default(),

@@ -13,6 +13,7 @@ use freshet_wire::pg::frame::Header;
 use rapidhash::quality::RandomState;
 
 use crate::pg::session::Session;
+use crate::pg::session::server_connection::ServerConnection;
 use crate::registry::Statement;
 
 /// Named statements remembered per session; further ones pass.
@@ -36,17 +37,19 @@ pub(crate) enum Unnamed {
 impl Session {
     /// The statement of a text, as the server reads it in this session.
     pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
-        self.shared.registry.statement_of(text, types, self.escapes)
+        self.shared.registry.statement_of(text, types, self.server.settings.escapes)
     }
+}
 
+impl ServerConnection {
     /// The server reports a setting, in the message at the start of the upstream's input; false: it is not whole yet.
     pub(crate) fn setting_reported(&mut self, head: Header) -> bool {
         if head.frame_bytes > REPORT_BYTES_MAX {
             return true;
         }
-        let Some(message) = self.upstream.input.bytes().get(..head.frame_bytes) else { return false };
+        let Some(message) = self.received().get(..head.frame_bytes) else { return false };
         if let Some((b"standard_conforming_strings", value)) = backend::parameter_status(message) {
-            self.escapes = value != b"on";
+            self.settings.escapes = value != b"on";
         }
         true
     }

@@ -194,7 +194,7 @@ impl Session {
             Bracket::Begin(_) => self.shared.cache.proven(),
             _ => None,
         });
-        let mark = &mut self.last_unit().mark;
+        let mark = &mut self.last_unit().effects.mark;
         let Some(template) = statement.map(|statement| &statement.shape.template) else {
             mark.leaves = Leaves::Unknown;
             mark.asks_for_data = true;
@@ -216,7 +216,10 @@ impl Session {
     pub(crate) fn prepare_block(&mut self, statement: &Statement) {
         let begins = matches!(statement.shape.template.bracket(), Some(Bracket::Begin(_)));
         self.reads |= begins;
-        if begins && self.is_between_transactions() && matches!(self.known, Known::Nothing | Known::Failed) {
+        if begins
+            && self.is_between_transactions()
+            && matches!(self.server.settings.known, Known::Nothing | Known::Failed)
+        {
             self.ask_context();
         }
     }
@@ -225,13 +228,13 @@ impl Session {
     /// has answers to keep, or behind which the next look-up is likely to need it. Asked for once it is answered, it would come a way to the
     /// server and back later, and the client's next statement before it.
     pub(crate) fn close_unit(&mut self) {
-        let same_server = matches!(self.compare_server(), Some(Ok(())));
-        let own = usize::from(!self.last_unit().pure);
+        let same_server = matches!(self.server.compare(&self.shared), Some(Ok(())));
+        let own = usize::from(!self.last_unit().effects.pure);
         let alone = self.impure == own;
         let idle = self.status == backend::STATUS_IDLE;
         let kept = !self.block_fills.is_empty() || self.block.as_ref().is_some_and(|block| block.wrote);
         let unit = self.last_unit();
-        let mark = &unit.mark;
+        let mark = &unit.effects.mark;
         let (ends, writes) = match mark.leaves {
             Leaves::Closed => (unit.kind != Kind::Batch || mark.end_executed, mark.writes || kept || !alone),
             Leaves::Same => (idle && alone, mark.writes),
@@ -253,8 +256,10 @@ impl Session {
     /// told now, nor has it answers to keep.
     fn goes_unheld(&mut self) -> bool {
         let Some(Unit::Client(unit)) = self.units.back() else { return false };
-        let touched = self.touched_with(&unit.mark.touched);
-        self.block_fills.is_empty() && matches!(self.known, Known::Context(..)) && self.is_free(&touched)
+        let touched = self.touched_with(&unit.effects.mark.touched);
+        self.block_fills.is_empty()
+            && matches!(self.server.settings.known, Known::Context(..))
+            && self.is_free(&touched)
     }
 
     /// A query was answered from the cache.
@@ -284,10 +289,10 @@ impl Session {
             self.floor.snapshot = None;
             return;
         }
-        match unit.mark.leaves {
+        match unit.effects.mark.leaves {
             Leaves::Open(Begin { isolation, lo }) => {
-                let isolation = isolation.or(self.default_isolation);
-                let used = unit.mark.reads || unit.mark.others || !self.units.is_empty();
+                let isolation = isolation.or(self.server.settings.default_isolation);
+                let used = unit.effects.mark.reads || unit.effects.mark.others || !self.units.is_empty();
                 let (unsettled, wrote, has_unseen_query) = (false, false, false);
                 let touched = Touched::Nothing;
                 self.block = Some(Block { isolation, unsettled, wrote, touched, used, lo, has_unseen_query });
@@ -297,10 +302,10 @@ impl Session {
         }
         let now = self.now();
         let block = self.block.get_or_insert(Block::UNKNOWN);
-        block.wrote |= unit.mark.writes;
-        block.touched.join(&unit.mark.touched);
-        block.unsettled |= unit.mark.unsettles;
-        if block.has_snapshot() && self.floor.snapshot.is_none() && unit.mark.reads && !unit.failed {
+        block.wrote |= unit.effects.mark.writes;
+        block.touched.join(&unit.effects.mark.touched);
+        block.unsettled |= unit.effects.mark.unsettles;
+        if block.has_snapshot() && self.floor.snapshot.is_none() && unit.effects.mark.reads && !unit.has_failed() {
             self.floor.snapshot = block.lo.map(|lo| SnapshotBounds { lo, since: now });
         }
     }
@@ -311,7 +316,7 @@ impl Session {
             self.block_fills_due = self.now() + BLOCK_FILLS_AGE_MAX;
         }
         let room = BLOCK_FILLS_MAX.saturating_sub(self.block_fills.len());
-        self.block_fills.extend(fills.into_iter().flatten().filter(|fill| fill.complete).take(room));
+        self.block_fills.extend(fills.into_iter().flatten().filter(Fill::is_complete).take(room));
     }
 
     /// Answers of a block that goes on for too long are not kept.

@@ -39,7 +39,7 @@ impl Session {
 
     fn is_of_other_database(&self) -> bool {
         let stream = self.shared.identity();
-        self.server.as_ref().zip(stream).is_some_and(|(own, stream)| own.database != stream.database)
+        self.server.identity.as_ref().zip(stream).is_some_and(|(own, stream)| own.database != stream.database)
     }
 
     /// Something is about to be sent that may make a definition visible which is looked for. What others are answered from now on may show it
@@ -63,7 +63,7 @@ impl Session {
 
     /// Whether a transaction that touched this needs no holding, as far as can be told now.
     pub(crate) fn is_free(&mut self, touched: &Touched) -> bool {
-        matches!(self.compare_server(), Some(Ok(()))) && self.shared.is_free(touched)
+        matches!(self.server.compare(&self.shared), Some(Ok(()))) && self.shared.is_free(touched)
     }
 
     /// What the transaction has touched that the last unit ends, all of it.

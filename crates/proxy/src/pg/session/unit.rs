@@ -1,17 +1,13 @@
 //! What the upstream owes: one unit for each `ReadyForQuery` to come, in order.
 
-use std::sync::Arc;
-
-use freshet_cache::{Entry, FillPermit};
-use freshet_sql::Lineage;
 use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::pg::backend;
 
-use crate::body::{Body, Source};
 use crate::pg::session::habits::Place;
 use crate::pg::session::moving::Moving;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::{Block, Mark};
+use crate::session::fill::{PendingFill, Reading};
 use crate::unheld::Counted;
 
 /// Statement names remembered per unit: a bound on a batch that never ends.
@@ -44,7 +40,7 @@ impl Unit {
     pub(crate) fn own_row(&mut self) -> Option<&mut Option<Box<[u8]>>> {
         match self {
             Self::Own { row, .. } => Some(row),
-            Self::Client(unit) => unit.end.as_mut().filter(|end| end.is_next()).map(|end| &mut end.row),
+            Self::Client(unit) => unit.fills.end.as_mut().filter(|end| end.is_next()).map(|end| &mut end.row),
         }
     }
 
@@ -52,7 +48,7 @@ impl Unit {
     pub(crate) fn is_own_next(&self) -> bool {
         match self {
             Self::Own { .. } => true,
-            Self::Client(unit) => unit.end.as_ref().is_some_and(EndWithin::is_next),
+            Self::Client(unit) => unit.fills.end.as_ref().is_some_and(EndWithin::is_next),
         }
     }
 
@@ -108,10 +104,104 @@ pub(crate) enum Kind {
 
 /// The client's messages up to a `Sync` or `Query`.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other, each set in one place")]
 pub(crate) struct ClientUnit {
     /// What they are.
     pub(crate) kind: Kind,
+    pub(crate) sent: Sent,
+    pub(crate) response: Response,
+    pub(crate) copy: Copy,
+    pub(crate) effects: Effects,
+    pub(crate) statements: Named,
+    pub(crate) portals: Portals,
+    pub(crate) fills: Fills,
+    /// The statement executed last, among those whose habits are known.
+    pub(crate) place: Place,
+}
+
+/// What has been sent of a unit.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each message that matters, and all may have been sent")]
+pub(crate) struct Sent {
+    /// A message of a batch that passes.
+    pub(crate) begun: bool,
+    /// `Bind` or `Execute`.
+    pub(crate) bound_or_executed: bool,
+    /// A `Flush` that asks for the answers owed.
+    pub(crate) flushed: bool,
+    /// Its `Sync`.
+    pub(crate) synced: bool,
+}
+
+/// How far the server has answered a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Response {
+    /// So many of its messages are still to be answered, as far as they are counted.
+    Owed(usize),
+    /// An error came: what else was sent of it is skipped.
+    Failed,
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        Self::Owed(0)
+    }
+}
+
+impl Response {
+    /// So many more messages are to be answered.
+    pub(crate) fn owe(&mut self, more: usize) {
+        if let Self::Owed(owed) = self {
+            *owed += more;
+        }
+    }
+
+    fn answered(&mut self) {
+        if let Self::Owed(owed) = self {
+            *owed = owed.saturating_sub(1);
+        }
+    }
+}
+
+/// The COPY of a unit.
+#[derive(Debug, Default)]
+pub(crate) struct Copy {
+    /// The data that the client sends.
+    pub(crate) data: CopyData,
+    /// A `Sync` counts as ignored by the server, which is true only if the COPY got as far as reading it.
+    pub(crate) swallowed_sync: bool,
+    /// The server has sent COPY data.
+    pub(crate) out: bool,
+}
+
+/// Where the data of a COPY is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CopyData {
+    #[default]
+    NotAsked,
+    /// The server has asked for it.
+    Asked,
+    /// Likewise, and the client has ended it.
+    Ended,
+}
+
+impl Copy {
+    /// The server has asked for data.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.data != CopyData::NotAsked
+    }
+
+    /// The client ends its data.
+    pub(crate) fn end(&mut self) {
+        if self.is_asked() {
+            self.data = CopyData::Ended;
+        }
+    }
+}
+
+/// What a unit may do to the database and the session.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "effects that are independent of each other")]
+pub(crate) struct Effects {
     /// Nothing in it can write or change the session.
     pub(crate) pure: bool,
     /// What else is to be known of that.
@@ -120,54 +210,47 @@ pub(crate) struct ClientUnit {
     pub(crate) forgets: bool,
     /// Something that is looked for: see [`Session::is_looked_for`](crate::pg::session::Session::is_looked_for).
     pub(crate) redefines: bool,
-    /// An error came.
-    pub(crate) failed: bool,
     /// Something in it may tell of data.
     pub(crate) tells: bool,
-    /// The unnamed portal was bound in it to a statement that tells nothing of data.
-    pub(crate) silent_portal: bool,
-    /// A portal with a name was bound in it, and may be left open.
-    pub(crate) binds_portal: bool,
-    /// Answers that its messages are still owed, unless it has failed.
-    pub(crate) owed: usize,
-    /// Something was bound or executed.
-    pub(crate) bound_or_executed: bool,
-    /// The server has asked for COPY data.
-    pub(crate) copying: bool,
-    /// The server has sent COPY data.
-    pub(crate) copied_out: bool,
-    /// The client has ended its COPY data.
-    pub(crate) copy_ended: bool,
-    /// A `Sync` counts as ignored by the server, which is true only if the COPY got as far as reading it.
-    pub(crate) swallowed_sync: bool,
-    /// `ParseComplete`s that have come.
-    pub(crate) parses_done: usize,
-    /// A statement was deallocated or closed in it.
-    pub(crate) forgot: bool,
-    /// The answers owed were asked for by `Flush`.
-    pub(crate) flushed: bool,
-    /// A message of a batch that passes has been sent.
-    pub(crate) begun: bool,
-    /// Its `Sync` has been sent.
-    pub(crate) synced: bool,
+    /// It may write, or end a transaction that did.
+    pub(crate) writing: Option<Counted>,
+}
+
+/// What a unit does to prepared statements.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
     /// Statements whose `Parse` is in it: unknown again if the unit fails.
     pub(crate) parsed: Vec<Box<[u8]>>,
+    /// `ParseComplete`s that have come.
+    parses_done: usize,
     /// Statements whose `Bind` is in it, and the catalogue then: good under it if the unit succeeds.
     pub(crate) bound: Vec<(Box<[u8]>, CatalogVersion)>,
+    /// A statement was deallocated or closed in it.
+    pub(crate) forgot: bool,
+}
+
+/// The portals of a unit.
+#[derive(Debug, Default)]
+pub(crate) struct Portals {
+    /// The unnamed one was bound in it to a statement that tells nothing of data.
+    pub(crate) is_silent: bool,
+    /// One with a name was bound in it, and may be left open.
+    pub(crate) binds_named: bool,
+}
+
+/// The fills of a unit, and the log-end probe that they need.
+#[derive(Debug, Default)]
+pub(crate) struct Fills {
     /// One per execution, None for those not to be kept.
-    pub(crate) fills: Vec<Option<Fill>>,
+    pub(crate) results: Vec<Option<Fill>>,
     /// Its one execution is described by its statement, before `Bind`.
     pub(crate) describes_statement: bool,
     /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
-    pub(crate) execution: usize,
-    /// The statement executed last, among those whose habits are known.
-    pub(crate) place: Place,
+    execution: usize,
     /// Freshet asks for the end of the log before its `Sync`.
     pub(crate) end: Option<EndWithin>,
     /// Its results wait for the next reading of the lease's.
     pub(crate) awaits_end: bool,
-    /// It may write, or end a transaction that did.
-    pub(crate) writing: Option<Counted>,
 }
 
 /// A question of Freshet's own within a client's batch.
@@ -198,21 +281,21 @@ impl ClientUnit {
         match self.kind {
             Kind::Startup | Kind::Sync => false,
             Kind::Raw => true,
-            Kind::Query | Kind::Batch => self.tells,
+            Kind::Query | Kind::Batch => self.effects.tells,
         }
     }
 
     /// Its transaction, with the block that it may be in, may have written.
     pub(crate) fn has_written(&self, block: Option<&Block>) -> bool {
-        self.mark.writes || block.is_some_and(|block| block.wrote)
+        self.effects.mark.writes || block.is_some_and(|block| block.wrote)
     }
 
     /// A message came that is the answer to one of the extended protocol, or the last of its answers.
     pub(crate) fn answered_once(&mut self, tag: u8) {
-        self.owed = self.owed.saturating_sub(1);
-        self.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
-        self.execution += usize::from(tag == backend::BIND_COMPLETE);
-        if let Some(end) = &mut self.end {
+        self.response.answered();
+        self.statements.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
+        self.fills.execution += usize::from(tag == backend::BIND_COMPLETE);
+        if let Some(end) = &mut self.fills.end {
             end.note(tag);
         }
     }
@@ -220,37 +303,45 @@ impl ClientUnit {
     /// The names whose `Parse` was not answered by `ParseComplete`: those behind it were skipped.
     pub(crate) fn unparsed(&self) -> &[Box<[u8]>] {
         // Of more than are remembered it is not known which.
-        let done = if self.parsed.len() < NAMES_MAX { self.parses_done } else { 0 };
-        self.parsed.get(done..).unwrap_or_default()
+        let done = if self.statements.parsed.len() < NAMES_MAX { self.statements.parses_done } else { 0 };
+        self.statements.parsed.get(done..).unwrap_or_default()
+    }
+
+    /// An error came.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.response == Response::Failed
     }
 
     /// The client is sending COPY data.
     pub(crate) fn is_within_copy_data(&self) -> bool {
-        self.copying && !self.copy_ended && !self.failed
+        self.copy.data == CopyData::Asked && !self.has_failed()
     }
 
     /// The fill whose answer comes now.
     pub(crate) fn current_fill(&mut self) -> Option<&mut Option<Fill>> {
-        let counted = self.kind == Kind::Batch && !self.describes_statement;
-        let at = if counted { self.execution.checked_sub(1)? } else { 0 };
-        self.fills.get_mut(at)
+        let counted = self.kind == Kind::Batch && !self.fills.describes_statement;
+        let at = if counted { self.fills.execution.checked_sub(1)? } else { 0 };
+        self.fills.results.get_mut(at)
     }
 }
 
-/// An answer that is being kept.
+/// What is noted of an answer that is being cached.
 #[derive(Debug)]
-pub(crate) struct Fill {
-    pub(crate) permit: FillPermit<Body>,
-    pub(crate) lineage: Option<Box<Lineage>>,
+pub(crate) struct Answer {
     pub(crate) shown: Option<Box<Shown>>,
     pub(crate) moving: Option<Box<Moving>>,
-    /// What the cache held for the key.
-    pub(crate) expected: Option<Arc<Entry<Body>>>,
-    pub(crate) source: Source,
-    pub(crate) frames: Vec<u8>,
-    pub(crate) started: Nanos,
     /// Until the unit's end; 0 before it.
     pub(crate) took: Nanos,
     /// `CommandComplete` has come.
     pub(crate) complete: bool,
+}
+
+/// A fill whose answer comes on a session's connection.
+pub(crate) type Fill = PendingFill<Reading<Answer>>;
+
+impl Fill {
+    /// The answer has come as a whole.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.stage.answer.complete
+    }
 }

@@ -8,9 +8,8 @@ use freshet_wire::pg::frame::{self, Header};
 
 use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::pg::session::own::OwnStatements;
-use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
+use crate::pg::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
 use crate::pg::session::{Known, Session, SessionError};
-use crate::shared::ServerIdentity;
 use crate::unheld::Touched;
 
 /// The largest row that Freshet's own statements may answer.
@@ -32,7 +31,7 @@ impl Session {
     /// Handles all that the upstream has sent, as far as the client takes it.
     pub(crate) fn read_upstream(&mut self) -> Result<(), SessionError> {
         while !self.client.output.is_high() {
-            if self.upstream_rest > 0 {
+            if self.server.rest > 0 {
                 if !self.move_upstream_bytes() {
                     break;
                 }
@@ -44,13 +43,13 @@ impl Session {
             if self.move_usual_messages() {
                 continue;
             }
-            let head = frame::header(self.upstream.input.bytes())
+            let head = frame::header(self.server.received())
                 .map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
             let Some(head) = head else { break };
-            if head.tag == backend::PARAMETER_STATUS && !self.setting_reported(head) {
+            if head.tag == backend::PARAMETER_STATUS && !self.server.setting_reported(head) {
                 break;
             }
-            let input = self.upstream.input.bytes();
+            let input = self.server.received();
             if head.tag == backend::READY || self.is_own_answer(head) {
                 let Some(message) = input.get(..head.frame_bytes) else {
                     if head.frame_bytes > OWN_ROW_BYTES_MAX {
@@ -60,18 +59,18 @@ impl Session {
                 };
                 if head.tag == backend::READY {
                     let status = message.last().copied().unwrap_or(backend::STATUS_IDLE);
-                    self.upstream_way = if self.ready(status) { Way::Forward } else { Way::Swallow };
+                    self.server.way = if self.ready(status) { Way::Forward } else { Way::Swallow };
                 } else if head.tag == backend::ERROR {
                     // The last words of a server that ends the connection are for the client.
-                    self.upstream_way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
+                    self.server.way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
                 } else if let Some(row) = self.units.front_mut().and_then(Unit::own_row) {
                     *row = Some(message.into());
-                    self.upstream_way = Way::Swallow;
+                    self.server.way = Way::Swallow;
                 }
             } else {
-                self.upstream_way = self.message_begins(head)?;
+                self.server.way = self.message_begins(head)?;
             }
-            self.upstream_rest = head.frame_bytes;
+            self.server.rest = head.frame_bytes;
         }
         Ok(())
     }
@@ -84,12 +83,12 @@ impl Session {
         if unit.kind == Kind::Sync {
             return false;
         }
-        let input = self.upstream.input.bytes();
+        let input = self.server.received();
         let (mut count, mut way) = (0, None);
         while let Some(rest) = input.get(count..)
             && let Ok(Some(head)) = frame::header(rest)
             && head.frame_bytes <= rest.len()
-            && unit.end.as_ref().is_none_or(|end| !end.is_next())
+            && unit.fills.end.as_ref().is_none_or(|end| !end.is_next())
         {
             let its_way = if keeps(unit, head.tag) { Way::Keep } else { Way::Forward };
             if *way.get_or_insert(its_way) != its_way {
@@ -98,51 +97,47 @@ impl Session {
             match head.tag {
                 backend::DATA_ROW => {}
                 // The client may hear of a commit with it.
-                backend::COMMAND_COMPLETE if wrote || unit.mark.writes => break,
+                backend::COMMAND_COMPLETE if wrote || unit.effects.mark.writes => break,
                 tag if answers_once(tag) => unit.answered_once(tag),
                 _ => break,
             }
             count += head.frame_bytes;
         }
         if way == Some(Way::Keep) {
-            (self.upstream_rest, self.upstream_way) = (count, Way::Keep);
+            (self.server.rest, self.server.way) = (count, Way::Keep);
             return self.move_upstream_bytes();
         }
         self.client.output.put(input.get(..count).unwrap_or_default());
-        self.upstream.input.consume(count);
+        self.server.consume(count);
         count > 0
     }
 
     /// Moves what is there of the current message; false if nothing is.
     fn move_upstream_bytes(&mut self) -> bool {
-        let input = self.upstream.input.bytes();
-        let bytes = input.get(..self.upstream_rest).unwrap_or(input);
+        let input = self.server.received();
+        let bytes = input.get(..self.server.rest).unwrap_or(input);
         let count = bytes.len();
-        if self.upstream_way != Way::Swallow {
+        if self.server.way != Way::Swallow {
             self.client.output.put(bytes);
         }
-        if self.upstream_way == Way::Keep
+        if self.server.way == Way::Keep
             && let Some(Unit::Client(unit)) = self.units.front_mut()
             && let Some(slot) = unit.current_fill()
             && let Some(fill) = slot
+            && !fill.keep(bytes)
         {
-            match fill.permit.grow(fill.frames.len() + count) {
-                Ok(()) => fill.frames.extend_from_slice(bytes),
-                Err(reason) => {
-                    fill.source.shape.note_not_kept(reason);
-                    *slot = None; // the permit ends here
-                }
-            }
+            *slot = None; // the permit ends here
         }
-        self.upstream.input.consume(count);
-        self.upstream_rest -= count;
+        self.server.consume(count);
+        self.server.rest -= count;
         count > 0
     }
 
     /// Answers are to be kept, and the client does not take what comes before or is of them.
     pub(crate) fn stalled_fills(&mut self) -> impl Iterator<Item = &mut Option<Fill>> {
         let units = self.units.iter_mut().take_while(|_| self.client.output.is_high());
-        let fills = units.filter_map(|unit| if let Unit::Client(unit) = unit { Some(&mut unit.fills) } else { None });
+        let fills =
+            units.filter_map(|unit| if let Unit::Client(unit) = unit { Some(&mut unit.fills.results) } else { None });
         fills.flatten().filter(|fill| fill.is_some())
     }
 
@@ -172,23 +167,25 @@ impl Session {
             }
             Some(Unit::Own { .. }) => Way::Swallow,
             Some(Unit::Client(unit)) => {
-                if let Some(end) = unit.end.as_mut().filter(|end| end.is_next()) {
+                if let Some(end) = unit.fills.end.as_mut().filter(|end| end.is_next()) {
                     end.note(head.tag);
                     return Ok(Way::Swallow);
                 }
                 let wrote = unit.has_written(self.block.as_ref());
-                if head.tag == backend::COMMAND_COMPLETE && wrote && unit.mark.may_be_told_early(unit.kind, unit.synced)
+                if head.tag == backend::COMMAND_COMPLETE
+                    && wrote
+                    && unit.effects.mark.may_be_told_early(unit.kind, unit.sent.synced)
                 {
                     // The client may hear of the commit before its `ReadyForQuery`, which can be held.
                     self.shared.cache.fence_since(self.shared.clock.now());
                     self.shared.want_reading();
-                    if unit.redefines || self.redefined {
+                    if unit.effects.redefines || self.redefined {
                         self.shared.cache.fence_catalog(self.shared.clock.now());
                         self.shared.want_catalog();
                     }
                 }
                 let way = client_message(unit, head.tag);
-                if head.tag == backend::ERROR && unit.swallowed_sync {
+                if head.tag == backend::ERROR && unit.copy.swallowed_sync {
                     // It failed before it read that far, perhaps: then the `Sync` is answered after all.
                     self.become_raw();
                 } else if head.tag == backend::COPY_IN {
@@ -205,11 +202,10 @@ impl Session {
         let more = self.units.len() > 1;
         let sync_next = matches!(self.units.get(1), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
         let Some(Unit::Client(unit)) = self.units.front_mut() else { return };
-        unit.copying = true;
         // Of another COPY of the same Query, perhaps: then its data is still to end.
-        unit.copy_ended = false;
-        let extended = unit.kind == Kind::Batch && unit.synced;
-        unit.swallowed_sync = extended;
+        unit.copy.data = CopyData::Asked;
+        let extended = unit.kind == Kind::Batch && unit.sent.synced;
+        unit.copy.swallowed_sync = extended;
         if more && !(extended && sync_next) {
             self.become_raw();
         } else if extended && sync_next {
@@ -223,8 +219,8 @@ impl Session {
     fn ready(&mut self, status: u8) -> bool {
         self.status = status;
         let notified = std::mem::take(&mut self.notified);
-        if self.idle_max.outside.or(self.idle_max.in_block).is_some() {
-            self.ready_at = self.now();
+        if self.server.settings.idle_max.outside.or(self.server.settings.idle_max.in_block).is_some() {
+            self.server.ready_at = self.now();
         }
         if matches!(self.units.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
             // Whatever it was: hits wait instead of the client.
@@ -239,11 +235,12 @@ impl Session {
             None => true,
             Some(Unit::Client(unit)) => {
                 let wrote = unit.has_written(self.block.as_ref());
-                let ended = status == backend::STATUS_IDLE || unit.mark.may_commit();
-                let (copied_out, redefined) = (unit.copied_out, unit.redefines || self.redefined);
+                let ended = status == backend::STATUS_IDLE || unit.effects.mark.may_commit();
+                let (copied_out, redefined) = (unit.copy.out, unit.effects.redefines || self.redefined);
                 self.redefined = redefined && status != backend::STATUS_IDLE;
-                let touched = if wrote && ended { self.touched_with(&unit.mark.touched) } else { Touched::Nothing };
-                let (failed, leads) = (unit.failed, self.leads);
+                let touched =
+                    if wrote && ended { self.touched_with(&unit.effects.mark.touched) } else { Touched::Nothing };
+                let (failed, leads) = (unit.has_failed(), self.leads);
                 self.client_unit_done(unit, notified);
                 if leads {
                     self.lead_answered(failed);
@@ -272,44 +269,45 @@ impl Session {
             self.habits.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
         }
         // What a transaction does to the catalogue shows when it commits.
-        self.catalog_dirty |= unit.forgets;
+        self.catalog_dirty |= unit.effects.forgets;
         if self.catalog_dirty {
             self.floor.catalog_since = now;
             self.catalog_dirty = self.status != backend::STATUS_IDLE;
         }
-        if unit.failed {
+        let failed = unit.has_failed();
+        if failed {
             self.unit_failed(&unit);
         } else {
-            for (name, catalog) in &unit.bound {
-                self.statements.confirm(name, *catalog);
+            for (name, catalog) in &unit.statements.bound {
+                self.server.statements.confirm(name, *catalog);
             }
         }
-        if !unit.pure {
+        if !unit.effects.pure {
             self.impure = self.impure.saturating_sub(1);
         }
-        self.portals = self.status != backend::STATUS_IDLE && (self.portals || unit.binds_portal);
+        self.portals = self.status != backend::STATUS_IDLE && (self.portals || unit.portals.binds_named);
         self.follow_block(&unit);
         self.complete.clear();
-        for fill in unit.fills.iter_mut().flatten().filter(|fill| fill.complete) {
-            let took = now.saturating_sub(fill.started);
-            fill.took = fill.source.shape.figures.fill_took(took, self.shared.waits.turn());
+        for fill in unit.fills.results.iter_mut().flatten().filter(|fill| fill.is_complete()) {
+            let took = now.saturating_sub(fill.stage.started);
+            fill.stage.answer.took = fill.stage.source.shape.figures.fill_took(took, self.shared.waits.turn());
             self.shared.waits.answered_in(took);
         }
         if self.block.is_some() {
             self.proof = None;
-            self.keep_for_later(unit.fills);
+            self.keep_for_later(unit.fills.results);
         } else {
             self.complete.append(&mut self.block_fills);
-            self.complete.extend(unit.fills.into_iter().flatten().filter(|fill| fill.complete));
+            self.complete.extend(unit.fills.results.into_iter().flatten().filter(Fill::is_complete));
         }
         if tells && self.block.is_some() {
             self.shared.want_reading(); // a position for the next look-up, since none is asked for here
         }
-        match unit.end {
+        match unit.fills.end {
             // The question was skipped, and may have been prepared there for the first time.
-            Some(_) if unit.failed => self.own.forget_end(),
+            Some(_) if failed => self.server.own.forget_end(),
             Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
-            None if unit.awaits_end => self.results_await_end(),
+            None if unit.fills.awaits_end => self.results_await_end(),
             None => {}
         }
     }
@@ -319,26 +317,26 @@ impl Session {
     fn unit_failed(&mut self, unit: &ClientUnit) {
         let unparsed = unit.unparsed();
         for name in unparsed {
-            self.statements.forget(name);
+            self.server.statements.forget(name);
         }
-        if unit.forgot || !unparsed.is_empty() {
-            self.statements.something_outlives();
+        if unit.statements.forgot || !unparsed.is_empty() {
+            self.server.statements.something_outlives();
         }
         if unparsed.is_empty() {
             return;
         }
         let mut misread = 0;
         for later in self.units.iter_mut().filter_map(Unit::as_client).filter(|unit| unit.kind == Kind::Batch) {
-            later.fills.clear();
-            later.tells = true;
-            later.forgets = true;
+            later.fills.results.clear();
+            later.effects.tells = true;
+            later.effects.forgets = true;
             misread += 1;
-            self.impure += usize::from(std::mem::replace(&mut later.pure, false));
+            self.impure += usize::from(std::mem::replace(&mut later.effects.pure, false));
         }
         if misread > 0 {
             self.settings_changed();
-            self.statements.forget_all();
-            self.own = OwnStatements::default();
+            self.server.statements.forget_all();
+            self.server.own = OwnStatements::default();
         }
     }
 
@@ -354,7 +352,7 @@ impl Session {
         if row.is_none() && ask != Ask::UnnamedStatement {
             self.note_named_failed(ask);
             // It failed: perhaps the client's statement dropped all prepared statements unseen.
-            self.own = OwnStatements::default();
+            self.server.own = OwnStatements::default();
         }
         match ask {
             Ask::UnnamedStatement | Ask::Query => {}
@@ -367,65 +365,22 @@ impl Session {
                 self.end_read(end, configuration.first().copied().flatten(), notified);
             }
             Ask::Context => {
-                self.context_behind_write = None;
-                self.context_known(Answer::read(&columns));
+                self.server.settings.context_behind_write = None;
+                self.server.context_known(Answer::read(&columns), &self.shared);
             }
             Ask::EndAndContext { era, under } => {
                 let (context, end) = columns.split_at(columns.len().min(CONTEXT_COLUMNS));
                 // Not if it failed, or anything has been sent since that may change it again.
-                if !context.is_empty() && matches!(self.known, Known::Nothing) && era == self.statements.era() {
-                    self.asked_under = under;
-                    self.context_came(context);
+                if !context.is_empty()
+                    && matches!(self.server.settings.known, Known::Nothing)
+                    && era == self.server.statements.era()
+                {
+                    self.server.settings.asked_under = under;
+                    self.server.context_came(context, &self.shared);
                 }
                 self.end_read(end, context.get(CONFIGURATION_COLUMN).copied().flatten(), notified);
             }
         }
-    }
-
-    /// The session's context has come with the end of the log; mostly the same as the last time.
-    fn context_came(&mut self, columns: &[Option<&[u8]>]) {
-        let mut bytes = Vec::with_capacity(512);
-        for column in columns {
-            bytes.extend_from_slice(&column.map_or(u32::MAX, |column| column.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(column.unwrap_or_default());
-        }
-        match &self.context_behind_write {
-            Some((last, context)) if **last == *bytes && self.temporary.is_some() => {
-                self.known = Known::Context(context.clone(), self.asked_under);
-            }
-            _ => {
-                self.context_known(Answer::read(columns));
-                self.context_behind_write = match &self.known {
-                    Known::Context(context, _) => Some((bytes.into(), context.clone())),
-                    _ => None,
-                };
-            }
-        }
-    }
-
-    fn context_known(&mut self, answer: Option<Answer>) {
-        let Some(mut answer) = answer else {
-            self.known = self.question_failed();
-            return;
-        };
-        self.configuration = Some(std::mem::take(&mut answer.configuration));
-        if let Some((system_id, postmaster_start)) = answer.server.take() {
-            self.server = Some(ServerIdentity { system_id, postmaster_start, database: answer.database.clone() });
-        }
-        let temporary = answer.temporary.take();
-        if temporary.is_none() || self.temporary != temporary {
-            self.temporary = temporary;
-            // A statement may have been taken while a temporary table stood for another.
-            self.statements.doubt_all();
-        }
-        self.user.clone_from(&answer.session_user);
-        self.take_named(answer.named.take());
-        self.idle_max = answer.idle_max;
-        self.default_isolation = answer.isolation;
-        self.known = match answer.describe().and_then(|described| self.shared.contexts.intern(described)) {
-            Ok(context) => Known::Context(context, self.asked_under),
-            Err(reason) => Known::Unknowable(reason),
-        };
     }
 }
 
@@ -463,12 +418,12 @@ fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
         backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED
     );
     let of_statement =
-        unit.describes_statement && matches!(tag, backend::PARAMETER_DESCRIPTION | backend::BIND_COMPLETE);
-    if unit.fills.is_empty() || !(of_result || of_statement) {
+        unit.fills.describes_statement && matches!(tag, backend::PARAMETER_DESCRIPTION | backend::BIND_COMPLETE);
+    if unit.fills.results.is_empty() || !(of_result || of_statement) {
         return false;
     }
     let Some(Some(fill)) = unit.current_fill() else { return false };
-    fill.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
+    fill.stage.answer.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
     true
 }
 
@@ -482,15 +437,17 @@ fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
     }
     match tag {
         backend::COPY_OUT => {
-            unit.copied_out = true;
+            unit.copy.out = true;
             Way::Forward
         }
         // An answer with a notice is not repeatable; one with an error is none.
         backend::NOTICE | backend::ERROR => {
-            for fill in unit.fills.drain(..).flatten().filter(|_| tag == backend::NOTICE) {
-                fill.source.shape.note_not_kept(Reason::Construct("an answer with a notice"));
+            for fill in unit.fills.results.drain(..).flatten().filter(|_| tag == backend::NOTICE) {
+                fill.stage.source.shape.note_not_kept(Reason::Construct("an answer with a notice"));
             }
-            unit.failed |= tag == backend::ERROR;
+            if tag == backend::ERROR {
+                unit.response = Response::Failed;
+            }
             Way::Forward
         }
         _ => Way::Forward,

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_cache::{FillPermit, Filling, Floor, Lookup};
+use freshet_cache::{FillPermit, FillRequest, Floor, Lookup};
 use freshet_net::pg::{Client, Error, Rows, quote_identifier};
 use freshet_sql::Bound;
 use freshet_types::{CatalogVersion, End, Lsn, Reason, Visible};
@@ -28,8 +28,8 @@ use crate::pg::session::moving::{Moving, limits};
 use crate::pg::session::shown::Shown;
 use crate::refreshes::{Job, Outcome};
 use crate::registry::Statement;
+use crate::session::fill::{PendingFill, Read};
 use crate::shared::ServerIdentity;
-use crate::shared::key_queries::Complete;
 
 /// Time for one conversation.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
@@ -194,8 +194,8 @@ impl Reader {
         let started = shared.clock.now();
         let (catalog, snapshot) = (catalog.version, None);
         let join_until = started + statement.shape.figures.join_wait();
-        let filling = Filling { key: &job.key, tags, catalog, now: started, snapshot, join_until };
-        let permit = match shared.cache.begin_fill(filling) {
+        let request = FillRequest { key: &job.key, tags, catalog, now: started, snapshot, join_until };
+        let permit = match shared.cache.begin_fill(request) {
             Ok(permit) if timing.is_too_soon(&permit) => return Ok(Outcome::TooSoon),
             Ok(permit) => permit,
             Err(_) => return Ok(Outcome::NotAsked),
@@ -233,7 +233,8 @@ impl Reader {
         let proof = Some(Arc::new(proof));
         let Some(epoch) = shared.cache.epoch() else { return Ok(Outcome::Read) };
         let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
-        let complete = Complete { permit, lineage, told, body, proof, expected: None, refreshed: true };
+        let stage = Read { told, body, refreshed: true };
+        let complete = PendingFill { permit, lineage, proof, expected: None, stage };
         // It is served once the stream has passed its end.
         shared.install(complete, End { epoch, lsn: end });
         Ok(Outcome::Read)

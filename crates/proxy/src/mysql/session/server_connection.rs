@@ -1,0 +1,127 @@
+//! The connection to the database that works for a session.
+//!
+//! It owns the socket and what is known of the other end: what was agreed on at login, what is prepared there, and which settings are
+//! in force there. The session keeps it in one field and reaches the server through it alone, so that this state can only be used
+//! together with the socket that it describes.
+
+use std::task::{Context, Poll};
+
+use freshet_wire::mysql::response::Done;
+
+use crate::mysql::login::About;
+use crate::mysql::session::decide::key_capabilities;
+use crate::mysql::session::prepared::Prepareds;
+use crate::mysql::session::settings::{Settings, put_query};
+use crate::peer::Peer;
+use crate::registry::Tracking;
+
+/// A connection to the database.
+pub(super) struct ServerConnection {
+    socket: Peer,
+    /// It takes nothing more.
+    deaf: bool,
+    /// What the login told; the user and the plugin change with COM_CHANGE_USER.
+    pub(super) about: About,
+    /// Those of `about.capabilities` that shape answers.
+    pub(super) shape: u8,
+    /// The statements that are prepared there.
+    pub(super) prepareds: Prepareds,
+    /// The settings in force there.
+    pub(super) settings: Settings,
+    /// Whether the server tells of the session's commits.
+    pub(super) tracking: Tracking,
+    /// The number of the first packet that answers the command at hand.
+    pub(super) answer_from: u8,
+    /// What the server said to a question of Freshet's own that failed: its last words, if it ends the connection.
+    pub(super) last_words: Vec<u8>,
+}
+
+impl ServerConnection {
+    /// A connection after a login.
+    pub(super) fn new(socket: Peer, about: About) -> Self {
+        Self {
+            socket,
+            deaf: false,
+            shape: key_capabilities(about.capabilities),
+            prepareds: Prepareds::default(),
+            settings: Settings::new(&about),
+            tracking: Tracking::default(),
+            answer_from: 1,
+            last_words: Vec::new(),
+            about,
+        }
+    }
+
+    /// The socket, for the loops that wait for both sides.
+    pub(super) fn socket(&mut self) -> &mut Peer {
+        &mut self.socket
+    }
+
+    /// The socket and what the login told, for another login.
+    pub(super) fn login(&mut self) -> (&mut Peer, &mut About) {
+        (&mut self.socket, &mut self.about)
+    }
+
+    /// Bytes that have come and are not consumed.
+    pub(super) fn received(&self) -> &[u8] {
+        self.socket.input.bytes()
+    }
+
+    pub(super) fn consume(&mut self, count: usize) {
+        self.socket.input.consume(count);
+    }
+
+    /// Appends to what is sent next.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.socket.output.put(bytes);
+    }
+
+    /// Appends a COM_QUERY of Freshet's own.
+    pub(super) fn put_query(&mut self, sql: &[u8]) {
+        self.answer_from = 1;
+        put_query(self.socket.output.buffer(), self.about.capabilities, sql);
+    }
+
+    /// What is sent next.
+    pub(super) fn output(&mut self) -> &mut Vec<u8> {
+        self.socket.output.buffer()
+    }
+
+    /// So much waits to be sent that no more is to be added.
+    pub(super) fn is_high(&self) -> bool {
+        self.socket.output.is_high()
+    }
+
+    /// The server sends nothing more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.socket.ended
+    }
+
+    /// The server takes nothing more. What it said before is still to be read.
+    pub(super) fn is_deaf(&self) -> bool {
+        self.deaf
+    }
+
+    /// Sends what waits, as far as the server takes it.
+    pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) {
+        if self.socket.has_output()
+            && let Poll::Ready(Err(_)) = self.socket.poll_send(cx)
+        {
+            self.deaf = true;
+            self.socket.output.buffer().clear();
+        }
+    }
+
+    /// An answer ends in what was received: what its last packet tells of the settings.
+    pub(super) fn answer_ends(&mut self, done: &Done) {
+        let last = self.socket.input.bytes().get(done.last.clone()).unwrap_or_default();
+        self.settings.told(last, done, self.about.upstream());
+    }
+
+    /// The server has forgotten what the session was.
+    pub(super) fn begin_anew(&mut self) {
+        self.settings.reset();
+        self.tracking = Tracking::default();
+        self.prepareds.clear();
+    }
+}
