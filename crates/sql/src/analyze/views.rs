@@ -40,9 +40,9 @@ pub(crate) struct Views {
     count: usize,
     /// A reason has the name of its view.
     is_named: bool,
-    /// See [`Footprint::unopened`].
+    /// See [`Read::unopened`](crate::analysis::Read).
     pub(crate) unopened: Vec<Arc<Table>>,
-    /// See [`Footprint::constants`].
+    /// See [`Read::constants`](crate::analysis::Read).
     pub(crate) constants: Vec<Literal>,
 }
 
