@@ -9,10 +9,10 @@ use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let found = bounded(text.len() * 2 + 512, || admin(Dialect::Postgres, text));
-    let shape = lex(Dialect::Postgres, text).shape;
+    let normalized = lex(Dialect::Postgres, text).normalized;
     match &found {
         None => {}
-        Some(_) if !(shape.starts_with("show") || shape.starts_with("explain")) => panic!("{shape} is taken for ours"),
+        Some(_) if !(normalized.starts_with("show") || normalized.starts_with("explain")) => panic!("{normalized} is taken for ours"),
         Some(Ok(Admin::ExplainCache(query))) => {
             assert!(!query.is_empty() && text.contains(query.as_str()));
             assert_eq!(query.trim_ascii(), query);
@@ -20,11 +20,11 @@ fuzz_target!(|text: &str| {
         Some(Ok(_)) => {
             // Nothing but the words counts.
             assert!(
-                ["show caches", "show proxied queries", "show freshet status"].contains(&shape.as_str()),
-                "{shape}"
+                ["show caches", "show proxied queries", "show freshet status"].contains(&normalized.as_str()),
+                "{normalized}"
             );
-            assert_eq!(admin(Dialect::Postgres, &shape), found);
-            assert_eq!(admin(Dialect::Postgres, &format!("-- x\n/* y */ {shape} ;;")), found);
+            assert_eq!(admin(Dialect::Postgres, &normalized), found);
+            assert_eq!(admin(Dialect::Postgres, &format!("-- x\n/* y */ {normalized} ;;")), found);
         }
         Some(Err(usage)) => assert!(usage.starts_with("syntax: ")),
     }

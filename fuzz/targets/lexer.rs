@@ -34,14 +34,14 @@ fn postgres(text: &str) {
     // A literal takes one byte and a blank of the text, a place of 24 in a list that holds three times what is in it while
     // it grows, and a block of its own; and there may be two passes.
     let lexed = bounded(text.len() * 96 + 1024, || lex(Dialect::Postgres, text));
-    assert!(lexed.shape.len() <= text.len() * 7, "{}", lexed.shape);
+    assert!(lexed.normalized.len() <= text.len() * 7, "{}", lexed.normalized);
     says_the_same(text, &lexed);
-    let again = lex(Dialect::Postgres, &lexed.shape);
-    assert_eq!(again.shape, lexed.shape, "the shape of a shape is itself");
-    assert_eq!(again.fingerprint, lexed.fingerprint);
+    let again = lex(Dialect::Postgres, &lexed.normalized);
+    assert_eq!(again.normalized, lexed.normalized, "the normalized of a normalized is itself");
+    assert_eq!(again.digest, lexed.digest);
     let mut key = Vec::new();
     lexed.write_key(&mut key);
-    assert_eq!(read_key(&key), Some((lexed.shape, lexed.own_params, lexed.literals)), "the key says it all");
+    assert_eq!(read_key(&key), Some((lexed.normalized, lexed.own_params, lexed.literals)), "the key says it all");
 }
 
 fn mysql_too(text: &str) {
@@ -50,8 +50,8 @@ fn mysql_too(text: &str) {
     let lexed = bounded(text.len() * 96 + 1024, || lex(Dialect::MySql, text));
     let said = tokens(text);
     let end = said.iter().rposition(|token| token.kind != Kind::Symbol(b';')).map_or(0, |last| last + 1);
-    let kept = tokens(&lexed.shape);
-    assert_eq!(end, kept.len(), "{:?}", lexed.shape);
+    let kept = tokens(&lexed.normalized);
+    assert_eq!(end, kept.len(), "{:?}", lexed.normalized);
     let mut own = 0;
     for (said, kept) in said.iter().zip(&kept) {
         let placeholder = (kept.kind == Kind::Word && mysql::is_placeholder(kept.text))
@@ -102,8 +102,8 @@ fn blank(between: &str, tokens: fn(&str) -> Vec<Token<'_>>) {
 fn says_the_same(text: &str, lexed: &Lexed) {
     let said: Vec<Token<'_>> = Scanner::new(text).collect();
     let end = said.iter().rposition(|token| token.kind != Kind::Symbol(b';')).map_or(0, |last| last + 1);
-    let kept: Vec<Token<'_>> = Scanner::new(&lexed.shape).collect();
-    assert_eq!(end, kept.len(), "{:?}", lexed.shape);
+    let kept: Vec<Token<'_>> = Scanner::new(&lexed.normalized).collect();
+    assert_eq!(end, kept.len(), "{:?}", lexed.normalized);
     for (said, kept) in said.iter().zip(&kept) {
         match kept.kind {
             Kind::Param(number) if said.kind != kept.kind => {
@@ -133,7 +133,7 @@ fn is_literal(said: &Token<'_>, literal: &Literal) {
 }
 
 fn read_key(key: &[u8]) -> Option<(String, u16, Vec<Literal>)> {
-    let (shape, rest) = sized(key)?;
+    let (normalized, rest) = sized(key)?;
     let (own_params, rest) = rest.split_first_chunk()?;
     let (count, mut rest) = rest.split_first_chunk()?;
     let mut literals = Vec::new();
@@ -149,7 +149,7 @@ fn read_key(key: &[u8]) -> Option<(String, u16, Vec<Literal>)> {
         literals.push(Literal { kind, text: text.into() });
         rest = tail;
     }
-    rest.is_empty().then(|| (String::from_utf8_lossy(shape).into_owned(), u16::from_be_bytes(*own_params), literals))
+    rest.is_empty().then(|| (String::from_utf8_lossy(normalized).into_owned(), u16::from_be_bytes(*own_params), literals))
 }
 
 fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {

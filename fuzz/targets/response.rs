@@ -13,11 +13,11 @@ use libfuzzer_sys::fuzz_target;
 const MEMORY_MAX: usize = 512;
 
 fuzz_target!(|data: &[u8]| {
-    let Some(([command, shape, cut], bytes)) = data.split_first_chunk::<3>() else { return };
-    let Answer::Packets(kind) = Answer::to(&[*command, 0, 0, 0, 0, shape >> 3]) else { return };
+    let Some(([command, normalized, cut], bytes)) = data.split_first_chunk::<3>() else { return };
+    let Answer::Packets(kind) = Answer::to(&[*command, 0, 0, 0, 0, normalized >> 3]) else { return };
     let bits =
         [Capabilities::DEPRECATE_EOF, Capabilities::MARIADB_CACHE_METADATA, Capabilities::OPTIONAL_RESULTSET_METADATA];
-    let chosen = bits.iter().enumerate().filter(|(at, _)| shape >> at & 1 == 1);
+    let chosen = bits.iter().enumerate().filter(|(at, _)| normalized >> at & 1 == 1);
     let capabilities = chosen.fold(Capabilities(0), |all, (_, bit)| all.with(*bit));
     let whole = bounded(MEMORY_MAX, || run(kind, capabilities, bytes, bytes.len().max(1)));
     let pieces = bounded(MEMORY_MAX, || run(kind, capabilities, bytes, usize::from(*cut).max(1)));

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use freshet_fuzz::{bounded, measured};
-use freshet_sql::{Bound, Client, Effect, End, Field, Footprint, Lexed, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, Effect, End, Field, ReadSet, Lexed, Parameter, ParameterValue, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
 };
@@ -36,9 +36,9 @@ fuzz_target!(|text: &str| {
 
 fn analysed(dialect: Dialect, text: &str) {
     let lexed = lex(dialect, text);
-    let peak = PEAK_BYTES + lexed.shape.len() * PEAK_BYTES_PER_BYTE;
-    let (template, held) = bounded(peak, || measured(|| Template::parse(dialect, &lexed.shape)));
-    let charged = lexed.shape.len() + template.bytes();
+    let peak = PEAK_BYTES + lexed.normalized.len() * PEAK_BYTES_PER_BYTE;
+    let (template, held) = bounded(peak, || measured(|| Template::parse(dialect, &lexed.normalized)));
+    let charged = lexed.normalized.len() + template.bytes();
     assert!(held <= charged, "{held} bytes held, {charged} charged");
     let schemas = &*SCHEMAS;
     if template.keeps_settings(&CATALOG, schemas) {
@@ -49,33 +49,33 @@ fn analysed(dialect: Dialect, text: &str) {
     if template.refusal().is_none() {
         assert_eq!(template.effect(), Effect::Pure, "what may be kept only reads");
     }
-    let Ok(footprint) = template.resolve(&CATALOG, schemas) else { return };
+    let Ok(read_set) = template.resolve(&CATALOG, schemas) else { return };
     assert!(template.refusal().is_none());
     // Without a table or a view the session's context decides alone.
-    assert_eq!(footprint.describe().is_empty(), footprint.is_empty());
-    bind(&footprint, &lexed);
+    assert_eq!(read_set.describe().is_empty(), read_set.is_empty());
+    bind(&read_set, &lexed);
 }
 
-fn bind(footprint: &Footprint, lexed: &Lexed) {
+fn bind(read_set: &ReadSet, lexed: &Lexed) {
     let literals = lexed.literals.iter().map(|literal| ParameterValue::Literal(literal));
     for own in [ParameterValue::Null, ParameterValue::Text(b"7"), ParameterValue::Binary(&[0, 0, 0, 7])] {
         let own = std::iter::repeat_n(own, usize::from(lexed.own_params));
         let parameters: Vec<_> =
             own.chain(literals.clone()).map(|value| Parameter { value, declared_type: 0 }).collect();
-        let Ok(bound) = footprint.bind(&parameters, CLIENT) else { continue };
-        coherent(footprint, &bound);
+        let Ok(bound) = read_set.bind(&parameters, CLIENT) else { continue };
+        coherent(read_set, &bound);
         // With nothing known of the parameters the tags are wider, never others.
-        if let Ok(wider) = footprint.bind(&[], CLIENT) {
-            coherent(footprint, &wider);
+        if let Ok(wider) = read_set.bind(&[], CLIENT) {
+            coherent(read_set, &wider);
         }
     }
 }
 
 /// Every table has a tag, and no other table.
-fn coherent(footprint: &Footprint, bound: &Bound) {
+fn coherent(read_set: &ReadSet, bound: &Bound) {
     let rows = bound.tags.iter().filter(|tag| tag.rows != RowSet::Definition);
     let tagged: HashSet<TableId> = rows.map(|tag| tag.table).collect();
-    assert_eq!(tagged, footprint.tables.iter().copied().collect());
+    assert_eq!(tagged, read_set.tables.iter().copied().collect());
     // And what is told later is told: at the latest where the answer shows no row, and of no other table where it shows some.
     let later = bound.tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect::<HashSet<_>>();
     assert_eq!(told(bound, 0), later);
@@ -84,18 +84,18 @@ fn coherent(footprint: &Footprint, bound: &Bound) {
     }
 }
 
-/// The tables of the late tags, behind an answer of so many rows.
+/// The tables of the deferred tags, behind an answer of so many rows.
 fn told(bound: &Bound, rows: u64) -> HashSet<TableId> {
     let row = || vec![Field::Text(b"7"), Field::Null];
     let end = End::of(bound.page.as_ref(), 0..rows, |_| row());
-    let mut lineage = bound.lineage.clone();
-    if let Some(lineage) = &mut lineage {
-        lineage.bound_by_last(end.rows, &end.last);
+    let mut join_keys = bound.join_keys.clone();
+    if let Some(join_keys) = &mut join_keys {
+        join_keys.bound_by_last(end.rows, &end.last);
     }
-    let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last)).collect();
-    let by_all = bound.keys.iter().flat_map(|keys| keys.late_tags(0..rows, |_| row(), &end, lineage.as_mut()));
+    let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.deferred_tags(end.rows, &end.last)).collect();
+    let by_all = bound.keys.iter().flat_map(|keys| keys.deferred_tags(0..rows, |_| row(), &end, join_keys.as_mut()));
     tags.extend(by_all);
-    tags.extend(lineage.iter().flat_map(|lineage| lineage.late_tags(None)));
+    tags.extend(join_keys.iter().flat_map(|join_keys| join_keys.deferred_tags(None)));
     tags.iter().map(|tag| tag.table).collect()
 }
 

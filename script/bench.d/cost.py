@@ -1,7 +1,7 @@
 """What Freshet costs the database it stands in front of: the change stream and its own connections at fixed rates of
 row changes, the wait added to a write's acknowledgement, the way from a commit to its eviction, and a miss.
 
-A round has three phases: no Freshet, Freshet as it comes, and Freshet with `--hold-writes 0ms`, which sets a fence
+A round has three phases: no Freshet, Freshet as it comes, and Freshet with `--commit-wait 0ms`, which sets a fence
 instead of holding acknowledgements. They follow each other rather than stand side by side, since a second change stream
 would be decoded for a target that has nothing to do with it.
 """
@@ -33,7 +33,7 @@ SETTINGS = {
 SHAPES = [
     Shape(), Shape(100, 10), Shape(1000, 1), Shape(500, 10), Shape(100, 10, "FULL"), Shape(500, 10, "FULL"),
 ]
-TARGETS = {"direct": None, "freshet": (), "freshet, no hold": ("--hold-writes", "0ms")}
+TARGETS = {"direct": None, "freshet": (), "freshet, no hold": ("--commit-wait", "0ms")}
 COVER = (
     "SELECT c FROM sbtest1 WHERE id = {}", "SELECT c FROM sbtest2 WHERE id = {}", "SELECT v FROM account WHERE id = {}",
     "SELECT v FROM watched WHERE id = {}",
@@ -71,7 +71,7 @@ def cover(freshet):
     """Asks for each table until its changes are complete, then leaves some entries for the changes to find."""
     client = Client(freshet.port)
     deadline = time.monotonic() + COVER_SECONDS_MAX
-    while figures.counters(freshet.metrics_url)["freshet_tables_covered"] < len(COVER):
+    while figures.counters(freshet.metrics_url)["freshet_tables_published"] < len(COVER):
         if time.monotonic() > deadline:
             raise RuntimeError(f"the tables were not covered within {COVER_SECONDS_MAX} s")
         for statement in COVER:
@@ -103,7 +103,7 @@ def wait(target, server, pgbench, options, found):
                 before = figures.counters(server.metrics_url) if server.metrics_url else {}
                 outcome = pgbench.round(server.port, "update", protocol, clients, options.seconds)
                 after = figures.counters(server.metrics_url) if server.metrics_url else {}
-                names = ("freshet_held_total", "freshet_held_seconds", "freshet_fences_total")
+                names = ("freshet_commit_waits_total", "freshet_commit_wait_seconds_total", "freshet_fences_total")
                 row = {name: after[name] - before[name] for name in names if name in after}
                 row |= {"transactions": outcome.transactions, "seconds": outcome.seconds}
                 row |= {f"p{percent}": percentile(outcome.samples_ms, percent) for percent in (50, 99)}

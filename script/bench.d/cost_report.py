@@ -26,7 +26,7 @@ CHANGES = (
 )
 WAIT = (
     "pgbench, every transaction counted. `freshet` holds the acknowledgement until the stream has delivered the write, "
-    "at most 20 ms; `freshet, no hold` runs with `--hold-writes 0ms` and sets a fence. Held and fences are Freshet's "
+    "at most 20 ms; `freshet, no hold` runs with `--commit-wait 0ms` and sets a fence. Held and fences are Freshet's "
     "own counters."
 )
 EVICTION = (
@@ -108,8 +108,8 @@ def wait(found):
                 spread([a[name] - b[name] for a, b in zip(each, direct)], 2) for name in ("p50", "p99")
             ]
             writes = sum(row["transactions"] for row in each)
-            held = sum(row.get("freshet_held_total", 0) for row in each)
-            seconds = sum(row.get("freshet_held_seconds", 0) for row in each)
+            held = sum(row.get("freshet_commit_waits_total", 0) for row in each)
+            seconds = sum(row.get("freshet_commit_wait_seconds_total", 0) for row in each)
             fences = sum(row.get("freshet_fences_total", 0) for row in each)
             own = ["", "", ""] if target == "direct" else [
                 f"{held / writes:.0%}", number(seconds * 1000 / held, 2) if held else "", f"{fences / writes:.1%}"
@@ -140,7 +140,7 @@ def eviction(found):
 def markdown(run):
     """The whole report."""
     parts = ["# What Freshet costs the database: measurements\n\nCommand: `{command}`, {date}. Each phase follows the "
-             "other in every round: no Freshet, Freshet, Freshet with `--hold-writes 0ms`.".format(**run)]
+             "other in every round: no Freshet, Freshet, Freshet with `--commit-wait 0ms`.".format(**run)]
     lines = preamble(run) + [f"- {note}" for note in NOTES]
     lines += [f"- Load average at the end {run['load_average_at_end']:.2f}. Windows of {run['window']} s for the row "
               "changes. Figures: median of the rounds (least to most); «more»: with less without, round by round"]

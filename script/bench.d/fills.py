@@ -82,7 +82,7 @@ def counters(target):
         return 0, 0
     with urllib.request.urlopen(target.metrics_url, timeout=5) as answer:
         lines = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
-    return float(lines["freshet_installed_total"]), float(lines["freshet_lineage_reads_total"])
+    return float(lines["freshet_cached_total"]), float(lines["freshet_key_queries_total"])
 
 
 def standing(options, directory, postgres, running):
@@ -161,7 +161,7 @@ def markdown(run):
         f"- {CLIENTS} connections, prepared statements, {MOVIES:,} movies; `freshet-bench run custom`, targets in turns; medians "
         "over the rounds. µs are processor time for each query, connecting included: PostgreSQL's, and where there are two "
         "Freshet's behind it",
-        "- Each execution asks for another key, so that nothing hits; `--keep always`. Queries for keys: prepared, up to 32 "
+        "- Each execution asks for another key, so that nothing hits; `--admission always`. Queries for keys: prepared, up to 32 "
         "in one batch",
         "- By default: a Freshet that keeps what is worth it. Nothing is ever asked for again, so that is little once the first "
         "results have been kept on trust",

@@ -16,7 +16,7 @@ SETTLE_SECONDS_MAX = 1.0
 COUNTERS = {
     "hits": "freshet_hits_total",
     "fills": "freshet_fills_total",
-    "installed": "freshet_installed_total",
+    "installed": "freshet_cached_total",
     "passed": "freshet_passed_total",
     "evictions": "freshet_evictions_total",
 }

@@ -66,7 +66,7 @@ class Watch(threading.Thread):
         while not self.ended.wait(SAMPLE_SECONDS):
             counted = figures.counters(self.freshet.metrics_url)
             resident, anonymous = resident_bytes(self.freshet.pid)
-            names = ("freshet_bytes", "freshet_entries", "freshet_bytes_aside")
+            names = ("freshet_bytes", "freshet_entries", "freshet_memory_overhead_bytes")
             held = (int(counted.get(name, 0)) for name in names)
             self.samples.append((self.phase, round(time.monotonic() - begun, 2), resident, anonymous, *held))
 
@@ -120,7 +120,7 @@ def measure(options, directory, running):
     for limit in options.only or LIMITS:
         there = directory / limit
         there.mkdir()
-        freshet = servers.Freshet(there, options.freshet, postgres, memory=limit, options=["--keep", "always"])
+        freshet = servers.Freshet(there, options.freshet, postgres, memory=limit, options=["--admission", "always"])
         running.append(freshet)
         freshet.start()
         time.sleep(2)  # its services have begun
@@ -160,8 +160,8 @@ def verdict(cell):
     return (
         f"- {cell['limit']}: the empty process takes {mib(start[0])} MiB. At worst {mib(worst)} MiB beyond that, "
         f"{worst / limit - 1:+.1%} of the limit ({within}); at the end {mib(end)} MiB, {end / limit - 1:+.1%}. "
-        f"{counted['freshet_installed_total']:,.0f} results were kept, {counted['freshet_evicted_by_size_total']:,.0f} evicted "
-        f"for room, {counted['freshet_evicted_by_change_total']:,.0f} by changes"
+        f"{counted['freshet_cached_total']:,.0f} results were kept, {counted['freshet_evictions_total']:,.0f} evicted "
+        f"for room, {counted['freshet_invalidations_total']:,.0f} by changes"
     )
 
 
@@ -172,11 +172,11 @@ def markdown(run):
     settings = ", ".join(f"{name}={value}" for name, value in run["environment"].items())
     lines = report.preamble(run) + [
         f"- Date: {run['date']}" + (f"; {settings}" if settings else ""),
-        f"- {CLIENTS} connections, `--keep always`; each phase has keys of its own, several times what there is room for; one "
+        f"- {CLIENTS} connections, `--admission always`; each phase has keys of its own, several times what there is room for; one "
         f"statement in 51 changes a row. Each phase takes {run['seconds']} s on connections of its own; then {REST_SECONDS} s of rest",
         f"- Resident: VmRSS, sampled every {SAMPLE_SECONDS} s, less that of the empty process before the first client; pages of "
         "the program's file and buffers of connections are in it. Without files: RssAnon likewise. Held: `freshet_bytes`; "
-        "aside: `freshet_bytes_aside`",
+        "aside: `freshet_memory_overhead_bytes`",
     ]
     table = report.table(header, [row for cell in run["cells"] for row in rows(cell)])
     head = f"# Memory taken, against the limit\n\nCommand: `{run['command']}`."

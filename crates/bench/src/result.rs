@@ -189,7 +189,7 @@ pub struct Usage {
 /// What a cache counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cache {
-    /// Answered from memory.
+    /// Answered from the cache.
     pub hits: f64,
     /// Asked of the database and kept.
     pub fills: f64,
@@ -210,7 +210,7 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Share of the statements that were answered from memory.
+    /// Share of the statements that were served from the cache.
     pub fn hit_ratio(&self) -> f64 {
         self.hits / (self.hits + self.fills + self.passed).max(1.0)
     }

@@ -66,8 +66,8 @@ fn filled(shape: Shape) -> Arc<Cache<Nothing>> {
     let epoch = cache.connected();
     let proof = Visible::Snapshot(Snapshot::new(1, vec![]));
     assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
-    cache.cover(epoch, &[TABLE]);
-    cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+    cache.publish(epoch, &[TABLE]);
+    cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
     cache.advance(Lsn(10));
     let names = Names { id: "id".into(), kind: "kind".into() };
     for number in 0..ENTRIES {

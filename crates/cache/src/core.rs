@@ -2,7 +2,7 @@
 //!
 //! A fill's node and its entry's node are the same thing at two times of its life, under one id: the tags are
 //! registered once, before the query is sent, and a delivered commit finds flights and entries by the same
-//! index. It taints the ones and evicts the others.
+//! index. It taints the ones and invalidates the others.
 
 mod changed;
 mod kept_keys;
@@ -18,8 +18,8 @@ use rapidhash::quality::RandomState;
 
 use crate::core::changed::Changed;
 use crate::core::kept_keys::{Derived, KeptKeys};
-use crate::flight::{Begun, Ending, FillRequest, Flight, Id, Joiners, Late};
-use crate::freshness::Readings;
+use crate::flight::{Begun, Deferred, Ending, FillRequest, Flight, Id, Joiners};
+use crate::freshness::LogEndProbes;
 use crate::index::{Index, trim};
 use crate::ring::{Ring, changes_match, commit_bytes, touches};
 
@@ -46,9 +46,9 @@ struct Flying {
     failed: bool,
     /// A fence on its tables: its entry is not served before the stream has passed it.
     fence: Lsn,
-    /// Its query, and that for its late tags, see all commits up to here.
+    /// Its query, and that for its deferred tags, see all commits up to here.
     since: Lsn,
-    /// Its late tags are known, from an earlier entry of its key.
+    /// Its deferred tags are known, from an earlier entry of its key.
     derived: Option<Derived>,
     /// Who waits for its end, and until when others may.
     joiners: Joiners,
@@ -69,9 +69,9 @@ pub(crate) struct Core {
     epoch: Option<Epoch>,
     epochs: u64,
     catalog: Option<CatalogVersion>,
-    covered: HashSet<TableId, RandomState>,
-    /// Counts the times that tables were covered, or all uncovered.
-    coverings: u64,
+    published: HashSet<TableId, RandomState>,
+    /// Counts the times that tables were published, or all unpublished.
+    publications: u64,
     next_id: Id,
     nodes: HashMap<Id, Node, RandomState>,
     flights: HashMap<Arc<[u8]>, Id, RandomState>,
@@ -86,7 +86,7 @@ pub(crate) struct Core {
     /// What pending changes may take, and those in the ring.
     pending_bytes_max: usize,
     ring_bytes_max: usize,
-    readings: Readings,
+    probes: LogEndProbes,
     /// The tables of which the stream has delivered a change, in any epoch.
     changed: HashMap<TableId, Changed, RandomState>,
     /// Keys that were read for entries, and outlive them.
@@ -102,8 +102,8 @@ impl Core {
     const PENDING_COMMITS_MAX: usize = 10_000;
     /// Candidates of one flight, beyond which it fails.
     const CANDIDATES_MAX: usize = 10_000;
-    /// Readings of the end of the log that wait for the stream; beyond it the newest is left out.
-    const READINGS_MAX: usize = 64;
+    /// Log-end probes that wait for the stream; beyond it the newest is left out.
+    const PROBES_MAX: usize = 64;
 
     /// Remembers as many changes as go with this memory limit.
     pub(crate) fn set_memory(&mut self, bytes: u64) {
@@ -130,12 +130,12 @@ impl Core {
         self.suspended = false;
         self.catalog = None;
         self.redefinitions.clear();
-        self.covered.clear();
-        self.coverings += 1;
+        self.published.clear();
+        self.publications += 1;
         self.pending.clear();
         self.pending_bytes = 0;
         self.ring = Ring::default();
-        self.readings.clear();
+        self.probes.clear();
     }
 
     /// Removes all entries, returning their keys, and fails all flights.
@@ -173,12 +173,12 @@ impl Core {
 
     pub(crate) fn set_suspended(&mut self, suspended: bool) {
         self.suspended = suspended;
-        self.readings.clear();
+        self.probes.clear();
         // They may have been read of commits that a crash of the server takes back.
         self.forget_kept_keys();
     }
 
-    // --- catalogue and coverage ----------------------------------------------------------------------------
+    // --- catalogue and publication ----------------------------------------------------------------------------
 
     pub(crate) fn catalog(&self) -> Option<CatalogVersion> {
         self.catalog
@@ -199,21 +199,21 @@ impl Core {
         self.redefinitions.is_empty()
     }
 
-    pub(crate) fn cover(&mut self, tables: &[TableId]) {
-        self.covered.extend(tables);
-        self.coverings += 1;
+    pub(crate) fn publish(&mut self, tables: &[TableId]) {
+        self.published.extend(tables);
+        self.publications += 1;
     }
 
-    pub(crate) fn coverings(&self) -> u64 {
-        self.coverings
+    pub(crate) fn publications(&self) -> u64 {
+        self.publications
     }
 
-    pub(crate) fn is_covered(&self, table: TableId) -> bool {
-        self.covered.contains(&table)
+    pub(crate) fn is_published(&self, table: TableId) -> bool {
+        self.published.contains(&table)
     }
 
-    pub(crate) fn covered_count(&self) -> usize {
-        self.covered.len()
+    pub(crate) fn published_count(&self) -> usize {
+        self.published.len()
     }
 
     /// No entry, flight or kept key rests on the tables, and the catalogue of this version is that of the last redefinition.
@@ -224,9 +224,9 @@ impl Core {
     }
 
     /// Returns the keys of the entries that rested on the tables.
-    pub(crate) fn uncover(&mut self, tables: &[TableId]) -> Vec<Arc<[u8]>> {
+    pub(crate) fn unpublish(&mut self, tables: &[TableId]) -> Vec<Arc<[u8]>> {
         for table in tables {
-            self.covered.remove(table);
+            self.published.remove(table);
         }
         self.remove_dependents(tables)
     }
@@ -277,8 +277,8 @@ impl Core {
         if self.catalog != Some(catalog) || !self.redefinitions.is_empty() {
             return Err(Reason::CatalogStale);
         }
-        if !tags.iter().all(|tag| tag.rows == RowSet::Definition || self.covered.contains(&tag.table)) {
-            return Err(Reason::NotCovered);
+        if !tags.iter().all(|tag| tag.rows == RowSet::Definition || self.published.contains(&tag.table)) {
+            return Err(Reason::NotPublished);
         }
         if self.pending.len() > Self::PENDING_COMMITS_MAX {
             return Err(Reason::Unproven);
@@ -294,7 +294,7 @@ impl Core {
         let may_need_proof = needs_proof || self.pending.iter().any(|pending| touches(&pending.commit.changes, &later));
         let since = snapshot.as_ref().map_or_else(|| self.before_pending().unwrap_or(applied), |lo| lo.end.lsn);
         if let Some(lo) = snapshot {
-            let same = lo.end.epoch == epoch && lo.coverings == self.coverings && lo.catalog == self.catalog;
+            let same = lo.end.epoch == epoch && lo.publications == self.publications && lo.catalog == self.catalog;
             let matters = |changes: &ChangeSet| changes_match(&tags, changes);
             if !same || needs_proof || self.ring.since(lo.end.lsn, matters).is_none_or(|some| !some.is_empty()) {
                 return Err(Reason::Snapshot);
@@ -309,8 +309,8 @@ impl Core {
         let flying = Flying { candidates, failed: false, fence: Lsn(0), since, derived, joiners, join_until };
         let state = State::Flight(flying.into());
         self.nodes.insert(id, Node { key, tags: tags.into(), state });
-        let wants_late = !later.is_empty();
-        Ok(Begun { id, epoch, needs_proof, may_need_proof, wants_late, coverings: self.coverings })
+        let wants_deferred = !later.is_empty();
+        Ok(Begun { id, epoch, needs_proof, may_need_proof, wants_deferred, publications: self.publications })
     }
 
     /// Ends a flight. It becomes an entry's node if the proof shows all its candidates; otherwise it is gone.
@@ -318,31 +318,31 @@ impl Core {
         let node = self.nodes.get(&id)?;
         let State::Flight(flying) = &node.state else { return None };
         let Flying { candidates, failed, fence, since, derived, .. } = flying.as_ref();
-        let wants_late = derived.is_none() && node.tags.iter().any(|tag| tag.rows == RowSet::Later);
+        let wants_deferred = derived.is_none() && node.tags.iter().any(|tag| tag.rows == RowSet::Later);
         let is_proven = |id: &CommitId| ending.proof.is_some_and(|proof| proof.proves(*id));
-        let untold = wants_late && ending.late.is_none();
-        let Late { tags: late, led_by, named, until_told } = ending.late.unwrap_or_default();
-        let raced = self.raced(until_told.as_ref().unwrap_or(&late), *since);
+        let untold = wants_deferred && ending.deferred.is_none();
+        let Deferred { tags: deferred, led_by, named, until_known } = ending.deferred.unwrap_or_default();
+        let raced = self.raced(until_known.as_ref().unwrap_or(&deferred), *since);
         let proven = !failed
             && self.epoch == Some(ending.epoch)
             && candidates.iter().all(is_proven)
             && !untold
-            && (ending.trust_late || raced.is_some_and(|raced| raced.iter().all(is_proven)));
+            && (ending.trust_deferred || raced.is_some_and(|raced| raced.iter().all(is_proven)));
         let (key, fence, early) = (node.key.clone(), *fence, u32::try_from(node.tags.len()).ok()?);
         if !proven {
             self.abandon(id);
             return None;
         }
         self.flights.remove(&key);
-        self.index.register(id, early, &late);
+        self.index.register(id, early, &deferred);
         let node = self.nodes.get_mut(&id)?;
         let State::Flight(flying) = std::mem::replace(&mut node.state, State::Entry) else { return None };
         let derived = flying.derived.or(led_by.map(|led_by| Derived { first: early, led_by, named }));
         if let Some(derived) = derived {
             self.kept_keys.note(id, derived);
         }
-        if !late.is_empty() {
-            node.tags = std::mem::take(&mut node.tags).into_iter().chain(late).collect();
+        if !deferred.is_empty() {
+            node.tags = std::mem::take(&mut node.tags).into_iter().chain(deferred).collect();
         }
         let tags_bytes = node.tags.iter().map(Index::tag_bytes).sum();
         Some(Flight::new(key, tags_bytes, fence, flying.joiners))
@@ -358,11 +358,11 @@ impl Core {
 
     /// The commits behind `since` that hit these tags, which nobody could hold against them while they were not known.
     /// None: it is not known any more which these were.
-    fn raced(&self, late: &[Tag], since: Lsn) -> Option<Vec<CommitId>> {
-        if late.is_empty() {
+    fn raced(&self, deferred: &[Tag], since: Lsn) -> Option<Vec<CommitId>> {
+        if deferred.is_empty() {
             return Some(Vec::new());
         }
-        let matters = |changes: &ChangeSet| changes_match(late, changes);
+        let matters = |changes: &ChangeSet| changes_match(deferred, changes);
         let mut raced = self.ring.since(since, matters)?;
         raced.extend(self.pending.iter().filter(|p| matters(&p.commit.changes)).map(|p| p.commit.id));
         Some(raced)
@@ -449,26 +449,26 @@ impl Core {
         self.pending.first().map(|pending| pending.before)
     }
 
-    /// Whether the proof shows all that the flight needs, as far as that can be told before its late tags are.
+    /// Whether the proof shows all that the flight needs, as far as that can be told before its deferred tags are.
     pub(crate) fn is_shown(&self, id: Id, proof: &Visible) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
         let State::Flight(flying) = &node.state else { return false };
         let later = if flying.derived.is_some() { Vec::new() } else { later(&node.tags) };
-        let late = self.pending.iter().filter(|pending| touches(&pending.commit.changes, &later));
-        flying.candidates.iter().chain(late.map(|pending| &pending.commit.id)).all(|commit| proof.proves(*commit))
+        let deferred = self.pending.iter().filter(|pending| touches(&pending.commit.changes, &later));
+        flying.candidates.iter().chain(deferred.map(|pending| &pending.commit.id)).all(|commit| proof.proves(*commit))
     }
 
     pub(crate) fn pending_count(&self) -> usize {
         self.pending.len()
     }
 
-    pub(crate) fn readings(&mut self) -> &mut VecDeque<(Lsn, Nanos)> {
-        &mut self.readings
+    pub(crate) fn probes(&mut self) -> &mut VecDeque<(Lsn, Nanos)> {
+        &mut self.probes
     }
 
-    pub(crate) fn push_reading(&mut self, end: Lsn, asked_at: Nanos) {
-        if self.readings.len() < Self::READINGS_MAX {
-            self.readings.push_back((end, asked_at));
+    pub(crate) fn push_probe(&mut self, end: Lsn, asked_at: Nanos) {
+        if self.probes.len() < Self::PROBES_MAX {
+            self.probes.push_back((end, asked_at));
         }
     }
 

@@ -37,7 +37,7 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
     /// It is not kept, or no longer, since what takes its place is worth more.
     fn outweighed(&self) {}
 
-    /// Whether it was used so much that, evicted by a change, it should be read again in the background.
+    /// Whether it was used so much that, invalidated by a change, it should be read again in the background.
     fn worth_refreshing(&self) -> bool {
         false
     }
@@ -49,12 +49,12 @@ pub struct Entry<P> {
     /// What the reader gets.
     pub payload: P,
     origin: Origin,
-    /// Served once the stream has passed this: the end of the log after its query, or a later fence.
+    /// Served once the stream has passed this: the log end after its query, or a later fence.
     servable_from: AtomicU64,
     weight: u64,
     /// Hits since they were last fetched.
     pub(crate) uses: AtomicU32,
-    /// Where it is among the residents.
+    /// Its place in the eviction policy.
     pub(crate) place: AtomicUsize,
 }
 
@@ -63,18 +63,18 @@ pub struct Entry<P> {
 pub(crate) struct Origin {
     pub(crate) id: Id,
     pub(crate) epoch: Epoch,
-    /// The end of the log after its query.
+    /// The log end after its query.
     pub(crate) read_end: Lsn,
     /// Before its query was sent.
     pub(crate) started: Nanos,
-    /// How often tables had been covered then.
-    pub(crate) coverings: u64,
+    /// How often tables had been published then.
+    pub(crate) publications: u64,
     /// Served once a look at the catalogue has been taken in that was asked for then or later.
     pub(crate) catalog_since: Nanos,
 }
 
 impl<P: Payload> Entry<P> {
-    /// An allowance for the slots of the store, of the residents and of the core, in tables that are half full at worst.
+    /// An allowance for the slots of the store, of the eviction policy and of the core, in tables that are half full at worst.
     const ENTRY_BYTES: usize = 224;
     /// The counters of an `Arc`.
     const COUNTERS_BYTES: usize = 16;
@@ -119,8 +119,8 @@ impl<P: Payload> Entry<P> {
 
     /// Its query saw nothing but what was proven visible then.
     pub(crate) fn is_within(&self, lo: &Proven) -> bool {
-        let Origin { epoch, read_end, coverings, .. } = self.origin;
-        epoch == lo.end.epoch && read_end <= lo.end.lsn && coverings <= lo.coverings
+        let Origin { epoch, read_end, publications, .. } = self.origin;
+        epoch == lo.end.epoch && read_end <= lo.end.lsn && publications <= lo.publications
     }
 
     /// No longer served before the stream has passed this.

@@ -6,9 +6,9 @@
 pub struct Faults {
     /// Fills take no copy of PENDING.
     pub ignore_pending: bool,
-    /// Late tags are not held against the commits that were delivered before they were told.
-    pub trust_late: bool,
-    /// Where late tags name by their keys the rows that may go, commits since the fill began are held against these alone.
+    /// Deferred tags are not held against the commits that were delivered before they were told.
+    pub trust_deferred: bool,
+    /// Where deferred tags name by their keys the rows that may go, commits since the fill began are held against these alone.
     pub trust_members: bool,
     /// … and the result is kept before the stream has passed the end that was read behind them.
     pub keep_early: bool,
@@ -25,7 +25,7 @@ pub struct Faults {
     /// Hits are served however old the stream's last proof is.
     pub ignore_lease: bool,
     /// Sessions may go back in time.
-    pub ignore_floor: bool,
+    pub ignore_watermark: bool,
     /// Hits are served although a write was acknowledged before the stream delivered it.
     pub ignore_fence: bool,
     /// Hits in REPEATABLE READ transactions may be newer than the snapshot.

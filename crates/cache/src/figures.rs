@@ -17,9 +17,9 @@ pub struct Counters {
     /// Results not kept because they are larger than one entry may be.
     pub too_large: AtomicU64,
     /// Entries removed because a commit touched them.
-    pub evicted_by_change: AtomicU64,
+    pub invalidated: AtomicU64,
     /// Entries removed to make room.
-    pub evicted_by_size: AtomicU64,
+    pub evicted: AtomicU64,
     /// Entries removed with a new epoch, a changed catalogue or a changed publication.
     pub flushed: AtomicU64,
     /// Commits delivered by the stream.
@@ -44,7 +44,7 @@ pub struct Levels {
     /// Age of the last look at the catalogue; None without one.
     pub catalog_age: Option<Nanos>,
     /// Tables whose changes are known to be delivered.
-    pub covered: usize,
+    pub published: usize,
 }
 
 impl<P: Payload> Cache<P> {
@@ -80,13 +80,13 @@ impl<P: Payload> Cache<P> {
             applied: core.epoch().map(|epoch| End { epoch, lsn: self.freshness.applied() }),
             stream_age,
             catalog_age,
-            covered: core.covered_count(),
+            published: core.published_count(),
         }
     }
 
     /// The limits as they are now.
     pub fn limits(&self) -> Limits {
-        let (memory_bytes, entry_bytes_max) = (self.room.memory_bytes(), self.room.entry_bytes_max());
+        let (memory_bytes, entry_bytes_max) = (self.budget.memory_bytes(), self.budget.entry_bytes_max());
         Limits { memory_bytes, entry_bytes_max, ..self.limits }
     }
 

@@ -15,21 +15,21 @@ pub(crate) struct Ending<'a> {
     pub(crate) proof: Option<&'a Visible>,
     pub(crate) epoch: Epoch,
     /// What the [`RowSet::Later`](freshet_types::RowSet) among its tags stand for.
-    pub(crate) late: Option<Late>,
+    pub(crate) deferred: Option<Deferred>,
     /// Not to be held against the commits since the fill began: a rule that is off.
-    pub(crate) trust_late: bool,
+    pub(crate) trust_deferred: bool,
 }
 
-/// Late tags.
+/// Deferred tags.
 #[derive(Debug, Default)]
-pub(crate) struct Late {
+pub(crate) struct Deferred {
     pub(crate) tags: Vec<Tag>,
     /// The tables whose rows led to them, if that is all that they were made of.
     pub(crate) led_by: Option<Arc<[TableId]>>,
     /// The rows that may go, which they name by their keys.
     pub(crate) named: Arc<[NamedRows]>,
     /// Then, what the commits since the fill began are held against in their place.
-    pub(crate) until_told: Option<Vec<Tag>>,
+    pub(crate) until_known: Option<Vec<Tag>>,
 }
 
 /// What a fill is begun with.
@@ -56,12 +56,12 @@ pub(crate) struct Begun {
     pub(crate) epoch: Epoch,
     /// Some commit is not proven visible that its query may or may not see.
     pub(crate) needs_proof: bool,
-    /// The same, or so it may turn out once the late tags are told.
+    /// The same, or so it may turn out once the deferred tags are told.
     pub(crate) may_need_proof: bool,
     /// Some of its tags are told later.
-    pub(crate) wants_late: bool,
-    /// [`crate::core::Core::coverings`]
-    pub(crate) coverings: u64,
+    pub(crate) wants_deferred: bool,
+    /// [`crate::core::Core::publications`]
+    pub(crate) publications: u64,
 }
 
 /// A flight that may be installed.

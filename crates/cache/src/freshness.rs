@@ -1,7 +1,7 @@
-//! The lease, the applied position and the floor of a session: all that a hit needs to know about time.
+//! The lease, the applied position and the watermark of a session: all that a hit needs to know about time.
 //!
 //! The textbook lease ("the connection is alive") says nothing about what the stream has delivered. Here the
-//! lease is a proof: the end of the log was read at time t, and the stream has passed that position; so the
+//! lease is a proof: the log end was read at time t, and the stream has passed that position; so the
 //! cache reflects everything that was visible at t. One rule catches lag, broken links, asynchronous commits
 //! and a stalled decoder.
 //!
@@ -15,13 +15,13 @@ use freshet_types::{CatalogVersion, End, Epoch, Lsn, Nanos, Reason};
 use crate::faults::Faults;
 use crate::{Cache, Payload};
 
-/// Readings of the end of the log that the stream has not yet passed, oldest first.
-pub(crate) type Readings = VecDeque<(Lsn, Nanos)>;
+/// Log-end probes that the stream has not yet passed, oldest first.
+pub(crate) type LogEndProbes = VecDeque<(Lsn, Nanos)>;
 
 /// What a session has read: no later answer may be older.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Floor {
-    /// The end of the log after the last read, if it is known.
+pub struct Watermark {
+    /// The log end after the last read, if it is known.
     pub end: Option<End>,
     /// When the last answer from the database arrived; 0 if there was none.
     pub since: Nanos,
@@ -35,13 +35,13 @@ pub struct Floor {
 /// What a later query surely sees.
 ///
 /// A commit that wrote to a table before the table was published is passed without rows, and may be invisible for long
-/// after its position. So a position says nothing of tables that were covered since.
+/// after its position. So a position says nothing of tables that were published since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proven {
     /// All that was delivered up to here.
     pub(crate) end: End,
-    /// How often tables had been covered.
-    pub(crate) coverings: u64,
+    /// How often tables had been published.
+    pub(crate) publications: u64,
     /// The catalogue then.
     pub(crate) catalog: Option<CatalogVersion>,
 }
@@ -51,7 +51,7 @@ pub struct Proven {
 pub struct SnapshotBounds {
     /// What was proven visible before the snapshot was taken: see [`crate::Cache::proven`].
     pub lo: Proven,
-    /// When the answer arrived that showed that it had been taken: an end of the log asked for later is an upper bound.
+    /// When the answer arrived that showed that it had been taken: a log end asked for later is an upper bound.
     pub since: Nanos,
 }
 
@@ -60,11 +60,11 @@ pub(crate) struct Seen {
     pub(crate) epoch: Epoch,
     pub(crate) applied: Lsn,
     pub(crate) catalog_as_of: Nanos,
-    /// The stream, and the catalogue's lease, have passed the floor.
-    pub(crate) floor_passed: bool,
+    /// The stream, and the catalogue's lease, have passed the watermark.
+    pub(crate) watermark_passed: bool,
     /// The catalogue's lease has.
     pub(crate) catalog_passed: bool,
-    /// The stream has passed an upper bound of the snapshot, if the floor has one.
+    /// The stream has passed an upper bound of the snapshot, if the watermark has one.
     pub(crate) snapshot_passed: bool,
 }
 
@@ -88,7 +88,13 @@ impl Freshness {
     ///
     /// The order of the loads matters: a new epoch first revokes the lease. A lease of the new epoch is granted
     /// only after the old entries are gone, so an old epoch read here with a new lease finds no entry of its own.
-    pub(crate) fn read(&self, floor: &Floor, now: Nanos, staleness_max: Nanos, faults: Faults) -> Result<Seen, Reason> {
+    pub(crate) fn read(
+        &self,
+        watermark: &Watermark,
+        now: Nanos,
+        staleness_max: Nanos,
+        faults: Faults,
+    ) -> Result<Seen, Reason> {
         let epoch = Epoch(self.epoch.load(SeqCst));
         let applied = Lsn(self.applied.load(SeqCst));
         let stream_as_of = self.stream_as_of.load(SeqCst);
@@ -102,11 +108,11 @@ impl Freshness {
         if self.is_fenced(applied, stream_as_of, catalog_as_of) && !faults.ignore_fence {
             return Err(Reason::Fence);
         }
-        let end_passed = floor.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
-        let catalog_passed = catalog_as_of >= floor.catalog_since;
-        let floor_passed = catalog_passed && (end_passed || stream_as_of >= floor.since);
-        let snapshot_passed = floor.snapshot.is_some_and(|snapshot| stream_as_of >= snapshot.since);
-        Ok(Seen { epoch, applied, catalog_as_of, floor_passed, catalog_passed, snapshot_passed })
+        let end_passed = watermark.end.is_some_and(|end| end.epoch == epoch && applied >= end.lsn);
+        let catalog_passed = catalog_as_of >= watermark.catalog_since;
+        let watermark_passed = catalog_passed && (end_passed || stream_as_of >= watermark.since);
+        let snapshot_passed = watermark.snapshot.is_some_and(|snapshot| stream_as_of >= snapshot.since);
+        Ok(Seen { epoch, applied, catalog_as_of, watermark_passed, catalog_passed, snapshot_passed })
     }
 
     fn is_fenced(&self, applied: Lsn, stream_as_of: Nanos, catalog_as_of: Nanos) -> bool {
@@ -140,16 +146,16 @@ impl Freshness {
         Lsn(self.applied.load(SeqCst))
     }
 
-    /// Publishes a position and renews the lease from the readings it passes.
-    pub(crate) fn advance(&self, lsn: Lsn, readings: &mut Readings) {
+    /// Publishes a position and renews the lease from the log-end probes it passes.
+    pub(crate) fn advance(&self, lsn: Lsn, probes: &mut LogEndProbes) {
         self.applied.fetch_max(lsn.0, SeqCst);
         let applied = self.applied();
-        while let Some((end, asked_at)) = readings.front() {
+        while let Some((end, asked_at)) = probes.front() {
             if *end > applied {
                 break;
             }
             self.stream_as_of.fetch_max((*asked_at).max(1), SeqCst);
-            readings.pop_front();
+            probes.pop_front();
         }
     }
 
@@ -187,12 +193,12 @@ impl Freshness {
 }
 
 impl<P: Payload> Cache<P> {
-    /// Whether a catalogue of this version shows all that was defined before the last answer that a floor stands for.
-    pub fn reflects(&self, floor: &Floor, version: CatalogVersion) -> bool {
+    /// Whether a catalogue of this version shows all that was defined before the last answer that a watermark stands for.
+    pub fn reflects(&self, watermark: &Watermark, version: CatalogVersion) -> bool {
         let core = self.core();
         let passed = |end: End| core.epoch() != Some(end.epoch) || self.freshness.applied() >= end.lsn;
         let current = core.catalog() == Some(version) && !core.wants_catalog();
-        current && (floor.end.is_some_and(passed) || self.freshness.is_current_as_of(floor.since))
+        current && (watermark.end.is_some_and(passed) || self.freshness.is_current_as_of(watermark.since))
     }
 
     /// A definition that was visible at `now` is about to be acknowledged: no result is served before the catalogue has been looked at later.

@@ -19,12 +19,12 @@
 //!    sent candidates are collected as they come; for tags that are told later a ring of past commits is searched.
 //! 4. An entry remembers `read_end`, an upper bound on what its query saw, and is served only once the stream
 //!    has passed it.
-//! 5. A hit is served only under the *lease*: the stream has passed a position that was the end of the log less
+//! 5. A hit is served only under the *lease*: the stream has passed a position that was the log end less
 //!    than D ago, and the catalogue was found unchanged less than D ago.
 //!
 //! # Access rules
 //!
-//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store; they never take the `core` lock, nor that of the residents.
+//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store; they never take the `core` lock, nor that of the eviction policy.
 //! 2. A hit reads epoch, applied position and lease **before** it looks the key up, in this order.
 //! 3. All else happens under the `core` lock: what a commit does to entries and flights is complete before
 //!    its position is published as applied.
@@ -35,17 +35,17 @@ pub mod admission;
 mod blocks;
 mod core;
 mod entry;
+mod eviction_policy;
 mod faults;
 mod figures;
 mod flight;
+mod frequency_sketch;
 mod freshness;
 mod index;
 mod intervals;
-mod misses;
+mod memory_budget;
 mod permit;
-mod residents;
 mod ring;
-mod room;
 mod store;
 
 use std::sync::Mutex;
@@ -58,7 +58,7 @@ use freshet_types::{CatalogVersion, Commit, End, Epoch, Lsn, Nanos, Reason, Tabl
 
 use crate::core::Core;
 use crate::freshness::Freshness;
-use crate::room::Room;
+use crate::memory_budget::MemoryBudget;
 use crate::store::Store;
 
 pub use blocks::block_bytes;
@@ -66,9 +66,9 @@ pub use entry::{Entry, Keyed, Payload};
 pub use faults::Faults;
 pub use figures::{Counters, Levels};
 pub use flight::FillRequest;
-pub use freshness::{Floor, Proven, SnapshotBounds};
+pub use freshness::{Proven, SnapshotBounds, Watermark};
+pub use memory_budget::Limits;
 pub use permit::{FillPermit, Installed};
-pub use room::Limits;
 
 /// What a look-up found.
 #[derive(Debug)]
@@ -95,7 +95,7 @@ pub enum Redefinition<'a> {
 pub struct Cache<P: Payload> {
     /// Those of its beginning: what may be others now is in `room`.
     limits: Limits,
-    room: Room,
+    budget: MemoryBudget,
     faults: Faults,
     freshness: Freshness,
     store: Store<P>,
@@ -113,15 +113,15 @@ impl<P: Payload> Cache<P> {
             freshness: Freshness::default(),
             core: Mutex::new(core),
             counters: Counters::default(),
-            room: Room::new(&limits),
+            budget: MemoryBudget::new(&limits),
             limits,
             faults,
         }
     }
 
-    /// Looks a key up under the rules of section 3 and the floor of the session.
-    pub fn lookup(&self, key: &[u8], floor: &Floor, now: Nanos) -> Lookup<P> {
-        let seen = match self.freshness.read(floor, now, self.limits.staleness_max, self.faults) {
+    /// Looks a key up under the rules of section 3 and the watermark of the session.
+    pub fn lookup(&self, key: &[u8], watermark: &Watermark, now: Nanos) -> Lookup<P> {
+        let seen = match self.freshness.read(watermark, now, self.limits.staleness_max, self.faults) {
             Ok(seen) => seen,
             Err(reason) => return Lookup::Bypass(reason),
         };
@@ -129,22 +129,22 @@ impl<P: Payload> Cache<P> {
         if !entry.servable(&seen) && !self.faults.ignore_read_end {
             return Lookup::Bypass(Reason::NotYetApplied);
         }
-        if let Some(snapshot) = &floor.snapshot {
+        if let Some(snapshot) = &watermark.snapshot {
             // The commits that matter to the entry are then exactly those of the snapshot.
             return if !entry.is_within(&snapshot.lo) && !self.faults.ignore_lo {
                 Lookup::Bypass(Reason::Snapshot)
             } else if !(seen.snapshot_passed || self.faults.ignore_hi) || !seen.catalog_passed {
-                Lookup::Bypass(Reason::Floor)
+                Lookup::Bypass(Reason::Watermark)
             } else {
                 Lookup::Hit(entry)
             };
         }
         // An entry whose query was sent after the session's last answer is at least as new as that answer.
-        let newer = entry.started() > floor.since;
-        if seen.floor_passed || (newer && seen.catalog_passed) || self.faults.ignore_floor {
+        let newer = entry.started() > watermark.since;
+        if seen.watermark_passed || (newer && seen.catalog_passed) || self.faults.ignore_watermark {
             Lookup::Hit(entry)
         } else {
-            Lookup::Bypass(Reason::Floor)
+            Lookup::Bypass(Reason::Watermark)
         }
     }
 
@@ -254,8 +254,8 @@ impl<P: Payload> Cache<P> {
         self.fail_closed(&mut self.core());
     }
 
-    /// A commit was delivered: evicts what it touches, taints the fills that it races with, and publishes its position.
-    /// Returns the evicted entries that are [`Payload::worth_refreshing`].
+    /// A commit was delivered: invalidates what it touches, taints the fills that it races with, and publishes its position.
+    /// Returns the invalidated entries that are [`Payload::worth_refreshing`].
     ///
     /// If so many commits wait for proof that memory is at stake, the epoch ends as if the stream were gone.
     pub fn apply(&self, commit: Commit) -> Vec<Keyed<P>> {
@@ -268,8 +268,8 @@ impl<P: Payload> Cache<P> {
         let end = commit.end;
         if !(commit.redefines && self.faults.ignore_redefinitions) {
             for id in core.touched(&commit) {
-                if let Some(key) = core.evict_or_taint(id, &commit, self.faults) {
-                    self.counters.evicted_by_change.fetch_add(1, Relaxed);
+                if let Some(key) = core.invalidate_or_taint(id, &commit, self.faults) {
+                    self.counters.invalidated.fetch_add(1, Relaxed);
                     hot.extend(self.store.remove(&key).filter(|(_, entry)| entry.payload.worth_refreshing()));
                 }
             }
@@ -279,14 +279,14 @@ impl<P: Payload> Cache<P> {
             self.fail_closed(&mut core);
             return hot;
         }
-        self.freshness.advance(end, core.readings());
+        self.freshness.advance(end, core.probes());
         hot
     }
 
     /// The stream passed `lsn` without a commit that matters.
     pub fn advance(&self, lsn: Lsn) {
         let mut core = self.core();
-        self.freshness.advance(lsn, core.readings());
+        self.freshness.advance(lsn, core.probes());
     }
 
     // --- proofs --------------------------------------------------------------------------------------------
@@ -306,12 +306,12 @@ impl<P: Payload> Cache<P> {
 
     /// The lease: `end` was read from the primary by a request sent at `asked_at`. The lease is renewed to that
     /// moment once the stream has passed the position.
-    pub fn offer_reading(&self, end: End, asked_at: Nanos) {
+    pub fn offer_log_end(&self, end: End, asked_at: Nanos) {
         let mut core = self.core();
         if core.epoch() == Some(end.epoch) && !core.is_suspended() {
-            core.push_reading(end.lsn, asked_at);
+            core.push_probe(end.lsn, asked_at);
             let applied = self.freshness.applied();
-            self.freshness.advance(applied, core.readings());
+            self.freshness.advance(applied, core.probes());
         }
     }
 
@@ -320,7 +320,7 @@ impl<P: Payload> Cache<P> {
         let core = self.core();
         let epoch = core.epoch()?;
         let lsn = core.before_pending().unwrap_or_else(|| self.freshness.applied());
-        Some(Proven { end: End { epoch, lsn }, coverings: core.coverings(), catalog: core.catalog() })
+        Some(Proven { end: End { epoch, lsn }, publications: core.publications(), catalog: core.catalog() })
     }
 
     // --- fences --------------------------------------------------------------------------------------------
@@ -372,19 +372,19 @@ impl<P: Payload> Cache<P> {
         self.freshness.applied()
     }
 
-    /// When the last end of the log was asked for that the stream has passed; 0: none.
+    /// When the last log end was asked for that the stream has passed; 0: none.
     pub fn current_as_of(&self) -> Nanos {
         self.freshness.current_as_of()
     }
 
-    /// The stream has passed an end of the log that was asked for at `since` or later, or there is no stream that could.
+    /// The stream has passed a log end that was asked for at `since` or later, or there is no stream that could.
     pub fn is_current_as_of(&self, since: Nanos) -> bool {
         self.freshness.is_current_as_of(since) || self.epoch().is_none()
     }
 
     /// When the oldest reading that the stream has not yet passed was asked for.
-    pub fn oldest_reading(&self) -> Option<Nanos> {
-        self.core().readings().front().map(|(_, asked_at)| *asked_at)
+    pub fn oldest_probe(&self) -> Option<Nanos> {
+        self.core().probes().front().map(|(_, asked_at)| *asked_at)
     }
 
     /// The current epoch; None without a stream.
@@ -392,7 +392,7 @@ impl<P: Payload> Cache<P> {
         self.core().epoch()
     }
 
-    // --- the catalogue and coverage ------------------------------------------------------------------------
+    // --- the catalogue and publication ------------------------------------------------------------------------
 
     /// The catalogue was found unchanged by a request sent at `asked_at`.
     pub fn catalog_unchanged(&self, version: CatalogVersion, asked_at: Nanos) {
@@ -443,23 +443,23 @@ impl<P: Payload> Cache<P> {
     }
 
     /// Every later snapshot's changes of these tables are known to be delivered.
-    pub fn cover(&self, epoch: Epoch, tables: &[TableId]) {
+    pub fn publish(&self, epoch: Epoch, tables: &[TableId]) {
         let mut core = self.core();
         if core.epoch() == Some(epoch) {
-            core.cover(tables);
+            core.publish(tables);
         }
     }
 
     /// The publication no longer holds these tables.
-    pub fn uncover(&self, tables: &[TableId]) {
+    pub fn unpublish(&self, tables: &[TableId]) {
         let mut core = self.core();
-        let keys = core.uncover(tables);
+        let keys = core.unpublish(tables);
         self.drop_flushed(keys);
     }
 
-    /// Whether the table is covered.
-    pub fn is_covered(&self, table: TableId) -> bool {
-        self.core().is_covered(table)
+    /// Whether the table is published.
+    pub fn is_published(&self, table: TableId) -> bool {
+        self.core().is_published(table)
     }
 
     /// What is held for the key, whether it may be served or not.

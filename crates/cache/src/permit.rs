@@ -7,7 +7,7 @@ use freshet_types::{Lsn, NamedRows, Nanos, Reason, TableId, Tag, Visible};
 
 use crate::Cache;
 use crate::entry::{Entry, Origin, Payload};
-use crate::flight::{Begun, Ending, Late};
+use crate::flight::{Begun, Deferred, Ending};
 
 /// What became of a fill's result.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub struct FillPermit<P: Payload> {
     cache: Arc<Cache<P>>,
     begun: Begun,
     started: Nanos,
-    late: Option<Box<Late>>,
+    deferred: Option<Box<Deferred>>,
     ended: bool,
     /// What is reserved for the result while it is read.
     reserved: u64,
@@ -46,7 +46,7 @@ impl<P: Payload> FillPermit<P> {
     const FREE_BYTES: u64 = 16 << 10;
 
     pub(crate) fn new(cache: Arc<Cache<P>>, begun: Begun, started: Nanos) -> Self {
-        Self { cache, begun, started, late: None, ended: false, reserved: 0, catalog_since: 0 }
+        Self { cache, begun, started, deferred: None, ended: false, reserved: 0, catalog_since: 0 }
     }
 
     /// The result, which has been read, may show a definition that no look at the catalogue has shown: it is served once one has been taken
@@ -60,53 +60,53 @@ impl<P: Payload> FillPermit<P> {
         self.begun.needs_proof
     }
 
-    /// Likewise, but it may turn out so only once the late tags are told: a delivered commit changed their tables.
+    /// Likewise, but it may turn out so only once the deferred tags are told: a delivered commit changed their tables.
     pub fn may_need_proof(&self) -> bool {
         self.begun.may_need_proof
     }
 
-    /// Whether the proof shows all that the result needs, as far as is known before its late tags are told. Without that it
+    /// Whether the proof shows all that the result needs, as far as is known before its deferred tags are told. Without that it
     /// will hardly be kept.
     pub fn is_shown(&self, proof: &Visible) -> bool {
         self.cache.core().is_shown(self.begun.id, proof)
     }
 
     /// Some of its tags are [`RowSet::Later`](freshet_types::RowSet), and not known from an earlier entry of the same key:
-    /// [`Self::tell_late`] comes before [`Self::commit`].
-    pub fn wants_late(&self) -> bool {
-        self.begun.wants_late
+    /// [`Self::set_deferred`] comes before [`Self::commit`].
+    pub fn wants_deferred(&self) -> bool {
+        self.begun.wants_deferred
     }
 
     /// What those tags stand for, by a query that was sent after the fill began. `led_by`: the tables of which any changed row that
     /// matters may make them others. None: so may other things. As long as no such row changes, later fills of the same key begin with
     /// these tags.
-    pub fn tell_late(&mut self, tags: Vec<Tag>, led_by: Option<Arc<[TableId]>>) {
-        self.late = Some(Late { tags, led_by, named: [].into(), until_told: None }.into());
+    pub fn set_deferred(&mut self, tags: Vec<Tag>, led_by: Option<Arc<[TableId]>>) {
+        self.deferred = Some(Deferred { tags, led_by, named: [].into(), until_known: None }.into());
     }
 
     /// Likewise, if they name by their keys the rows that may go: all that there were when that query read them, behind the result. Which rows went
-    /// since the result was read it cannot tell, so until the stream has passed an end of the log that was read behind it, commits are held against
-    /// `until_told`, and nothing is kept ([`Self::may_commit`]).
+    /// since the result was read it cannot tell, so until the stream has passed a log end that was read behind it, commits are held against
+    /// `until_known`, and nothing is kept ([`Self::may_commit`]).
     ///
-    /// A row that goes while neither of the two readings has it is no row of the result. One that went between them is hit by `until_told`: whatever
+    /// A row that goes while neither of the two readings has it is no row of the result. One that went between them is hit by `until_known`: whatever
     /// the second one shows has been delivered by then, and must be in the proof. One that goes later is among those that the second one names,
     /// or came after it, as a change that hits the tags.
     ///
     /// `led_by` as before; where it is known, `named` says which rows the tags name so: rows that come are named, too, from then on.
-    pub fn tell_members(
+    pub fn set_members(
         &mut self,
         tags: Vec<Tag>,
-        until_told: Vec<Tag>,
+        until_known: Vec<Tag>,
         led_by: Option<Arc<[TableId]>>,
         named: Arc<[NamedRows]>,
     ) {
-        let until_told = if self.cache.faults.trust_members { tags.clone() } else { until_told };
-        self.late = Some(Late { tags, led_by, named, until_told: Some(until_told) }.into());
+        let until_known = if self.cache.faults.trust_members { tags.clone() } else { until_known };
+        self.deferred = Some(Deferred { tags, led_by, named, until_known: Some(until_known) }.into());
     }
 
-    /// Whether they were, by [`Self::tell_members`].
+    /// Whether they were, by [`Self::set_members`].
     pub fn knows_members(&self) -> bool {
-        self.late.as_ref().is_some_and(|late| late.until_told.is_some())
+        self.deferred.as_ref().is_some_and(|deferred| deferred.until_known.is_some())
     }
 
     /// Whether the result may be kept now if `read_end` was read behind all that it rests on. If not yet: once the stream has passed that.
@@ -115,8 +115,8 @@ impl<P: Payload> FillPermit<P> {
     }
 
     /// Whether they were told.
-    pub fn knows_late(&self) -> bool {
-        self.late.is_some()
+    pub fn knows_deferred(&self) -> bool {
+        self.deferred.is_some()
     }
 
     /// The result, as it is read, grows to so many bytes. Err: it may not, since that is more than one entry may have, or all results
@@ -126,12 +126,12 @@ impl<P: Payload> FillPermit<P> {
         if bytes <= Self::FREE_BYTES.max(self.reserved) {
             return Ok(());
         }
-        if bytes > self.cache.room.entry_bytes_max() {
+        if bytes > self.cache.budget.entry_bytes_max() {
             self.cache.counters.too_large.fetch_add(1, Relaxed);
             return Err(Reason::TooLarge);
         }
         let more = bytes.next_power_of_two() - self.reserved; // as a vector grows
-        if !self.cache.room.reserve(more) {
+        if !self.cache.budget.reserve(more) {
             return Err(Reason::TooBusy);
         }
         self.reserved += more;
@@ -139,16 +139,16 @@ impl<P: Payload> FillPermit<P> {
     }
 
     /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate; without
-    /// a proof, if there is none. `read_end` was read after the query's result, and after that of a query for late tags.
+    /// a proof, if there is none. `read_end` was read after the query's result, and after that of a query for deferred tags.
     pub fn commit(mut self, payload: P, proof: Option<&Visible>, read_end: Lsn) -> Installed<P> {
         if !self.may_commit(read_end) {
             return Installed::Stale;
         }
         self.ended = true;
         let cache = &self.cache;
-        let (late, trust_late) = (self.late.take().map(|late| *late), cache.faults.trust_late);
-        let Begun { id, epoch, coverings, .. } = self.begun;
-        let ending = Ending { proof, epoch, late, trust_late };
+        let (deferred, trust_deferred) = (self.deferred.take().map(|deferred| *deferred), cache.faults.trust_deferred);
+        let Begun { id, epoch, publications, .. } = self.begun;
+        let ending = Ending { proof, epoch, deferred, trust_deferred };
         let mut core = cache.core();
         if let Some(proof) = proof.filter(|_| self.begun.may_need_proof && core.epoch() == Some(epoch)) {
             core.prove(proof); // it was asked for in this epoch
@@ -158,9 +158,9 @@ impl<P: Payload> FillPermit<P> {
             return Installed::Stale;
         };
         let (started, catalog_since) = (self.started, self.catalog_since);
-        let origin = Origin { id, epoch, read_end, started, coverings, catalog_since };
+        let origin = Origin { id, epoch, read_end, started, publications, catalog_since };
         let entry = Entry::new(payload, &flight, origin);
-        if entry.weight() > cache.room.entry_bytes_max() {
+        if entry.weight() > cache.budget.entry_bytes_max() {
             core.forget(id);
             cache.counters.too_large.fetch_add(1, Relaxed);
             return Installed::TooLarge;
@@ -177,7 +177,7 @@ impl<P: Payload> FillPermit<P> {
         };
         for gone in gone {
             core.forget(gone);
-            cache.counters.evicted_by_size.fetch_add(1, Relaxed);
+            cache.counters.evicted.fetch_add(1, Relaxed);
         }
         cache.counters.installed.fetch_add(1, Relaxed);
         Installed::Stored { entry, replaced }
@@ -186,7 +186,7 @@ impl<P: Payload> FillPermit<P> {
 
 impl<P: Payload> Drop for FillPermit<P> {
     fn drop(&mut self) {
-        self.cache.room.give_back(self.reserved);
+        self.cache.budget.give_back(self.reserved);
         if !self.ended {
             self.cache.core().abandon(self.begun.id);
         }

@@ -1,7 +1,7 @@
 //! The bounded store: bytes in, bytes out.
 //!
 //! Entries are found in shards, each a table behind a lock of its own: all that a hit takes, and all that it writes besides are
-//! two counters. Who has to go when there is no room is decided among all entries at once ([`crate::residents`]), so that a small
+//! two counters. Who has to go when there is no room is decided among all entries at once ([`crate::eviction_policy`]), so that a small
 //! cache is not divided into smaller ones. Those are handed back to the caller, so that their tags leave the dependency
 //! index under the same lock that inserted the new entry.
 
@@ -15,9 +15,9 @@ use rapidhash::quality::RandomState;
 
 use crate::admission::Keep;
 use crate::entry::{Entry, Keyed, Payload};
+use crate::eviction_policy::{Candidate, EvictionPolicy, Tracked};
 use crate::flight::Id;
-use crate::misses::Misses;
-use crate::residents::{Newcomer, Resident, Residents};
+use crate::frequency_sketch::FrequencySketch;
 
 /// The entries of some of the keys, and the hits among them.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ struct Shard<P> {
 pub(crate) struct Store<P: Payload> {
     hasher: RandomState,
     shards: Box<[Shard<P>]>,
-    residents: Mutex<Residents<P>>,
-    misses: Misses,
+    eviction_policy: Mutex<EvictionPolicy<P>>,
+    sketch: FrequencySketch,
 }
 
 impl<P: Payload> Store<P> {
@@ -44,8 +44,8 @@ impl<P: Payload> Store<P> {
         Self {
             hasher: RandomState::new(),
             shards: (0..Self::SHARDS).map(shard).collect(),
-            residents: Mutex::new(Residents::new(memory_bytes, keep == Keep::Always)),
-            misses: Misses::new(memory_bytes),
+            eviction_policy: Mutex::new(EvictionPolicy::new(memory_bytes, keep == Keep::Always)),
+            sketch: FrequencySketch::new(memory_bytes),
         }
     }
 
@@ -75,25 +75,25 @@ impl<P: Payload> Store<P> {
     /// Counts a miss; how many there were before, about.
     pub(crate) fn missed(&self, key: &[u8]) -> u8 {
         let hits = || self.shards.iter().map(|shard| shard.hits.load(Relaxed)).sum();
-        self.misses.note(self.hasher.hash_one(key), hits)
+        self.sketch.note(self.hasher.hash_one(key), hits)
     }
 
     /// Whether an entry like this would be kept whose miss was just counted.
     pub(crate) fn would_keep(&self, key: &[u8], bytes: u64, nanos: Nanos) -> bool {
-        let earlier = self.misses.earlier(self.hasher.hash_one(key));
-        self.residents().would_keep(Newcomer { bytes, nanos: nanos as f32, earlier }, self.misses.time())
+        let earlier = self.sketch.earlier(self.hasher.hash_one(key));
+        self.eviction_policy().would_keep(Candidate { bytes, nanos: nanos as f32, earlier }, self.sketch.time())
     }
 
     /// Whether it would be kept without any that have to go.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
-        self.residents().has_room(bytes)
+        self.eviction_policy().has_room(bytes)
     }
 
     /// Inserts an entry whose key is not present; returns the ids of those that had to go, or None if it is not kept.
     pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Option<Vec<Id>> {
         let hash = self.hasher.hash_one(&*key);
-        let (earlier, time) = (self.misses.earlier(self.counted(hash, &entry)), self.misses.time());
-        let Some(gone) = self.residents().insert(key.clone(), entry.clone(), earlier, time) else {
+        let (earlier, time) = (self.sketch.earlier(self.counted(hash, &entry)), self.sketch.time());
+        let Some(gone) = self.eviction_policy().insert(key.clone(), entry.clone(), earlier, time) else {
             entry.payload.outweighed();
             return None;
         };
@@ -110,12 +110,12 @@ impl<P: Payload> Store<P> {
 
     /// Room for so many bytes from now on; returns the ids of those that had to go.
     pub(crate) fn set_capacity(&self, bytes: u64) -> Vec<Id> {
-        let gone = self.residents().set_capacity(bytes, self.misses.time());
+        let gone = self.eviction_policy().set_capacity(bytes, self.sketch.time());
         gone.iter().map(|gone| self.outweighed(gone)).collect()
     }
 
     /// It had to go for others.
-    fn outweighed(&self, gone: &Resident<P>) -> Id {
+    fn outweighed(&self, gone: &Tracked<P>) -> Id {
         self.take(self.hasher.hash_one(&*gone.key), &gone.key);
         gone.entry.payload.outweighed();
         gone.entry.id()
@@ -130,35 +130,35 @@ impl<P: Payload> Store<P> {
         let hash = self.hasher.hash_one(key);
         let (key, entry) = self.take(hash, key)?;
         // It did not have to go for others: its next result begins with what is known of it.
-        let rate = self.residents().remove(&entry, self.misses.time());
-        self.misses.learn(self.counted(hash, &entry), rate.unwrap_or_default());
+        let rate = self.eviction_policy().remove(&entry, self.sketch.time());
+        self.sketch.learn(self.counted(hash, &entry), rate.unwrap_or_default());
         Some((key, entry))
     }
 
     pub(crate) fn len(&self) -> u64 {
-        self.residents().len()
+        self.eviction_policy().len()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        self.residents().bytes()
+        self.eviction_policy().bytes()
     }
 
     pub(crate) fn entries(&self) -> Vec<Keyed<P>> {
-        self.residents().iter().map(|resident| (resident.key.clone(), resident.entry.clone())).collect()
+        self.eviction_policy().iter().map(|tracked| (tracked.key.clone(), tracked.entry.clone())).collect()
     }
 
-    /// Panics unless shards and residents are the same; for tests.
+    /// Panics unless shards and eviction policy are the same; for tests.
     pub(crate) fn validate(&self) {
-        let residents = self.residents();
-        residents.validate();
+        let eviction_policy = self.eviction_policy();
+        eviction_policy.validate();
         let found = |shard: &Shard<P>| shard.entries.read().unwrap_or_else(PoisonError::into_inner).len() as u64;
-        assert_eq!(self.shards.iter().map(found).sum::<u64>(), residents.len());
-        for resident in residents.iter() {
-            assert!(self.peek(&resident.key).is_some_and(|entry| Arc::ptr_eq(&entry, &resident.entry)));
+        assert_eq!(self.shards.iter().map(found).sum::<u64>(), eviction_policy.len());
+        for tracked in eviction_policy.iter() {
+            assert!(self.peek(&tracked.key).is_some_and(|entry| Arc::ptr_eq(&entry, &tracked.entry)));
         }
     }
 
-    fn residents(&self) -> MutexGuard<'_, Residents<P>> {
-        self.residents.lock().unwrap_or_else(PoisonError::into_inner)
+    fn eviction_policy(&self) -> MutexGuard<'_, EvictionPolicy<P>> {
+        self.eviction_policy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Cache, Faults, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{Cache, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark};
 use freshet_types::{
     CatalogVersion, ChangeSet, Columns, Commit, CommitId, End, Lsn, RowSet, Snapshot, TableId, Tag, Visible,
 };
@@ -29,8 +29,8 @@ fn cache() -> Arc<Cache<Number>> {
         &Visible::Snapshot(Snapshot::new(100, vec![])),
         1
     ));
-    cache.cover(epoch, &[TABLE]);
-    cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+    cache.publish(epoch, &[TABLE]);
+    cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
     cache.advance(Lsn(10));
     cache
 }
@@ -50,11 +50,11 @@ fn a_later_fill_replaces_the_entry_of_an_earlier_one() {
         assert!(matches!(permit.commit(Number(number), Some(&proof), Lsn(10)), Installed::Stored { .. }));
         cache.validate();
         assert_eq!(cache.levels(2).entries, 1);
-        let Lookup::Hit(entry) = cache.lookup(b"key", &Floor::default(), 2) else { panic!("no hit") };
+        let Lookup::Hit(entry) = cache.lookup(b"key", &Watermark::default(), 2) else { panic!("no hit") };
         assert_eq!(entry.payload, Number(number));
     }
     cache.apply(Commit { id: CommitId::Xid(100), end: Lsn(20), changes: ChangeSet::Everything, redefines: false });
     cache.validate();
-    assert!(matches!(cache.lookup(b"key", &Floor::default(), 2), Lookup::Miss));
+    assert!(matches!(cache.lookup(b"key", &Watermark::default(), 2), Lookup::Miss));
     assert_eq!(cache.levels(2).bytes, 0);
 }

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Cache, Faults, FillPermit, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{
+    Cache, Faults, FillPermit, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
+};
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, ComparedColumn, End, Epoch, Lsn, Relation,
     RowSet, Snapshot, TableId, Tag, Term, Test, ValueType, Visible,
@@ -42,8 +44,8 @@ impl World {
         let epoch = cache.connected();
         let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
         assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
-        cache.cover(epoch, &[TITLE, RATING]);
-        cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+        cache.publish(epoch, &[TITLE, RATING]);
+        cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
         cache.advance(Lsn(10));
         Self { cache, epoch, commits: 0 }
     }
@@ -69,8 +71,8 @@ impl World {
     /// Fills by reading the keys.
     fn read(&self, keys: &[u32]) {
         let mut permit = self.begin();
-        assert!(permit.wants_late());
-        permit.tell_late(vec![rows(RATING, "title_id", keys)], Some([TITLE].into()));
+        assert!(permit.wants_deferred());
+        permit.set_deferred(vec![rows(RATING, "title_id", keys)], Some([TITLE].into()));
         assert!(self.keep(permit));
     }
 
@@ -86,7 +88,7 @@ impl World {
 
     fn hits(&self) -> bool {
         self.cache.validate();
-        matches!(self.cache.lookup(b"key", &Floor::default(), 2), Lookup::Hit(_))
+        matches!(self.cache.lookup(b"key", &Watermark::default(), 2), Lookup::Hit(_))
     }
 }
 
@@ -98,11 +100,11 @@ fn keys_are_used_again_once_a_row_that_they_name_has_changed() {
         world.change(RATING, "title_id", 7);
         assert!(!world.hits());
         let permit = world.begin();
-        assert!(!permit.wants_late() && permit.needs_proof(), "the change is pending");
+        assert!(!permit.wants_deferred() && permit.needs_proof(), "the change is pending");
         drop(permit);
         assert!(!world.hits());
         let permit = world.begin();
-        assert!(!permit.wants_late(), "a fill that was given up gave them back");
+        assert!(!permit.wants_deferred(), "a fill that was given up gave them back");
         let unseen = Visible::Snapshot(Snapshot::new(1, vec![]));
         assert!(matches!(permit.commit(Number(0), Some(&unseen), world.cache.applied()), Installed::Stale));
         let permit = world.begin();
@@ -119,24 +121,24 @@ fn keys_go_with_the_rows_that_they_were_read_from() {
     let mut world = World::new(Faults::default());
     world.read(&[7]);
     world.change(TITLE, "name", 5);
-    assert!(world.begin().wants_late());
+    assert!(world.begin().wants_deferred());
     world.read(&[7]);
     world.change(RATING, "title_id", 7);
     world.change(TITLE, "name", 6);
     world.change(TITLE, "name", 5);
-    assert!(world.begin().wants_late());
+    assert!(world.begin().wants_deferred());
     // So they do with all that a new stream, or one that goes on, may have missed.
     world.read(&[7]);
     world.change(RATING, "title_id", 7);
     world.cache.suspended();
     assert!(world.cache.resumed(world.epoch));
     world.cache.validate();
-    assert!(world.begin().wants_late());
+    assert!(world.begin().wants_deferred());
     world.read(&[7]);
     world.change(RATING, "title_id", 7);
-    world.cache.uncover(&[TITLE]);
-    world.cache.cover(world.epoch, &[TITLE]);
-    assert!(world.begin().wants_late());
+    world.cache.unpublish(&[TITLE]);
+    world.cache.publish(world.epoch, &[TITLE]);
+    assert!(world.begin().wants_deferred());
 }
 
 /// Another title of that name is committed while the fill is under way. Its query sees it; the keys do not.
@@ -164,7 +166,7 @@ fn few_are_kept() {
         let tags = vec![rows(TITLE, "name", &[number]), later];
         let request = FillRequest { key: &key, tags, catalog: CATALOG, now: 1, snapshot: None, join_until: 0 };
         let mut permit = world.cache.begin_fill(request).expect("a permit");
-        permit.tell_late(vec![rows(RATING, "title_id", &[number])], Some([TITLE].into()));
+        permit.set_deferred(vec![rows(RATING, "title_id", &[number])], Some([TITLE].into()));
         assert!(matches!(permit.commit(Number(0), Some(&world.all()), Lsn(10)), Installed::Stored { .. }));
         world.change(RATING, "title_id", number);
         world.cache.prove(world.epoch, &world.all());

@@ -14,7 +14,7 @@ use crate::memory::{self, MemoryArgs};
 use crate::serve::{self, ServeArgs};
 use crate::uninstall::{self, UninstallArgs};
 
-/// A drop-in SQL cache for PostgreSQL, MySQL and MariaDB: repeated reads come from memory, and every answer stays true.
+/// A drop-in SQL cache for PostgreSQL, MySQL and MariaDB: repeated reads come from the cache, and every answer stays true.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 pub struct Cli {

@@ -19,8 +19,8 @@ pub(crate) struct FaultArgs {
 enum TestFault {
     /// Fills take no copy of the commits that are not proven visible
     IgnorePending,
-    /// Late tags are not held against the commits that were delivered before they were told
-    TrustLate,
+    /// Deferred tags are not held against the commits that were delivered before they were told
+    TrustDeferred,
     /// Delivered commits do not taint the fills that they race with
     IgnoreDoom,
     /// Entries are served before the stream has passed the position they were read at
@@ -28,7 +28,7 @@ enum TestFault {
     /// Hits are served however old the stream's last proof is
     IgnoreLease,
     /// Sessions may go back in time
-    IgnoreFloor,
+    IgnoreWatermark,
     /// Hits are served although a write was acknowledged before the stream delivered it
     IgnoreFence,
     /// Hits in REPEATABLE READ transactions may be newer than the snapshot
@@ -39,20 +39,20 @@ enum TestFault {
     IgnoreRedefinitions,
     /// Entries are kept although commits were lost between two streams
     KeepOnReconnect,
-    /// Tables count as covered as soon as they are published
-    NoCoverageBarrier,
+    /// Tables count as published as soon as they are published
+    NoPublicationBarrier,
     /// Writes are acknowledged at once
     NoHold,
     /// Writes that tell which tables they touch are acknowledged at once, whatever rests on those
     FreeAll,
-    /// Transactions read from memory what they have written themselves
+    /// Transactions read from the cache what they have written themselves
     HitsAfterWrite,
     /// The flush position is taken for the end of the log
     FlushedEnd,
     /// The last proof counts for what a transaction reads, whose snapshot may be older than that
     ProvesInBlocks,
     /// Breaks nothing: one reading of the end of the log serves all who want one, however few
-    ShareReadings,
+    ShareProbes,
     /// Breaks nothing: the log is flushed, and its end read, only where that is known to be needed, not because time has passed
     NoTimedFlushes,
     /// Breaks nothing: event triggers that were dropped are made again at the next look, not minutes later
@@ -71,11 +71,11 @@ impl FaultArgs {
         let is_on = |fault| self.test_fault.contains(&fault);
         let cache = CacheFaults {
             ignore_pending: is_on(TestFault::IgnorePending),
-            trust_late: is_on(TestFault::TrustLate),
+            trust_deferred: is_on(TestFault::TrustDeferred),
             ignore_doom: is_on(TestFault::IgnoreDoom),
             ignore_read_end: is_on(TestFault::IgnoreReadEnd),
             ignore_lease: is_on(TestFault::IgnoreLease),
-            ignore_floor: is_on(TestFault::IgnoreFloor),
+            ignore_watermark: is_on(TestFault::IgnoreWatermark),
             ignore_fence: is_on(TestFault::IgnoreFence),
             ignore_lo: is_on(TestFault::IgnoreLo),
             ignore_hi: is_on(TestFault::IgnoreHi),
@@ -89,13 +89,13 @@ impl FaultArgs {
             trust_keys: false,
         };
         let proxy = ProxyFaults {
-            skip_coverage_barrier: is_on(TestFault::NoCoverageBarrier),
+            skip_publication_barrier: is_on(TestFault::NoPublicationBarrier),
             skip_hold: is_on(TestFault::NoHold),
             frees_all: is_on(TestFault::FreeAll),
             hits_after_write: is_on(TestFault::HitsAfterWrite),
             flushed_end: is_on(TestFault::FlushedEnd),
             proves_in_blocks: is_on(TestFault::ProvesInBlocks),
-            shares_readings: is_on(TestFault::ShareReadings),
+            shares_probes: is_on(TestFault::ShareProbes),
             no_timed_flushes: is_on(TestFault::NoTimedFlushes),
             triggers_at_once: is_on(TestFault::TriggersAtOnce),
             no_timed_looks: is_on(TestFault::NoTimedLooks),

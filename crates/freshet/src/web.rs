@@ -75,31 +75,39 @@ impl Collector for Figures {
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
-        let late = &self.shared.lateness;
-        let (main_thread, readings) = (late.main_thread_seconds(), late.reading_seconds());
-        out.gauge("freshet_main_thread_late_seconds", "By how much the main thread came late, in all", main_thread)?;
+        let late = &self.shared.scheduling_delay;
+        let (main_thread, probes) = (late.main_thread_seconds(), late.probe_seconds());
+        out.gauge(
+            "freshet_main_thread_scheduling_delay_seconds_total",
+            "By how much the main thread came late, in all",
+            main_thread,
+        )?;
         let help = "By how much the database was late to tell the end of its log, in all";
-        out.gauge("freshet_readings_late_seconds", help, readings)?;
+        out.gauge("freshet_log_end_probe_delay_seconds_total", help, probes)?;
         let bypass = if self.shared.switches.bypass() { 1.0 } else { 0.0 };
         out.gauge("freshet_bypass", "1 while an operator has switched the cache off", bypass)?;
         let refreshes = &self.shared.refreshes;
         out.counter("freshet_refreshes", "Results read again after a change evicted them", refreshes.read())?;
         out.counter("freshet_refreshed", "Those of them that were kept", refreshes.installed())?;
         let seconds = refreshes.nanos() as f64 / 1e9;
-        out.gauge("freshet_refresh_seconds", "Time that it took in all", seconds)?;
+        out.gauge("freshet_refresh_seconds_total", "Time that it took in all", seconds)?;
         out.gauge("freshet_refreshes_waiting", "Results that wait to be read again", refreshes.waiting_count() as f64)?;
-        let lineages = &self.shared.lineages;
+        let key_queries = &self.shared.key_queries;
         out.counter(
-            "freshet_lineage_reads",
+            "freshet_key_queries",
             "Times that the keys were read on which a result depends",
-            lineages.reads(),
+            key_queries.reads(),
         )?;
-        out.counter("freshet_lineage_failures", "Times that they could not be read", lineages.failures())?;
+        out.counter("freshet_key_query_failures", "Times that they could not be read", key_queries.failures())?;
         let help = "Results on which any row of a table counts, since its keys are too many or not known";
-        out.counter("freshet_lineage_coarse", help, lineages.coarse())?;
+        out.counter("freshet_join_keys_coarse", help, key_queries.coarse())?;
         let help = "Results with the keys of the rows that may go, which the answer does not show";
-        out.counter("freshet_lineage_members", help, lineages.by_members())?;
-        out.gauge("freshet_lineage_waiting", "Results whose keys are to be read", lineages.waiting_count() as f64)?;
+        out.counter("freshet_member_keys", help, key_queries.by_members())?;
+        out.gauge(
+            "freshet_key_queries_waiting",
+            "Results whose keys are to be read",
+            key_queries.waiting_count() as f64,
+        )?;
         out.gauge("freshet_sessions", "Sessions open", metrics.sessions() as f64)?;
         self.cache(&mut out)
     }
@@ -109,8 +117,8 @@ impl Figures {
     fn cache(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let cache = &self.shared.cache;
         let counters = cache.counters();
-        let (change, size) = (counters.evicted_by_change.load(Relaxed), counters.evicted_by_size.load(Relaxed));
-        out.counter("freshet_installed", "Results kept", counters.installed.load(Relaxed))?;
+        let (change, size) = (counters.invalidated.load(Relaxed), counters.evicted.load(Relaxed));
+        out.counter("freshet_cached", "Results kept", counters.installed.load(Relaxed))?;
         out.counter(
             "freshet_stale_fills",
             "Results not kept, since a commit raced",
@@ -118,8 +126,8 @@ impl Figures {
         )?;
         out.counter("freshet_too_large", "Results larger than an entry may be", counters.too_large.load(Relaxed))?;
         out.counter("freshet_evictions", "Entries removed by changes or for room", change + size)?;
-        out.counter("freshet_evicted_by_change", "Entries removed because a commit touched them", change)?;
-        out.counter("freshet_evicted_by_size", "Entries removed to make room", size)?;
+        out.counter("freshet_invalidations", "Entries removed because a commit touched them", change)?;
+        out.counter("freshet_evictions", "Entries removed to make room", size)?;
         out.counter(
             "freshet_flushed",
             "Entries removed with the stream, catalogue or publication",
@@ -139,11 +147,15 @@ impl Figures {
         )?;
         out.counter("freshet_verify_mismatches", "Sampled hits that were wrong", verifier.different.load(Relaxed))?;
         let waits = &self.shared.waits;
-        out.counter("freshet_held", "Acknowledgements of writes held for the stream", waits.held.load(Relaxed))?;
+        out.counter(
+            "freshet_commit_waits",
+            "Acknowledgements of writes held for the stream",
+            waits.held.load(Relaxed),
+        )?;
         let help = "Those that were not, since nothing rested on the tables that they touched";
-        out.counter("freshet_unheld", help, waits.unheld.load(Relaxed))?;
+        out.counter("freshet_commit_waits_skipped", help, waits.waits_skipped.load(Relaxed))?;
         let held_seconds = waits.held_nanos.load(Relaxed) as f64 / 1e9;
-        out.gauge("freshet_held_seconds", "Time for which they were held, in all", held_seconds)?;
+        out.gauge("freshet_commit_wait_seconds_total", "Time for which they were held, in all", held_seconds)?;
         out.counter(
             "freshet_fences",
             "Writes acknowledged before the stream delivered them",
@@ -154,20 +166,20 @@ impl Figures {
         let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
         out.gauge("freshet_entries", "Entries", levels.entries as f64)?;
         out.gauge("freshet_bytes", "Bytes of entries with keys and tags", levels.bytes as f64)?;
-        out.gauge("freshet_bytes_max", "The memory limit", cache.limits().memory_bytes as f64)?;
+        out.gauge("freshet_memory_limit_bytes", "The memory limit", cache.limits().memory_bytes as f64)?;
         let help = "What of the memory limit is not for entries: statements, buffers, holes between entries";
-        out.gauge("freshet_bytes_aside", help, cache.aside() as f64)?;
+        out.gauge("freshet_memory_overhead_bytes", help, cache.aside() as f64)?;
         let statements = self.shared.statement_bytes();
         out.gauge(
             "freshet_statement_bytes",
             "Bytes of the statements that are known, which are among them",
             statements as f64,
         )?;
-        out.gauge("freshet_commits_pending", "Commits not yet proven visible", levels.pending as f64)?;
+        out.gauge("freshet_commits_unproven", "Commits not yet proven visible", levels.pending as f64)?;
         out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
-        out.gauge("freshet_tables_covered", "Tables whose changes are complete", levels.covered as f64)?;
+        out.gauge("freshet_tables_published", "Tables whose changes are complete", levels.published as f64)?;
         let help = "Tables that are not followed for a while, since their changes cost more than hits saved";
-        out.gauge("freshet_tables_not_followed", help, self.shared.unfollowed_count() as f64)?;
+        out.gauge("freshet_tables_in_cool_off", help, self.shared.cool_off_count() as f64)?;
         out.gauge(
             "freshet_stream_age_seconds",
             "Age of the proof that the stream is current",

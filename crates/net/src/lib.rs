@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
+mod connect_throttle;
 pub mod conninfo;
 pub mod mysql;
 pub mod pg;
@@ -12,7 +13,6 @@ mod socket;
 mod stream;
 mod tcp;
 pub mod tls;
-mod turns;
 mod upstream;
 mod worker;
 

@@ -9,9 +9,9 @@ use std::fmt;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use crate::connect_throttle::ConnectThrottle;
 use crate::conninfo::{Conninfo, ConninfoError, Environment, Host, TargetSessionAttrs};
 use crate::tls::{TlsError, UpstreamTls};
-use crate::turns::Turns;
 
 /// An upstream of one or several hosts.
 pub struct Upstream {
@@ -19,7 +19,7 @@ pub struct Upstream {
     tls: UpstreamTls,
     /// None until a service connection has found a host that is fit.
     chosen: watch::Sender<Option<usize>>,
-    turns: Turns,
+    connect_throttle: ConnectThrottle,
 }
 
 /// Why an upstream cannot be used.
@@ -42,7 +42,7 @@ impl Upstream {
     /// Reads the certificates that the connection string names.
     pub fn new(conninfo: Conninfo) -> Result<Self, TlsError> {
         let tls = UpstreamTls::new(&conninfo.tls)?;
-        Ok(Self { conninfo, tls, chosen: watch::Sender::new(None), turns: Turns::default() })
+        Ok(Self { conninfo, tls, chosen: watch::Sender::new(None), connect_throttle: ConnectThrottle::default() })
     }
 
     /// The connection string's parts.
@@ -55,8 +55,8 @@ impl Upstream {
     }
 
     /// When a client's session may be opened.
-    pub(crate) fn turns(&self) -> &Turns {
-        &self.turns
+    pub(crate) fn connect_throttle(&self) -> &ConnectThrottle {
+        &self.connect_throttle
     }
 
     pub(crate) fn host(&self, at: usize) -> Option<&Host> {

@@ -3,11 +3,11 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_sql::{Admin, Footprint, Modes};
+use freshet_sql::{Admin, Modes, ReadSet};
 use freshet_types::{Catalog, Reason};
 
 use crate::context::Context;
-use crate::registry::Shape;
+use crate::registry::NormalizedQuery;
 use crate::shared::Shared;
 
 /// Rows beyond which a list ends.
@@ -22,7 +22,7 @@ pub(crate) struct Asker<'a> {
     /// Why the session bypasses at this moment, if it does.
     pub(crate) obstacle: Option<Reason>,
     /// Whether a temporary table of the session may hide one that the statement reads.
-    pub(crate) hides: &'a dyn Fn(&Shape, &Footprint, &Catalog) -> bool,
+    pub(crate) hides: &'a dyn Fn(&NormalizedQuery, &ReadSet, &Catalog) -> bool,
     /// How it quotes, to MySQL and MariaDB.
     pub(crate) modes: Modes,
 }
@@ -42,8 +42,8 @@ pub(crate) struct AdminError {
 /// The columns of an answer.
 pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
     match admin {
-        Admin::ShowCaches => &["fingerprint", "query", "hits", "fills", "entries", "fill_micros", "late_hits"],
-        Admin::ShowProxiedQueries => &["fingerprint", "query", "count", "reason", "detail"],
+        Admin::ShowCaches => &["digest", "query", "hits", "fills", "entries", "fill_micros", "hits_after_own_write"],
+        Admin::ShowProxiedQueries => &["digest", "query", "count", "reason", "detail"],
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
     }
@@ -89,18 +89,18 @@ fn resize(shared: &Shared, asker: &Asker<'_>, bytes: u64) -> Table {
     table_of_pairs(vec![("memory", bytes.to_string())])
 }
 
-fn fingerprint(shape: &Shape) -> String {
-    format!("{:016x}", shape.fingerprint)
+fn digest(query: &NormalizedQuery) -> String {
+    format!("{:016x}", query.digest)
 }
 
 fn caches(shared: &Shared) -> Table {
-    let row = |shape: &Shape| {
-        let figures = &shape.figures;
+    let row = |query: &NormalizedQuery| {
+        let figures = &query.figures;
         let (hits, fills) = (figures.hits(), figures.fills.load(Relaxed));
         let micros = figures.fill_nanos.load(Relaxed) / 1000 / fills.max(1);
         vec![
-            fingerprint(shape),
-            shape.text.to_string(),
+            digest(query),
+            query.text.to_string(),
             hits.all.to_string(),
             fills.to_string(),
             figures.entries.load(Relaxed).to_string(),
@@ -108,24 +108,24 @@ fn caches(shared: &Shared) -> Table {
             hits.late.to_string(),
         ]
     };
-    let shapes = shared.registry.shapes();
-    let used = shapes.iter().filter(|s| s.figures.fills.load(Relaxed) > 0);
+    let queries = shared.registry.queries();
+    let used = queries.iter().filter(|s| s.figures.fills.load(Relaxed) > 0);
     Table { columns: columns(&Admin::ShowCaches), rows: used.take(ROWS_MAX).map(|s| row(s)).collect() }
 }
 
 fn proxied(shared: &Shared) -> Table {
-    let row = |shape: &Shape| {
-        let reason = shape.figures.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let row = |query: &NormalizedQuery| {
+        let reason = query.figures.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
         vec![
-            fingerprint(shape),
-            shape.text.to_string(),
-            shape.figures.passed.load(Relaxed).to_string(),
+            digest(query),
+            query.text.to_string(),
+            query.figures.passed.load(Relaxed).to_string(),
             reason.as_ref().map_or("", Reason::label).to_owned(),
             reason.map(|reason| reason.to_string()).unwrap_or_default(),
         ]
     };
-    let shapes = shared.registry.shapes();
-    let passed = shapes.iter().filter(|s| s.figures.passed.load(Relaxed) > 0 || s.not_kept().is_some());
+    let queries = shared.registry.queries();
+    let passed = queries.iter().filter(|s| s.figures.passed.load(Relaxed) > 0 || s.not_cached().is_some());
     Table { columns: columns(&Admin::ShowProxiedQueries), rows: passed.take(ROWS_MAX).map(|s| row(s)).collect() }
 }
 
@@ -139,28 +139,28 @@ fn status(shared: &Shared) -> Table {
         ("serving", shared.trouble().unwrap_or_else(|| "yes".to_owned())),
         ("bypass", if shared.switches.bypass() { "on" } else { "off" }.to_owned()),
         ("upstream", shared.settings.upstream.clone()),
-        ("stream_position", levels.applied.map_or("none".to_owned(), |end| end.lsn.to_string())),
-        ("stream_epoch", levels.applied.map_or(0, |end| end.epoch.0).to_string()),
+        ("replication_position", levels.applied.map_or("none".to_owned(), |end| end.lsn.to_string())),
+        ("epoch", levels.applied.map_or(0, |end| end.epoch.0).to_string()),
         ("stream_age_seconds", age(levels.stream_age)),
         ("catalog_age_seconds", age(levels.catalog_age)),
         ("staleness_max_seconds", age(Some(shared.cache.limits().staleness_max))),
-        ("tables_covered", levels.covered.to_string()),
-        ("commits_pending", levels.pending.to_string()),
+        ("tables_published", levels.published.to_string()),
+        ("commits_unproven", levels.pending.to_string()),
         ("fills_in_flight", levels.flights.to_string()),
         ("entries", levels.entries.to_string()),
         ("bytes", levels.bytes.to_string()),
-        ("bytes_max", shared.cache.limits().memory_bytes.to_string()),
+        ("memory_limit_bytes", shared.cache.limits().memory_bytes.to_string()),
         ("statement_bytes", shared.statement_bytes().to_string()),
         ("sessions", metrics.sessions().to_string()),
         ("hits", metrics.hits().to_string()),
         ("fills", metrics.fills().to_string()),
         ("passed", metrics.passed().to_string()),
         ("commits", counters.commits.load(Relaxed).to_string()),
-        ("installed", counters.installed.load(Relaxed).to_string()),
+        ("cached", counters.installed.load(Relaxed).to_string()),
         ("stale_fills", counters.stale_fills.load(Relaxed).to_string()),
         ("too_large", counters.too_large.load(Relaxed).to_string()),
-        ("evicted_by_change", counters.evicted_by_change.load(Relaxed).to_string()),
-        ("evicted_by_size", counters.evicted_by_size.load(Relaxed).to_string()),
+        ("invalidated", counters.invalidated.load(Relaxed).to_string()),
+        ("evicted", counters.evicted.load(Relaxed).to_string()),
         ("flushed", counters.flushed.load(Relaxed).to_string()),
     ];
     table_of_pairs(pairs)
@@ -179,8 +179,8 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         .registry
         .statement_under(asker.modes, query.as_bytes())
         .map_err(|reason| invalid(format!("EXPLAIN CACHE: {reason}")))?;
-    let shape = &statement.shape;
-    let mut pairs = vec![("fingerprint", fingerprint(shape)), ("query", shape.text.to_string())];
+    let query = &statement.query;
+    let mut pairs = vec![("digest", digest(query)), ("query", query.text.to_string())];
     let Some(context) = asker.context else {
         let reason = asker.obstacle.as_ref().map_or("the session is not known yet".to_owned(), Reason::to_string);
         pairs.push(("cached", format!("no: {reason}")));
@@ -191,42 +191,42 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
         return Ok(table_of_pairs(pairs));
     }
     let catalog = shared.catalog.load();
-    let explained = shape.resolve(&catalog, context).footprint.and_then(|footprint| {
-        let lines = footprint.describe_text(statement.own_params, &statement.literals, context.client)?;
-        Ok((footprint, lines))
+    let explained = query.resolve(&catalog, context).read_set.and_then(|read_set| {
+        let lines = read_set.describe_text(statement.own_params, &statement.literals, context.client)?;
+        Ok((read_set, lines))
     });
     match explained {
         Err(reason) => pairs.push(("cached", format!("no: {reason}"))),
-        Ok((footprint, lines)) => {
-            let hidden = (asker.hides)(shape, &footprint, &catalog).then_some(&Reason::TemporaryTables);
+        Ok((read_set, lines)) => {
+            let hidden = (asker.hides)(query, &read_set, &catalog).then_some(&Reason::TemporaryTables);
             let session = context.obstacle.as_ref().or(asker.obstacle.as_ref()).or(hidden);
             pairs.push((
                 "cached",
-                match (session, shape.not_kept()) {
+                match (session, query.not_cached()) {
                     (Some(why), _) => format!("not in this session now: {why}"),
                     (None, Some(why)) => format!("not the last result: {why}"),
                     (None, None) => "yes".to_owned(),
                 },
             ));
-            if shape.figures.worth.is_low() {
-                pairs.push(("kept", format!("few results now: {}", Reason::NotWorthwhile)));
+            if query.figures.worth.is_low() {
+                pairs.push(("kept", format!("few results now: {}", Reason::NotAdmitted)));
             }
-            for table in &footprint.tables {
+            for table in &read_set.tables {
                 let name = catalog.table(*table).map_or(String::new(), |t| format!("{}.{}", t.schema, t.name));
                 let note = match shared.refusal(*table) {
                     Some(why) => format!(" (cannot be published: {why})"),
-                    None if shared.unfollowed.load().contains(*table) => {
-                        format!(" (not followed: {})", Reason::NotFollowed)
+                    None if shared.cool_off.load().contains(*table) => {
+                        format!(" (in cool-off: {})", Reason::InCoolOff)
                     }
-                    None if shared.cache.is_covered(*table) => String::new(),
-                    None => " (not covered yet)".to_owned(),
+                    None if shared.cache.is_published(*table) => String::new(),
+                    None => " (not published yet)".to_owned(),
                 };
                 pairs.push(("table", name + &note));
             }
             pairs.extend(lines.into_iter().map(|line| ("depends_on", line)));
             let moves = |number: u32| format!("other values of ${number}, up to what its rows show");
-            pairs.extend(footprint.moving_parameters().map(|number| ("also_answers", moves(number))));
-            pairs.extend(footprint.identity_hints().into_iter().map(|hint| ("hint", hint)));
+            pairs.extend(read_set.moving_parameters().map(|number| ("also_answers", moves(number))));
+            pairs.extend(read_set.identity_hints().into_iter().map(|hint| ("hint", hint)));
         }
     }
     Ok(table_of_pairs(pairs))

@@ -7,7 +7,7 @@ use freshet_cache::{Payload, block_bytes};
 use freshet_types::Nanos;
 
 use crate::moving::Reached;
-use crate::registry::{Shape, Statement};
+use crate::registry::{NormalizedQuery, Statement};
 
 /// `RowDescription` if the client asked for it, `DataRow`s, `CommandComplete`. If it asked for the statement's description:
 /// `ParameterDescription`, `RowDescription`, `BindComplete`, `DataRow`s, `CommandComplete`.
@@ -52,7 +52,7 @@ impl FoundRows {
 /// What an answer answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) query: Arc<NormalizedQuery>,
     /// Of the extended protocol; with the registry's last word on it goes its number, and so the entry's key. The text of a
     /// `Query` is the key.
     pub(crate) statement: Weak<Statement>,
@@ -60,7 +60,7 @@ pub(crate) struct Source {
 
 impl Body {
     pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos, took: Nanos) -> Self {
-        source.shape.figures.entries.fetch_add(1, Relaxed);
+        source.query.figures.entries.fetch_add(1, Relaxed);
         let (frames, hits, outweighed) = (frames.into(), AtomicU64::new(0), AtomicBool::new(false));
         let (status_places, found_rows, rows, reached) = ([0; 2], None, None, None);
         Self { frames, status_places, found_rows, rows, reached, source, since, took, hits, outweighed }
@@ -74,7 +74,7 @@ impl Body {
     /// It was served by this worker.
     pub(crate) fn note_hit(&self, worker: usize) {
         self.hits.fetch_add(1, Relaxed);
-        self.source.shape.figures.hits.raise(worker);
+        self.source.query.figures.hits.raise(worker);
     }
 
     pub(crate) fn hits(&self) -> u64 {
@@ -84,7 +84,7 @@ impl Body {
 
 impl Drop for Body {
     fn drop(&mut self) {
-        let figures = &self.source.shape.figures;
+        let figures = &self.source.query.figures;
         figures.entries.fetch_sub(1, Relaxed);
         if !self.outweighed.load(Relaxed) {
             figures.worth.ended(self.hits());
@@ -108,12 +108,12 @@ impl Payload for Body {
     }
 
     fn is_served(&self) -> bool {
-        let shape = &self.source.shape;
-        !shape.is_disabled() && shape.figures.worth.serves()
+        let query = &self.source.query;
+        !query.is_disabled() && query.figures.worth.serves()
     }
 
     fn weighed(&self, bytes: u64) {
-        self.source.shape.figures.worth.weighs(bytes);
+        self.source.query.figures.worth.weighs(bytes);
     }
 
     fn outweighed(&self) {

@@ -11,14 +11,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_sql::{Field, Footprint, Parameter, Positions, Reach};
+use freshet_sql::{Field, Parameter, Positions, Reach, ReadSet};
 use freshet_types::Catalog;
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
 use crate::context::Context;
-use crate::registry::{Shape, Statement};
+use crate::registry::{NormalizedQuery, Statement};
 
 /// Bytes of one key that leads to another, besides both.
 const OVERHEAD_BYTES: usize = 128;
@@ -32,7 +32,7 @@ pub(crate) struct Limits {
     /// All that decides its answer but for them.
     pub(crate) key: Arc<[u8]>,
     pub(crate) at: Positions,
-    pub(crate) footprint: Arc<Footprint>,
+    pub(crate) read_set: Arc<ReadSet>,
     utf8: bool,
 }
 
@@ -53,23 +53,23 @@ pub(crate) struct Reached {
 impl Limits {
     /// The key that misses are counted by: one for all that the clock tells apart, of which none is missed twice.
     pub(crate) fn counted<'k>(limits: Option<&'k Self>, entry: &'k [u8]) -> &'k [u8] {
-        limits.filter(|limits| limits.footprint.moves_with_clock()).map_or(entry, |limits| &limits.key)
+        limits.filter(|limits| limits.read_set.moves_with_clock()).map_or(entry, |limits| &limits.key)
     }
 
     /// `write_key` writes the key without the parameters of these numbers; None: it cannot be told apart from others.
     pub(crate) fn of(
-        footprint: &Arc<Footprint>,
+        read_set: &Arc<ReadSet>,
         params: &[Parameter<'_>],
         context: &Context,
         write_key: impl FnOnce(&mut Vec<u8>, &[u32]) -> Option<()>,
     ) -> Option<Self> {
-        let at = footprint.positions(params, context.client)?;
+        let at = read_set.positions(params, context.client)?;
         let mut key = Vec::new();
         key.extend_from_slice(&context.id.to_le_bytes());
-        footprint.write_moving(&mut key);
-        let numbers: Vec<u32> = footprint.moving_parameters().collect();
+        read_set.write_moving(&mut key);
+        let numbers: Vec<u32> = read_set.moving_parameters().collect();
         write_key(&mut key, &numbers)?;
-        Some(Self { key: key.into(), at, footprint: footprint.clone(), utf8: context.client.utf8 })
+        Some(Self { key: key.into(), at, read_set: read_set.clone(), utf8: context.client.utf8 })
     }
 
     /// How far an answer of these rows reaches, which is kept under the key `entry`.
@@ -79,8 +79,8 @@ impl Limits {
         rows: impl Iterator<Item = R>,
         read: impl Fn(&R) -> Vec<Field<'a>>,
     ) -> Option<Box<Reached>> {
-        let reach = self.footprint.reach(&self.at, rows, read, self.utf8)?;
-        let by_clock = self.footprint.moves_with_clock();
+        let reach = self.read_set.reach(&self.at, rows, read, self.utf8)?;
+        let by_clock = self.read_set.moves_with_clock();
         Some(Box::new(Reached { key: self.key, entry, reach, at: self.at, by_clock }))
     }
 }
@@ -107,15 +107,15 @@ impl Reached {
     }
 }
 
-impl Shape {
+impl NormalizedQuery {
     /// Whether it is known to have limits that may move, under some catalogue.
     pub(crate) fn moves(&self) -> bool {
         self.moves.load(Relaxed)
     }
 
-    /// Its footprint under this catalogue, if it has such limits.
-    pub(crate) fn moving(&self, catalog: &Catalog, context: &Context) -> Option<Arc<Footprint>> {
-        if self.moves() { self.resolve(catalog, context).footprint.ok() } else { None }
+    /// Its read set under this catalogue, if it has such limits.
+    pub(crate) fn moving(&self, catalog: &Catalog, context: &Context) -> Option<Arc<ReadSet>> {
+        if self.moves() { self.resolve(catalog, context).read_set.ok() } else { None }
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
     Read,
     /// Nothing was asked: there is no need, or no way.
     NotAsked,
-    /// New snapshots do not show yet what evicted the entry, or the stream is late.
+    /// New snapshots do not show yet what invalidated the entry, or the stream is late.
     TooSoon,
 }
 
@@ -177,7 +177,7 @@ mod tests {
 
     fn job(key: u64) -> Job {
         let statement = Registry::new(1 << 20, freshet_types::Dialect::Postgres).statement(b"select 1", &[]).unwrap();
-        let source = Source { shape: statement.shape.clone(), statement: Weak::new() };
+        let source = Source { query: statement.query.clone(), statement: Weak::new() };
         Job { key: key.to_be_bytes().as_slice().into(), source }
     }
 

@@ -1,7 +1,7 @@
 //! Every distinct statement, analysed once.
 //!
-//! Parsing costs as much as a thousand look-ups, so nothing is parsed twice: a text is lexed once, its shape (the
-//! text without its literals) is parsed once, and a shape is resolved once per catalogue and search path. A hit
+//! Parsing costs as much as a thousand look-ups, so nothing is parsed twice: a text is lexed once, its normalized query (the
+//! text without its literals) is parsed once, and a normalized query is resolved once per catalogue and search path. A hit
 //! needs none of this: its key is made of the text or of the statement's number and the bytes of `Bind`.
 //!
 //! Both maps are bounded in bytes. A text that was dropped gets a new number when it comes again, so entries under the old
@@ -11,7 +11,7 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use freshet_sql::{Admin, Code, Effect, Footprint, Lexed, Literal, Modes, Quoting, Template, Words};
+use freshet_sql::{Admin, Code, Effect, Lexed, Literal, Modes, Quoting, ReadSet, Template, Words};
 use freshet_types::{Catalog, CatalogVersion, Dialect, Reason, TableId};
 use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
@@ -23,29 +23,29 @@ mod figures;
 mod found_rows;
 mod tracking;
 
-pub(crate) use figures::ShapeFigures;
+pub(crate) use figures::StatementFigures;
 pub(crate) use found_rows::Leaves;
 pub(crate) use tracking::Tracking;
 use tracking::betrayal;
 
-/// Bytes that a text or a shape takes besides its text.
+/// Bytes that a text or a normalized query takes besides its text.
 const OVERHEAD_BYTES: usize = 1024;
 /// Bytes of a literal besides its text.
 const LITERAL_BYTES: usize = 56;
-/// Bounds on the memory for texts, and for shapes.
+/// Bounds on the memory for texts, and for normalized queries.
 const MEMORY_BYTES: std::ops::RangeInclusive<u64> = (1 << 20)..=(64 << 20);
 /// Bytes of a statement's text beyond which it is passed without a look.
 pub(crate) const TEXT_BYTES_MAX: usize = 64 << 10;
-/// Search paths per shape for which the resolution is kept.
+/// Search paths per normalized query for which the resolution is kept.
 const RESOLUTIONS_MAX: usize = 8;
 
 /// A statement without its literals.
 #[derive(Debug)]
-pub(crate) struct Shape {
-    pub(crate) fingerprint: u64,
+pub(crate) struct NormalizedQuery {
+    pub(crate) digest: u64,
     pub(crate) text: Box<str>,
     pub(crate) template: Template,
-    pub(crate) figures: ShapeFigures,
+    pub(crate) figures: StatementFigures,
     /// An answer of it was found wrong.
     disabled: AtomicBool,
     /// MySQL and MariaDB: a SELECT, in brackets or not.
@@ -73,13 +73,13 @@ struct Resolution {
     verdict: Verdict,
 }
 
-/// What a shape is under one catalogue and context.
+/// What a normalized query is under one catalogue and context.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     /// What it may do.
     pub(crate) effect: Effect,
     /// What it depends on, or why it is not cached.
-    pub(crate) footprint: Result<Arc<Footprint>, Reason>,
+    pub(crate) read_set: Result<Arc<ReadSet>, Reason>,
     /// What it does to a session.
     pub(crate) marks: Marks,
     /// See [`Template::written`].
@@ -111,20 +111,20 @@ impl Marks {
     }
 }
 
-impl Shape {
+impl NormalizedQuery {
     fn new((dialect, trusts): (Dialect, bool), lexed: &Lexed, held: &Arc<AtomicU64>) -> Self {
-        let word = first_word(lexed.shape.trim_start_matches('(')).to_ascii_lowercase();
+        let word = first_word(lexed.normalized.trim_start_matches('(')).to_ascii_lowercase();
         let reads = matches!(word.as_str(), "select" | "with" | "values" | "table");
         let parse = if trusts { Template::parse_trusting } else { Template::parse };
-        let template = parse(dialect, &lexed.shape);
-        let bytes = OVERHEAD_BYTES + size_of::<ShapeFigures>() + lexed.shape.len() + template.bytes();
+        let template = parse(dialect, &lexed.normalized);
+        let bytes = OVERHEAD_BYTES + size_of::<StatementFigures>() + lexed.normalized.len() + template.bytes();
         Self {
-            fingerprint: lexed.fingerprint,
+            digest: lexed.digest,
             template,
-            text: lexed.shape.as_str().into(),
+            text: lexed.normalized.as_str().into(),
             selects: word == "select",
             takes_snapshot: reads || matches!(word.as_str(), "insert" | "update" | "delete" | "merge"),
-            figures: ShapeFigures::default(),
+            figures: StatementFigures::default(),
             disabled: AtomicBool::new(false),
             tracking: OnceLock::new(),
             code: OnceLock::new(),
@@ -186,11 +186,11 @@ impl Shape {
         }
         let verdict = Verdict {
             effect: self.template.effect_in(catalog, &context.schemas),
-            footprint: self.template.resolve(catalog, &context.schemas).map(Arc::new),
+            read_set: self.template.resolve(catalog, &context.schemas).map(Arc::new),
             marks: Marks::of(&self.template, catalog, &context.schemas),
             written: self.template.written(catalog, &context.schemas).map(Arc::from),
         };
-        if verdict.footprint.as_ref().is_ok_and(|footprint| footprint.moving_parameters().next().is_some()) {
+        if verdict.read_set.as_ref().is_ok_and(|read_set| read_set.moving_parameters().next().is_some()) {
             self.moves.store(true, Relaxed);
         }
         known.retain(|r| r.catalog == catalog.version);
@@ -204,15 +204,15 @@ impl Shape {
     /// The tables that it reads, under the catalogues and contexts that it was met under.
     pub(crate) fn tables(&self) -> Vec<TableId> {
         let known = self.resolutions.lock().unwrap_or_else(PoisonError::into_inner);
-        let footprints = known.iter().filter_map(|resolution| resolution.verdict.footprint.as_ref().ok());
-        let mut tables: Vec<TableId> = footprints.flat_map(|footprint| footprint.tables.iter().copied()).collect();
+        let read_sets = known.iter().filter_map(|resolution| resolution.verdict.read_set.as_ref().ok());
+        let mut tables: Vec<TableId> = read_sets.flat_map(|read_set| read_set.tables.iter().copied()).collect();
         tables.sort_unstable();
         tables.dedup();
         tables
     }
 }
 
-/// Bytes of one statement or shape, counted as held from when it is made until nobody holds it any more.
+/// Bytes of one statement or normalized query, counted as held from when it is made until nobody holds it any more.
 #[derive(Debug)]
 struct Charge {
     bytes: usize,
@@ -242,14 +242,14 @@ pub(crate) struct Statement {
     text_bytes: usize,
     /// By which it was read.
     pub(crate) modes: Modes,
-    pub(crate) shape: Arc<Shape>,
+    pub(crate) query: Arc<NormalizedQuery>,
     pub(crate) literals: Vec<Literal>,
     /// See [`Lexed::places`].
     pub(crate) places: Vec<(u32, u32)>,
     pub(crate) own_params: u16,
     charge: Charge,
-    /// Bytes of the shape that it keeps alive, if it is the first of it.
-    shape_bytes: usize,
+    /// Bytes of the normalized query that it keeps alive, if it is the first of it.
+    query_bytes: usize,
     /// Four bytes for each type declared in `Parse`.
     pub(crate) types: Box<[u8]>,
     /// The text has ASCII characters only, so that its encoding does not matter.
@@ -257,7 +257,7 @@ pub(crate) struct Statement {
     /// It is for Freshet itself.
     pub(crate) admin: Option<Result<Admin, String>>,
     /// It is that, or does more than read, or is never cached: its key is in no cache.
-    pub(crate) is_never_kept: bool,
+    pub(crate) is_never_cached: bool,
     /// PostgreSQL: it asks which prepared statements there are.
     pub(crate) lists_prepared: bool,
 }
@@ -275,7 +275,7 @@ pub(crate) struct Registry {
     /// See [`Template::parse_trusting`].
     trusts: bool,
     texts: Cache<Arc<[u8]>, Arc<Statement>, ByBytes, RandomState>,
-    shapes: Cache<Box<str>, Arc<Shape>, ByBytes, RandomState>,
+    queries: Cache<Box<str>, Arc<NormalizedQuery>, ByBytes, RandomState>,
     next_id: AtomicU64,
     /// See [`Registry::bytes`].
     held: Arc<AtomicU64>,
@@ -286,17 +286,17 @@ struct ByBytes;
 
 impl Weighter<Arc<[u8]>, Arc<Statement>> for ByBytes {
     fn weight(&self, _key: &Arc<[u8]>, statement: &Arc<Statement>) -> u64 {
-        (statement.charge.bytes + statement.shape_bytes) as u64
+        (statement.charge.bytes + statement.query_bytes) as u64
     }
 }
 
-impl Weighter<Box<str>, Arc<Shape>> for ByBytes {
-    fn weight(&self, _key: &Box<str>, shape: &Arc<Shape>) -> u64 {
-        shape.bytes() as u64
+impl Weighter<Box<str>, Arc<NormalizedQuery>> for ByBytes {
+    fn weight(&self, _key: &Box<str>, query: &Arc<NormalizedQuery>) -> u64 {
+        query.bytes() as u64
     }
 }
 
-/// For texts, or for shapes.
+/// For texts, or for normalized queries.
 fn bytes_max(memory_bytes: u64) -> u64 {
     (memory_bytes / 8).clamp(*MEMORY_BYTES.start(), *MEMORY_BYTES.end())
 }
@@ -315,7 +315,7 @@ fn lists_prepared(text: &str) -> bool {
 }
 
 impl Registry {
-    /// With an eighth of the cache's memory each for texts and shapes, within limits.
+    /// With an eighth of the cache's memory each for texts and normalized queries, within limits.
     pub(crate) fn new(memory_bytes: u64, dialect: Dialect) -> Self {
         let bytes = bytes_max(memory_bytes);
         let items = usize::try_from(bytes).unwrap_or(usize::MAX) / (4 * OVERHEAD_BYTES);
@@ -323,7 +323,7 @@ impl Registry {
             dialect,
             trusts: false,
             texts: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
-            shapes: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
+            queries: Cache::with(items, bytes, ByBytes, RandomState::new(), DefaultLifecycle::default()),
             next_id: AtomicU64::new(1),
             held: Arc::default(),
         }
@@ -337,10 +337,10 @@ impl Registry {
     /// The cache's memory is another.
     pub(crate) fn set_memory(&self, memory_bytes: u64) {
         self.texts.set_capacity(bytes_max(memory_bytes));
-        self.shapes.set_capacity(bytes_max(memory_bytes));
+        self.queries.set_capacity(bytes_max(memory_bytes));
     }
 
-    /// Bytes of statements and shapes, each counted once however many keep it alive, and whoever does.
+    /// Bytes of statements and normalized queries, each counted once however many keep it alive, and whoever does.
     pub(crate) fn bytes(&self) -> u64 {
         self.held.load(Relaxed)
     }
@@ -407,27 +407,27 @@ impl Registry {
             // Places in another text are none in this one.
             lexed.places = Vec::new();
         }
-        let (shape, new) = self.shape(&lexed);
-        // A text keeps its shape alive, so the first text of a shape is charged for it.
-        let shape_bytes = if new { shape.bytes() } else { 0 };
+        let (query, new) = self.query(&lexed);
+        // A text keeps its normalized query alive, so the first text of a normalized query is charged for it.
+        let query_bytes = if new { query.bytes() } else { 0 };
         let literal_bytes: usize = lexed.literals.iter().map(|literal| LITERAL_BYTES + literal.text.len()).sum();
         let bytes = OVERHEAD_BYTES + key.len() + types.len() + literal_bytes;
         let key: Arc<[u8]> = key.into();
         let admin = freshet_sql::admin(self.dialect, text);
-        let template = &shape.template;
+        let template = &query.template;
         let may_read = template.effect() == Effect::Pure || template.may_be_trusted();
         let reads = may_read && template.deallocates().is_none();
-        let is_never_kept = admin.is_some() || !reads || template.refusal().is_some();
+        let is_never_cached = admin.is_some() || !reads || template.refusal().is_some();
         let statement = Arc::new(Statement {
             key: key.clone(),
             text_bytes,
             modes,
             id: self.next_id.fetch_add(1, Relaxed),
-            shape,
+            query,
             charge: Charge::new(bytes, &self.held),
-            shape_bytes,
+            query_bytes,
             admin,
-            is_never_kept,
+            is_never_cached,
             own_params: lexed.own_params,
             literals: lexed.literals,
             places: lexed.places,
@@ -439,25 +439,25 @@ impl Registry {
         Ok(statement)
     }
 
-    /// The shape, and whether it is new.
-    fn shape(&self, lexed: &Lexed) -> (Arc<Shape>, bool) {
-        if let Some(found) = self.shapes.get(lexed.shape.as_str()) {
+    /// The normalized query, and whether it is new.
+    fn query(&self, lexed: &Lexed) -> (Arc<NormalizedQuery>, bool) {
+        if let Some(found) = self.queries.get(lexed.normalized.as_str()) {
             return (found, false);
         }
-        let shape = Arc::new(Shape::new((self.dialect, self.trusts), lexed, &self.held));
-        self.shapes.insert(shape.text.clone(), shape.clone());
-        (shape, true)
+        let query = Arc::new(NormalizedQuery::new((self.dialect, self.trusts), lexed, &self.held));
+        self.queries.insert(query.text.clone(), query.clone());
+        (query, true)
     }
 
-    /// All shapes, in no order.
-    pub(crate) fn each_shape(&self) -> impl Iterator<Item = Arc<Shape>> {
-        self.shapes.iter().map(|(_, shape)| shape)
+    /// All normalized queries, in no order.
+    pub(crate) fn each_query(&self) -> impl Iterator<Item = Arc<NormalizedQuery>> {
+        self.queries.iter().map(|(_, query)| query)
     }
 
-    /// All shapes, most used first.
-    pub(crate) fn shapes(&self) -> Vec<Arc<Shape>> {
-        let mut all: Vec<Arc<Shape>> = self.each_shape().collect();
-        let uses = |s: &Shape| {
+    /// All normalized queries, most used first.
+    pub(crate) fn queries(&self) -> Vec<Arc<NormalizedQuery>> {
+        let mut all: Vec<Arc<NormalizedQuery>> = self.each_query().collect();
+        let uses = |s: &NormalizedQuery| {
             let f = &s.figures;
             f.hits.sum() + f.fills.load(Relaxed) + f.passed.load(Relaxed)
         };

@@ -15,21 +15,21 @@ use tokio::sync::Notify;
 
 use crate::body::Body;
 use crate::context::Contexts;
-use crate::lateness::Lateness;
+use crate::cool_off::CoolOff;
 use crate::metrics::Metrics;
 use crate::moving::Latest;
 use crate::refreshes::Refreshes;
-use crate::registry::{Registry, Shape};
+use crate::registry::{NormalizedQuery, Registry};
+use crate::scheduling_delay::SchedulingDelay;
 use crate::switches::Switches;
-use crate::unfollowed::Unfollowed;
 use crate::verify::Verifier;
 use crate::waits::Waits;
 
 pub(crate) mod key_queries;
 mod log_end;
 
-pub use key_queries::Lineages;
-use log_end::Readings;
+pub use key_queries::KeyQueries;
+use log_end::LogEndProbes;
 
 /// The process's monotonic clock, which is read without a system call.
 #[derive(Clone, Copy, Debug)]
@@ -88,20 +88,20 @@ pub struct Settings {
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one per rule, independent of each other")]
 pub struct Faults {
-    /// Tables count as covered as soon as they are published.
-    pub skip_coverage_barrier: bool,
+    /// Tables count as published as soon as they are published.
+    pub skip_publication_barrier: bool,
     /// Writes are acknowledged at once.
     pub skip_hold: bool,
     /// Writes are not held if they name the tables that they touch, whatever rests on those.
     pub frees_all: bool,
-    /// Transactions read from memory what they have written themselves.
+    /// Transactions read from the cache what they have written themselves.
     pub hits_after_write: bool,
-    /// The flush position is taken for the end of the log.
+    /// The flush position is taken for the log end.
     pub flushed_end: bool,
     /// The last proof counts for what a transaction reads, whose snapshot may be older than that.
     pub proves_in_blocks: bool,
-    /// Not a rule: one reading of the end of the log serves all who want one, however few.
-    pub shares_readings: bool,
+    /// Not a rule: one log-end probe serves all who want one, however few.
+    pub shares_probes: bool,
     /// Not a rule: the log is not flushed, nor its end read, because time has passed.
     pub no_timed_flushes: bool,
     /// Not a rule: dropped event triggers are made again at the next look.
@@ -122,7 +122,7 @@ pub struct Shared {
     /// Counters.
     pub metrics: Metrics,
     /// What came late for want of a processor.
-    pub lateness: Lateness,
+    pub scheduling_delay: SchedulingDelay,
     /// Hits that are compared with the database.
     pub verifier: Verifier,
     /// Sessions that wait for the stream.
@@ -131,8 +131,8 @@ pub struct Shared {
     pub switches: Switches,
     /// What is to be read again.
     pub refreshes: Refreshes,
-    /// What waits for its lineage.
-    pub lineages: Lineages,
+    /// What waits for its join keys.
+    pub key_queries: KeyQueries,
     pub(crate) registry: Registry,
     pub(crate) latest: Latest,
     pub(crate) contexts: Contexts,
@@ -151,8 +151,8 @@ pub struct Shared {
     pub keepalive: Notify,
     /// Rung to have the change stream set up anew.
     pub restart_stream: Notify,
-    /// The end of the log, for who wants it.
-    readings: Readings,
+    /// The log end, for who wants it.
+    probes: LogEndProbes,
     /// Sessions that have sent what may define anything, which is not acknowledged yet.
     pub(crate) defining: Arc<AtomicUsize>,
     /// PostgreSQL: sessions that have sent definitions of which the stream does not tell, while these may be visible without having been found.
@@ -169,8 +169,8 @@ pub struct Shared {
     pub(crate) catalog_wanted: Notify,
     /// PostgreSQL: until then the catalogue is not read before its time for look-ups.
     pub(crate) catalog_rests: AtomicU64,
-    /// Tables that are not followed for a while: [`Reason::NotFollowed`].
-    pub(crate) unfollowed: ArcSwap<Unfollowed>,
+    /// Tables that are not followed for a while: [`Reason::InCoolOff`].
+    pub(crate) cool_off: ArcSwap<CoolOff>,
     /// Tables that the server refused to publish, and its words.
     refused: Mutex<HashMap<TableId, String>>,
 }
@@ -186,10 +186,10 @@ impl Shared {
             settings,
             clock,
             metrics: Metrics::new(workers),
-            lateness: Lateness::default(),
+            scheduling_delay: SchedulingDelay::default(),
             waits: Arc::default(),
             switches: Switches::default(),
-            lineages: Lineages::default(),
+            key_queries: KeyQueries::default(),
             contexts: Contexts::default(),
             cache,
             catalog: ArcSwap::from_pointee(Catalog::default()),
@@ -200,7 +200,7 @@ impl Shared {
             stream_trouble: Mutex::default(),
             keepalive: Notify::new(),
             restart_stream: Notify::new(),
-            readings: Readings::default(),
+            probes: LogEndProbes::default(),
             defining: Arc::default(),
             redefining: Arc::default(),
             writing: Arc::default(),
@@ -209,7 +209,7 @@ impl Shared {
             proof_wanted: Notify::new(),
             catalog_wanted: Notify::new(),
             catalog_rests: AtomicU64::new(0),
-            unfollowed: ArcSwap::default(),
+            cool_off: ArcSwap::default(),
             refused: Mutex::default(),
         }
     }
@@ -223,7 +223,7 @@ impl Shared {
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.forget_flush();
         self.waits.interrupt();
-        self.want_reading();
+        self.want_log_end();
     }
 
     /// There is no stream, for this reason.
@@ -235,18 +235,18 @@ impl Shared {
     }
 
     /// Err: the statement rests.
-    pub(crate) fn rests(&self, shape: &Shape, miss: Miss<'_>) -> Result<(), Reason> {
-        let figures = &shape.figures;
+    pub(crate) fn rests(&self, query: &NormalizedQuery, miss: Miss<'_>) -> Result<(), Reason> {
+        let figures = &query.figures;
         let rests = admission::rests(&self.cache, &figures.worth, miss, || (figures.hits(), self.clock.now()));
-        if rests { Err(Reason::NotWorthwhile) } else { Ok(()) }
+        if rests { Err(Reason::NotAdmitted) } else { Ok(()) }
     }
 
     /// Whether the answer to a miss is to be kept.
-    pub(crate) fn admits(&self, shape: &Shape, miss: Miss<'_>) -> Result<(), Reason> {
-        let figures = &shape.figures;
+    pub(crate) fn admits(&self, query: &NormalizedQuery, miss: Miss<'_>) -> Result<(), Reason> {
+        let figures = &query.figures;
         let standing = || (figures.hits(), self.clock.now());
         let admits = admission::admits(&self.cache, &figures.worth, miss, standing);
-        if admits { Ok(()) } else { Err(Reason::NotWorthwhile) }
+        if admits { Ok(()) } else { Err(Reason::NotAdmitted) }
     }
 
     /// What the database's answer is to be compared with: see [`crate::verify`].
@@ -259,11 +259,11 @@ impl Shared {
         self.proof_wanted.notify_one();
     }
 
-    /// Entries that a change evicted while they were in use.
-    pub fn refresh(&self, evicted: Vec<Keyed<Body>>) {
+    /// Entries that a change invalidated while they were in use.
+    pub fn refresh(&self, invalidated: Vec<Keyed<Body>>) {
         if !self.switches.bypass() {
             let now = self.clock.now();
-            for (key, entry) in evicted {
+            for (key, entry) in invalidated {
                 self.refreshes.add(key, &entry.payload, now);
             }
         }
@@ -339,8 +339,8 @@ impl Shared {
     }
 
     /// How many tables are not followed for a while, since their changes cost more than hits saved.
-    pub fn unfollowed_count(&self) -> usize {
-        self.unfollowed.load().len()
+    pub fn cool_off_count(&self) -> usize {
+        self.cool_off.load().len()
     }
 
     /// The table may be tried again.

@@ -1,7 +1,7 @@
 //! What an operator may switch while Freshet runs: the cache off and on again, and the end of all sessions.
 //!
 //! Both reach sessions that are open, whatever thread they are on. The bypass is a flag that each look-up reads, so that
-//! no statement after the acknowledgement comes from memory. Changes of the database are followed meanwhile: entries stay
+//! no statement after the acknowledgement comes from the cache. Changes of the database are followed meanwhile: entries stay
 //! true, and need not be flushed when the cache is switched on again.
 //!
 //! A drain must also wake sessions that wait for their client. A session enlists once, at its start: what wakes its task
@@ -31,7 +31,7 @@ impl Switches {
         self.bypass.swap(on, std::sync::atomic::Ordering::AcqRel)
     }
 
-    /// Whether nothing is to be answered from memory.
+    /// Whether nothing is to be served from the cache.
     pub fn bypass(&self) -> bool {
         self.bypass.load(Acquire)
     }

@@ -28,7 +28,7 @@ const WAITING_MAX: usize = 1000;
 struct Comparison {
     before: Arc<Entry<Body>>,
     after: Arc<Entry<Body>>,
-    /// The end of the log after the second.
+    /// The log end after the second.
     read_end: End,
 }
 
@@ -83,19 +83,19 @@ impl Verifier {
         drop(waiting);
         let decided: VecDeque<Comparison> = decided;
         for Comparison { before, after, .. } in decided {
-            let (before, shape) = (&before.payload, &after.payload.source.shape);
+            let (before, query) = (&before.payload, &after.payload.source.query);
             let same = || same_rows(self.dialect, before.frames(), after.payload.frames());
-            let is_open = shape.template.leaves_rows_open();
+            let is_open = query.template.leaves_rows_open();
             if !cache.is_kept(&after) || (is_open && !same()) {
                 self.undecided.fetch_add(1, Relaxed);
             } else if same() {
                 self.equal.fetch_add(1, Relaxed);
             } else {
                 self.different.fetch_add(1, Relaxed);
-                shape.disable();
+                query.disable();
                 tracing::error!(
-                    fingerprint = format!("{:016x}", shape.fingerprint),
-                    statement = &*shape.text,
+                    digest = format!("{:016x}", query.digest),
+                    statement = &*query.text,
                     "ALARM: an answer from the cache differs from the database's; the statement is not cached any more"
                 );
             }

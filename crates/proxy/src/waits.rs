@@ -31,7 +31,7 @@ pub struct Waits {
     /// See [`Self::held`].
     pub fences: AtomicU64,
     /// Acknowledgements of writes that were not held, since nothing rested on the tables that they touched.
-    pub unheld: AtomicU64,
+    pub waits_skipped: AtomicU64,
     /// Messages that were committed to flush the log (PostgreSQL).
     pub flushes: AtomicU64,
     /// How long acknowledgements have lately been held: a moving average, in nanoseconds.
@@ -40,12 +40,12 @@ pub struct Waits {
     stalled_at: AtomicU64,
     /// What the database has lately taken for an answer: a moving average, in nanoseconds.
     answer_nanos: AtomicU64,
-    /// What readings of the end of the log have lately taken on average, and at the least.
-    reading_nanos: AtomicU64,
-    reading_least: AtomicU64,
+    /// What log-end probe have lately taken on average, and at the least.
+    probe_nanos: AtomicU64,
+    probe_least: AtomicU64,
 }
 
-/// Of what a reading took at the least one part of so many is forgotten with each.
+/// Of what a log-end probe took at the least one part of so many is forgotten with each.
 const LEAST_LASTS: Nanos = 1 << 16;
 
 /// The least and the most that a look-up waits, in nanoseconds.
@@ -92,7 +92,7 @@ impl Patience {
 pub(crate) enum WaitFor {
     /// The stream is to pass this; whatever it passes next, if it is 0.
     Position(Lsn),
-    /// The stream is to pass an end of the log that was asked for then or later.
+    /// The stream is to pass a log end that was asked for then or later.
     Time(Nanos),
     /// A look at the catalogue is to be taken in that was asked for then or later.
     Catalog(Nanos),
@@ -131,7 +131,7 @@ fn take(waiting: &mut Waiting, up_to: u64) -> Waiting {
 }
 
 impl Waits {
-    /// The stream has passed `lsn`, and an end of the log that was asked for at `as_of`.
+    /// The stream has passed `lsn`, and a log end that was asked for at `as_of`.
     pub fn passed(&self, lsn: Lsn, as_of: Nanos) {
         self.generation.fetch_add(1, SeqCst);
         if self.waiting.load(SeqCst) == 0 {
@@ -198,18 +198,18 @@ impl Waits {
         self.answer_nanos.store(average, Relaxed);
     }
 
-    /// An end of the log was read in this time. Only one task tells.
+    /// A log end was read in this time. Only one task tells.
     pub(crate) fn read_in(&self, nanos: Nanos) {
-        let (average, least) = (self.reading_nanos.load(Relaxed), self.reading_least.load(Relaxed));
+        let (average, least) = (self.probe_nanos.load(Relaxed), self.probe_least.load(Relaxed));
         let (average, least) = if average == 0 { (nanos, nanos) } else { (average, least) };
-        self.reading_nanos.store(average - average / 8 + nanos / 8, Relaxed);
-        self.reading_least.store(nanos.min(least + least / LEAST_LASTS), Relaxed);
+        self.probe_nanos.store(average - average / 8 + nanos / 8, Relaxed);
+        self.probe_least.store(nanos.min(least + least / LEAST_LASTS), Relaxed);
     }
 
-    /// How long whoever asks the database waits for a turn, with what it lies behind: what a reading takes, which is always the same
+    /// How long whoever asks the database waits for a turn, with what it lies behind: what a log-end probe takes, which is always the same
     /// work, beyond what it took when nothing was in its way.
     pub(crate) fn turn(&self) -> Nanos {
-        self.reading_nanos.load(Relaxed).saturating_sub(self.reading_least.load(Relaxed))
+        self.probe_nanos.load(Relaxed).saturating_sub(self.probe_least.load(Relaxed))
     }
 
     /// How long a look-up may wait.
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reading_takes_under_load_is_a_turn() {
+    fn what_a_probe_takes_under_load_is_a_turn() {
         let waits = Waits::default();
         assert_eq!(waits.turn(), 0);
         (0..100).for_each(|_| waits.read_in(100_000));

@@ -15,7 +15,7 @@ pub(crate) type RowLimit = Option<u32>;
 
 /// What a cacheable statement depends on.
 #[derive(Clone, Debug)]
-pub struct Footprint {
+pub struct ReadSet {
     /// The tables whose rows matter, sorted and distinct: they must be covered.
     pub tables: Vec<TableId>,
     /// Relations of which it matters what they are, distinct.
@@ -65,13 +65,13 @@ pub(crate) struct Read {
     pub(crate) references: Vec<TableReference>,
     pub(crate) edges: Vec<Edge>,
     pub(crate) limits: Limits,
-    /// See [`Footprint::definitions`].
+    /// See [`ReadSet::definitions`].
     pub(crate) definitions: Vec<Arc<Table>>,
-    /// See [`Footprint::unopened`].
+    /// See [`ReadSet::unopened`].
     pub(crate) unopened: Vec<Arc<Table>>,
-    /// See [`Footprint::constants`].
+    /// See [`ReadSet::constants`].
     pub(crate) constants: Vec<Literal>,
-    /// See [`Footprint::effects`].
+    /// See [`ReadSet::effects`].
     pub(crate) effects: Vec<Arc<TypeEffect>>,
 }
 
@@ -218,7 +218,7 @@ pub(crate) struct Moving {
     pub(crate) beside: Option<Operand>,
 }
 
-impl Footprint {
+impl ReadSet {
     /// Whether it depends on a relation of such a name.
     pub fn names(&self, catalog: &Catalog, is: impl Fn(&str) -> bool) -> bool {
         self.tables.iter().any(|table| catalog.table(*table).is_none_or(|table| is(&table.name)))
@@ -228,7 +228,7 @@ impl Footprint {
     pub(crate) fn new(dialect: Dialect, read: Read, usages: BTreeMap<u32, Usage>, dates: Dates) -> Self {
         let Read { references, edges, limits, definitions, unopened, constants, effects } = read;
         let tables = Vec::new();
-        let mut footprint = Self {
+        let mut read_set = Self {
             tables,
             definitions,
             unopened,
@@ -241,8 +241,8 @@ impl Footprint {
             dates,
             dialect,
         };
-        footprint.arrange();
-        footprint
+        read_set.arrange();
+        read_set
     }
 
     /// Adds that any row matters of the tables that another statement reads. Its literals are its own matter.

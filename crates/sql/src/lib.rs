@@ -1,10 +1,10 @@
-//! Statement text to verdict, footprint and tags; the only importer of the SQL parser.
+//! Statement text to verdict, read set and tags; the only importer of the SQL parser.
 //!
 //! ```text
-//! text ─ lex ─► shape + literals          every statement, cheap
-//! shape ─ Template::parse ─► effect       once per shape
-//! template ─ resolve(catalogue, search path) ─► Footprint or the Reason why not     once per shape and catalogue
-//! footprint ─ bind(parameters) ─► tags    every execution that is not answered by a key already known
+//! text ─ lex ─► normalized query + literals          every statement, cheap
+//! normalized query ─ Template::parse ─► effect       once per normalized query
+//! template ─ resolve(catalogue, search path) ─► ReadSet or the Reason why not     once per normalized query and catalogue
+//! read set ─ bind(parameters) ─► tags    every execution that is not answered by a key already known
 //! ```
 //!
 //! | folder | what it decides |
@@ -27,10 +27,10 @@ mod lex;
 mod predicate;
 mod statement;
 
-pub use analysis::Footprint;
+pub use analysis::ReadSet;
 pub use dependency::answer::Field;
 pub use dependency::derived_limit::{End, Furthest};
-pub use dependency::join_keys::Lineage;
+pub use dependency::join_keys::JoinKeys;
 pub use dependency::key_query::Key;
 pub use dependency::limit_bound::Top;
 pub use dependency::moving_limit::{Positions, Reach};

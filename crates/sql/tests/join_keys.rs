@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_sql::{Bound, Client, Footprint, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, JoinKeys, Parameter, ParameterValue, ReadSet, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Test, Value,
     ValueType,
@@ -47,16 +47,16 @@ fn catalog(dialect: Dialect) -> Catalog {
     Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
 }
 
-fn footprint(dialect: Dialect, sql: &str) -> (Footprint, Bound) {
+fn read_set(dialect: Dialect, sql: &str) -> (ReadSet, Bound) {
     let catalog = catalog(dialect);
     let schemas: Vec<Arc<str>> =
         if dialect.is_mysql_family() { vec!["s".into()] } else { vec!["pg_catalog".into(), "s".into()] };
     let lexed = lex(dialect, sql);
-    let footprint = Template::parse(dialect, &lexed.shape).resolve(&catalog, &schemas).expect(sql);
+    let read_set = Template::parse(dialect, &lexed.normalized).resolve(&catalog, &schemas).expect(sql);
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = literals.collect();
-    let bound = footprint.bind(&params, Client::PLAIN).expect(sql);
-    (footprint, bound)
+    let bound = read_set.bind(&params, Client::PLAIN).expect(sql);
+    (read_set, bound)
 }
 
 const CHARACTERS: &str = "select name.name, c.character_name from name join title_name_character c on \
@@ -64,19 +64,19 @@ const CHARACTERS: &str = "select name.name, c.character_name from name join titl
 
 #[test]
 fn keys_are_read_from_the_constants_on() {
-    let (footprint, bound) = footprint(Dialect::MySql, CHARACTERS);
-    let lineage = bound.lineage.expect("a lineage");
+    let (read_set, bound) = read_set(Dialect::MySql, CHARACTERS);
+    let join_keys = bound.join_keys.expect("join keys");
     assert_eq!(
-        Lineage::sql([&lineage]),
+        JoinKeys::sql([&join_keys]),
         "(SELECT DISTINCT '0.0', CAST(t0.`title_id` AS BINARY) FROM `s`.`title` t0 \
          WHERE t0.`title` IN ('It''s \\\\ a Wonder') AND t0.`type` IN ('movie') LIMIT 1001) UNION ALL \
          (SELECT DISTINCT '0.1', CAST(t1.`name_id` AS BINARY) FROM `s`.`title` t0 \
          JOIN `s`.`title_name_character` t1 ON t1.`title_id` = t0.`title_id` \
          WHERE t0.`title` IN ('It''s \\\\ a Wonder') AND t0.`type` IN ('movie') LIMIT 1001)"
     );
-    assert_eq!(lineage.tables(), [TableId(1), TableId(5)]);
+    assert_eq!(join_keys.tables(), [TableId(1), TableId(5)]);
     assert_eq!(
-        footprint.describe(),
+        read_set.describe(),
         [
             "s.name: name_id among the values of title_name_character.name_id",
             "s.title_name_character: title_id among the values of title.title_id",
@@ -90,11 +90,11 @@ fn keys_are_read_from_the_constants_on() {
 /// What a text without a normal form equals is for the server to say.
 #[test]
 fn texts_beyond_ascii_are_asked_for_as_they_are() {
-    let (footprint, bound) = footprint(Dialect::MySql, &CHARACTERS.replace("It''s \\\\ a Wonder", "The Café"));
-    let lineage = bound.lineage.expect("a lineage");
-    let sql = Lineage::sql([&lineage]);
+    let (read_set, bound) = read_set(Dialect::MySql, &CHARACTERS.replace("It''s \\\\ a Wonder", "The Café"));
+    let join_keys = bound.join_keys.expect("join keys");
+    let sql = JoinKeys::sql([&join_keys]);
     assert!(sql.contains("WHERE t0.`title` IN ('The Café') AND t0.`type` IN ('movie') LIMIT"), "{sql}");
-    assert_eq!(footprint.describe()[2], "s.title: title = … and type = …");
+    assert_eq!(read_set.describe()[2], "s.title: title = … and type = …");
     let title = bound.tags.iter().find(|tag| tag.table == TableId(1)).expect("a tag");
     let RowSet::Where(terms) = &title.rows else { panic!("{title:?}") };
     assert_eq!(terms[0].test, Test::Begins(b"the ca"[..].into()));
@@ -102,22 +102,22 @@ fn texts_beyond_ascii_are_asked_for_as_they_are() {
 
 #[test]
 fn postgresql_reads_the_same() {
-    let (_, bound) = footprint(Dialect::Postgres, &CHARACTERS.replace("\\\\", "\\"));
-    let lineage = bound.lineage.expect("a lineage");
+    let (_, bound) = read_set(Dialect::Postgres, &CHARACTERS.replace("\\\\", "\\"));
+    let join_keys = bound.join_keys.expect("join keys");
     assert!(
-        Lineage::sql([&lineage]).starts_with(
+        JoinKeys::sql([&join_keys]).starts_with(
             "(SELECT DISTINCT '0.0', t0.\"title_id\"::pg_catalog.text FROM \"s\".\"title\" t0 \
              WHERE t0.\"title\" IN ('It''s \\ a Wonder') AND t0.\"type\" IN ('movie') LIMIT 1001) UNION ALL "
         ),
         "{}",
-        Lineage::sql([&lineage])
+        JoinKeys::sql([&join_keys])
     );
 }
 
 #[test]
 fn answers_become_tags() {
-    let (_, bound) = footprint(Dialect::MySql, CHARACTERS);
-    let lineage = bound.lineage.expect("a lineage");
+    let (_, bound) = read_set(Dialect::MySql, CHARACTERS);
+    let join_keys = bound.join_keys.expect("join keys");
     let key = |part, key: &str| (part, Some(key.as_bytes().to_vec()));
     let keys = |tag: &Tag| match &tag.rows {
         RowSet::Where(terms) => match &terms[0].test {
@@ -126,33 +126,33 @@ fn answers_become_tags() {
         },
         other => panic!("{other:?}"),
     };
-    let tags = lineage.late_tags(Some(&[key(0, "7"), key(1, "70"), key(1, "70"), (1, None), key(1, "71")]));
+    let tags = join_keys.deferred_tags(Some(&[key(0, "7"), key(1, "70"), key(1, "70"), (1, None), key(1, "71")]));
     assert_eq!(tags.iter().map(|tag| (tag.table.0, keys(tag))).collect::<Vec<_>>(), [(5, 1), (4, 2)]);
-    assert_eq!(lineage.late_tags(Some(&[])), [], "no such title: nothing else matters");
+    assert_eq!(join_keys.deferred_tags(Some(&[])), [], "no such title: nothing else matters");
     let any = |tags: &[Tag]| tags.iter().filter(|tag| tag.rows == RowSet::Any).count();
-    assert_eq!(any(&lineage.late_tags(None)), 2);
+    assert_eq!(any(&join_keys.deferred_tags(None)), 2);
     let many: Vec<_> = (0..=1000).map(|number| key(1, &number.to_string())).chain([key(0, "7")]).collect();
-    let tags = lineage.late_tags(Some(&many));
+    let tags = join_keys.deferred_tags(Some(&many));
     assert_eq!((any(&tags), keys(&tags[0])), (1, 1), "too many of one part");
-    assert_eq!(any(&lineage.late_tags(Some(&[key(0, "seven")]))), 1, "no number");
+    assert_eq!(any(&join_keys.deferred_tags(Some(&[key(0, "seven")]))), 1, "no number");
 }
 
 #[test]
 fn keys_of_some_tables_alone() {
-    let (_, bound) = footprint(Dialect::MySql, CHARACTERS);
-    let whole = bound.lineage.expect("a lineage");
-    let mut lineage = whole.clone();
-    assert!(lineage.ask_only_of(|table| table == TableId(4), |_| true));
-    let sql = Lineage::sql([&whole, &lineage]);
+    let (_, bound) = read_set(Dialect::MySql, CHARACTERS);
+    let whole = bound.join_keys.expect("join keys");
+    let mut join_keys = whole.clone();
+    assert!(join_keys.ask_only_of(|table| table == TableId(4), |_| true));
+    let sql = JoinKeys::sql([&whole, &join_keys]);
     let numbers: Vec<&str> = sql.split("DISTINCT '").skip(1).filter_map(|part| part.split('\'').next()).collect();
     assert_eq!(numbers, ["0.0", "0.1", "1.1"]);
-    let tags = lineage.late_tags(Some(&[(1, Some(b"70".to_vec()))]));
+    let tags = join_keys.deferred_tags(Some(&[(1, Some(b"70".to_vec()))]));
     assert_eq!(
         tags.iter().map(|tag| (tag.table.0, tag.rows == RowSet::Any)).collect::<Vec<_>>(),
         [(5, true), (4, false)]
     );
-    assert!(!lineage.ask_only_of(|_| false, |_| true));
-    assert_eq!(Lineage::sql([&lineage]), "");
+    assert!(!join_keys.ask_only_of(|_| false, |_| true));
+    assert_eq!(JoinKeys::sql([&join_keys]), "");
 }
 
 /// Ranges lead on where no equality does, by limits that leave no row out.
@@ -167,22 +167,22 @@ fn keys_are_read_from_ranges_on() {
         ),
         (" and t.title = 'x'", "\"title\" t0 WHERE t0.\"title\" IN ('x') LIMIT"),
     ] {
-        let (footprint, bound) = footprint(Dialect::Postgres, &format!("{rated}{more}"));
-        let lineage = bound.lineage.expect(more);
-        let sql = Lineage::sql([&lineage]);
+        let (read_set, bound) = read_set(Dialect::Postgres, &format!("{rated}{more}"));
+        let join_keys = bound.join_keys.expect(more);
+        let sql = JoinKeys::sql([&join_keys]);
         assert!(sql.contains(expected) && !sql.contains("UNION"), "{sql}");
         let (place, line) = if more.contains("title =") {
             (1, "s.title_rating: average_rating within a range and title_id among the values of title.title_id")
         } else {
             (0, "s.title: title_id among the values of title_rating.title_id")
         };
-        assert_eq!(footprint.describe()[place], line);
+        assert_eq!(read_set.describe()[place], line);
     }
 }
 
 /// What the statements say of each table, beside what is read for it.
 fn described(dialect: Dialect, sql: &str) -> Vec<String> {
-    footprint(dialect, sql).0.describe().iter().map(|line| line.replacen("s.", "", 1)).collect()
+    read_set(dialect, sql).0.describe().iter().map(|line| line.replacen("s.", "", 1)).collect()
 }
 
 #[test]
@@ -202,13 +202,13 @@ fn beginnings_and_disjunctions_lead_on() {
         ("(g.genre = 'x' OR g.title_id > 7)", "(t0.\"genre\" IN ('x') OR t0.\"title_id\" >= 8) LIMIT"),
     ] {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
-        let (_, bound) = footprint(Dialect::Postgres, &sql);
-        let sql = Lineage::sql([&bound.lineage.expect(condition)]);
+        let (_, bound) = read_set(Dialect::Postgres, &sql);
+        let sql = JoinKeys::sql([&bound.join_keys.expect(condition)]);
         assert!(sql.contains(expected), "{sql}");
     }
     for condition in ["g.genre LIKE 'x\\_%'", "g.title_id::text = '1'", "g.genre::varchar(1) = 'x'"] {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
-        assert!(footprint(Dialect::Postgres, &sql).1.lineage.is_none(), "{sql}");
+        assert!(read_set(Dialect::Postgres, &sql).1.join_keys.is_none(), "{sql}");
     }
 }
 
@@ -246,14 +246,10 @@ fn patterns_lead_on() {
         (Dialect::MySql, "lower(g.genre) = lower('X')", "WHERE lower(t0.`genre`) IN (lower('X')) LIMIT"),
         (Dialect::MySql, "lower(g.genre) = 'i'", "WHERE lower(t0.`genre`) IN ('i') LIMIT"),
     ] {
-        let (footprint, bound) = footprint(dialect, &rated(condition));
-        let sql = Lineage::sql([&bound.lineage.expect(condition)]);
+        let (read_set, bound) = read_set(dialect, &rated(condition));
+        let sql = JoinKeys::sql([&bound.join_keys.expect(condition)]);
         assert!(sql.contains(expected), "{sql}");
-        assert_eq!(
-            footprint.describe()[0],
-            "s.title: title_id among the values of title_genre.title_id",
-            "{condition}"
-        );
+        assert_eq!(read_set.describe()[0], "s.title: title_id among the values of title_genre.title_id", "{condition}");
     }
     for (dialect, condition) in [
         (Dialect::Postgres, "UPPER(g.genre) LIKE UPPER('%\u{e9}%')"),
@@ -265,14 +261,14 @@ fn patterns_lead_on() {
         (Dialect::MySql, "g.genre LIKE '%\\_%'"),
         (Dialect::MySql, "g.title_id LIKE '%1%'"),
     ] {
-        let lineage = footprint(dialect, &rated(condition)).1.lineage;
-        let sql = lineage.map_or_else(|| "IS NOT NULL LIMIT".to_owned(), |lineage| Lineage::sql([&lineage]));
+        let join_keys = read_set(dialect, &rated(condition)).1.join_keys;
+        let sql = join_keys.map_or_else(|| "IS NOT NULL LIMIT".to_owned(), |join_keys| JoinKeys::sql([&join_keys]));
         assert!(sql.contains("IS NOT NULL LIMIT"), "{condition}: {sql}");
     }
     // From a beginning rather than from what is tested of each row.
     let sql = "select * from name n join title_name_character c using (name_id) join title t using (title_id) \
         where t.title like 'x%' and n.name like '%x%'";
-    let sql = Lineage::sql([&footprint(Dialect::Postgres, sql).1.lineage.expect("a lineage")]);
+    let sql = JoinKeys::sql([&read_set(Dialect::Postgres, sql).1.join_keys.expect("join keys")]);
     assert!(!sql.contains("\"name\" t0"), "{sql}");
 }
 
@@ -280,10 +276,10 @@ fn patterns_lead_on() {
 #[test]
 fn folded_texts_lead_on_by_keys() {
     let sql = "select * from name n join title t on t.title = n.name where n.name_id = 1";
-    let (footprint, bound) = footprint(Dialect::MySql, sql);
-    let lineage = bound.lineage.expect("a lineage");
-    assert_eq!(footprint.describe()[1], "s.title: title among the values of name.name");
-    let tags = |key: &str| lineage.late_tags(Some(&[(0, Some(key.as_bytes().to_vec()))]));
+    let (read_set, bound) = read_set(Dialect::MySql, sql);
+    let join_keys = bound.join_keys.expect("join keys");
+    assert_eq!(read_set.describe()[1], "s.title: title among the values of name.name");
+    let tags = |key: &str| join_keys.deferred_tags(Some(&[(0, Some(key.as_bytes().to_vec()))]));
     assert!(
         matches!(&tags("It")[0].rows, RowSet::Where(terms) if terms[0].test == Test::In([Value::Text(b"it"[..].into())].into()))
     );
@@ -456,18 +452,18 @@ fn sub_selects_bound_outer_rows() {
 #[test]
 fn ends_of_pages_are_asked_for() {
     let (asked, bound) =
-        footprint(Dialect::Postgres, "select type from title order by title_id desc nulls last limit 3 offset 4");
-    let lineage = bound.lineage.expect("a lineage");
+        read_set(Dialect::Postgres, "select type from title order by title_id desc nulls last limit 3 offset 4");
+    let join_keys = bound.join_keys.expect("join keys");
     assert_eq!(
-        Lineage::sql([&lineage]),
+        JoinKeys::sql([&join_keys]),
         "(SELECT '0.0', t0.\"title_id\"::pg_catalog.text FROM ONLY \"s\".\"title\" t0 ORDER BY t0.\"title_id\" DESC NULLS LAST \
          LIMIT 1 OFFSET 6)"
     );
-    assert_eq!(lineage.tables(), [TableId(1)]);
+    assert_eq!(join_keys.tables(), [TableId(1)]);
     assert_eq!(asked.describe(), ["s.title: title_id up to the page's last row's"]);
     let rows = |keys: &[Option<&str>]| {
         let keys: Vec<_> = keys.iter().map(|key| (0, key.map(|key| key.as_bytes().to_vec()))).collect();
-        let [tag] = lineage.late_tags(Some(&keys)).try_into().expect("one tag");
+        let [tag] = join_keys.deferred_tags(Some(&keys)).try_into().expect("one tag");
         tag.rows
     };
     let key = Value::Int(7).order_key();
@@ -497,8 +493,8 @@ fn ends_of_pages_are_asked_for() {
         ("select type from title order by title_id offset 3", false),
         ("select title_id from title order by title_id limit 3", false),
     ] {
-        let (_, bound) = footprint(Dialect::Postgres, statement);
-        let sql = bound.lineage.map_or_else(String::new, |lineage| Lineage::sql([&lineage]));
+        let (_, bound) = read_set(Dialect::Postgres, statement);
+        let sql = bound.join_keys.map_or_else(String::new, |join_keys| JoinKeys::sql([&join_keys]));
         assert_eq!(sql.contains("LIMIT 1 OFFSET"), is_asked, "{statement}: {sql}");
     }
 }
@@ -508,47 +504,47 @@ fn ends_of_pages_are_asked_for() {
 fn keys_lead_from_the_rows_of_a_page() {
     let statement = "select count(*) from (select t.title_id from title t order by t.title_id limit 2) p \
          join title_genre g on g.title_id = p.title_id";
-    let (_, bound) = footprint(Dialect::MySql, statement);
-    let mut lineage = bound.lineage.expect("a lineage");
+    let (_, bound) = read_set(Dialect::MySql, statement);
+    let mut join_keys = bound.join_keys.expect("join keys");
     assert_eq!(
-        Lineage::sql([&lineage]),
+        JoinKeys::sql([&join_keys]),
         "(SELECT DISTINCT '0.0', CAST(t0.`title_id` AS BINARY) FROM `s`.`title` t0 WHERE (t0.`title_id` <= (SELECT e0.`title_id` \
          FROM `s`.`title` e0 ORDER BY e0.`title_id` LIMIT 1 OFFSET 1) OR t0.`title_id` IS NULL) LIMIT 1001) UNION ALL \
          (SELECT '0.1', CAST(t0.`title_id` AS BINARY) FROM `s`.`title` t0 ORDER BY t0.`title_id` LIMIT 1 OFFSET 1)"
     );
     let key = |part, key: &str| (part, Some(key.as_bytes().to_vec()));
-    let any = |lineage: &Lineage, keys: &[freshet_sql::Key]| {
-        let tags = lineage.late_tags(Some(keys));
+    let any = |join_keys: &JoinKeys, keys: &[freshet_sql::Key]| {
+        let tags = join_keys.deferred_tags(Some(keys));
         tags.iter().filter(|tag| tag.rows == RowSet::Any).map(|tag| tag.table.0).collect::<Vec<_>>()
     };
-    assert_eq!(any(&lineage, &[key(0, "1"), key(0, "2"), key(1, "2")]), [0; 0]);
-    assert_eq!(any(&lineage, &[key(1, "2")]), [0; 0], "no key of the page's rows");
-    assert_eq!(any(&lineage, &[]), [2, 1], "fewer rows than the page may have");
-    assert_eq!(any(&lineage, &[key(0, "1"), key(1, "two")]), [2, 1], "a key that says nothing");
-    assert_eq!(any(&lineage, &[(1, None)]), [2], "those with NULL matter, and their keys are not known");
-    assert!(lineage.ask_only_of(|table| table == TableId(2), |_| true));
-    assert!(Lineage::sql([&lineage]).contains("SELECT '0.1'"), "the end is asked for with what it leads to");
+    assert_eq!(any(&join_keys, &[key(0, "1"), key(0, "2"), key(1, "2")]), [0; 0]);
+    assert_eq!(any(&join_keys, &[key(1, "2")]), [0; 0], "no key of the page's rows");
+    assert_eq!(any(&join_keys, &[]), [2, 1], "fewer rows than the page may have");
+    assert_eq!(any(&join_keys, &[key(0, "1"), key(1, "two")]), [2, 1], "a key that says nothing");
+    assert_eq!(any(&join_keys, &[(1, None)]), [2], "those with NULL matter, and their keys are not known");
+    assert!(join_keys.ask_only_of(|table| table == TableId(2), |_| true));
+    assert!(JoinKeys::sql([&join_keys]).contains("SELECT '0.1'"), "the end is asked for with what it leads to");
 }
 
 /// Rows that NOT EXISTS drops by keys that others hold.
 #[test]
 fn keys_that_others_hold_are_asked_for() {
-    let (_, bound) = footprint(
+    let (_, bound) = read_set(
         Dialect::Postgres,
         "select t.type from title t where not exists (select 1 from title_genre g, name n where g.title_id = t.title_id and \
          n.name_id = g.title_id and n.name in ('x', 'y') limit 1)",
     );
-    let lineage = bound.lineage.expect("a lineage");
+    let join_keys = bound.join_keys.expect("join keys");
     assert!(
-        Lineage::sql([&lineage]).contains(
+        JoinKeys::sql([&join_keys]).contains(
             "'0.1', t0.\"title_id\"::pg_catalog.text FROM ONLY \"s\".\"title_genre\" t0, ONLY \"s\".\"name\" t1 WHERE \
              t1.\"name_id\" = t0.\"title_id\" AND t1.\"name\" IN ('x', 'y') LIMIT 1001"
         ),
         "{}",
-        Lineage::sql([&lineage])
+        JoinKeys::sql([&join_keys])
     );
     let of_title = |keys: &[freshet_sql::Key]| {
-        let tags = lineage.late_tags(Some(keys));
+        let tags = join_keys.deferred_tags(Some(keys));
         tags.into_iter().find(|tag| tag.table == TableId(1)).expect("a tag").rows
     };
     let RowSet::Where(terms) = of_title(&[(1, Some(b"7".to_vec())), (1, None)]) else { panic!("no keys") };
@@ -579,14 +575,14 @@ fn keys_that_others_hold_are_asked_for() {
         (format!("not exists (select 1 from title_genre g left join name n on n.name = g.genre where {genre})"), false),
         (format!("not exists (select 1 from title_genre g where {genre}) or t.type = 'y'"), false),
     ] {
-        let (_, bound) = footprint(Dialect::Postgres, &format!("select t.type from title t where {condition}"));
-        let sql = bound.lineage.map_or_else(String::new, |lineage| Lineage::sql([&lineage]));
+        let (_, bound) = read_set(Dialect::Postgres, &format!("select t.type from title t where {condition}"));
+        let sql = bound.join_keys.map_or_else(String::new, |join_keys| JoinKeys::sql([&join_keys]));
         assert_eq!(sql.contains("FROM ONLY"), is_asked, "{condition}: {sql}");
     }
     let nullable = "select t.type from name n left join title t on t.type = n.name where not exists (select 1 from title_genre g where \
          g.title_id = t.title_id and g.genre = 'x')";
-    let (_, bound) = footprint(Dialect::Postgres, nullable);
-    assert!(bound.lineage.is_none(), "the row of NULLs is shown");
+    let (_, bound) = read_set(Dialect::Postgres, nullable);
+    assert!(bound.join_keys.is_none(), "the row of NULLs is shown");
 }
 
 /// What a sub-select of one row at most equals bounds the table inside, which leads to the one outside.
@@ -655,18 +651,18 @@ fn set_operations_lead_on() {
         |union: &str| format!("select * from ({union}) u join title_genre g on g.title_id = u.n where g.genre <> 'y'");
     let (titles, names) =
         ("select title_id as n from title where title = 'x'", "select name_id from name where name = 'y'");
-    let (_, bound) = footprint(Dialect::Postgres, &of(&format!("{titles} union {names}")));
-    let lineage = bound.lineage.expect("a lineage");
+    let (_, bound) = read_set(Dialect::Postgres, &of(&format!("{titles} union {names}")));
+    let join_keys = bound.join_keys.expect("join keys");
     assert_eq!(
-        Lineage::sql([&lineage]),
+        JoinKeys::sql([&join_keys]),
         "(SELECT DISTINCT '0.0', t0.\"title_id\"::pg_catalog.text FROM \"s\".\"title\" t0 \
          WHERE t0.\"title\" IN ('x') LIMIT 1001) UNION ALL \
          (SELECT DISTINCT '0.0', t0.\"name_id\"::pg_catalog.text FROM \"s\".\"name\" t0 \
          WHERE t0.\"name\" IN ('y') LIMIT 1001)"
     );
-    assert_eq!(lineage.tables(), [TableId(1), TableId(4)]);
+    assert_eq!(join_keys.tables(), [TableId(1), TableId(4)]);
     let key = |key: &str| (0, Some(key.as_bytes().to_vec()));
-    let tags = lineage.late_tags(Some(&[key("7"), key("70")]));
+    let tags = join_keys.deferred_tags(Some(&[key("7"), key("70")]));
     let RowSet::Where(terms) = &tags[0].rows else { panic!("{tags:?}") };
     assert_eq!(terms.iter().filter(|term| term.test == Test::In([Value::Int(7), Value::Int(70)].into())).count(), 1);
     for (union, expected) in [
@@ -739,7 +735,7 @@ fn branches_of_null_do_not_matter() {
     }
     // What the tables are matters.
     let sql = "select * from (select title as a, 1 as b from title union select null, 2 from name) u where a = '1'";
-    let tags = footprint(Dialect::Postgres, sql).1.tags;
+    let tags = read_set(Dialect::Postgres, sql).1.tags;
     assert_eq!(tags.iter().filter(|tag| tag.rows == RowSet::Definition).count(), 1, "{tags:?}");
     // The other type decides what becomes of the column; of MySQL's, the connection does.
     for (dialect, null) in [(Dialect::Postgres, "null::numeric"), (Dialect::MySql, "cast(null as char(9))")] {
@@ -762,8 +758,8 @@ fn without_a_way_from_constants_any_row_matters() {
         "select * from title t join (select title_id from title_genre limit 5) g using (title_id) where t.title = 'x'",
     ] {
         let dialect = Dialect::Postgres;
-        let (_, bound) = footprint(dialect, sql);
-        assert!(bound.lineage.is_none(), "{sql}: {:?}", bound.lineage);
+        let (_, bound) = read_set(dialect, sql);
+        assert!(bound.join_keys.is_none(), "{sql}: {:?}", bound.join_keys);
     }
     for sql in [
         "select * from title t join title_genre g using (title_id) where t.title = 'x'",
@@ -776,7 +772,7 @@ fn without_a_way_from_constants_any_row_matters() {
         "select * from title_genre where title_id = (select max(t.title_id) from title t, title_rating r \
          where t.title = 'x' and r.title_id = t.title_id)",
     ] {
-        assert!(footprint(Dialect::Postgres, sql).1.lineage.is_some(), "{sql}");
+        assert!(read_set(Dialect::Postgres, sql).1.join_keys.is_some(), "{sql}");
     }
 }
 
@@ -784,11 +780,11 @@ fn without_a_way_from_constants_any_row_matters() {
 fn too_many_keys_are_asked_how_far_they_reach() {
     let asked = |condition: &str| {
         let sql = format!("select * from title t join title_genre g on g.title_id = t.title_id where {condition}");
-        let mut lineage = footprint(Dialect::Postgres, &sql).1.lineage.expect(condition);
-        (lineage.ask_for_ranges(), Lineage::sql([&lineage]), lineage)
+        let mut join_keys = read_set(Dialect::Postgres, &sql).1.join_keys.expect(condition);
+        (join_keys.ask_for_ranges(), JoinKeys::sql([&join_keys]), join_keys)
     };
-    let (is_asked, sql, lineage) = asked("g.genre = 'x'");
-    assert!(is_asked && lineage.asks_for_ranges());
+    let (is_asked, sql, join_keys) = asked("g.genre = 'x'");
+    assert!(is_asked && join_keys.asks_for_ranges());
     let expected = |end: &str| {
         format!(
             "(SELECT '0.0', {end}(t0.\"title_id\")::pg_catalog.text FROM \"s\".\"title_genre\" t0 WHERE t0.\"genre\" IN ('x'))"
@@ -800,14 +796,14 @@ fn too_many_keys_are_asked_how_far_they_reach() {
         RowSet::Where(terms) => terms.to_vec(),
         other => panic!("{other:?}"),
     };
-    let [tag] = lineage.late_tags(Some(&keys)).try_into().unwrap();
+    let [tag] = join_keys.deferred_tags(Some(&keys)).try_into().unwrap();
     let terms: Vec<freshet_types::Term> = range(&tag);
     let [freshet_types::Term { test: Test::Within { low, high }, .. }] = terms.as_slice() else { panic!("{tag:?}") };
     assert_eq!([*low, *high], [7, 40].map(|key| Value::Int(key).order_key()));
     // No row: no key. One that cannot be read: any row.
-    assert!(lineage.late_tags(Some(&[(0, None), (0, None)])).is_empty());
+    assert!(join_keys.deferred_tags(Some(&[(0, None), (0, None)])).is_empty());
     let unreadable = [(0, Some(b"NaN".to_vec()))];
-    assert!(matches!(lineage.late_tags(Some(&unreadable)).as_slice(), [Tag { rows: RowSet::Any, .. }]));
+    assert!(matches!(join_keys.deferred_tags(Some(&unreadable)).as_slice(), [Tag { rows: RowSet::Any, .. }]));
     // Where each row is tested most may pass.
     for condition in ["g.genre LIKE '%x%'", "g.genre <> 'x'"] {
         let (is_asked, sql, _) = asked(condition);

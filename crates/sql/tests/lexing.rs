@@ -86,15 +86,15 @@ fn shapes_and_literals() {
         ("SELECT E'x\\é'", "select E'x\\é'", &[]),
         ("SELECT 'a\0b'", "select $1", &["'a\0b"]),
     ];
-    for (sql, shape, expected) in cases {
-        assert_eq!(lex(sql).shape, *shape, "{sql}");
+    for (sql, normalized, expected) in cases {
+        assert_eq!(lex(sql).normalized, *normalized, "{sql}");
         assert_eq!(literals(sql), *expected, "{sql}");
     }
     assert_eq!(lex("SELECT $3, 1").own_params, 3);
     let beyond = lex("SELECT $99999999999, 1");
     assert!(beyond.literals.is_empty(), "{beyond:?}");
-    assert_eq!(lex("select 1").fingerprint, lex("SELECT\n2").fingerprint);
-    assert_ne!(lex("select 1").fingerprint, lex("SELECT 1, 2").fingerprint);
+    assert_eq!(lex("select 1").digest, lex("SELECT\n2").digest);
+    assert_ne!(lex("select 1").digest, lex("SELECT 1, 2").digest);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn admin_statements() {
 /// The text that a shape and its literals stand for.
 fn reassembled(sql: &str) -> String {
     let lexed = lex(sql);
-    let mut text = lexed.shape;
+    let mut text = lexed.normalized;
     for (index, literal) in lexed.literals.iter().enumerate().rev() {
         let value = std::str::from_utf8(&literal.text).unwrap();
         let written = match literal.kind {
@@ -189,7 +189,7 @@ proptest! {
     #[test]
     fn any_text_is_lexed_and_parsed(text in any::<String>()) {
         let lexed = lex(&text);
-        let _ = Template::parse(Dialect::Postgres, &lexed.shape);
+        let _ = Template::parse(Dialect::Postgres, &lexed.normalized);
         let _ = admin(&text);
     }
 
@@ -197,9 +197,9 @@ proptest! {
     fn shape_and_literals_say_what_the_text_said(text in pieces()) {
         let lexed = lex(&text);
         let again = lex(&reassembled(&text));
-        prop_assert_eq!(&again.shape, &lexed.shape);
+        prop_assert_eq!(&again.normalized, &lexed.normalized);
         prop_assert_eq!(&again.literals, &lexed.literals);
         // A shape is its own shape, apart from numbers that are literals only behind an own parameter.
-        let _ = Template::parse(Dialect::Postgres, &lexed.shape);
+        let _ = Template::parse(Dialect::Postgres, &lexed.normalized);
     }
 }

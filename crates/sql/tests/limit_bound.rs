@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_sql::{Bound, Client, Field, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, Field, JoinKeys, Parameter, ParameterValue, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
     Value, ValueType,
@@ -49,10 +49,10 @@ fn bound(dialect: Dialect, sql: &str, own: &[Parameter<'_>]) -> Bound {
     let schemas: Vec<Arc<str>> =
         if dialect.is_mysql_family() { vec!["s".into()] } else { vec!["pg_catalog".into(), "s".into()] };
     let lexed = lex(dialect, sql);
-    let footprint = Template::parse(dialect, &lexed.shape).resolve(&catalog(dialect), &schemas).expect(sql);
+    let read_set = Template::parse(dialect, &lexed.normalized).resolve(&catalog(dialect), &schemas).expect(sql);
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = own.iter().copied().chain(literals).collect();
-    footprint.bind(&params, Client::PLAIN).expect(sql)
+    read_set.bind(&params, Client::PLAIN).expect(sql)
 }
 
 /// Whether the last row is asked to tell the rows of a table.
@@ -144,8 +144,8 @@ fn the_last_row_bounds() {
     ] {
         let bound = bound(dialect, sql, &[]);
         let top = bound.top.unwrap_or_else(|| panic!("{sql}: {:?}", bound.tags));
-        assert_eq!(told(&top.late_tags(rows, &last)), expected, "{sql} {rows} {last:?}");
-        assert!(top.late_tags(rows, &last[..1]).iter().all(|tag| !told(std::slice::from_ref(tag)).contains("..7")));
+        assert_eq!(told(&top.deferred_tags(rows, &last)), expected, "{sql} {rows} {last:?}");
+        assert!(top.deferred_tags(rows, &last[..1]).iter().all(|tag| !told(std::slice::from_ref(tag)).contains("..7")));
     }
 }
 
@@ -232,7 +232,7 @@ fn the_limit_may_be_a_parameter() {
         ];
         let top = bound(Postgres, sql, &own).top?;
         let last = [Field::Text(b"5"), Field::Text(b"7")];
-        Some([2, 3].map(|rows| told(&top.late_tags(rows, &last))))
+        Some([2, 3].map(|rows| told(&top.deferred_tags(rows, &last))))
     };
     let at_three = Some(["id=5".to_owned(), "a -..7 and id=5".to_owned()]);
     assert_eq!(full(ParameterValue::Text(b"3"), 0), at_three);
@@ -259,10 +259,10 @@ fn the_limit_may_be_a_parameter() {
 fn keys_of_others_are_read_all_the_same() {
     let sql = "select x.id, y.s from x join y on y.id = x.a where x.n = 3 order by x.id limit 2";
     let bound = bound(Postgres, sql, &[]);
-    assert!(bound.lineage.is_some());
+    assert!(bound.join_keys.is_some());
     let later: Vec<TableId> = bound.tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect();
     assert_eq!(later, [TableId(2), TableId(1)]);
-    let tags = bound.top.unwrap().late_tags(2, &[Field::Text(b"9"), Field::Null]);
+    let tags = bound.top.unwrap().deferred_tags(2, &[Field::Text(b"9"), Field::Null]);
     assert_eq!(told(&tags), "id -..9 and n=3");
     // Rows that are found by keys have no bound of their own.
     let sql = "select x.id, y.id from x join y on y.id = x.a where x.n = 3 order by y.id limit 2";
@@ -274,14 +274,14 @@ fn keys_of_others_are_read_all_the_same() {
 fn keys_are_read_from_the_rows_that_are_shown() {
     let keys = |dialect, sql: &str, rows: u64, last: &[Field<'_>]| {
         let bound = bound(dialect, sql, &[]);
-        let mut lineage = bound.lineage.expect(sql);
+        let mut join_keys = bound.join_keys.expect(sql);
         let later = bound.tags.iter().filter(|tag| tag.rows == RowSet::Later).count();
         assert_eq!((later, bound.top.is_some()), (bound.tags.len(), true), "{sql}: {:?}", bound.tags);
-        lineage.bound_by_last(rows, last);
-        let asked = Lineage::sql([&lineage]);
+        join_keys.bound_by_last(rows, last);
+        let asked = JoinKeys::sql([&join_keys]);
         if asked.is_empty() {
-            assert!(lineage.late_tags(Some(&[])).iter().all(|tag| tag.rows == RowSet::Any), "{sql}");
-            assert!(!lineage.ask_only_of(|_| true, |_| true), "{sql}");
+            assert!(join_keys.deferred_tags(Some(&[])).iter().all(|tag| tag.rows == RowSet::Any), "{sql}");
+            assert!(!join_keys.ask_only_of(|_| true, |_| true), "{sql}");
         }
         asked
             .split_once(" FROM ")
@@ -312,6 +312,6 @@ fn keys_are_read_from_the_rows_that_are_shown() {
     assert_eq!(keys(Postgres, &format!("{joined} order by x.id limit 2"), 2, &none), "");
     assert_eq!(keys(Postgres, &format!("{joined} order by x.id limit 2"), 2, &last[..2]), "", "another width");
     // As long as nothing is known of the answer nothing is asked.
-    let lineage = bound(Postgres, &descending, &[]).lineage.unwrap();
-    assert_eq!(Lineage::sql([&lineage]), "");
+    let join_keys = bound(Postgres, &descending, &[]).join_keys.unwrap();
+    assert_eq!(JoinKeys::sql([&join_keys]), "");
 }

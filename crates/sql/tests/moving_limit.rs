@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_sql::{Client, Field, Footprint, Parameter, ParameterValue, Positions, Reach, Template, lex};
+use freshet_sql::{Client, Field, Parameter, ParameterValue, Positions, Reach, ReadSet, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, ValueType,
 };
@@ -46,17 +46,17 @@ fn catalog() -> Catalog {
     Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
 }
 
-fn footprint(dialect: Dialect, sql: &str) -> Footprint {
+fn read_set(dialect: Dialect, sql: &str) -> ReadSet {
     let schemas: Vec<Arc<str>> =
         if dialect.is_mysql_family() { vec!["s".into()] } else { vec!["pg_catalog".into(), "s".into()] };
-    Template::parse(dialect, &lex(dialect, sql).shape).resolve(&catalog(), &schemas).expect(sql)
+    Template::parse(dialect, &lex(dialect, sql).normalized).resolve(&catalog(), &schemas).expect(sql)
 }
 
 fn positions(dialect: Dialect, sql: &str, client: Client) -> Option<Positions> {
     let lexed = lex(dialect, sql);
     let literal = |literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 };
     let params: Vec<Parameter<'_>> = lexed.literals.iter().map(literal).collect();
-    footprint(dialect, sql).positions(&params, client)
+    read_set(dialect, sql).positions(&params, client)
 }
 
 /// How far an answer of these rows of one or two columns reaches.
@@ -67,7 +67,7 @@ fn reach(dialect: Dialect, sql: &str, rows: &[&[&str]]) -> Option<Reach> {
     let rows: Vec<Vec<&'static str>> =
         rows.iter().map(|row| row.iter().map(|text| &*text.to_string().leak()).collect()).collect();
     let rows: Vec<&[&'static str]> = rows.iter().map(Vec::as_slice).collect();
-    footprint(dialect, sql).reach(&at, rows.iter(), read, true)
+    read_set(dialect, sql).reach(&at, rows.iter(), read, true)
 }
 
 fn answers(dialect: Dialect, sql: &str, rows: &[&[&str]], other: &str) -> bool {
@@ -105,17 +105,17 @@ fn the_numbers_of_moving_limits() {
             ("SELECT s FROM x WHERE s > 'a'", &[]),
             ("SELECT f FROM x WHERE f > 5", &[]),
         ] {
-            let moving: Vec<u32> = footprint(dialect, sql).moving_parameters().collect();
+            let moving: Vec<u32> = read_set(dialect, sql).moving_parameters().collect();
             assert_eq!(moving, expected, "{dialect:?} {sql}");
         }
     }
     for dialect in [Postgres, MySql, MariaDb] {
-        let between = footprint(dialect, "SELECT n FROM x WHERE n BETWEEN 1 AND 5");
+        let between = read_set(dialect, "SELECT n FROM x WHERE n BETWEEN 1 AND 5");
         assert_eq!(between.moving_parameters().collect::<Vec<_>>(), [1, 2]);
     }
     // Used twice.
     let twice = "SELECT n FROM x WHERE n > $1 AND id < $1";
-    assert_eq!(footprint(Postgres, twice).moving_parameters().count(), 0);
+    assert_eq!(read_set(Postgres, twice).moving_parameters().count(), 0);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn moments_of_mysql() {
         let (at, shown) =
             (at("2030-01-01 10:00:00", zoned).unwrap(), |row: &&'static str| vec![Field::Text(row.as_bytes())]);
         let reach = |row: &'static str| {
-            footprint(dialect, &sql("2030-01-01 10:00:00")).reach(&at, std::iter::once(row), shown, true)
+            read_set(dialect, &sql("2030-01-01 10:00:00")).reach(&at, std::iter::once(row), shown, true)
         };
         assert!(reach("2030-01-01 12:00:00").is_some());
         for row in ["0000-00-00 00:00:00", "2030-01-01 10:00:00"] {
@@ -234,8 +234,8 @@ fn moments_of_mysql() {
             ("t", None, false),
         ] {
             let value = Parameter { value: ParameterValue::Moment(micros), declared_type: 0 };
-            let footprint = footprint(dialect, &format!("SELECT {column} FROM x WHERE {column} > ?"));
-            assert_eq!(footprint.positions(&[value], zoned).is_some(), expected, "{dialect:?} {column} {micros:?}");
+            let read_set = read_set(dialect, &format!("SELECT {column} FROM x WHERE {column} > ?"));
+            assert_eq!(read_set.positions(&[value], zoned).is_some(), expected, "{dialect:?} {column} {micros:?}");
         }
     }
 }

@@ -20,7 +20,7 @@ fn lex(sql: &str) -> Lexed {
 }
 
 fn parse(sql: &str) -> Template {
-    Template::parse(Dialect::MySql, &lex(sql).shape)
+    Template::parse(Dialect::MySql, &lex(sql).normalized)
 }
 
 fn schemas() -> [Arc<str>; 1] {
@@ -95,13 +95,13 @@ fn catalog() -> Catalog {
 
 fn verdict_of(sql: &str, own: &[ParameterValue<'_>]) -> String {
     let (catalog, lexed) = (catalog(), lex(sql));
-    let footprint = match Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()) {
-        Ok(footprint) => footprint,
+    let read_set = match Template::parse(Dialect::MySql, &lexed.normalized).resolve(&catalog, &schemas()) {
+        Ok(read_set) => read_set,
         Err(reason) => return reason.label().to_owned(),
     };
     let literals = lexed.literals.iter().map(ParameterValue::Literal);
     let params = own.iter().copied().chain(literals).map(|value| Parameter { value, declared_type: 0 });
-    let tags = match footprint.bind(&params.collect::<Vec<_>>(), Client::PLAIN) {
+    let tags = match read_set.bind(&params.collect::<Vec<_>>(), Client::PLAIN) {
         Ok(bound) => bound.tags,
         Err(reason) => return reason.label().to_owned(),
     };
@@ -130,7 +130,7 @@ fn check(cases: &[(&str, &str)]) {
         .map(|(sql, expected)| (sql, expected, verdict_of(sql, &[])))
         .filter(|(_, expected, found)| *expected != found)
         .map(|(sql, expected, found)| {
-            format!("{sql}\n  expected {expected}\n  found    {found}\n  shape    {}", lex(sql).shape)
+            format!("{sql}\n  expected {expected}\n  found    {found}\n  normalized    {}", lex(sql).normalized)
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -194,9 +194,9 @@ fn shapes_and_literals() {
         ("SELECT 1 /* x", "select $1 /* x", &["1"]),
         ("SELECT 'a\0b' # \0\n'", "select $1 # \0\n'", &["'a\0b"]),
     ];
-    for (sql, shape, expected) in cases {
+    for (sql, normalized, expected) in cases {
         let lexed = lex(sql);
-        assert_eq!(lexed.shape, *shape, "{sql}");
+        assert_eq!(lexed.normalized, *normalized, "{sql}");
         let shown = lexed.literals.iter().map(|l| match l.kind {
             LiteralKind::String => format!("'{}", String::from_utf8_lossy(&l.text)),
             LiteralKind::Number => String::from_utf8_lossy(&l.text).into_owned(),
@@ -338,10 +338,10 @@ fn predicates() {
 /// The columns of each tag.
 fn columns(sql: &str) -> String {
     let (catalog, lexed) = (catalog(), lex(sql));
-    let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
+    let read_set = Template::parse(Dialect::MySql, &lexed.normalized).resolve(&catalog, &schemas()).unwrap();
     let literals = lexed.literals.iter().map(ParameterValue::Literal);
     let params: Vec<Parameter<'_>> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
-    let shown = footprint.bind(&params, Client::PLAIN).unwrap().tags.into_iter().map(|tag| match tag.columns {
+    let shown = read_set.bind(&params, Client::PLAIN).unwrap().tags.into_iter().map(|tag| match tag.columns {
         Columns::All => format!("{}(*)", catalog.table(tag.table).unwrap().name),
         Columns::Only(names) => format!("{}({})", catalog.table(tag.table).unwrap().name, names.join(",")),
     });
@@ -740,14 +740,14 @@ fn modes_quote_otherwise() {
         (both, r#"SELECT '\' AS "\" FROM t"#, r"SELECT '\\' AS `\` FROM t"),
     ] {
         let (said, meant) = (lex_under(Dialect::MySql, modes, text), lex(same));
-        assert_eq!((&said.shape, &said.literals), (&meant.shape, &meant.literals), "{text}");
+        assert_eq!((&said.normalized, &said.literals), (&meant.normalized, &meant.literals), "{text}");
     }
     // What does not end, or cannot be put otherwise, is not read.
     for (modes, text) in
         [(ansi, "SELECT 1 FROM \"t"), (plain, r"SELECT 'a\' 'b' FROM t"), (plain, r"SELECT n'\' FROM t")]
     {
-        let shape = lex_under(Dialect::MySql, modes, text).shape;
-        assert!(Template::parse(Dialect::MySql, &shape).refusal().is_some(), "{text}");
+        let normalized = lex_under(Dialect::MySql, modes, text).normalized;
+        assert!(Template::parse(Dialect::MySql, &normalized).refusal().is_some(), "{text}");
     }
 }
 
@@ -759,12 +759,12 @@ fn wide_texts_are_not_compared_with_bytes() {
     let catalog = Catalog::new(CatalogVersion(1), tables, HashSet::new(), HashSet::new());
     for sql in ["SELECT id FROM u WHERE id = 'ab'", "SELECT id FROM u WHERE id LIKE 'ab%'"] {
         let lexed = lex(sql);
-        let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
+        let read_set = Template::parse(Dialect::MySql, &lexed.normalized).resolve(&catalog, &schemas()).unwrap();
         let literals = lexed.literals.iter().map(ParameterValue::Literal);
         let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
         let rows = |wide: bool| {
             let client = Client { utf8: !wide, as_sent: false, wide, ..Client::PLAIN };
-            let bound = footprint.bind(&params, client).unwrap();
+            let bound = read_set.bind(&params, client).unwrap();
             format!("{:?}", bound.tags.iter().map(|tag| &tag.rows).collect::<Vec<_>>())
         };
         assert!(rows(false).contains("97, 98") || rows(false).contains("6162"), "{}", rows(false));
@@ -781,9 +781,9 @@ fn large_parameters_are_no_doubles() {
         [("f", i64::MAX.into(), true), ("f", u64::MAX.into(), false), ("n", u64::MAX.into(), true)]
     {
         let lexed = lex(&format!("SELECT f FROM k WHERE {column} = ?"));
-        let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
+        let read_set = Template::parse(Dialect::MySql, &lexed.normalized).resolve(&catalog, &schemas()).unwrap();
         let params = [Parameter { value: ParameterValue::Integer(number), declared_type: 0 }];
-        let rows = &footprint.bind(&params, Client::PLAIN).unwrap().tags[0].rows;
+        let rows = &read_set.bind(&params, Client::PLAIN).unwrap().tags[0].rows;
         assert_eq!(matches!(rows, RowSet::Where(terms) if !terms.is_empty()), precise, "{column} = {number}");
     }
 }
@@ -795,10 +795,10 @@ fn keys_of_other_kinds() {
     let catalog = Catalog::new(CatalogVersion(1), vec![table(1, "k", &columns)], HashSet::new(), HashSet::new());
     let is_precise = |condition: &str| {
         let lexed = lex(&format!("SELECT raw FROM k WHERE {condition}"));
-        let footprint = Template::parse(Dialect::MySql, &lexed.shape).resolve(&catalog, &schemas()).unwrap();
+        let read_set = Template::parse(Dialect::MySql, &lexed.normalized).resolve(&catalog, &schemas()).unwrap();
         let literals = lexed.literals.iter().map(ParameterValue::Literal);
         let params: Vec<_> = literals.map(|value| Parameter { value, declared_type: 0 }).collect();
-        matches!(&footprint.bind(&params, Client::PLAIN).unwrap().tags[0].rows, RowSet::Where(terms) if terms.len() == 1)
+        matches!(&read_set.bind(&params, Client::PLAIN).unwrap().tags[0].rows, RowSet::Where(terms) if terms.len() == 1)
     };
     for condition in [
         "raw = x'61'",

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use freshet_sql::{Bound, Client, End, Field, Footprint, Keys, Lineage, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, End, Field, JoinKeys, Keys, Parameter, ParameterValue, ReadSet, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
     Term, Test, Value, ValueType,
@@ -49,16 +49,16 @@ fn catalog() -> Catalog {
     Catalog::new(CatalogVersion(1), tables, HashSet::new(), HashSet::new())
 }
 
-fn resolved(sql: &str) -> (Footprint, Vec<freshet_sql::Literal>) {
+fn resolved(sql: &str) -> (ReadSet, Vec<freshet_sql::Literal>) {
     let lexed = lex(Dialect::Postgres, sql);
     let schemas: [Arc<str>; 2] = ["pg_catalog".into(), "public".into()];
-    (Template::parse(Dialect::Postgres, &lexed.shape).resolve(&catalog(), &schemas).expect(sql), lexed.literals)
+    (Template::parse(Dialect::Postgres, &lexed.normalized).resolve(&catalog(), &schemas).expect(sql), lexed.literals)
 }
 
 fn bound(sql: &str, utf8: bool) -> Bound {
-    let (footprint, literals) = resolved(sql);
+    let (read_set, literals) = resolved(sql);
     let params = literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
-    footprint.bind(&params.collect::<Vec<_>>(), Client { utf8, ..Client::PLAIN }).expect(sql)
+    read_set.bind(&params.collect::<Vec<_>>(), Client { utf8, ..Client::PLAIN }).expect(sql)
 }
 
 /// In a few words.
@@ -99,7 +99,7 @@ fn late(sql: &str, rows: &[&str]) -> String {
 /// What keys tell of an answer of these rows.
 fn of_rows<'a>(keys: &Keys, rows: impl Iterator<Item = Vec<Field<'a>>> + Clone) -> String {
     let end = End::of(None, rows.clone(), Vec::clone);
-    told(&keys.late_tags(rows, Vec::clone, &end, None))
+    told(&keys.deferred_tags(rows, Vec::clone, &end, None))
 }
 
 fn fields(row: &str) -> Vec<Field<'_>> {
@@ -259,23 +259,23 @@ fn not_where_rows_are_made_of_others_or_keys_are_not_shown() {
     // That stands for the table on the left; of the other, old images count.
     let sql = "select x.id, y.id from posts x left join notes y on y.author = 4 where x.author = 5";
     assert_eq!(late(sql, &["7,null"]), "1: enters author=5 | 1: id=7");
-    let lineage = bound(sql, true).lineage.expect("keys of its rows are read");
-    assert_eq!(told(&lineage.late_tags(None)), "2: author=4");
-    assert_eq!(by_members(&lineage, &[(0, "3")]), "2: enters author=4 | 2: id=3");
+    let join_keys = bound(sql, true).join_keys.expect("keys of its rows are read");
+    assert_eq!(told(&join_keys.deferred_tags(None)), "2: author=4");
+    assert_eq!(by_members(&join_keys, &[(0, "3")]), "2: enters author=4 | 2: id=3");
 }
 
 #[test]
 fn keys_of_others_are_read_all_the_same() {
     let sql = "select x.id, y.id from posts x join notes y on y.author = x.id where x.author = 5";
-    assert!(bound(sql, true).lineage.is_some());
+    assert!(bound(sql, true).join_keys.is_some());
     assert_eq!(late(sql, &["7,1"]), "1: enters author=5 | 1: id=7");
 }
 
 #[test]
 fn it_is_described() {
     let described = |sql: &str| {
-        let (footprint, literals) = resolved(sql);
-        footprint.describe_text(0, &literals, Client::PLAIN).unwrap().join("; ")
+        let (read_set, literals) = resolved(sql);
+        read_set.describe_text(0, &literals, Client::PLAIN).unwrap().join("; ")
     };
     let by_keys = "public.posts: author = \u{2026}, by the keys of the answer's rows";
     assert_eq!(described("select id from posts where author = 5"), by_keys);
@@ -301,15 +301,18 @@ fn of_page(sql: &str, rows: &[&str]) -> String {
     let bound = bound(sql, true);
     let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
     let end = End::of(bound.page.as_ref(), rows.iter(), |row| Vec::clone(row));
-    let mut lineage = bound.lineage;
-    if let Some(lineage) = &mut lineage {
-        lineage.bound_by_last(end.rows, &end.last);
+    let mut join_keys = bound.join_keys;
+    if let Some(join_keys) = &mut join_keys {
+        join_keys.bound_by_last(end.rows, &end.last);
     }
-    let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last)).collect();
+    let mut tags: Vec<Tag> = bound.top.iter().flat_map(|top| top.deferred_tags(end.rows, &end.last)).collect();
     tags.extend(
-        bound.keys.iter().flat_map(|keys| keys.late_tags(rows.iter(), |row| Vec::clone(row), &end, lineage.as_mut())),
+        bound
+            .keys
+            .iter()
+            .flat_map(|keys| keys.deferred_tags(rows.iter(), |row| Vec::clone(row), &end, join_keys.as_mut())),
     );
-    let asked = lineage.as_ref().map(|lineage| Lineage::sql([lineage]));
+    let asked = join_keys.as_ref().map(|join_keys| JoinKeys::sql([join_keys]));
     let asked =
         asked.as_deref().and_then(|sql| Some(sql.split_once(" WHERE ")?.1.split_once(" LIMIT ")?.0.replace('"', "")));
     format!("{}{}", told(&tags), asked.map(|conditions| format!(" ; {conditions}")).unwrap_or_default())
@@ -377,7 +380,7 @@ fn of_rows_that_nothing_bounds_those_matter_that_are_shown_or_enter() {
         let keys = bound(sql, true).keys.unwrap_or_else(|| panic!("{sql}"));
         let rows: Vec<Vec<Field<'_>>> = rows.iter().map(|row| fields(row)).collect();
         let end = End::of(None, rows.iter(), |row| Vec::clone(row));
-        let tags = keys.late_tags(rows.iter(), |row| Vec::clone(row), &end, None);
+        let tags = keys.deferred_tags(rows.iter(), |row| Vec::clone(row), &end, None);
         let columns = |tag: &Tag| match &tag.columns {
             Columns::Only(names) => names.join(","),
             Columns::All => "all".to_owned(),
@@ -415,8 +418,8 @@ fn of_rows_that_nothing_bounds_those_matter_that_are_shown_or_enter() {
     ] {
         assert!(bound(sql, true).keys.is_none(), "{sql}: {:?}", bound(sql, true).keys);
     }
-    let (footprint, _) = resolved(by_function);
-    assert_eq!(footprint.describe(), ["public.full: the keys of the answer's rows, and what enters by f"]);
+    let (read_set, _) = resolved(by_function);
+    assert_eq!(read_set.describe(), ["public.full: the keys of the answer's rows, and what enters by f"]);
 }
 
 #[test]
@@ -428,7 +431,7 @@ fn a_limit_in_no_order_leaves_rows_open_in_from_too() {
         ("select p.id from (select id from posts order by id limit 2) p", false),
         ("select id from posts where exists (select 1 from notes limit 1)", false),
     ] {
-        let template = Template::parse(Dialect::Postgres, &lex(Dialect::Postgres, sql).shape);
+        let template = Template::parse(Dialect::Postgres, &lex(Dialect::Postgres, sql).normalized);
         assert_eq!(template.leaves_rows_open(), expected, "{sql}");
     }
 }
@@ -492,28 +495,28 @@ fn rows_in_no_order_are_told_by_what_they_show() {
 }
 
 /// The tags of rows that no answer shows, if these keys were read, each with the number of its question.
-fn by_members(lineage: &Lineage, keys: &[(usize, &str)]) -> String {
+fn by_members(join_keys: &JoinKeys, keys: &[(usize, &str)]) -> String {
     let keys: Vec<_> = keys.iter().map(|(number, key)| (*number, Some(key.as_bytes().to_vec()))).collect();
-    lineage.late_tags_of_members(&keys).map_or_else(|| "unknown".to_owned(), |tags| told(&tags))
+    join_keys.deferred_tags_of_members(&keys).map_or_else(|| "unknown".to_owned(), |tags| told(&tags))
 }
 
 #[test]
 fn keys_of_rows_that_no_answer_shows_are_read() {
     let count = bound("SELECT count(*) FROM posts WHERE author = 5", true);
-    let lineage = count.lineage.expect("keys");
+    let join_keys = count.join_keys.expect("keys");
     assert_eq!(
-        Lineage::sql([&lineage]),
+        JoinKeys::sql([&join_keys]),
         "(SELECT DISTINCT '0.0', t0.\"id\"::pg_catalog.text FROM \"public\".\"posts\" t0 WHERE t0.\"author\" IN (5) LIMIT 1001)"
     );
-    assert_eq!(by_members(&lineage, &[(0, "8"), (0, "7"), (0, "8")]), "1: enters author=5 | 1: id=7,8");
-    assert_eq!(by_members(&lineage, &[]), "1: enters author=5", "no row may leave");
-    assert_eq!(by_members(&lineage, &[(0, "seven")]), "unknown");
+    assert_eq!(by_members(&join_keys, &[(0, "8"), (0, "7"), (0, "8")]), "1: enters author=5 | 1: id=7,8");
+    assert_eq!(by_members(&join_keys, &[]), "1: enters author=5", "no row may leave");
+    assert_eq!(by_members(&join_keys, &[(0, "seven")]), "unknown");
     let many: Vec<String> = (0..1_001).map(|key| key.to_string()).collect();
     let many: Vec<(usize, &str)> = many.iter().map(|key| (0, key.as_str())).collect();
-    assert_eq!(by_members(&lineage, &many), "unknown");
-    assert_eq!(told(&lineage.late_tags(None)), "1: author=5", "by images as they are");
+    assert_eq!(by_members(&join_keys, &many), "unknown");
+    assert_eq!(told(&join_keys.deferred_tags(None)), "1: author=5", "by images as they are");
     // Which columns have to change for a row to enter, and for one that is named to matter.
-    let tags = lineage.late_tags_of_members(&[(0, Some(b"7".to_vec()))]).expect("known");
+    let tags = join_keys.deferred_tags_of_members(&[(0, Some(b"7".to_vec()))]).expect("known");
     let columns: Vec<&Columns> = tags.iter().map(|tag| &tag.columns).collect();
     let of = Columns::Only(["author".into(), "id".into()].into());
     assert_eq!(columns, [&of, &of]);
@@ -522,23 +525,23 @@ fn keys_of_rows_that_no_answer_shows_are_read() {
 #[test]
 fn keys_of_several_columns_and_of_rows_that_others_lead_to() {
     let composite = bound("SELECT count(*) FROM items WHERE author = 5 OR author = 6", true);
-    let lineage = composite.lineage.expect("keys");
-    let sql = Lineage::sql([&lineage]);
+    let join_keys = composite.join_keys.expect("keys");
+    let sql = JoinKeys::sql([&join_keys]);
     assert!(sql.contains("'0.0', t0.\"tenant\"") && sql.contains("'0.1', t0.\"code\""), "{sql}");
     assert_eq!(
-        by_members(&lineage, &[(0, "1"), (1, "x"), (1, "y")]),
+        by_members(&join_keys, &[(0, "1"), (1, "x"), (1, "y")]),
         "3: enters author=5,6 | 3: code=x,y and tenant=1"
     );
-    assert_eq!(by_members(&lineage, &[(0, "1")]), "3: enters author=5,6", "as if there were no row at all");
+    assert_eq!(by_members(&join_keys, &[(0, "1")]), "3: enters author=5,6", "as if there were no row at all");
     let led = bound("SELECT count(*) FROM whole w JOIN posts p ON p.author = w.id WHERE w.tenant = 3", true);
-    let lineage = led.lineage.expect("keys");
-    let sql = Lineage::sql([&lineage]);
+    let join_keys = led.join_keys.expect("keys");
+    let sql = JoinKeys::sql([&join_keys]);
     assert!(
         sql.contains("FROM \"public\".\"whole\" t0 JOIN \"public\".\"posts\" t1 ON t1.\"author\" = t0.\"id\" WHERE t0.\"tenant\" IN (3)"),
         "{sql}"
     );
-    assert_eq!(by_members(&lineage, &[(0, "70"), (1, "7")]), "1: enters author=70 | 1: id=7");
-    assert_eq!(by_members(&lineage, &[]), "unknown", "no row of the other matters at all");
+    assert_eq!(by_members(&join_keys, &[(0, "70"), (1, "7")]), "1: enters author=70 | 1: id=7");
+    assert_eq!(by_members(&join_keys, &[]), "unknown", "no row of the other matters at all");
 }
 
 #[test]
@@ -552,9 +555,9 @@ fn keys_are_not_read_where_old_images_or_answers_tell() {
         "SELECT count(*) FROM floats WHERE author = 5",
         "SELECT count(*) FROM posts",
     ] {
-        assert!(bound(sql, true).lineage.is_none(), "{sql}");
+        assert!(bound(sql, true).join_keys.is_none(), "{sql}");
     }
-    let mut lineage = bound("SELECT count(*) FROM posts WHERE author = 5", true).lineage.expect("keys");
-    assert!(!lineage.ask_only_of(|_| true, |_| false), "nothing was updated or deleted");
-    assert_eq!((Lineage::sql([&lineage]), by_members(&lineage, &[])), (String::new(), "unknown".to_owned()));
+    let mut join_keys = bound("SELECT count(*) FROM posts WHERE author = 5", true).join_keys.expect("keys");
+    assert!(!join_keys.ask_only_of(|_| true, |_| false), "nothing was updated or deleted");
+    assert_eq!((JoinKeys::sql([&join_keys]), by_members(&join_keys, &[])), (String::new(), "unknown".to_owned()));
 }

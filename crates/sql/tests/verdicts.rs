@@ -18,8 +18,8 @@ fn lex(sql: &str) -> Lexed {
     freshet_sql::lex(Dialect::Postgres, sql)
 }
 
-fn parse(shape: &str) -> Template {
-    Template::parse(Dialect::Postgres, shape)
+fn parse(normalized: &str) -> Template {
+    Template::parse(Dialect::Postgres, normalized)
 }
 
 fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
@@ -222,19 +222,19 @@ fn verdict_with(sql: &str, own: &[Parameter<'_>], utf8: bool) -> String {
 
 fn verdict_under(catalog: &Catalog, sql: &str, own: &[Parameter<'_>], utf8: bool) -> String {
     let lexed = lex(sql);
-    let footprint = match parse(&lexed.shape).resolve(catalog, &schemas()) {
-        Ok(footprint) => footprint,
+    let read_set = match parse(&lexed.normalized).resolve(catalog, &schemas()) {
+        Ok(read_set) => read_set,
         Err(reason) => return reason.label().to_owned(),
     };
     let mut params = own.to_vec();
     params.extend(lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }));
-    match footprint.bind(&params, Client { utf8, ..Client::PLAIN }) {
+    match read_set.bind(&params, Client { utf8, ..Client::PLAIN }) {
         Ok(mut bound) => {
             // As if there were fewer rows than a LIMIT says.
             let none = End { rows: 0, last: Vec::new() };
             let by_keys =
-                bound.keys.iter().flat_map(|keys| keys.late_tags([(); 0].iter(), |()| Vec::new(), &none, None));
-            let late: Vec<Tag> = bound.top.iter().flat_map(|top| top.late_tags(0, &[])).chain(by_keys).collect();
+                bound.keys.iter().flat_map(|keys| keys.deferred_tags([(); 0].iter(), |()| Vec::new(), &none, None));
+            let late: Vec<Tag> = bound.top.iter().flat_map(|top| top.deferred_tags(0, &[])).chain(by_keys).collect();
             for tag in late {
                 bound.tags.retain(|other| other.rows != RowSet::Later || other.table != tag.table);
                 bound.tags.push(tag);
@@ -261,7 +261,7 @@ fn check(cases: &[(&str, &str)]) {
         .map(|(sql, expected)| (sql, expected, verdict(sql)))
         .filter(|(_, expected, found)| *expected != found)
         .map(|(sql, expected, found)| {
-            format!("{sql}\n  expected {expected}\n  found    {found}\n  shape    {}", lex(sql).shape)
+            format!("{sql}\n  expected {expected}\n  found    {found}\n  normalized    {}", lex(sql).normalized)
         })
         .collect();
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
@@ -1192,11 +1192,11 @@ fn array_parameters() {
 /// The columns of each tag.
 fn columns(sql: &str) -> String {
     let (catalog, lexed) = (catalog(), lex(sql));
-    let footprint = parse(&lexed.shape).resolve(&catalog, &schemas()).unwrap();
+    let read_set = parse(&lexed.normalized).resolve(&catalog, &schemas()).unwrap();
     let params: Vec<Parameter<'_>> =
         (lexed.literals.iter()).map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 }).collect();
     let shown =
-        footprint.bind(&params, Client::PLAIN).unwrap().tags.into_iter().filter(|tag| tag.rows != RowSet::Definition);
+        read_set.bind(&params, Client::PLAIN).unwrap().tags.into_iter().filter(|tag| tag.rows != RowSet::Definition);
     let mut shown: Vec<String> = shown
         .map(|tag| {
             let name = &catalog.table(tag.table).unwrap().name;
@@ -1308,7 +1308,7 @@ fn effects() {
         ("BEGIN; UPDATE plain SET a = 1", Definition),
         ("??", Forgets),
     ] {
-        assert_eq!(parse(&lex(sql).shape).effect(), effect, "{sql}");
+        assert_eq!(parse(&lex(sql).normalized).effect(), effect, "{sql}");
     }
     for (sql, name) in [
         ("DEALLOCATE s", Some("s")),
@@ -1317,7 +1317,7 @@ fn effects() {
         ("DEALLOCATE PREPARE ALL", None),
         ("DEALLOCATE s; SELECT 1", None),
     ] {
-        assert_eq!(parse(&lex(sql).shape).deallocates(), name, "{sql}");
+        assert_eq!(parse(&lex(sql).normalized).deallocates(), name, "{sql}");
     }
     let catalog = catalog();
     for (sql, effect) in [
@@ -1348,7 +1348,7 @@ fn effects() {
         ("SELECT 'x' ~ 'y'", Write),
         ("SET x = 1", Settings),
     ] {
-        assert_eq!(parse(&lex(sql).shape).effect_in(&catalog, &schemas()), effect, "{sql}");
+        assert_eq!(parse(&lex(sql).normalized).effect_in(&catalog, &schemas()), effect, "{sql}");
     }
 }
 
@@ -1390,7 +1390,7 @@ fn what_a_text_may_define() {
         ("SELECT 1; DROP VIEW v; DROP ROLE r", Untold),
         ("??", Told),
     ] {
-        assert_eq!(parse(&lex(sql).shape).defines(), defines, "{sql}");
+        assert_eq!(parse(&lex(sql).normalized).defines(), defines, "{sql}");
     }
 }
 
@@ -1402,29 +1402,29 @@ fn a_search_path_with_another_schema_before_the_built_in_one_passes() {
 }
 
 #[test]
-fn the_footprint_is_described_for_people() {
+fn the_read_set_is_described_for_people() {
     let sql = "SELECT * FROM title t JOIN title_genre g USING (title_id) WHERE t.type = 'movie' AND t.title = 'x'";
-    let footprint = parse(&lex(sql).shape).resolve(&catalog(), &schemas()).unwrap();
-    assert_eq!(footprint.tables, [TableId(1), TableId(2)]);
+    let read_set = parse(&lex(sql).normalized).resolve(&catalog(), &schemas()).unwrap();
+    assert_eq!(read_set.tables, [TableId(1), TableId(2)]);
     assert_eq!(
-        footprint.describe(),
+        read_set.describe(),
         ["public.title: title = … and type = …", "public.title_genre: title_id among the values of title.title_id"]
     );
     let sql = "SELECT * FROM plain p LEFT JOIN title_genre g ON g.title_id = p.id \
                WHERE p.id = 5 AND p.b LIKE 'x%' AND p.n IN (1, 2) OR p.id IN (5, 6) AND p.b IS NULL";
-    let footprint = parse(&lex(sql).shape).resolve(&catalog(), &schemas()).unwrap();
+    let read_set = parse(&lex(sql).normalized).resolve(&catalog(), &schemas()).unwrap();
     assert_eq!(
-        footprint.describe(),
+        read_set.describe(),
         [
             "public.plain: the beginning of b and id = … and n in (…) or b is null and id in (…)",
             "public.title_genre: title_id in (…)",
         ]
     );
     let sql = "SELECT * FROM over_view v, parent p WHERE p.id = 5 AND v.id = 5";
-    let footprint = parse(&lex(sql).shape).resolve(&catalog(), &schemas()).unwrap();
-    assert_eq!(footprint.tables, [11, 32, 33, 34, 35, 36, 37, 38].map(TableId));
+    let read_set = parse(&lex(sql).normalized).resolve(&catalog(), &schemas()).unwrap();
+    assert_eq!(read_set.tables, [11, 32, 33, 34, 35, 36, 37, 38].map(TableId));
     assert_eq!(
-        footprint.describe(),
+        read_set.describe(),
         [
             "public.plain: id = …",
             "public.parts_2: id = …",

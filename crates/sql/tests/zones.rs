@@ -40,10 +40,11 @@ fn catalog() -> Catalog {
 fn is_hit(condition: &str, own: &[Parameter<'_>], utc: bool, values: [&str; 3]) -> bool {
     let lexed = lex(Dialect::Postgres, &format!("SELECT id FROM moments WHERE {condition}"));
     let schemas: [Arc<str>; 2] = ["pg_catalog".into(), "public".into()];
-    let footprint = Template::parse(Dialect::Postgres, &lexed.shape).resolve(&catalog(), &schemas).expect(condition);
+    let read_set =
+        Template::parse(Dialect::Postgres, &lexed.normalized).resolve(&catalog(), &schemas).expect(condition);
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = own.iter().copied().chain(literals).collect();
-    let tags = footprint.bind(&params, Client { utc, ..Client::PLAIN }).expect(condition).tags;
+    let tags = read_set.bind(&params, Client { utc, ..Client::PLAIN }).expect(condition).tags;
     let columns = COLUMNS.iter().map(|(name, _)| Arc::from(*name)).collect();
     let relation = Arc::new(Relation { table: TableId(1), columns });
     let cell = |text: &str| if text == "null" { Cell::Null } else { Cell::Text(text.as_bytes().into()) };
@@ -140,13 +141,13 @@ fn reads_clock(sql: &str, own: &[(&str, u32)]) -> bool {
     let catalog = Catalog::new(CatalogVersion(1), vec![zoned, both], HashSet::new(), HashSet::new());
     let lexed = lex(Dialect::Postgres, sql);
     let schemas: [Arc<str>; 2] = ["pg_catalog".into(), "public".into()];
-    let resolved = Template::parse(Dialect::Postgres, &lexed.shape).resolve(&catalog, &schemas);
+    let resolved = Template::parse(Dialect::Postgres, &lexed.normalized).resolve(&catalog, &schemas);
     let own = own
         .iter()
         .map(|(text, declared)| Parameter { value: ParameterValue::Text(text.as_bytes()), declared_type: *declared });
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = own.chain(literals).collect();
-    let bound = resolved.and_then(|footprint| footprint.bind(&params, Client::PLAIN).map(drop));
+    let bound = resolved.and_then(|read_set| read_set.bind(&params, Client::PLAIN).map(drop));
     match bound {
         Ok(()) => false,
         Err(freshet_types::Reason::ClockLiteral) => true,

@@ -2,7 +2,7 @@
 //!
 //! Two kinds of position must never be confused (see `docs/internals/protocol.md`, section 2): [`Visible`] is a *lower*
 //! bound on what a later query sees and serves as proof, [`End`] is an *upper* bound on everything visible
-//! and serves floors, fences and the lease. They are two types for that reason.
+//! and serves watermarks, fences and the lease. They are two types for that reason.
 
 mod catalog;
 mod change;

@@ -41,9 +41,9 @@ pub enum Reason {
     /// A table has none, or one with generated columns that no publication sends.
     GeneratedIdentity(Arc<str>),
     /// The table is being added to the publication.
-    NotCovered,
+    NotPublished,
     /// Changes of the table cost more than what was kept of it saved: it is not in the publication for a while.
-    NotFollowed,
+    InCoolOff,
     /// The catalogue changed since the statement was analysed, or is not loaded.
     CatalogStale,
     // --- the session ---------------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ pub enum Reason {
     /// The prepared statement is not known to the proxy.
     UnknownStatement,
     /// The session has read newer state than the stream has delivered.
-    Floor,
+    Watermark,
     /// A write was acknowledged before the stream delivered it.
     Fence,
     // --- the moment ----------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ pub enum Reason {
     /// The entry exists and waits for the stream to pass the position it was read at.
     NotYetApplied,
     /// The statement's results change, or have to go, before they are asked for often enough to pay for being kept.
-    NotWorthwhile,
+    NotAdmitted,
     /// Another session is filling the same key.
     FillInFlight,
     /// An answer from the cache differed from the database's (`--verify`): the statement is not cached any more.
@@ -118,8 +118,8 @@ impl Reason {
             Self::UserType(_) => "user_type",
             Self::NoReplicaIdentity(_) => "no_replica_identity",
             Self::GeneratedIdentity(_) => "generated_identity",
-            Self::NotCovered => "not_covered",
-            Self::NotFollowed => "not_followed",
+            Self::NotPublished => "not_published",
+            Self::InCoolOff => "in_cool_off",
             Self::CatalogStale => "catalog_stale",
             Self::InTransaction => "in_transaction",
             Self::WroteInTransaction => "wrote_in_transaction",
@@ -132,12 +132,12 @@ impl Reason {
             Self::OtherServer => "other_server",
             Self::MessageShape => "message_shape",
             Self::UnknownStatement => "unknown_statement",
-            Self::Floor => "floor",
+            Self::Watermark => "watermark",
             Self::Fence => "fence",
             Self::NoStream => "no_stream",
             Self::LeaseExpired => "lease_expired",
             Self::NotYetApplied => "not_yet_applied",
-            Self::NotWorthwhile => "not_worthwhile",
+            Self::NotAdmitted => "not_admitted",
             Self::FillInFlight => "fill_in_flight",
             Self::Disabled => "disabled",
             Self::SwitchedOff => "switched_off",
@@ -181,8 +181,8 @@ impl fmt::Display for Reason {
                      columns, and ALTER TABLE {name} REPLICA IDENTITY DEFAULT"
                 )
             }
-            Self::NotCovered => f.write_str("a table is being added to the publication"),
-            Self::NotFollowed => {
+            Self::NotPublished => f.write_str("a table is being added to the publication"),
+            Self::InCoolOff => {
                 f.write_str("a table's changes cost more than hits saved, so it is not followed for a while")
             }
             Self::CatalogStale => f.write_str("the catalogue is being read again"),
@@ -203,13 +203,13 @@ impl fmt::Display for Reason {
                 f.write_str("the protocol messages ask for more than a whole result (cursor, Flush …)")
             }
             Self::UnknownStatement => f.write_str("the prepared statement is not known"),
-            Self::Floor => f.write_str("the session has read newer state than the stream has delivered"),
+            Self::Watermark => f.write_str("the session has read newer state than the stream has delivered"),
             Self::Fence => f.write_str("a write was acknowledged before the stream delivered it"),
             Self::NoStream => f.write_str("there is no change stream"),
             Self::LeaseExpired => f.write_str("the change stream is late"),
             Self::NotYetApplied => f.write_str("the stream has not yet passed the position the result was read at"),
-            Self::NotWorthwhile => {
-                f.write_str("its results change or have to go before they are asked for often enough (see --keep)")
+            Self::NotAdmitted => {
+                f.write_str("its results change or have to go before they are asked for often enough (see --admission)")
             }
             Self::FillInFlight => f.write_str("another session is reading the same result"),
             Self::Disabled => f.write_str("an answer from the cache differed from the database's"),

@@ -28,7 +28,7 @@ pub enum RowSet {
     /// None, but what the relation is: a view's text, a parent's children, what a materialised view held at its last
     /// REFRESH. Its rows are not in the stream, or are under other relations, so it needs no coverage.
     Definition,
-    /// Rows that are told when the fill ends, by late tags. By itself it is hit only by what hits a whole table.
+    /// Rows that are told when the fill ends, by deferred tags. By itself it is hit only by what hits a whole table.
     Later,
     /// Rows for which all these hold; at least one, sorted by column.
     Where(Box<[Term]>),

@@ -1,6 +1,6 @@
 //! How fresh results are: the time from a write's acknowledgement to the first answer that shows it.
 //!
-//! A question is asked until its answer may come from memory, a row behind it is changed by a statement of the workload, and the
+//! A question is asked until its answer may come from the cache, a row behind it is changed by a statement of the workload, and the
 //! question is asked again, as fast as answers come, until the answer is another. Written through the target over another
 //! connection, this says what an application sees that writes and reads through the cache; written at the database, past the
 //! cache, it says how far behind the cache is. The database itself is measured likewise: it is what one read takes.

@@ -150,7 +150,9 @@ impl Metrics {
                 "freshet_entries" => metrics.entries += value,
                 "freshet_bytes" => metrics.bytes += value,
                 "freshet_stream_age_seconds" => metrics.stream_age_seconds = value,
-                "freshet_main_thread_late_seconds" | "freshet_readings_late_seconds" => metrics.late_seconds += value,
+                "freshet_main_thread_scheduling_delay_seconds_total" | "freshet_log_end_probe_delay_seconds_total" => {
+                    metrics.late_seconds += value
+                }
                 "freshet_passed_total" => {
                     metrics.passed += value;
                     let reason = labels.split("reason=\"").nth(1).and_then(|rest| rest.split('"').next());

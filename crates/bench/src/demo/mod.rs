@@ -263,7 +263,7 @@ impl Demo<'_> {
     }
 
     /// Asks for everything until the answers come from the cache: Freshet adds tables to its publication as they are
-    /// first asked for, and answers nothing from memory before they are covered.
+    /// first asked for, and answers nothing from the cache before they are covered.
     async fn warm_up(&self) -> Result<()> {
         let bar = self.progress.step("warming up");
         let url = self.base.url();

@@ -1,6 +1,6 @@
 //! What happens when the change stream stands still: the demo stops it at the database for a while.
 //!
-//! The cache cannot learn of the writes that go on meanwhile. It may answer from memory until its newest proof is as
+//! The cache cannot learn of the writes that go on meanwhile. It may answer from the cache until its newest proof is as
 //! old as an answer may be; from then on it has to pass every statement on, until the stream moves again.
 
 use std::sync::Arc;

@@ -42,7 +42,7 @@ pub(super) fn cpu(summary: &Summary, processes: &[String]) -> Vec<String> {
     processes.iter().map(|name| summary.cpu.get(name).map_or(NONE.to_owned(), |micros| number(*micros))).collect()
 }
 
-/// Share of statements answered from memory.
+/// Share of statements served from the cache.
 pub(super) fn hits(summary: &Summary) -> String {
     summary.cache.map_or(NONE.to_owned(), |cache| percent(cache.hit_ratio()))
 }

@@ -40,13 +40,14 @@ fn last(sizing: &Sizing) -> Point {
 /// The knee, in words.
 pub(super) fn lead(sizing: &Sizing) -> String {
     let end = last(sizing);
-    let most = format!("{} would answer {} of the reads from memory", bytes(end.bytes), percent(1.0 - end.miss_ratio));
+    let most =
+        format!("{} would answer {} of the reads from the cache", bytes(end.bytes), percent(1.0 - end.miss_ratio));
     let Some(knee) = sizing.knee else {
         return format!("{most}. The curve does not bend: each byte up to there is worth the same.");
     };
     let at_knee = sizing.curve.iter().find(|point| point.bytes >= knee).map_or(1.0, |point| point.miss_ratio);
     format!(
-        "{} answer {} of the reads from memory; that is the knee, behind which more gains less. {most}; the others ask something for the first time.",
+        "{} answer {} of the reads from the cache; that is the knee, behind which more gains less. {most}; the others ask something for the first time.",
         bytes(knee),
         percent(1.0 - at_knee),
     )

@@ -50,7 +50,7 @@ pub(super) fn parse(text: &str) -> Result<Cache> {
             "freshet_fills_total" => &mut cache.fills,
             "freshet_passed_total" => &mut cache.passed,
             "freshet_evictions_total" => &mut cache.evictions,
-            "freshet_evicted_by_change_total" => &mut cache.changed,
+            "freshet_invalidations_total" => &mut cache.changed,
             "freshet_entries" => &mut cache.entries,
             "freshet_bytes" => &mut cache.bytes,
             _ => continue,

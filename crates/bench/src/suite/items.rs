@@ -170,7 +170,7 @@ pub(super) const ITEMS: [Item; 29] = [
     },
     Item {
         name: "hits",
-        title: "Reads that all come from memory, prepared, by the number of connections",
+        title: "Reads that all come from the cache, prepared, by the number of connections",
         targets: HITS,
         command: "point-select --rows 5000 --connections 1,4,16,64,128 --time 2s --warm-up 2s --rounds 1",
     },

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use freshet_cache::admission::{self, Hits, Miss, Worth};
-use freshet_cache::{Cache, Faults, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{Cache, Faults, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark};
 use freshet_types::{
     CatalogVersion, Columns, ComparedColumn, End, Lsn, RowSet, Snapshot, TableId, Tag, Term, Test, Value, ValueType,
     Visible,
@@ -76,8 +76,8 @@ impl<'a> Ours<'a> {
         let epoch = cache.connected();
         let proof = Visible::Snapshot(Snapshot::new(1, vec![]));
         assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
-        cache.cover(epoch, &[TABLE]);
-        cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+        cache.publish(epoch, &[TABLE]);
+        cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
         cache.advance(Lsn(10));
         Self { cache, worth: Arc::default(), proof, column: "id".into(), answers, fills: 0, hits: 0, now: 0 }
     }
@@ -123,7 +123,7 @@ impl<'a> Ours<'a> {
 impl Policy for Ours<'_> {
     fn request(&mut self, key: Key) -> bool {
         self.now += self.answers.nanos[key as usize];
-        match self.cache.lookup(&key.to_le_bytes(), &Floor::default(), 1) {
+        match self.cache.lookup(&key.to_le_bytes(), &Watermark::default(), 1) {
             Lookup::Hit(entry) => {
                 entry.payload.hits.fetch_add(1, Relaxed);
                 self.hits += 1;

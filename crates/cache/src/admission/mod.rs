@@ -1,6 +1,6 @@
 //! Whether an answer is worth keeping: what a statement's results have given so far, against what they have cost.
 //!
-//! To keep an answer costs more than to pass it on: tags, the end of the log, perhaps a query for keys. A hit saves the
+//! To keep an answer costs more than to pass it on: tags, the log end, perhaps a query for keys. A hit saves the
 //! statement's own execution. So where results change before anybody asks for them again, a cache costs more
 //! than it gives. Each statement (shape) is judged by the lives of its own results that have ended: hits for each of them,
 //! against the hits that would pay for a fill. If they do not pay, only keys are filled that were asked for before, more
@@ -8,7 +8,7 @@
 //! the bar is lowered; so it is now and then when nothing is filled any more, since times change.
 //!
 //! That is for results which changes take away. Of those that would have to go for want of room each is weighed against what would
-//! take its place (`residents.rs`), before the fill with what the statement's results take on average, and with its own figures
+//! take its place (`eviction_policy.rs`), before the fill with what the statement's results take on average, and with its own figures
 //! when it is there. So what is outweighed says nothing against its statement. Where results of one statement differ much the average
 //! is a bad guess; then some are filled that it speaks against, for a small share of the statement's own time. Nor are more than that filled in the place
 //! of others once hits have not earned what fills have cost: where all keys are asked for equally often, one result for another gains nothing.
@@ -19,9 +19,9 @@
 //! cache before many cheap results that nobody asks for again costs little, whatever its size. A key that is missed twice has cost
 //! no more than about twice of what was needed at best.
 //!
-//! A hit right behind a write of its own session is a late one: the end of the log is asked for behind that write, the stream must come
+//! A hit right behind a write of its own session is a late one: the log end is asked for behind that write, the stream must come
 //! that far at once, and the session be woken. That is about what a cheap statement costs. A hit right behind a read that passed costs
-//! an end of the log, too. In a full cache that is too small for what is asked for, most hits are like that, and more of them
+//! a log end, too. In a full cache that is too small for what is asked for, most hits are like that, and more of them
 //! cannot be had. Where hits cost more than they give and the balance is used up, the statement rests: next to nothing is filled, and what there is is not served, so that nobody
 //! waits for it. Misses tell as well as hits when most look-ups are not late any more, and what is found meanwhile tells what share of
 //! them would hit; and it is tried anew now and then.
@@ -251,7 +251,7 @@ impl Worth {
         let misses = u64::from(MISSES_BETWEEN);
         let late = new.late + u64::from(self.late_misses.swap(0, Relaxed));
         let mostly_late = late.saturating_mul(2) > new.all.saturating_add(misses);
-        // What takes the database longer is worth a reading for each hit. A rest is not over for a little room.
+        // What takes the database longer is worth a log-end probe for each hit. A rest is not over for a little room.
         let quick = self.quick.load(Relaxed);
         let each_counts = (full || self.rests()) && signed(quick) < BEHIND_PASSED_COSTS;
         let earned = if each_counts { new.earn_in_full(self.shortest()) } else { new.earn(self.shortest()) };
@@ -459,13 +459,13 @@ fn note_eighth(eighth: &AtomicU64, value: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::misses::Misses;
+    use crate::frequency_sketch::FrequencySketch;
 
     const SECOND: Nanos = 1_000_000_000;
 
     /// Statements that ask for keys at random: what share of the misses is filled.
     struct Load {
-        misses: Misses,
+        misses: FrequencySketch,
         worth: Worth,
         random: u64,
         /// Live results by key: hits.
@@ -482,7 +482,7 @@ mod tests {
 
     impl Load {
         fn new() -> Self {
-            let (misses, worth) = (Misses::new(0), Worth::default());
+            let (misses, worth) = (FrequencySketch::new(0), Worth::default());
             Self {
                 misses,
                 worth,

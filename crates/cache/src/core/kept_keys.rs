@@ -1,30 +1,31 @@
 //! Keys that outlive the entry that they were read for.
 //!
-//! A vote changes a movie's rating and evicts what shows it; which movie has that title it does not change. So the keys by which
+//! A vote changes a movie's rating and invalidates what shows it; which movie has that title it does not change. So the keys by which
 //! the rating was found need not be read again: the next fill of the same result begins with them, and with that knows all its
 //! tags before its query is sent. That spares the database a query for each fill that another row's change made necessary.
 //!
 //! # Why they are still true
 //!
 //! The keys are a result of their own, read from the tables that lead to them, and the entry's tags on those tables are what they
-//! depend on. So they are kept like an entry: the node of the evicted entry stays in the index with all of its tags, and goes as
+//! depend on. So they are kept like an entry: the node of the invalidated entry stays in the index with all of its tags, and goes as
 //! soon as a commit hits one of those on the tables that lead, or anything is redefined. What an entry was installed under
 //! holds for them, too: every such commit that had been delivered by then was visible to its query, and so to the later one that
 //! read the keys.
 //!
 //! A fill that begins with them must know as much of its own time: a commit that hits those tags while it is in flight was perhaps
 //! seen by its query and not by the keys, and no proof helps; the fill fails. One that is delivered after it has been installed
-//! evicts it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/internals/protocol.md`,
+//! invalidates it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/internals/protocol.md`,
 //! section 3). Snapshots of transactions may be older than the keys: they take none. A fill that is given up, or meets a commit that
 //! it may not have seen, gives the keys back.
 //!
 //! # Names of rows that may go
 //!
-//! Late tags may name the rows of a table that satisfy a predicate, by their keys ([`NamedRows`]), where images of old rows hold no more. These change with
-//! each row that comes and goes, so their table does not lead to them. They stay, and a row that comes is named from then on (by its new image, for
-//! which there is a tag beside): so all rows that satisfy the predicate behind the commits delivered so far are named, and perhaps some that went. What a later
-//! fill of the key sees beyond that is delivered while it is in flight, or before it is served; then it is named, or the entry is evicted.
-//! What takes a row away in the meantime hits its name, and has to be in the proof.
+//! Deferred tags may name the rows of a table that satisfy a predicate, by their keys ([`NamedRows`]), where images of old rows
+//! hold no more. These change with each row that comes and goes, so their table does not lead to them. They stay, and a row
+//! that comes is named from then on (by its new image, for which there is a tag beside): so all rows that satisfy the predicate
+//! behind the commits delivered so far are named, and perhaps some that went. What a later fill of the key sees beyond that is
+//! delivered while it is in flight, or before it is served; then it is named, or the entry is invalidated. What takes a row
+//! away in the meantime hits its name, and has to be in the proof.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -36,14 +37,14 @@ use crate::core::{Core, State};
 use crate::faults::Faults;
 use crate::flight::Id;
 
-/// Evicted entries whose keys are kept.
+/// Invalidated entries whose keys are kept.
 const KEPT_MAX: usize = 1024;
 /// Bytes of the key and the tags of one of them.
 const BYTES_MAX: usize = 8192;
 /// Rows that a tag names.
 const NAMED_MAX: usize = 1000;
 
-/// The late tags of a node.
+/// The deferred tags of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Derived {
     /// The place of the first of them.
@@ -73,7 +74,7 @@ pub(crate) struct KeptKeys {
 }
 
 impl KeptKeys {
-    /// An entry has late tags that another fill of its key may begin with.
+    /// An entry has deferred tags that another fill of its key may begin with.
     pub(crate) fn note(&mut self, id: Id, derived: Derived) {
         self.derived.insert(id, derived);
     }
@@ -117,10 +118,10 @@ impl KeptKeys {
 }
 
 impl Core {
-    /// Evicts the entry, returning its key, or makes the commit a candidate of the flight. A flight that a redefinition
-    /// touches fails: whatever its query saw, its tags were derived from the definition before. So does one whose late tags were
+    /// Invalidates the entry, returning its key, or makes the commit a candidate of the flight. A flight that a redefinition
+    /// touches fails: whatever its query saw, its tags were derived from the definition before. So does one whose deferred tags were
     /// known before, if the commit may have changed what they were read from.
-    pub(crate) fn evict_or_taint(&mut self, id: Id, commit: &Commit, faults: Faults) -> Option<Arc<[u8]>> {
+    pub(crate) fn invalidate_or_taint(&mut self, id: Id, commit: &Commit, faults: Faults) -> Option<Arc<[u8]>> {
         let node = self.nodes.get_mut(&id)?;
         let State::Flight(flying) = &mut node.state else {
             if commit.redefines {
@@ -184,17 +185,17 @@ impl Core {
         }
     }
 
-    /// The late tags that are kept for this key, appended to its tags.
+    /// The deferred tags that are kept for this key, appended to its tags.
     pub(super) fn take_kept_keys(&mut self, key: &[u8], tags: &mut Vec<Tag>) -> Option<Derived> {
         let id = *self.kept_keys.kept.get(key)?;
         let derived = self.kept_keys.derived.get(&id)?.clone();
         let node = self.forget(id)?;
-        let (early, late) = node.tags.split_at_checked(usize::try_from(derived.first).ok()?)?;
+        let (early, deferred) = node.tags.split_at_checked(usize::try_from(derived.first).ok()?)?;
         // The same key under the same catalogue: it cannot be otherwise.
         if early != &tags[..] {
             return None;
         }
-        tags.extend_from_slice(late);
+        tags.extend_from_slice(deferred);
         Some(derived)
     }
 

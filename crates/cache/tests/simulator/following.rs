@@ -6,9 +6,9 @@ use std::sync::Arc;
 use freshet_cache::Cache;
 use freshet_types::{ChangeSet, Commit, Epoch, Lsn};
 
-use crate::covering::Coverage;
 use crate::database::{TABLES, table_id};
 use crate::oracle::Violation;
+use crate::publishing::Publishing;
 use crate::set::TxnSet;
 use crate::world::{Event, MS, World};
 
@@ -50,7 +50,7 @@ impl World {
                 let epoch = *epoch;
                 if self.stream_rng.below(100) == 0 {
                     self.link = Link::Waiting(self.db.running()); // the slot was dropped meanwhile
-                    self.coverage = Coverage::Idle;
+                    self.publishing = Publishing::Idle;
                 } else if quiet || self.stream_rng.percent(2) {
                     self.resume(epoch)?;
                 }
@@ -58,7 +58,7 @@ impl World {
             Link::Up(_) if !quiet && self.stream_rng.below(3000 * self.steadiness) == 0 => {
                 self.cache.disconnected();
                 self.link = Link::Down;
-                self.coverage = Coverage::Idle;
+                self.publishing = Publishing::Idle;
             }
             Link::Up(epoch) if !quiet && self.stream_rng.below(600 * self.steadiness) == 0 => {
                 let epoch = *epoch;
@@ -100,7 +100,7 @@ impl World {
         self.delivered = upto;
         self.confirmed = upto.checked_sub(1).map_or(Lsn(0), |last| self.db.txns[self.db.log[last]].end);
         self.oracle.pass(&self.db, self.delivered);
-        self.coverage = Coverage::Idle;
+        self.publishing = Publishing::Idle;
         self.link = Link::Up(epoch);
         self.oracle.check_entries(self.now, &self.db, &self.cache)
     }
@@ -120,16 +120,16 @@ impl World {
 
     /// The process dies, with all its connections; a new one goes on with the slot.
     fn restart(&mut self) {
-        let covered: Vec<_> = (0..TABLES).map(table_id).filter(|table| self.cache.is_covered(*table)).collect();
+        let published: Vec<_> = (0..TABLES).map(table_id).filter(|table| self.cache.is_published(*table)).collect();
         self.cache = Arc::new(Cache::new(self.cache.limits(), self.rules.faults));
         let epoch = self.cache.connected();
         // The slot has had all writes to these since long ago.
-        self.cache.cover(epoch, &covered);
+        self.cache.publish(epoch, &published);
         self.stats.restarts += 1;
         self.begin_life();
         self.delivered = self.db.logged_up_to(self.confirmed);
         self.oracle.restart(&self.db, self.delivered);
-        self.coverage = Coverage::Idle;
+        self.publishing = Publishing::Idle;
         self.link = Link::Up(epoch);
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The engine is driven through races that a real server shows once in a thousand runs: commits that are delivered
 //! long before they are visible, answers that arrive long after they were read, fills that meet deliveries, fills in
-//! transactions, new epochs, streams that go on, a process that starts again, coverage that comes and goes, a catalogue
+//! transactions, new epochs, streams that go on, a process that starts again, publication that comes and goes, a catalogue
 //! that changes in the stream and outside of it. After every delivery and every installed result the oracle compares
 //! each entry with what its query answers on the history; every hit is held against D, against what its session has
 //! seen and what was acknowledged to anybody, or against the snapshot of its transaction.
@@ -11,10 +11,10 @@
 //! but for which entry goes first when the memory is full (the store hashes with a random seed).
 
 mod catalogue;
-mod covering;
 mod database;
 mod following;
 mod oracle;
+mod publishing;
 mod query;
 mod rng;
 mod session;
@@ -48,8 +48,8 @@ fn add(total: &mut Stats, run: &Stats) {
     total.stored += run.stored;
     total.stale_fills += run.stale_fills;
     total.commits += run.commits;
-    total.evicted_by_change += run.evicted_by_change;
-    total.evicted_by_size += run.evicted_by_size;
+    total.invalidated += run.invalidated;
+    total.evicted += run.evicted;
     total.epochs += run.epochs;
     total.resumed += run.resumed;
     total.restarts += run.restarts;
@@ -84,8 +84,8 @@ fn the_engine_keeps_its_promises() {
             ("stored", total.stored),
             ("stored without proof", total.stored_without_proof),
             ("stale fills", total.stale_fills),
-            ("evictions by change", total.evicted_by_change),
-            ("evictions by size", total.evicted_by_size),
+            ("evictions by change", total.invalidated),
+            ("evictions by size", total.evicted),
             ("epochs", total.epochs),
             ("slots that went on", total.resumed),
             ("starts of the process", total.restarts),
@@ -103,7 +103,7 @@ fn the_engine_keeps_its_promises() {
 fn a_seed_repeats_its_run() {
     for seed in 0..5 {
         let runs = [0, 1].map(|_| World::new(seed, Rules::default()).run().unwrap_or_else(|v| panic!("{v}")));
-        assert!(runs[0] == runs[1] || runs[0].evicted_by_size > 0, "seed {seed}: {runs:?}");
+        assert!(runs[0] == runs[1] || runs[0].evicted > 0, "seed {seed}: {runs:?}");
     }
 }
 
@@ -122,7 +122,7 @@ fn a_broken_engine_is_found_out() {
     };
     let table: Vec<(&str, Rules)> = vec![
         ("PENDING is ignored", engine(|f| f.ignore_pending = true)),
-        ("late tags are taken as they are", engine(|f| f.trust_late = true)),
+        ("deferred tags are taken as they are", engine(|f| f.trust_deferred = true)),
         ("rows that went are held against their keys alone", engine(|f| f.trust_members = true)),
         ("results are kept before the end behind their rows' keys", engine(|f| f.keep_early = true)),
         ("rows that came are not named", engine(|f| f.keep_names = true)),
@@ -130,7 +130,7 @@ fn a_broken_engine_is_found_out() {
         ("deliveries do not taint flights", engine(|f| f.ignore_doom = true)),
         ("read_end is ignored", engine(|f| f.ignore_read_end = true)),
         ("the lease is ignored", engine(|f| f.ignore_lease = true)),
-        ("floors are ignored", engine(|f| f.ignore_floor = true)),
+        ("watermarks are ignored", engine(|f| f.ignore_watermark = true)),
         ("fences are ignored", engine(|f| f.ignore_fence = true)),
         ("lo is ignored", engine(|f| f.ignore_lo = true)),
         ("hi is ignored", engine(|f| f.ignore_hi = true)),

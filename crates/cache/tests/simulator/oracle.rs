@@ -18,7 +18,7 @@ pub(crate) struct Answered {
     pub(crate) definition: u64,
     /// The transactions that the query saw.
     pub(crate) saw: TxnSet,
-    /// The end of the log after it.
+    /// The log end after it.
     pub(crate) read_end: Lsn,
 }
 

@@ -112,8 +112,8 @@ impl Query {
         }
     }
 
-    /// What commits that race with the fill are held against until the late tags of [`Self::late`] hold, if not these.
-    pub(crate) fn until_told(&self) -> Option<Vec<Tag>> {
+    /// What commits that race with the fill are held against until the deferred tags of [`Self::late`] hold, if not these.
+    pub(crate) fn until_known(&self) -> Option<Vec<Tag>> {
         if let Self::Counted(t, f) = self { Some(vec![point(*t, f)]) } else { None }
     }
 

@@ -1,7 +1,7 @@
 //! A client session: look-ups, fills with each reading at its own time, reads that bypass, fills given up; and
-//! transactions, whose fills have no proof and learn the end of the log only once the transaction has ended.
+//! transactions, whose fills have no proof and learn the log end only once the transaction has ended.
 
-use freshet_cache::{FillPermit, FillRequest, Floor, Installed, Lookup, Proven, SnapshotBounds};
+use freshet_cache::{FillPermit, FillRequest, Installed, Lookup, Proven, SnapshotBounds, Watermark};
 use freshet_types::{Dialect, End, Epoch, Lsn, Nanos, Visible};
 
 use crate::database::{State, table_id};
@@ -17,7 +17,7 @@ type Kept = (FillPermit<Answered>, Option<Visible>, Answered);
 
 pub(crate) struct Session {
     rng: Rng,
-    floor: Floor,
+    watermark: Watermark,
     /// All that it has seen.
     seen: TxnSet,
     /// The definition that it made itself last.
@@ -46,10 +46,10 @@ enum Stage {
     Read(Query, Permit, Option<Visible>),
     End(Permit, Option<Visible>, Answered, Option<Epoch>),
     Arrived(Permit, Option<Visible>, Answered, Option<Epoch>),
-    /// The transaction has ended; the end of the log is read, and arrives.
+    /// The transaction has ended; the log end is read, and arrives.
     /// What is read has arrived; the keys of rows that lead to others are read, if that was not done before.
     Keep(FillPermit<Answered>, Option<Visible>, Answered),
-    /// Behind those keys the end of the log is read again.
+    /// Behind those keys the log end is read again.
     KeepBehind(FillPermit<Answered>, Option<Visible>, Answered),
     /// The stream passes it.
     KeepOnce(FillPermit<Answered>, Option<Visible>, Answered),
@@ -59,13 +59,13 @@ enum Stage {
 
 impl Session {
     pub(crate) fn new(rng: Rng) -> Self {
-        let (floor, seen) = (Floor::default(), TxnSet::default());
-        Self { rng, floor, seen, defined: 0, stage: Stage::Idle, block: None, hit: false }
+        let (watermark, seen) = (Watermark::default(), TxnSet::default());
+        Self { rng, watermark, seen, defined: 0, stage: Stage::Idle, block: None, hit: false }
     }
 
     /// The process died: another client comes.
     pub(crate) fn restart(&mut self) {
-        (self.floor, self.seen, self.defined) = (Floor::default(), TxnSet::default(), 0);
+        (self.watermark, self.seen, self.defined) = (Watermark::default(), TxnSet::default(), 0);
         (self.stage, self.block) = (Stage::Idle, None);
     }
 
@@ -100,7 +100,7 @@ impl Session {
         if self.rng.below(400 * world.steadiness) == 0 {
             world.db.change_definition(world.now);
             self.defined = world.db.definition;
-            self.floor.catalog_since = world.now;
+            self.watermark.catalog_since = world.now;
         } else if self.rng.percent(4) {
             self.restart();
         }
@@ -113,7 +113,7 @@ impl Session {
     }
 
     fn end_block(&mut self) -> Stage {
-        self.floor.snapshot = None;
+        self.watermark.snapshot = None;
         let fills = self.block.take().map(|block| block.fills).unwrap_or_default();
         if fills.is_empty() { Stage::Idle } else { Stage::Ended(fills) }
     }
@@ -140,11 +140,11 @@ impl Session {
             if block.repeatable && block.snapshot.is_none() {
                 return Ok(Stage::Missed(query)); // the read that takes the snapshot
             }
-            if block.repeatable && self.floor.snapshot.is_none() {
+            if block.repeatable && self.watermark.snapshot.is_none() {
                 return Ok(Stage::Proof(query, None));
             }
         }
-        match world.cache.lookup(&query.key(), &self.floor, world.now) {
+        match world.cache.lookup(&query.key(), &self.watermark, world.now) {
             Lookup::Hit(entry) => {
                 self.hit = true;
                 self.check_hit(world, &entry.payload)?;
@@ -190,8 +190,11 @@ impl Session {
                 let begin = |(version, known): (_, crate::catalogue::Known)| {
                     let (key, tags, now) = (query.key(), query.tags(&known.views), world.now);
                     world.cache.missed(&key);
-                    let snapshot =
-                        self.floor.snapshot.map(|snapshot| snapshot.lo).filter(|_| !world.rules.keeps_old_snapshots);
+                    let snapshot = self
+                        .watermark
+                        .snapshot
+                        .map(|snapshot| snapshot.lo)
+                        .filter(|_| !world.rules.keeps_old_snapshots);
                     world
                         .cache
                         .begin_fill(FillRequest { key: &key, tags, catalog: version, now, snapshot, join_until: 0 })
@@ -203,13 +206,13 @@ impl Session {
             }
             Stage::Proof(query, permit) => {
                 // Sessions of MySQL and MariaDB do not ask: they have the prober's last proof, and a service connection
-                // reads the end of the log behind them.
+                // reads the log end behind them.
                 let own = world.db.dialect == Dialect::Postgres;
                 let proof = if own { Some(world.db.proof()) } else { world.proof.clone() };
                 let proof = proof.filter(|_| self.block.is_none() || world.rules.proves_in_blocks);
                 let mut permit = permit.filter(|_| !gives_up);
                 if self.rng.percent(30) {
-                    permit = permit.and_then(|permit| tell_late(world, permit, &query, None).ok());
+                    permit = permit.and_then(|permit| set_deferred(world, permit, &query, None).ok());
                 }
                 Stage::Read(query, permit, proof)
             }
@@ -229,8 +232,8 @@ impl Session {
             }
             Stage::Keep(permit, proof, answered) => {
                 let tells = answered.query.told(&answered.answer).is_some();
-                let known = !permit.wants_late() || permit.knows_late() || tells;
-                match tell_late(world, permit, &answered.query, Some(&answered.answer)) {
+                let known = !permit.wants_deferred() || permit.knows_deferred() || tells;
+                match set_deferred(world, permit, &answered.query, Some(&answered.answer)) {
                     Ok(permit) if known => {
                         keep(world, permit, answered, proof.as_ref())?;
                         Stage::Idle
@@ -252,7 +255,7 @@ impl Session {
             Stage::Ended(fills) => {
                 // A locked table is not waited for here.
                 let told = |(permit, proof, answered): Kept| {
-                    let told = tell_late(world, permit, &answered.query, Some(&answered.answer));
+                    let told = set_deferred(world, permit, &answered.query, Some(&answered.answer));
                     told.ok().map(|permit| (permit, proof, answered))
                 };
                 let fills = fills.into_iter().filter_map(told).collect();
@@ -292,24 +295,25 @@ impl Session {
         (proof, answered): (Option<Visible>, Answered),
         epoch: Option<Epoch>,
     ) -> Stage {
-        self.floor.since = world.now;
+        self.watermark.since = world.now;
         self.seen.add(&answered.saw);
         if let Some(block) = &mut self.block {
-            self.floor.end = None;
-            if block.repeatable && self.floor.snapshot.is_none() {
-                self.floor.snapshot = block.lo.map(|lo| SnapshotBounds { lo, since: world.now });
+            self.watermark.end = None;
+            if block.repeatable && self.watermark.snapshot.is_none() {
+                self.watermark.snapshot = block.lo.map(|lo| SnapshotBounds { lo, since: world.now });
             }
             block.fills.extend(permit.map(|permit| (permit, proof, answered)));
             return Stage::Idle;
         }
         let own = world.db.dialect == Dialect::Postgres;
-        self.floor.end = epoch.filter(|_| own).map(|epoch| End { epoch, lsn: answered.read_end });
+        self.watermark.end = epoch.filter(|_| own).map(|epoch| End { epoch, lsn: answered.read_end });
         permit.map_or(Stage::Idle, |permit| Stage::Keep(permit, proof, answered))
     }
 }
 
-/// Tells what the query's late tags stand for, by the answer or as another query says, unless that was done; the permit itself if a table is locked.
-fn tell_late(
+/// Tells what the query's deferred tags stand for, by the answer or as another query says, unless that was done; the permit
+/// itself if a table is locked.
+fn set_deferred(
     world: &World,
     mut permit: FillPermit<Answered>,
     query: &Query,
@@ -318,18 +322,18 @@ fn tell_late(
     if query.leader().is_some_and(|table| world.db.locked_exclusively(table)) {
         return Err(permit);
     }
-    if permit.wants_late() && !permit.knows_late() {
+    if permit.wants_deferred() && !permit.knows_deferred() {
         match (query, answer) {
             (Query::Listed(..) | Query::Counted(..), None) => {}
             (_, answer) => {
                 let told = answer.and_then(|answer| query.told(answer));
                 let led_by = query.leader().map(|table| [table_id(table)].into());
-                match query.until_told() {
-                    Some(until_told) => {
+                match query.until_known() {
+                    Some(until_known) => {
                         let named = query.named().into_iter().collect();
-                        permit.tell_members(query.late(&world.db.visible), until_told, Some([].into()), named);
+                        permit.set_members(query.late(&world.db.visible), until_known, Some([].into()), named);
                     }
-                    None => permit.tell_late(told.unwrap_or_else(|| query.late(&world.db.visible)), led_by),
+                    None => permit.set_deferred(told.unwrap_or_else(|| query.late(&world.db.visible)), led_by),
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! The world around the engine: writers, the stream, the prober, the lease, the catalogue poller, coverage. All
+//! The world around the engine: writers, the stream, the prober, the lease, the catalogue poller, publication. All
 //! answers arrive later than they were read; the order of events is drawn from the seed.
 
 use std::cmp::Reverse;
@@ -10,10 +10,10 @@ use freshet_cache::{Cache, Faults, Limits};
 use freshet_types::{CatalogVersion, Dialect, End, Epoch, Lsn, Nanos, Visible};
 
 use crate::catalogue::{Known, Look};
-use crate::covering::Coverage;
 use crate::database::{Database, TABLES, TxnId};
 use crate::following::Link;
 use crate::oracle::{Answered, Oracle, Violation};
+use crate::publishing::Publishing;
 use crate::query::Query;
 use crate::rng::Rng;
 use crate::session::Session;
@@ -31,7 +31,7 @@ pub(crate) struct Rules {
     pub(crate) no_hold: bool,
     /// Whether a write has to be held is asked before it is committed.
     pub(crate) free_too_early: bool,
-    /// The flush position is taken for the end of the log.
+    /// The flush position is taken for the log end.
     pub(crate) flushed_end: bool,
     /// The slot is confirmed up to all that was delivered.
     pub(crate) confirms_all: bool,
@@ -66,7 +66,7 @@ pub(crate) enum Event {
     Catalog,
     CatalogRead(Look),
     CatalogAnswer(Look, Known, Visible),
-    Coverage,
+    Publishing,
     Definition,
     Session(usize),
 }
@@ -96,8 +96,8 @@ pub(crate) struct Stats {
     pub(crate) stored: u64,
     pub(crate) stale_fills: u64,
     pub(crate) commits: u64,
-    pub(crate) evicted_by_change: u64,
-    pub(crate) evicted_by_size: u64,
+    pub(crate) invalidated: u64,
+    pub(crate) evicted: u64,
     pub(crate) epochs: u64,
     pub(crate) resumed: u64,
     pub(crate) restarts: u64,
@@ -149,10 +149,10 @@ pub(crate) struct World {
     sessions: Vec<Option<Session>>,
     pub(crate) link: Link,
     pub(crate) stalled_until: Nanos,
-    pub(crate) coverage: Coverage,
+    pub(crate) publishing: Publishing,
     pub(crate) rng: Rng,
     pub(crate) stream_rng: Rng,
-    pub(crate) coverage_rng: Rng,
+    pub(crate) publication_rng: Rng,
 }
 
 impl World {
@@ -197,9 +197,9 @@ impl World {
             sessions: (0..SESSIONS).map(|s| Some(Session::new(Rng::new(seed, 100 + s as u64)))).collect(),
             link: Link::Down,
             stalled_until: 0,
-            coverage: Coverage::Idle,
+            publishing: Publishing::Idle,
             stream_rng: Rng::new(seed, 1),
-            coverage_rng: Rng::new(seed, 2),
+            publication_rng: Rng::new(seed, 2),
             rng,
             db,
         };
@@ -222,7 +222,7 @@ impl World {
     }
 
     fn begin_services(&mut self) {
-        for event in [Event::Probe, Event::Lease, Event::Coverage, Event::Catalog] {
+        for event in [Event::Probe, Event::Lease, Event::Publishing, Event::Catalog] {
             self.after(MS, event);
         }
     }
@@ -258,8 +258,8 @@ impl World {
         let counters = self.cache.counters();
         let read = |c: &std::sync::atomic::AtomicU64| c.load(std::sync::atomic::Ordering::Relaxed);
         self.stats.commits += read(&counters.commits);
-        self.stats.evicted_by_change += read(&counters.evicted_by_change);
-        self.stats.evicted_by_size += read(&counters.evicted_by_size);
+        self.stats.invalidated += read(&counters.invalidated);
+        self.stats.evicted += read(&counters.evicted);
         Ok(self.stats)
     }
 
@@ -304,14 +304,14 @@ impl World {
                 self.after(WAL_WRITER_DELAY, Event::Flush(end.lsn));
                 self.after(delay, Event::LeaseAnswer(end, asked_at));
             }
-            Event::LeaseAnswer(end, asked_at) => self.cache.offer_reading(end, asked_at),
+            Event::LeaseAnswer(end, asked_at) => self.cache.offer_log_end(end, asked_at),
             Event::Catalog => self.ask_catalog(),
             Event::CatalogRead(look) => self.read_catalog(look),
             Event::CatalogAnswer(look, read, proof) => {
                 self.catalog_answer(look, read, &proof);
                 return self.oracle.check_entries(self.now, &self.db, &self.cache);
             }
-            Event::Coverage => self.cover(),
+            Event::Publishing => self.publish(),
             Event::Definition => {
                 if !self.quiet() {
                     self.db.change_definition(self.now);
@@ -340,7 +340,7 @@ impl World {
         self.sessions.clear();
         let levels = self.cache.levels(self.now);
         let settled = self.oracle.passed() == self.db.log.len() && levels.pending == 0 && levels.flights == 0;
-        if !settled || levels.covered != TABLES {
+        if !settled || levels.published != TABLES {
             return Err(Violation::new(self.now, format!("not settled: {levels:?}")));
         }
         self.oracle.check_entries(self.now, &self.db, &self.cache)?;
@@ -350,7 +350,7 @@ impl World {
                 session.ask_at_once(self, &query)?;
                 if self.ample && !session.hit {
                     if self.db.dialect != Dialect::Postgres {
-                        // Its own floor is passed only with the next reading.
+                        // Its own watermark is passed only with the next reading.
                         session = Session::new(Rng::new(0, 0));
                     }
                     session.ask_at_once(self, &query)?;

@@ -1,6 +1,6 @@
 //! Writers: transactions whose commits are logged, flushed, visible and acknowledged in steps of their own.
 //!
-//! An acknowledgement is held until the stream has passed an end of the log that was read after the commit, or for
+//! An acknowledgement is held until the stream has passed a log end that was read after the commit, or for
 //! a while; then a fence is set first. It is not held if nothing rests on the tables that the transaction wrote to.
 
 use freshet_types::{End, Nanos};
@@ -72,7 +72,7 @@ impl World {
         !self.db.txns[txn].redefines && self.catalog.is_some_and(|(version, _)| is_free(version))
     }
 
-    /// The commit was answered: the end of the log is read behind it, if its acknowledgement has to be held.
+    /// The commit was answered: the log end is read behind it, if its acknowledgement has to be held.
     pub(crate) fn write_end(&mut self, txn: TxnId) {
         if self.unheld.contains(txn) || self.is_free(txn) {
             self.stats.unheld += 1;

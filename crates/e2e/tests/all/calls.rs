@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::lineage::stage::{Session, Stage, Which, on_all};
+use crate::join_keys::stage::{Session, Stage, Which, on_all};
 use crate::support::{Version, eventually, frames};
 
 const RUNS: usize = 200;
@@ -101,7 +101,7 @@ fn counted(stage: &Stage, name: &str, each: usize, mut run: impl FnMut() -> Resu
 
 fn stage(which: Which) -> Result<Option<Stage>> {
     // Nothing else is under way in the workers meanwhile.
-    Stage::alone_with(which, &["--refresh-share", "0", "--keep", "always"])
+    Stage::alone_with(which, &["--refresh-share", "0", "--admission", "always"])
 }
 
 fn each_statement(which: Which) -> Result<()> {

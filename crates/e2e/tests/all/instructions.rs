@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::lineage::stage::{Session, Stage, Which};
+use crate::join_keys::stage::{Session, Stage, Which};
 use crate::mysql::support::packets::Value as MysqlValue;
 use crate::mysql::support::{Kind, Statement};
 use crate::support::{Version, frames};
@@ -32,7 +32,8 @@ const ROWS: u32 = 20_000;
 const GROWTH_MAX: f64 = 1.03;
 
 /// One worker, so that all statements are counted in one place; time enough for a program that is slow.
-const OPTIONS: [&str; 8] = ["--workers", "1", "--keep", "always", "--refresh-share", "0", "--max-staleness", "30s"];
+const OPTIONS: [&str; 8] =
+    ["--workers", "1", "--admission", "always", "--refresh-share", "0", "--max-staleness", "30s"];
 
 const SERVERS: [(&str, Which); 3] = [
     ("PostgreSQL", Which::Postgres(Version::V18)),

@@ -145,7 +145,7 @@ fn many_connections() -> Result<()> {
     let database = Database::create(Version::V18.start(&settings)?)?;
     database.run("CREATE TABLE scaled (id int PRIMARY KEY, name text); INSERT INTO scaled SELECT i, 'name ' || i FROM generate_series(1, 100) i")?;
     let firsts = first_answers(&database)?;
-    let freshet = Freshet::start(&database, &["--keep", "always"])?;
+    let freshet = Freshet::start(&database, &["--admission", "always"])?;
     let Some(pid) = freshet.pid() else { return crate::clients::left_out("Freshet") };
     let mut scaled = Scaled { freshet, database, pid, text: HEAD.to_owned() };
     let (median, worst) = (firsts[STARTS / 2], firsts[STARTS - 1]);

@@ -2,10 +2,10 @@
 
 use anyhow::{Result, ensure};
 
-use crate::lineage::stage::{Session, Stage, Which, on_all};
+use crate::join_keys::stage::{Session, Stage, Which, on_all};
 
 const TITLE: &str = "SELECT title FROM title WHERE title_id = 3";
-const REASON: &str = "not_worthwhile";
+const REASON: &str = "not_admitted";
 /// Rows beyond those of the schema.
 const ROWS: std::ops::Range<u64> = 5000..5100;
 const ROUNDS: u64 = 12;
@@ -43,7 +43,9 @@ fn what_changes_before_it_is_read_again(which: Which) -> Result<()> {
 }
 
 fn all_if_told_so(which: Which) -> Result<()> {
-    let Some(stage) = Stage::with(which, false, &["--refresh-share", "0", "--keep", "always"])? else { return Ok(()) };
+    let Some(stage) = Stage::with(which, false, &["--refresh-share", "0", "--admission", "always"])? else {
+        return Ok(());
+    };
     read_once_after_each_change(&stage, &mut stage.connect()?)?;
     let passed = stage.metrics()?.passed(REASON);
     ensure!(passed == 0, "{passed} passed");

@@ -55,7 +55,7 @@ pub(super) fn look(database: &Database, mut relations: Vec<Relation>, report: &m
         return;
     }
     let text = format!(
-        "{role} may not read {}: a change of any row there evicts all results that join it or have it in a subquery, not \
+        "{role} may not read {}: a change of any row there invalidates all results that join it or have it in a subquery, not \
          only those that depend on the row",
         shown(relations.iter().map(|relation| relation.name.as_str()))
     );

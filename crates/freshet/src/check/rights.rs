@@ -34,7 +34,7 @@ pub(super) async fn look(database: &mut Database, report: &mut Report) -> Result
     }
     if !database.superuser {
         let text = format!(
-            "{role} is no superuser, so it cannot become another role: evicted results that other roles read are not \
+            "{role} is no superuser, so it cannot become another role: invalidated results that other roles read are not \
              brought back in the background, but when somebody asks"
         );
         report.hint(text, Vec::new());

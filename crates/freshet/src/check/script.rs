@@ -90,7 +90,7 @@ fn keys_part(role: &str, keys: &[Relation]) -> String {
     if !keys.is_empty() {
         part.push_str(
             "\n-- What a result depends on that joins tables is known by the keys in them. A change of a table that Freshet may\n\
-             -- not read evicts all such results, not only those that depend on the row.\n",
+             -- not read invalidates all such results, not only those that depend on the row.\n",
         );
         for statement in keys::statements(keys, &quote_identifier(role)) {
             let _ = writeln!(part, "{statement}");

@@ -34,7 +34,7 @@ pub(super) async fn kind(database: &mut Database, report: &mut Report) -> Result
     if stream_must_restart(database.version_num) {
         let text = format!(
             "PostgreSQL {version} lacks the fix of logical decoding that came with 13.21, 14.18, 15.13, 16.9 and 17.5: \
-             whenever a table is first covered, the change stream starts again and the cache begins empty"
+             whenever a table is first published, the change stream starts again and the cache begins empty"
         );
         report.warning(text, vec!["-- update the server to the latest minor release".into()]);
     } else {

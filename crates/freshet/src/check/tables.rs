@@ -280,7 +280,7 @@ pub(super) fn look(tables: &[Table], report: &mut Report) {
         let text = format!(
             "{}: {} updates and deletes so far, which carry no old values: for results that compare other columns than \
              the replica identity's and do not show these, as aggregates do not, the keys of their rows are read by one \
-             more query; of more than 1,000 rows each evicts them all. Full old rows make that precise at once, for \
+             more query; of more than 1,000 rows each invalidates them all. Full old rows make that precise at once, for \
              more log per update",
             table.name, table.changes
         );

@@ -80,8 +80,8 @@ pub(crate) struct ServeArgs {
     /// How long a write waits to be acknowledged until the change stream has delivered it, so that no later read anywhere
     /// misses it; beyond it the write is acknowledged, and reads go to the database until it is delivered
     #[arg(long, default_value = "100ms")]
-    hold_writes: Span,
-    /// Share of the time that one connection may spend reading results again that a change has evicted while they were in
+    commit_wait: Span,
+    /// Share of the time that one connection may spend reading results again that a change has invalidated while they were in
     /// use, before the next reader asks; 0: never
     #[arg(long, default_value = "0.1", value_name = "0..1")]
     refresh_share: Share,
@@ -92,7 +92,7 @@ pub(crate) struct ServeArgs {
     /// Which answers are kept: those of statements whose results pay for being kept, by Freshet's own measurements, or
     /// all that can be
     #[arg(long, default_value = "worthwhile")]
-    keep: KeepArg,
+    admission: AdmissionArg,
     /// PostgreSQL: cache statements that call functions and aggregates in SQL or PL/pgSQL which are declared IMMUTABLE. One that reads
     /// tables, settings or the clock all the same, or changes anything, makes wrong answers
     #[arg(long)]
@@ -109,16 +109,16 @@ pub(crate) struct ServeArgs {
 
 /// Which answers are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum KeepArg {
+enum AdmissionArg {
     Worthwhile,
     Always,
 }
 
-impl From<KeepArg> for Keep {
-    fn from(arg: KeepArg) -> Self {
+impl From<AdmissionArg> for Keep {
+    fn from(arg: AdmissionArg) -> Self {
         match arg {
-            KeepArg::Worthwhile => Self::Worthwhile,
-            KeepArg::Always => Self::Always,
+            AdmissionArg::Worthwhile => Self::Worthwhile,
+            AdmissionArg::Always => Self::Always,
         }
     }
 }
@@ -158,12 +158,12 @@ impl ServeArgs {
         let (cache_faults, faults) = self.faults.switches();
         let mut limits = Limits::with_memory(self.memory.0);
         limits.staleness_max = nanos(self.max_staleness);
-        limits.keep = self.keep.into();
+        limits.keep = self.admission.into();
         let settings = Settings {
             admin_users: if self.admin_users.is_empty() { vec![user.to_owned()] } else { self.admin_users.clone() },
             upstream,
             dialect,
-            hold_max: nanos(self.hold_writes),
+            hold_max: nanos(self.commit_wait),
             verify: self.verify.0,
             // A service connection of MySQL or MariaDB cannot become another account, nor log in as each client did.
             refresh_share: if dialect.is_mysql_family() { 0.0 } else { self.refresh_share.0 },
@@ -212,8 +212,8 @@ async fn serve(
     following: Following,
 ) -> Result<()> {
     tokio::spawn(keep_memory(shared.clone(), move || start.taken_since()));
-    let lateness = shared.clone();
-    tokio::spawn(async move { lateness.lateness.watch().await });
+    let scheduling_delay = shared.clone();
+    tokio::spawn(async move { scheduling_delay.scheduling_delay.watch().await });
     listener.run();
     stop::until_stopped(shared, args.drain_timeout.0).await?;
     following.control.shutdown();

@@ -68,7 +68,7 @@ impl Sink for Changes {
         self.mysql.ends.forget();
         let epoch = self.mysql.cache.connected();
         self.mysql.want_catalog();
-        tracing::info!(epoch = epoch.0, "change stream stands");
+        tracing::info!(epoch = epoch.0, "change stream established");
         epoch
     }
 

@@ -35,10 +35,10 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
     let control = Arc::new(Control::new());
     tokio::spawn(service::keep_lease(pg.clone()));
     tokio::spawn(service::watch_catalog(pg.clone()));
-    tokio::spawn(service::cover_tables(pg.clone()));
+    tokio::spawn(service::publish_tables(pg.clone()));
     tokio::spawn(service::look_up_users(pg.clone()));
     tokio::spawn(service::refresh_entries(pg.clone()));
-    service::read_lineages(pg);
+    service::run_key_queries(pg);
     let config = FollowerConfig {
         publication: pg.own.publication.clone(),
         ensure_publication: !pg.own.prepared,
@@ -66,7 +66,7 @@ impl Sink for Changes {
         self.pg.stream_connected(server_identity(identity), identity.wal_segment_bytes);
         let epoch = self.pg.cache.connected();
         self.pg.want_catalog();
-        tracing::info!(epoch = epoch.0, database = identity.database, "change stream stands");
+        tracing::info!(epoch = epoch.0, database = identity.database, "change stream established");
         epoch
     }
 

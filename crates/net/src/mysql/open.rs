@@ -34,7 +34,7 @@ pub struct Opened {
 /// handshake is [`ConnectError::Refused`].
 pub async fn open(upstream: &Upstream) -> Result<Opened, ConnectError> {
     let limit = upstream.connect_timeout();
-    upstream.turns().take(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
+    upstream.connect_throttle().take(limit, open_unbounded(upstream)).await.unwrap_or(Err(ConnectError::Timeout(limit)))
 }
 
 /// Likewise for Freshet's own sessions, which do not wait; their caller bounds the time.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::connect_throttle::ConnectThrottle;
 use crate::pg::secret::Secret;
 use crate::tls::{RootCert, SslMode, TlsError, TlsOptions, UpstreamTls};
-use crate::turns::Turns;
 
 /// The servers' registered port.
 const PORT_DEFAULT: u16 = 3306;
@@ -33,7 +33,7 @@ pub struct Upstream {
     tls_incompatible: Arc<AtomicBool>,
     /// Whether it has one is known.
     tls_settled: Arc<AtomicBool>,
-    turns: Arc<Turns>,
+    connect_throttle: Arc<ConnectThrottle>,
 }
 
 /// Where a server listens.
@@ -151,8 +151,19 @@ impl Upstream {
         let password = Secret::new(decode(password, "password")?);
         let connect_timeout = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT_DEFAULT);
         let tls = UpstreamTls::new(&tls)?;
-        let (tls_incompatible, tls_settled, turns) = (Arc::default(), Arc::default(), Arc::default());
-        Ok(Self { address, user, password, database, mode, tls, connect_timeout, tls_incompatible, tls_settled, turns })
+        let (tls_incompatible, tls_settled, connect_throttle) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Self {
+            address,
+            user,
+            password,
+            database,
+            mode,
+            tls,
+            connect_timeout,
+            tls_incompatible,
+            tls_settled,
+            connect_throttle,
+        })
     }
 
     /// Who we are there.
@@ -197,8 +208,8 @@ impl Upstream {
     }
 
     /// When a client's session may be opened.
-    pub(super) fn turns(&self) -> &Turns {
-        &self.turns
+    pub(super) fn connect_throttle(&self) -> &ConnectThrottle {
+        &self.connect_throttle
     }
 
     pub(super) fn set_tls_settled(&self) {

@@ -118,7 +118,7 @@ pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<O
     let limit = upstream.conninfo().connect_timeout;
     let mut last = ConnectError::NotWanted(upstream.to_string());
     for host in upstream.session_hosts().await {
-        let opened = upstream.turns().take(limit, open(upstream, host, packet)).await;
+        let opened = upstream.connect_throttle().take(limit, open(upstream, host, packet)).await;
         match opened.unwrap_or(Err(ConnectError::Timeout(limit))) {
             Err(error @ (ConnectError::Tcp(_) | ConnectError::Timeout(_))) => last = error,
             other => return other,

@@ -45,7 +45,7 @@ fn counters(shared: &Shared) -> Vec<(&'static str, String)> {
         ("Qcache_free_memory", memory.saturating_sub(levels.bytes)),
         ("Qcache_hits", shared.metrics.hits()),
         ("Qcache_inserts", counters.installed.load(Relaxed)),
-        ("Qcache_lowmem_prunes", counters.evicted_by_size.load(Relaxed)),
+        ("Qcache_lowmem_prunes", counters.evicted.load(Relaxed)),
         ("Qcache_not_cached", shared.metrics.passed()),
         ("Qcache_queries_in_cache", levels.entries),
         ("Qcache_total_blocks", levels.entries + 1),

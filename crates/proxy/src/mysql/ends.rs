@@ -1,7 +1,7 @@
 //! What the services last read or heard for the sessions: the last proof, and the last groups of the binlog.
 //!
 //! An application's account may not read the end of the binlog, nor what is visible, so a session cannot ask for them with its
-//! query as on PostgreSQL. Results wait for the next reading of a service connection ([`crate::shared::log_end`]). Proofs are taken
+//! query as on PostgreSQL. Results wait for the next log-end probe of a service connection ([`crate::shared::log_end`]). Proofs are taken
 //! there too, and the last one is kept here for the fills to come.
 
 use std::collections::{HashMap, VecDeque};

@@ -41,7 +41,7 @@ pub struct MySql {
     pub own: MySqlSettings,
     /// The numbers of the tables, which the change stream uses too.
     pub names: Arc<TableNames>,
-    /// What waits for an end of the log.
+    /// What waits for a log end.
     pub ends: Ends,
     /// Who is let in.
     pub(crate) access: Access,

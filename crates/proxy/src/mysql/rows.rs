@@ -4,7 +4,7 @@
 //! The catalogue may be younger than the change: it is read from the database while the stream is still before a DDL
 //! statement that it shows. A row image named after it would bear the wrong names, and the foreign key by which a row
 //! went may be gone. So a catalogue that says otherwise than the one before describes changes only once the stream has
-//! passed an end of the log that was read after it; and none does once the stream has told of DDL.
+//! passed a log end that was read after it; and none does once the stream has told of DDL.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};

@@ -51,8 +51,8 @@ pub struct Pg {
     /// The server's major version as the last service connection saw it; 0: not seen.
     server_version: AtomicU32,
     wal_segment_bytes: AtomicU64,
-    /// Rung when tables are to be covered.
-    pub(crate) coverage_wanted: Notify,
+    /// Rung when tables are to be published.
+    pub(crate) publication_wanted: Notify,
     wanted: Mutex<HashSet<TableId>>,
     /// Tables that sessions want out of the publication, and who is to be told once they are.
     unwelcome: Mutex<Vec<Unwelcome>>,
@@ -63,7 +63,7 @@ pub struct Pg {
 /// See [`Pg::take_out`].
 pub(crate) type Unwelcome = (Vec<TableId>, oneshot::Sender<()>);
 
-/// Tables that may wait for coverage at once.
+/// Tables that may wait for publication at once.
 const WANTED_MAX: usize = 10_000;
 
 impl Deref for Pg {
@@ -85,7 +85,7 @@ impl Pg {
             named: Named::default(),
             server_version: AtomicU32::new(0),
             wal_segment_bytes: AtomicU64::new(16 << 20),
-            coverage_wanted: Notify::new(),
+            publication_wanted: Notify::new(),
             wanted: Mutex::default(),
             unwelcome: Mutex::default(),
             published: Mutex::default(),
@@ -101,7 +101,7 @@ impl Pg {
     pub fn stream_connected(&self, identity: ServerIdentity, wal_segment_bytes: u64) {
         self.wal_segment_bytes.store(wal_segment_bytes, Relaxed);
         self.base.stream_connected(identity);
-        self.coverage_wanted.notify_one();
+        self.publication_wanted.notify_one();
     }
 
     /// A service connection leads to a server of this major version.
@@ -117,7 +117,7 @@ impl Pg {
         self.wal_segment_bytes.load(Relaxed)
     }
 
-    /// Asks for tables to be covered.
+    /// Asks for tables to be published.
     pub(crate) fn want(&self, tables: &[TableId]) {
         let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
         let before = wanted.len();
@@ -127,7 +127,7 @@ impl Pg {
             }
         }
         if wanted.len() > before {
-            self.coverage_wanted.notify_one();
+            self.publication_wanted.notify_one();
         }
     }
 
@@ -136,7 +136,7 @@ impl Pg {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
     }
 
-    /// A table is not asked for any more (it cannot be covered, or is gone).
+    /// A table is not asked for any more (it cannot be published, or is gone).
     pub(crate) fn unwant(&self, table: TableId) {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
     }
@@ -145,7 +145,7 @@ impl Pg {
     pub(crate) fn take_out(&self, tables: Vec<TableId>) -> oneshot::Receiver<()> {
         let (done, left) = oneshot::channel();
         self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner).push((tables, done));
-        self.coverage_wanted.notify_one();
+        self.publication_wanted.notify_one();
         left
     }
 
@@ -163,7 +163,7 @@ impl Pg {
         self.published.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// These tables are covered under these versions of the publication's rows.
+    /// These tables are published under these versions of the publication's rows.
     pub(crate) fn note_published(&self, tables: impl Iterator<Item = (TableId, String)>) {
         self.published().extend(tables);
     }
@@ -172,7 +172,7 @@ impl Pg {
         self.published().retain(|table, _| !tables.contains(table));
     }
 
-    /// The tables that were covered and are not in the publication as they were; they are forgotten.
+    /// The tables that were published and are not in the publication as they were; they are forgotten.
     pub(crate) fn lost_publications(&self, now: &HashMap<TableId, String>) -> Vec<TableId> {
         let mut published = self.published();
         let lost: Vec<TableId> = published

@@ -99,7 +99,7 @@ const SCHEMAS: &str = "CASE WHEN pg_catalog.strpos(pg_catalog.lower(pg_catalog.c
      current_user::pg_catalog.text), ',')) AND pg_catalog.has_schema_privilege(oid, 'USAGE')) \
      THEN pg_catalog.current_schemas(true)::pg_catalog.text END";
 
-/// The columns that tell the end of the log, whether commits of the session wait for the log, and up to where it is flushed. `flushed`: a
+/// The columns that tell the log end, whether commits of the session wait for the log, and up to where it is flushed. `flushed`: a
 /// fault of tests.
 pub(crate) fn end(flushed: bool) -> String {
     let function = if flushed { "pg_current_wal_flush_lsn" } else { "pg_current_wal_insert_lsn" };
@@ -232,7 +232,7 @@ impl Answer {
         self.key == *key
     }
 
-    /// Reads the row; None if it has not the shape that was asked for.
+    /// Reads the row; None if it has not the normalized query that was asked for.
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
         let column = |at: usize| row.get(at).copied().flatten().map(own_text);
         if row.len() != CONTEXT_COLUMNS {

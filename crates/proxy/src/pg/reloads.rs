@@ -1,14 +1,14 @@
 //! Whether the server's configuration is what it was when a session's settings were read.
 //!
 //! A server process reads the configuration again when it is told to, before its next statement, and its settings may change
-//! with that, unseen. A session that asks for the end of the log behind a result asks its process for the time of that, too. Where a
+//! with that, unseen. A session that asks for the log end behind a result asks its process for the time of that, too. Where a
 //! reading of the service connection's tells the end, this does:
 //!
 //! - A change is *noticed* by the catalogue's watch, which then has everything go: what was kept by mistake is gone with it.
-//! - From then on no result waits for a shared reading, until the change is *settled*: a process has been started
+//! - From then on no result waits for a shared probe, until the change is *settled*: a process has been started
 //!   since, which the server does only after it has told all others to read the configuration.
 //! - What a session asks its process from then on is answered under the new configuration. So once it has found its own
-//!   unchanged by a question that it sent later, it may share readings until the next change is noticed.
+//!   unchanged by a question that it sent later, it may share log-end probes until the next change is noticed.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

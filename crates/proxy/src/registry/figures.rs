@@ -1,4 +1,4 @@
-//! What is counted for each shape.
+//! What is counted for each normalized query.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -7,11 +7,11 @@ use freshet_cache::admission::{Hits, Worth};
 use freshet_types::{Nanos, Reason};
 
 use crate::metrics::Spread;
-use crate::registry::Shape;
+use crate::registry::NormalizedQuery;
 
-/// Figures of one shape, for SHOW and the metrics.
+/// Figures of one normalized query, for SHOW and the metrics.
 #[derive(Debug, Default)]
-pub(crate) struct ShapeFigures {
+pub(crate) struct StatementFigures {
     /// Answers from the cache.
     pub(crate) hits: Spread,
     /// Of these, right behind a write of their session.
@@ -26,7 +26,7 @@ pub(crate) struct ShapeFigures {
     pub(crate) fill_nanos: AtomicU64,
     /// Entries now.
     pub(crate) entries: AtomicU64,
-    /// Lineages in a row that told less than was asked for, and those that were not read for that.
+    /// KeyQueries in a row that told less than was asked for, and those that were not read for that.
     pub(crate) coarse: AtomicU32,
     /// The same of keys of rows that go, and of results that could not be kept since some went meanwhile.
     pub(crate) members_coarse: AtomicU32,
@@ -34,11 +34,11 @@ pub(crate) struct ShapeFigures {
     pub(crate) worth: Worth,
     /// The last reason for passing, or for not keeping an answer.
     pub(crate) reason: Mutex<Option<Reason>>,
-    /// See [`Shape::not_kept`].
-    not_kept: Mutex<Option<Reason>>,
+    /// See [`NormalizedQuery::not_cached`].
+    not_cached: Mutex<Option<Reason>>,
 }
 
-impl ShapeFigures {
+impl StatementFigures {
     /// Hits so far.
     pub(crate) fn hits(&self) -> Hits {
         let behind_passed = self.hits_behind_passed.load(Relaxed);
@@ -69,7 +69,7 @@ impl ShapeFigures {
     }
 }
 
-impl Shape {
+impl NormalizedQuery {
     pub(crate) fn note_passed(&self, reason: &Reason) {
         self.figures.passed.fetch_add(1, Relaxed);
         self.note_reason(reason);
@@ -83,18 +83,18 @@ impl Shape {
     }
 
     /// An answer that was to be kept cannot be, for what it is and not for what happened meanwhile.
-    pub(crate) fn note_not_kept(&self, reason: Reason) {
+    pub(crate) fn note_not_cached(&self, reason: Reason) {
         self.note_reason(&reason);
-        *self.figures.not_kept.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
+        *self.figures.not_cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 
     /// An answer is kept.
     pub(crate) fn note_kept(&self) {
-        *self.figures.not_kept.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.figures.not_cached.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Why the last answer that was to be kept was not; None if it was, or only the moment was wrong.
-    pub(crate) fn not_kept(&self) -> Option<Reason> {
-        self.figures.not_kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn not_cached(&self) -> Option<Reason> {
+        self.figures.not_cached.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

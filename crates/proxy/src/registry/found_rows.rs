@@ -3,7 +3,7 @@
 use freshet_sql::Effect;
 use freshet_types::Reason;
 
-use super::Shape;
+use super::NormalizedQuery;
 
 /// What a statement does to that number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,19 +17,19 @@ pub(crate) enum Leaves {
 }
 
 impl Leaves {
-    pub(super) fn behind(shape: &Shape, mariadb: bool) -> Self {
-        if shape.selects {
+    pub(super) fn behind(query: &NormalizedQuery, mariadb: bool) -> Self {
+        if query.selects {
             return Self::Rows;
         }
-        if shape.template.refusal() == Some(&Reason::SeveralStatements) {
+        if query.template.refusal() == Some(&Reason::SeveralStatements) {
             return Self::Either;
         }
-        let text = shape.text.to_ascii_lowercase();
+        let text = query.text.to_ascii_lowercase();
         let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).filter(|word| !word.is_empty());
         let first = words.next().unwrap_or_default();
         let names = |others: &[&str]| others.iter().any(|other| text.contains(other));
         let keeps = match first {
-            "with" if shape.template.effect() == Effect::Pure => match body_word(&text) {
+            "with" if query.template.effect() == Effect::Pure => match body_word(&text) {
                 Some("values") if mariadb => !is_combined(&text),
                 None if mariadb && names(&["values"]) => false,
                 _ => return Self::Rows,

@@ -6,11 +6,11 @@ use super::*;
 fn what_is_held_is_counted_once() {
     let registry = Registry::new(64 << 20, Dialect::Postgres);
     let held = |statements: &[Arc<Statement>]| -> u64 {
-        let mut shapes: Vec<&Arc<Shape>> = statements.iter().map(|statement| &statement.shape).collect();
-        shapes.sort_by_key(|shape| Arc::as_ptr(shape));
-        shapes.dedup_by_key(|shape| Arc::as_ptr(shape));
+        let mut queries: Vec<&Arc<NormalizedQuery>> = statements.iter().map(|statement| &statement.query).collect();
+        queries.sort_by_key(|query| Arc::as_ptr(query));
+        queries.dedup_by_key(|query| Arc::as_ptr(query));
         let own: usize = statements.iter().map(|statement| statement.charge.bytes).sum();
-        (own + shapes.iter().map(|shape| shape.bytes()).sum::<usize>()) as u64
+        (own + queries.iter().map(|query| query.bytes()).sum::<usize>()) as u64
     };
     let text = |table: usize, id: usize| format!("select name from t{table} where id = {id} and name = 'x{id}'");
     let mut known = Vec::new();
@@ -22,7 +22,7 @@ fn what_is_held_is_counted_once() {
     let last = known.pop().unwrap();
     drop(known);
     registry.texts.clear();
-    registry.shapes.clear();
+    registry.queries.clear();
     assert_eq!(registry.bytes(), held(std::slice::from_ref(&last)));
     drop(last);
     assert_eq!(registry.bytes(), 0);

@@ -12,12 +12,12 @@ pub(crate) enum Tracking {
 }
 
 /// Whether a statement might show that commits are told, or run others that do: what tracking is to be meanwhile.
-pub(super) fn betrayal(shape: &str, effect: Effect) -> Option<Tracking> {
+pub(super) fn betrayal(query: &str, effect: Effect) -> Option<Tracking> {
     let starts = |word: &str, with: &str| word.get(..with.len()).is_some_and(|head| head.eq_ignore_ascii_case(with));
     // MariaDB tells of several variables in an order that depends on all that are on the list.
-    let sets_several = effect >= Effect::Settings && (shape.contains(',') || shape.contains(';'));
+    let sets_several = effect >= Effect::Settings && (query.contains(',') || query.contains(';'));
     let mut found = sets_several.then_some(Tracking::Off);
-    for word in shape.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
+    for word in query.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
         // With another domain or number, MariaDB's `last_gtid` may not count as changed.
         if starts(word, "session_track") || starts(word, "gtid_") {
             return Some(Tracking::Theirs);

@@ -1,6 +1,6 @@
 //! What the rows of an answer tell of the rows that matter to it.
 
-use freshet_sql::{Bound, End, Field, Furthest, Keys, Lineage, Top};
+use freshet_sql::{Bound, End, Field, Furthest, JoinKeys, Keys, Top};
 use freshet_types::Tag;
 
 /// The tags that depend on the answer.
@@ -28,19 +28,20 @@ impl AnswerTags {
         self.keys.is_some() || self.page.is_some()
     }
 
-    /// The late tags of an answer of these rows, which may bound the rows whose keys are to be read. `read` tells the values of a row.
+    /// The deferred tags of an answer of these rows, which may bound the rows whose keys are to be read. `read` tells the values of a row.
     pub(crate) fn tags<'a, R, I: Iterator<Item = R>>(
         &self,
         rows: impl Fn() -> I,
         read: impl Fn(&R) -> Vec<Field<'a>>,
-        mut lineage: Option<&mut Lineage>,
+        mut join_keys: Option<&mut JoinKeys>,
     ) -> Vec<Tag> {
         let end = End::of(self.page.as_ref(), rows(), &read);
-        if let Some(lineage) = lineage.as_deref_mut() {
-            lineage.bound_by_last(end.rows, &end.last);
+        if let Some(join_keys) = join_keys.as_deref_mut() {
+            join_keys.bound_by_last(end.rows, &end.last);
         }
-        let by_last = self.top.iter().flat_map(|top| top.late_tags(end.rows, &end.last));
-        let by_all = self.keys.iter().flat_map(|keys| keys.late_tags(rows(), &read, &end, lineage.as_deref_mut()));
+        let by_last = self.top.iter().flat_map(|top| top.deferred_tags(end.rows, &end.last));
+        let by_all =
+            self.keys.iter().flat_map(|keys| keys.deferred_tags(rows(), &read, &end, join_keys.as_deref_mut()));
         by_last.chain(by_all).collect()
     }
 }

@@ -23,7 +23,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use freshet_cache::{Entry, FillPermit, FillRequest, Proven, admission};
-use freshet_sql::{Bound, Footprint, Lineage, Parameter};
+use freshet_sql::{Bound, JoinKeys, Parameter, ReadSet};
 use freshet_types::{Catalog, CatalogVersion, Nanos, Reason, TableId, Tag, Visible};
 
 use crate::body::{Body, Source};
@@ -39,7 +39,7 @@ pub(crate) struct PendingFill<S> {
     /// The right to install the result.
     pub(crate) permit: FillPermit<Body>,
     /// What is to be read before that.
-    pub(crate) lineage: Option<Box<Lineage>>,
+    pub(crate) join_keys: Option<Box<JoinKeys>>,
     /// A proof whose answer had arrived before the query was sent.
     pub(crate) proof: Option<Arc<Visible>>,
     /// See [`crate::verify`]: what the answer is to be compared with.
@@ -62,7 +62,7 @@ pub(crate) struct Reading<A> {
 /// Its answer has been read.
 #[derive(Debug)]
 pub(crate) struct Read {
-    /// The late tags that it tells itself, by its last row.
+    /// The deferred tags that it tells itself, by its last row.
     pub(crate) told: Option<Vec<Tag>>,
     /// What is to be installed.
     pub(crate) body: Body,
@@ -77,7 +77,7 @@ impl<A> PendingFill<Reading<A>> {
         match self.permit.grow(frames.len() + bytes.len()) {
             Ok(()) => frames.extend_from_slice(bytes),
             Err(reason) => {
-                source.shape.note_not_kept(reason);
+                source.query.note_not_cached(reason);
                 return false;
             }
         }
@@ -97,7 +97,7 @@ pub(crate) trait Execution {
     fn limits(&self) -> Option<Limits>;
 
     /// An error if the family does not cache it.
-    fn check(&self, catalog: &Catalog, footprint: &Footprint) -> Result<(), Reason>;
+    fn check(&self, catalog: &Catalog, read_set: &ReadSet) -> Result<(), Reason>;
 
     fn parameters(&self) -> Result<Vec<Parameter<'_>>, Reason>;
 
@@ -111,7 +111,7 @@ pub(crate) trait Execution {
     fn can_ask_proof(&self) -> bool;
 
     /// These tables are not published.
-    fn not_covered(&self, tables: &[TableId]);
+    fn not_published(&self, tables: &[TableId]);
 }
 
 /// What a session knows of a miss.
@@ -133,42 +133,42 @@ impl Miss<'_> {
     /// Registers a fill, before anything is sent. An error: why the answer is not to be cached.
     pub(crate) fn begin_fill<E: Execution>(&self, execution: &E) -> Result<Registered<E::Answer>, Reason> {
         let Self { shared, statement, key, context: (context, known_under), snapshot, .. } = *self;
-        let shape = &statement.shape;
+        let query = &statement.query;
         let limits = execution.limits();
         let counted = Limits::counted(limits.as_ref(), key);
         let miss = admission::Miss { key: counted, late: self.late, known: execution.is_bound() };
-        shared.rests(shape, miss)?;
+        shared.rests(query, miss)?;
         let catalog = shared.catalog.load_full();
         if catalog.version != known_under {
             return Err(Reason::CatalogStale);
         }
-        let footprint = shape.resolve(&catalog, context).footprint?;
-        execution.check(&catalog, &footprint)?;
+        let read_set = query.resolve(&catalog, context).read_set?;
+        execution.check(&catalog, &read_set)?;
         let expected = shared.expected(key);
         if expected.is_none() {
-            shared.admits(shape, miss)?;
+            shared.admits(query, miss)?;
         }
         let limits = limits.or_else(|| execution.limits());
-        let mut bound = footprint.bind(&execution.parameters()?, context.client)?;
+        let mut bound = read_set.bind(&execution.parameters()?, context.client)?;
         let answer = execution.answer(&mut bound, limits);
-        let Bound { tags, lineage, .. } = bound;
+        let Bound { tags, join_keys, .. } = bound;
         let proof = execution.proof();
         let started = shared.clock.now();
-        let join_until = if self.is_joinable { started + shape.figures.join_wait() } else { 0 };
+        let join_until = if self.is_joinable { started + query.figures.join_wait() } else { 0 };
         let request = FillRequest { key, tags, catalog: catalog.version, now: started, snapshot, join_until };
         let begun = shared.cache.begin_fill(request);
-        if begun.as_ref().is_err_and(|reason| *reason == Reason::NotCovered) {
-            execution.not_covered(&footprint.tables);
+        if begun.as_ref().is_err_and(|reason| *reason == Reason::NotPublished) {
+            execution.not_published(&read_set.tables);
         }
         let permit = begun?;
         if permit.needs_proof() && !execution.can_ask_proof() {
             return Err(Reason::Unproven);
         }
-        let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
+        let join_keys = join_keys.filter(|_| permit.wants_deferred()).map(Box::new);
         let number = if execution.is_bound() { Arc::downgrade(statement) } else { Weak::new() };
-        let source = Source { shape: shape.clone(), statement: number };
+        let source = Source { query: query.clone(), statement: number };
         let stage = Reading { source, frames: Vec::new(), started, answer };
-        Ok(Registered(PendingFill { permit, lineage, proof, expected, stage }))
+        Ok(Registered(PendingFill { permit, join_keys, proof, expected, stage }))
     }
 }
 
@@ -186,7 +186,7 @@ impl<A> Registered<A> {
         if !matches!(server(), Some(Ok(()))) {
             return Err(Reason::OtherServer);
         }
-        fill.stage.source.shape.figures.fill_begins();
+        fill.stage.source.query.figures.fill_begins();
         if let Some(counters) = counters {
             counters.fills.fetch_add(1, Relaxed);
         }

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use freshet_cache::{Entry, Floor, Lookup};
+use freshet_cache::{Entry, Lookup, Watermark};
 use freshet_types::Reason;
 
 use crate::body::Body;
@@ -31,10 +31,10 @@ impl Shared {
     pub(crate) fn look_up(
         &self,
         key: &[u8],
-        floor: &Floor,
+        watermark: &Watermark,
         accepts: impl FnOnce(&Body) -> Result<bool, Reason>,
     ) -> Found {
-        match self.cache.lookup(key, floor, self.clock.now()) {
+        match self.cache.lookup(key, watermark, self.clock.now()) {
             Lookup::Miss => Decision::Fill(()),
             Lookup::Bypass(reason) => Decision::Pass(reason),
             Lookup::Hit(entry) => match accepts(&entry.payload) {

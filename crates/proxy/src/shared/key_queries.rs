@@ -1,15 +1,15 @@
-//! Complete results on their way into the cache, and those of them that wait for their lineage.
+//! Complete results on their way into the cache, and those of them that wait for their join keys.
 //!
 //! Some rows matter to a result only by the keys that other rows hold: a movie's ratings by the movie's number, which its
 //! title gives. A query of Freshet's own reads those keys. It may run at any time after the fill has begun, in a
 //! snapshot of its own, and on any connection to the server; so it runs behind the client's back. The client has its
-//! answer, and the result waits here for a service connection (`read_lineages` of either family).
+//! answer, and the result waits here for a service connection (`run_key_queries` of either family).
 //!
 //! A commit that the keys reflect and the result does not may have taken keys away, and with them what tells that another
-//! commit before it matters. So behind the keys the end of the log is read again, and the result is not served before the
-//! stream has passed it: that commit is delivered then, and evicts the result by the rows that the keys came from.
+//! commit before it matters. So behind the keys the log end is read again, and the result is not served before the
+//! stream has passed it: that commit is delivered then, and invalidates the result by the rows that the keys came from.
 //!
-//! Of tables that nobody has written to since Freshet started any row counts: the first change evicts what depends on them,
+//! Of tables that nobody has written to since Freshet started any row counts: the first change invalidates what depends on them,
 //! and from then on the keys are read. So it is, most of the time, with statements that have too many keys.
 //!
 //! Whatever prevents that query costs precision and no more: then any row of those tables counts. And since a result that
@@ -24,7 +24,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use freshet_cache::{Entry, Installed};
-use freshet_sql::{Key, Lineage};
+use freshet_sql::{JoinKeys, Key};
 use freshet_types::{End, Lsn, Nanos, Reason, RowSet, TableId, Tag};
 use tokio::sync::Notify;
 
@@ -39,7 +39,7 @@ const TOGETHER_MAX: usize = 32;
 const TOGETHER_BYTES: usize = 64 << 10;
 /// The part of the cache's memory that they may take: one in so many.
 const WAITING_SHARE: u64 = 8;
-/// After so many lineages in a row that told too little, those of a statement are read once in so many.
+/// After so many join keys in a row that told too little, those of a statement are read once in so many.
 const COARSE_MAX: u32 = 4;
 const COARSE_TURN: u32 = 64;
 /// The same of statements whose keys' reach could not be told, either.
@@ -55,7 +55,7 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
 pub(crate) enum Failure {
     /// The server took too long, or the answer is too large: so it is the next time, too.
     Costly,
-    /// The server refused the statement, or its answer is of another shape. What it names may have been defined anew meanwhile.
+    /// The server refused the statement, or its answer is of another normalized query. What it names may have been defined anew meanwhile.
     Refused,
     /// The connection is at fault.
     Broken,
@@ -65,20 +65,20 @@ pub(crate) enum Failure {
 pub(crate) type Keys = Vec<Key>;
 
 impl PendingFill<Read> {
-    /// All late tags are known: these, and those that the answer told.
+    /// All deferred tags are known: these, and those that the answer told.
     fn tell(&mut self, tags: Vec<Tag>) {
         let told = self.stage.told.take().into_iter().flatten();
-        self.permit.tell_late(told.chain(tags).collect(), None);
+        self.permit.set_deferred(told.chain(tags).collect(), None);
     }
 
     /// Likewise, where rows that go are named by their keys; commits that raced are held against the second ones.
-    fn tell_members(&mut self, tags: Vec<Tag>, until_told: Vec<Tag>, lineage: &Lineage) {
+    fn set_members(&mut self, tags: Vec<Tag>, until_known: Vec<Tag>, join_keys: &JoinKeys) {
         let (told, led_by) = match self.stage.told.take() {
             Some(told) => (told, None),
-            None => (Vec::new(), lineage.is_lasting().then(|| lineage.rests_on().into())),
+            None => (Vec::new(), join_keys.is_lasting().then(|| join_keys.rests_on().into())),
         };
         let with_told = |tags: Vec<Tag>| told.iter().cloned().chain(tags).collect();
-        self.permit.tell_members(with_told(tags), with_told(until_told), led_by, lineage.named().into());
+        self.permit.set_members(with_told(tags), with_told(until_known), led_by, join_keys.named().into());
     }
 
     /// Likewise, by keys that were read from these tables. What the answer told holds for this answer alone.
@@ -86,7 +86,7 @@ impl PendingFill<Read> {
         if self.stage.told.is_some() {
             return self.tell(tags);
         }
-        self.permit.tell_late(tags, Some(led_by.into()));
+        self.permit.set_deferred(tags, Some(led_by.into()));
     }
 }
 
@@ -94,8 +94,8 @@ impl PendingFill<Read> {
 #[derive(Debug)]
 pub(crate) struct Job {
     complete: PendingFill<Read>,
-    pub(crate) lineage: Box<Lineage>,
-    /// The end of the log after the result was read.
+    pub(crate) join_keys: Box<JoinKeys>,
+    /// The log end after the result was read.
     end: End,
     /// A query for its keys and those of others was refused.
     alone: bool,
@@ -103,7 +103,7 @@ pub(crate) struct Job {
 
 impl Job {
     fn bytes(&self) -> u64 {
-        (self.complete.stage.body.frames().len() + self.lineage.sql_bytes() + size_of::<Self>()) as u64
+        (self.complete.stage.body.frames().len() + self.join_keys.sql_bytes() + size_of::<Self>()) as u64
     }
 }
 
@@ -121,9 +121,9 @@ impl Waiting {
     }
 }
 
-/// The results that wait for their lineage, and what became of the others.
+/// The results that wait for their join keys, and what became of the others.
 #[derive(Debug, Default)]
-pub struct Lineages {
+pub struct KeyQueries {
     waiting: Mutex<Waiting>,
     /// Those with keys of rows that go, until the stream has passed the end that was read behind these.
     settling: Mutex<Vec<(PendingFill<Read>, End)>>,
@@ -137,7 +137,7 @@ pub struct Lineages {
     coarse: AtomicU64,
 }
 
-impl Lineages {
+impl KeyQueries {
     /// Queries for keys that were answered.
     pub fn reads(&self) -> u64 {
         self.reads.load(Relaxed)
@@ -173,7 +173,7 @@ impl Lineages {
         let mut jobs = Vec::new();
         let mut bytes = 0;
         while let Some(job) = waiting.jobs.front() {
-            bytes += job.lineage.sql_bytes();
+            bytes += job.join_keys.sql_bytes();
             let alone = job.alone;
             if jobs.len() == TOGETHER_MAX || ((alone || bytes > TOGETHER_BYTES) && !jobs.is_empty()) {
                 break;
@@ -201,47 +201,47 @@ impl Lineages {
 }
 
 impl Shared {
-    /// Installs a complete result, read before `end`, or has it wait for its lineage.
+    /// Installs a complete result, read before `end`, or has it wait for its join keys.
     pub(crate) fn install(&self, mut complete: PendingFill<Read>, end: End) {
-        let Some(mut lineage) = complete.lineage.take() else {
+        let Some(mut join_keys) = complete.join_keys.take() else {
             if complete.stage.told.is_some() {
                 complete.tell(Vec::new());
             }
             return self.keep(complete, end);
         };
-        let shape = complete.stage.body.source.shape.clone();
-        let figures = &shape.figures;
+        let query = complete.stage.body.source.query.clone();
+        let figures = &query.figures;
         if is_in_vain(&figures.members_coarse) {
-            lineage.leave_members();
+            join_keys.leave_members();
         }
         let cache = &self.cache;
-        if !lineage.ask_only_of(|table| cache.has_changed(table), |table| cache.has_lost_rows(table)) {
+        if !join_keys.ask_only_of(|table| cache.has_changed(table), |table| cache.has_lost_rows(table)) {
             // As long as nobody writes to these tables, precision would be paid for and never used.
-            complete.tell(lineage.late_tags(None));
+            complete.tell(join_keys.deferred_tags(None));
             figures.worth.costs_twice(false);
             return self.keep(complete, end);
         }
         let known = figures.coarse.load(Relaxed);
         let in_vain = is_in_vain(&figures.coarse);
         // The keys are too many: how far they reach may still leave out most rows, as of a report on last month.
-        let in_vain = in_vain && (known >= HOPELESS || !lineage.ask_for_ranges());
+        let in_vain = in_vain && (known >= HOPELESS || !join_keys.ask_for_ranges());
         figures.worth.costs_twice(!in_vain);
-        let job = Job { complete, lineage, end, alone: false };
-        if in_vain || self.clock.now() < self.lineages.closed_until.load(Relaxed) {
-            return self.lineage_unknown(job);
+        let job = Job { complete, join_keys, end, alone: false };
+        if in_vain || self.clock.now() < self.key_queries.closed_until.load(Relaxed) {
+            return self.keys_unknown(job);
         }
-        if let Err(job) = self.lineages.add(job, self.cache.limits().memory_bytes / WAITING_SHARE) {
-            self.lineage_unknown(*job);
+        if let Err(job) = self.key_queries.add(job, self.cache.limits().memory_bytes / WAITING_SHARE) {
+            self.keys_unknown(*job);
         }
     }
 
-    /// The next results whose lineage is to be read, at least one. What could not be kept, or is not wanted any more, is
+    /// The next results whose join keys is to be read, at least one. What could not be kept, or is not wanted any more, is
     /// dropped.
-    pub(crate) async fn next_lineages(&self) -> Vec<Job> {
+    pub(crate) async fn next_key_queries(&self) -> Vec<Job> {
         loop {
-            let mut jobs = self.lineages.take();
+            let mut jobs = self.key_queries.take();
             if jobs.is_empty() {
-                self.lineages.added.notified().await;
+                self.key_queries.added.notified().await;
                 continue;
             }
             let off = self.switches.bypass() || self.switches.is_draining();
@@ -253,17 +253,17 @@ impl Shared {
         }
     }
 
-    /// The keys were read, and then the end of the log.
-    pub(crate) fn lineage_read(&self, job: Job, keys: &Keys, behind: Lsn) {
-        let (complete, end) = self.lineage_told(job, Some(keys));
+    /// The keys were read, and then the log end.
+    pub(crate) fn keys_read(&self, job: Job, keys: &Keys, behind: Lsn) {
+        let (complete, end) = self.keys_known(job, Some(keys));
         self.keep(complete, End { lsn: end.lsn.max(behind), ..end });
     }
 
     /// The keys could not be read. If the connection is not at fault, it is one of several: they are read again, each alone.
-    pub(crate) fn lineages_failed(&self, jobs: Vec<Job>, failure: Failure) {
+    pub(crate) fn key_queries_failed(&self, jobs: Vec<Job>, failure: Failure) {
         let broken = failure == Failure::Broken;
         if !broken && jobs.len() > 1 {
-            let mut waiting = self.lineages.waiting();
+            let mut waiting = self.key_queries.waiting();
             for mut job in jobs {
                 job.alone = true;
                 waiting.bytes += job.bytes();
@@ -271,60 +271,60 @@ impl Shared {
             }
             return;
         }
-        self.lineages.failures.fetch_add(1, Relaxed);
+        self.key_queries.failures.fetch_add(1, Relaxed);
         for job in jobs {
             if !broken {
-                let of_shape = &job.complete.stage.body.source.shape.figures.coarse;
-                let ranges = failure == Failure::Costly && job.lineage.asks_for_ranges();
-                of_shape.store(coarser(of_shape.load(Relaxed), ranges), Relaxed);
+                let of_query = &job.complete.stage.body.source.query.figures.coarse;
+                let ranges = failure == Failure::Costly && job.join_keys.asks_for_ranges();
+                of_query.store(coarser(of_query.load(Relaxed), ranges), Relaxed);
             }
-            self.lineage_unknown(job);
+            self.keys_unknown(job);
         }
         if !broken {
             return;
         }
-        self.lineages.closed_until.store(self.clock.now() + CLOSED, Relaxed);
-        let waiting = std::mem::take(&mut *self.lineages.waiting());
+        self.key_queries.closed_until.store(self.clock.now() + CLOSED, Relaxed);
+        let waiting = std::mem::take(&mut *self.key_queries.waiting());
         for job in waiting.jobs {
-            self.lineage_unknown(job);
+            self.keys_unknown(job);
         }
     }
 
     /// No keys can be known: any row counts.
-    pub(crate) fn lineage_unknown(&self, job: Job) {
-        let (complete, end) = self.lineage_told(job, None);
+    pub(crate) fn keys_unknown(&self, job: Job) {
+        let (complete, end) = self.keys_known(job, None);
         self.keep(complete, end);
     }
 
     /// A result that may be kept, as far as its tags are concerned, and the end behind it. If keys were read, it may be served
     /// only from an end that was read behind them.
-    pub(crate) fn lineage_told(&self, job: Job, keys: Option<&Keys>) -> (PendingFill<Read>, End) {
-        let Job { mut complete, lineage, end, alone: _ } = job;
-        self.lineages.reads.fetch_add(u64::from(keys.is_some()), Relaxed);
-        let tags = lineage.late_tags(keys.map(Vec::as_slice));
-        let is_coarse = tags.iter().filter(|tag| tag.rows == RowSet::Any).count() > lineage.left_out();
-        self.lineages.coarse.fetch_add(u64::from(is_coarse), Relaxed);
-        let of_shape = &complete.stage.body.source.shape.figures.coarse;
+    pub(crate) fn keys_known(&self, job: Job, keys: Option<&Keys>) -> (PendingFill<Read>, End) {
+        let Job { mut complete, join_keys, end, alone: _ } = job;
+        self.key_queries.reads.fetch_add(u64::from(keys.is_some()), Relaxed);
+        let tags = join_keys.deferred_tags(keys.map(Vec::as_slice));
+        let is_coarse = tags.iter().filter(|tag| tag.rows == RowSet::Any).count() > join_keys.left_out();
+        self.key_queries.coarse.fetch_add(u64::from(is_coarse), Relaxed);
+        let of_query = &complete.stage.body.source.query.figures.coarse;
         match keys {
             Some(_) if is_coarse => {
-                of_shape.store(coarser(of_shape.load(Relaxed), lineage.asks_for_ranges()), Relaxed);
+                of_query.store(coarser(of_query.load(Relaxed), join_keys.asks_for_ranges()), Relaxed);
             }
             // How many keys there are is not known of these.
-            Some(_) if lineage.asks_for_ranges() => {}
-            Some(_) => of_shape.store(0, Relaxed),
+            Some(_) if join_keys.asks_for_ranges() => {}
+            Some(_) => of_query.store(0, Relaxed),
             None => {}
         }
-        let members = keys.and_then(|keys| lineage.late_tags_of_members(keys));
-        if keys.is_some() && lineage.asks_for_members() {
-            count_vain(&complete.stage.body.source.shape.figures.members_coarse, members.is_none());
+        let members = keys.and_then(|keys| join_keys.deferred_tags_of_members(keys));
+        if keys.is_some() && join_keys.asks_for_members() {
+            count_vain(&complete.stage.body.source.query.figures.members_coarse, members.is_none());
         }
         match (keys, members) {
             (_, Some(members)) => {
-                self.lineages.by_members.fetch_add(1, Relaxed);
-                complete.tell_members(members, tags, &lineage);
+                self.key_queries.by_members.fetch_add(1, Relaxed);
+                complete.set_members(members, tags, &join_keys);
             }
-            (Some(_), None) if !is_coarse && !lineage.asks_for_members() && lineage.is_lasting() => {
-                complete.tell_read(tags, lineage.rests_on());
+            (Some(_), None) if !is_coarse && !join_keys.asks_for_members() && join_keys.is_lasting() => {
+                complete.tell_read(tags, join_keys.rests_on());
             }
             _ => complete.tell(tags),
         }
@@ -333,14 +333,14 @@ impl Shared {
 
     /// The stream has passed this position.
     pub fn settle(&self, passed: Lsn) {
-        if self.lineages.settling_count.load(SeqCst) == 0 {
+        if self.key_queries.settling_count.load(SeqCst) == 0 {
             return;
         }
         let epoch = self.cache.epoch();
-        let mut settling = self.lineages.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut settling = self.key_queries.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let settled: Vec<_> =
             settling.extract_if(.., |(_, end)| end.lsn <= passed || Some(end.epoch) != epoch).collect();
-        self.lineages.settling_count.store(settling.len(), SeqCst);
+        self.key_queries.settling_count.store(settling.len(), SeqCst);
         drop(settling);
         for (complete, end) in settled {
             self.keep(complete, end);
@@ -349,11 +349,11 @@ impl Shared {
 
     /// The result waits until the stream has passed the end.
     fn await_passed(&self, complete: PendingFill<Read>, end: End) {
-        let mut settling = self.lineages.settling.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut settling = self.key_queries.settling.lock().unwrap_or_else(PoisonError::into_inner);
         if settling.len() < WAITING_MAX {
             settling.push((complete, end));
         }
-        self.lineages.settling_count.store(settling.len(), SeqCst);
+        self.key_queries.settling_count.store(settling.len(), SeqCst);
         drop(settling);
         // It may have passed meanwhile.
         self.settle(self.cache.applied());
@@ -363,22 +363,22 @@ impl Shared {
         if self.cache.epoch() == Some(end.epoch) && !complete.permit.may_commit(end.lsn) {
             return self.await_passed(complete, end);
         }
-        let PendingFill { mut permit, lineage: _, proof, expected, stage } = complete;
+        let PendingFill { mut permit, join_keys: _, proof, expected, stage } = complete;
         let Read { told: _, body, refreshed } = stage;
-        let (shape, by_members) = (body.source.shape.clone(), permit.knows_members());
+        let (query, by_members) = (body.source.query.clone(), permit.knows_members());
         if self.redefining.load(SeqCst) > 0 {
             permit.may_show_definition(self.clock.now());
         }
         let installed = permit.commit(body, proof.as_deref(), end.lsn);
         if by_members && matches!(installed, Installed::Stale) {
             // Rows go so often that one did meanwhile: then it may be so the next time, too.
-            count_vain(&shape.figures.members_coarse, true);
+            count_vain(&query.figures.members_coarse, true);
         }
         if matches!(installed, Installed::TooLarge) {
-            shape.note_not_kept(Reason::TooLarge);
+            query.note_not_cached(Reason::TooLarge);
         }
         let Installed::Stored { entry, replaced } = installed else { return };
-        shape.note_kept();
+        query.note_kept();
         if let Some(reached) = &entry.payload.reached {
             let before = self.latest.installed(reached).and_then(|key| self.expected(&key));
             let answers =
@@ -399,7 +399,7 @@ impl Shared {
     }
 }
 
-/// Whether a statement's lineages told too little so often in a row that this one is not read.
+/// Whether a statement's join keys told too little so often in a row that this one is not read.
 fn is_in_vain(coarse: &AtomicU32) -> bool {
     coarse.load(Relaxed) >= COARSE_MAX && !coarse.fetch_add(1, Relaxed).is_multiple_of(COARSE_TURN)
 }
@@ -409,14 +409,14 @@ fn count_vain(coarse: &AtomicU32, was_vain: bool) {
     coarse.store(if was_vain { coarse.load(Relaxed).saturating_add(1) } else { 0 }, Relaxed);
 }
 
-/// How often in a row a statement's lineages told too little, once more.
+/// How often in a row a statement's join keys told too little, once more.
 fn coarser(coarse: u32, ranges: bool) -> u32 {
     if ranges { coarse.max(HOPELESS) } else { coarse.saturating_add(1) }
 }
 
 /// The query for the keys of all of these.
 pub(crate) fn keys_question(jobs: &[Job]) -> String {
-    Lineage::sql(jobs.iter().map(|job| &*job.lineage))
+    JoinKeys::sql(jobs.iter().map(|job| &*job.join_keys))
 }
 
 /// Its answer, for each; None if it is none.

@@ -69,7 +69,7 @@ const TIMES: &[&str] = &["addtime", "maketime", "sec_to_time", "subtime", "time"
 /// Functions that take a TIME as one.
 const OF_TIMES: &[&str] = &["hour", "microsecond", "minute", "second", "time", "time_format", "time_to_sec"];
 
-/// Cacheable functions of shapes: those that both servers have.
+/// Cacheable functions of normalized queries: those that both servers have.
 ///
 /// No prefix makes a name one of theirs: `st_total` is a function of somebody's own, and the catalogue may not show it.
 #[rustfmt::skip]
@@ -91,7 +91,7 @@ const SHAPES: &[&str] = &[
     "st_y",
 ];
 
-/// Functions of shapes that one of the servers has, or has since a later version: with the other, the name is anybody's.
+/// Functions of normalized queries that one of the servers has, or has since a later version: with the other, the name is anybody's.
 #[rustfmt::skip]
 const SHAPES_OF_ONE: &[&str] = &[
     "geomfromtext", "mbrcoveredby", "mbrcovers", "mbrequal", "st_boundary", "st_buffer_strategy", "st_collect",

@@ -21,7 +21,7 @@ impl Walk<'_> {
     }
 
     /// Whether values of `timetz` are handled; an error if something meets them, perhaps, that takes an offset by the current date: a time,
-    /// a zone, or a constant that is no parameter of the shape.
+    /// a zone, or a constant that is no parameter of the normalized query.
     pub(crate) fn handles_timetz(&self, parsed: &Parsed) -> Result<bool, Reason> {
         let handles = self.mentions(ValueType::TimeTz);
         let completes = handles && (self.times || parsed.time_text || self.mentions(ValueType::DateTime));

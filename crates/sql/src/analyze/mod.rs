@@ -89,7 +89,7 @@ use sqlparser::ast::{
 
 use crate::allowlist::type_effects::Handled;
 use crate::allowlist::visitor::Counts;
-use crate::analysis::{Dates, Footprint, Read, Usage};
+use crate::analysis::{Dates, Read, ReadSet, Usage};
 use crate::analyze::ctes::Cte;
 use crate::analyze::derived::{At, Folds};
 use crate::analyze::joins::only_standard_clauses;
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    pub(crate) fn into_footprint(mut self, parsed: &Parsed) -> Result<Footprint, Reason> {
+    pub(crate) fn into_read_set(mut self, parsed: &Parsed) -> Result<ReadSet, Reason> {
         if parsed.clock_text && self.date_time {
             return Err(Reason::ClockLiteral);
         }
@@ -191,7 +191,7 @@ impl<'a> Walk<'a> {
         let effects = self.type_effects()?;
         let Views { unopened, constants, .. } = self.views;
         let read = Read { unopened, constants, effects, ..self.found };
-        Ok(Footprint::new(self.context.dialect, read, self.usages, dates))
+        Ok(ReadSet::new(self.context.dialect, read, self.usages, dates))
     }
 
     pub(crate) fn is_mysql(&self) -> bool {

@@ -1,6 +1,6 @@
 //! From a statement and a catalogue to the read set: the walk, and the queries of views that it does not open.
 
-use crate::analysis::Footprint;
+use crate::analysis::ReadSet;
 use crate::analyze::Walk;
 use crate::analyze::derived_limit::leave_rows_open;
 use crate::analyze::disjunctions::has_branches;
@@ -17,11 +17,11 @@ use freshet_types::{Catalog, Dialect, Reason, Table};
 impl Template {
     /// The tables and predicates the statement depends on under this catalogue and search path
     /// (`current_schemas(true)`), or why it is not cached. Valid for this catalogue version and search path only.
-    pub fn resolve(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<Footprint, Reason> {
-        let mut footprint = self.resolve_but_views(catalog, schemas, true)?;
-        add_views(self.dialect, &mut footprint, catalog)?;
-        footprint.refuse_completed_times()?;
-        Ok(footprint)
+    pub fn resolve(&self, catalog: &Catalog, schemas: &[Arc<str>]) -> Result<ReadSet, Reason> {
+        let mut read_set = self.resolve_but_views(catalog, schemas, true)?;
+        add_views(self.dialect, &mut read_set, catalog)?;
+        read_set.refuse_completed_times()?;
+        Ok(read_set)
     }
 
     /// The same, without what the views in it read, but for those that are walked where their names stand, if any are.
@@ -30,7 +30,7 @@ impl Template {
         catalog: &Catalog,
         schemas: &[Arc<str>],
         opens_views: bool,
-    ) -> Result<Footprint, Reason> {
+    ) -> Result<ReadSet, Reason> {
         let parsed = self.verdict.as_ref().map_err(Clone::clone)?;
         if !self.built_in_first(schemas) {
             return Err(Reason::Construct("a search_path that puts other schemas before pg_catalog"));
@@ -51,7 +51,7 @@ impl Template {
                 walk.found.limits.keyed.clear();
                 walk.found.limits.moving.clear();
             }
-            walk.into_footprint(parsed)
+            walk.into_read_set(parsed)
         };
         let whole = walked(false)?;
         user_defined(catalog, &self.survey)?;
@@ -60,7 +60,7 @@ impl Template {
         }
         let open = whole.unbounded();
         let split = Some(()).filter(|()| !open.is_empty()).map(|()| walked(true)).transpose()?;
-        let better = |split: &Footprint| split.unbounded().is_subset(&open) && split.unbounded() != open;
+        let better = |split: &ReadSet| split.unbounded().is_subset(&open) && split.unbounded() != open;
         Ok(split.filter(better).unwrap_or(whole))
     }
 
@@ -70,32 +70,32 @@ impl Template {
     }
 }
 
-/// Adds what those views of a footprint read that were not opened.
-pub(crate) fn add_views(dialect: Dialect, footprint: &mut Footprint, catalog: &Catalog) -> Result<(), Reason> {
+/// Adds what those views of a read set read that were not opened.
+pub(crate) fn add_views(dialect: Dialect, read_set: &mut ReadSet, catalog: &Catalog) -> Result<(), Reason> {
     let mut queue = Queue::default();
-    queue.extend(&std::mem::take(&mut footprint.unopened));
+    queue.extend(&std::mem::take(&mut read_set.unopened));
     while let Some(view) = queue.next()? {
         let body = body(dialect, &view, catalog).map_err(|reason| named(reason, &view))?;
         queue.extend(&body.definitions);
-        footprint.add_any_row(body);
+        read_set.add_any_row(body);
     }
     // Among them those that were.
-    queue.extend(&footprint.definitions);
+    queue.extend(&read_set.definitions);
     queue.next().map(|_| ())
 }
 
 /// What one view's query depends on, the views in it not looked into.
-pub(crate) fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<Footprint, Reason> {
+pub(crate) fn body(dialect: Dialect, view: &Table, catalog: &Catalog) -> Result<ReadSet, Reason> {
     let text = view.definition.as_ref().ok_or_else(|| Reason::TableKind(qualified(view)))?;
     let lexed = lex(dialect, text);
-    let template = Template::parse_for(dialect, &lexed.shape, catalog);
+    let template = Template::parse_for(dialect, &lexed.normalized, catalog);
     if !template.settings().is_empty() {
         return Err(Reason::Function("current_setting".into()));
     }
-    let footprint = template.resolve_but_views(catalog, &search_path(), false)?;
+    let read_set = template.resolve_but_views(catalog, &search_path(), false)?;
     let literals =
         lexed.literals.iter().map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
     let literals: Vec<Parameter<'_>> = literals.collect();
-    footprint.refuse_types(&literals)?;
-    if footprint.reads_clock(&literals) { Err(Reason::ClockLiteral) } else { Ok(footprint) }
+    read_set.refuse_types(&literals)?;
+    if read_set.reads_clock(&literals) { Err(Reason::ClockLiteral) } else { Ok(read_set) }
 }

@@ -80,7 +80,7 @@ impl Walk<'_> {
     }
 
     fn open(&mut self, lexed: &Lexed) -> Outcome {
-        let template = Template::parse_for(self.context.dialect, &lexed.shape, self.context.catalog);
+        let template = Template::parse_for(self.context.dialect, &lexed.normalized, self.context.catalog);
         let parsed = template.verdict.as_ref().map_err(Clone::clone)?;
         let first = VIEWS_BASE + 1 + self.views.constants.len() as u32;
         self.views.constants.extend_from_slice(&lexed.literals);

@@ -20,14 +20,14 @@
 
 use freshet_types::ComparedColumn;
 
-use crate::analysis::{Absent, Footprint, Inside, TableReference};
+use crate::analysis::{Absent, Inside, ReadSet, TableReference};
 use crate::dependency::join_path::Ways;
 use crate::dependency::key_query::{Holding, Part};
 use crate::dependency::query_text::quoted;
 use crate::predicate::bind::Rows;
 use crate::predicate::parameters::Params;
 
-impl Footprint {
+impl ReadSet {
     /// The references whose rows are dropped by keys that others hold, at most so many, but for those that are told: their places, those of the others,
     /// and what is asked.
     pub(crate) fn absent_parts(

@@ -1,7 +1,7 @@
 //! Parameters that PostgreSQL reads as the current time (`statement/clock_text.rs`).
 
 use crate::allowlist::type_effects::MADE_FROM;
-use crate::analysis::Footprint;
+use crate::analysis::ReadSet;
 use crate::lex::literal::LiteralKind;
 use crate::predicate::parameters::{Parameter, ParameterValue};
 use crate::statement::clock_text::{lacks_offset, names_clock};
@@ -14,7 +14,7 @@ pub(crate) const TIMETZ_ARRAY: u32 = 1270;
 /// made.
 pub(crate) const TEXTS: [u32; 5] = [0, 25, 705, TIMETZ, TIMETZ_ARRAY];
 
-impl Footprint {
+impl ReadSet {
     /// Whether, among dates and times, a text parameter that may be taken for one contains a word such as `today`; or is a time without
     /// an offset, and may be taken for a `timetz`.
     pub(crate) fn reads_clock(&self, params: &[Parameter<'_>]) -> bool {

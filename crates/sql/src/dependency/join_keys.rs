@@ -20,12 +20,12 @@
 //! patterns of texts, those that no index finds last (`key_conditions.rs`); of a disjunction each part must be written.
 //!
 //! A way may also begin at the rows that LIMIT shows (`limit_bound.rs`). How far they reach is known only when the answer is: then the
-//! statement for K gets its last condition ([`Lineage::bound_by_last`]), made of the very tests that become the tag of S, and written
+//! statement for K gets its last condition ([`JoinKeys::bound_by_last`]), made of the very tests that become the tag of S, and written
 //! outwards. If the answer does not say how far, nothing is asked, unless other constants bound these rows. The same with rows that
 //! LIMIT shows in no order, which the answer tells by their keys (`result_keys.rs`).
 //!
 //! Of more keys than [`KEYS_MAX`] only their number is known to be too large. Then, if they are numbers or dates, the least and the greatest
-//! may be asked for instead ([`Lineage::ask_for_ranges`]): c is between them wherever it is one of K, so that is a sound predicate, too.
+//! may be asked for instead ([`JoinKeys::ask_for_ranges`]): c is between them wherever it is one of K, so that is a sound predicate, too.
 //!
 //! K is read by a statement of its own, after the fill began. What changes K meanwhile is a change of rows of σ_{T_S}(S), which
 //! S's own tag notices. All parts are read by one statement, so they are of one snapshot.
@@ -34,7 +34,7 @@ use std::fmt::Write as _;
 
 use freshet_types::{ComparedColumn, Dialect, NamedRows, RowSet, TableId, Tag, Term, Test};
 
-use crate::analysis::{Edge, Footprint, Held, TableReference};
+use crate::analysis::{Edge, Held, ReadSet, TableReference};
 use crate::dependency::answer::Field;
 use crate::dependency::join_path::{PARTS_MAX, Way, Ways};
 use crate::dependency::key_conditions::{Constants, Start, written_bound};
@@ -48,7 +48,7 @@ use crate::predicate::parameters::Params;
 
 /// Rows that matter only by the keys that other rows hold: read when the query is.
 #[derive(Clone, Debug)]
-pub struct Lineage {
+pub struct JoinKeys {
     parts: Vec<Part>,
     /// Rows that go are told by their keys.
     members: Vec<Members>,
@@ -64,14 +64,14 @@ pub struct Lineage {
     dialect: Dialect,
 }
 
-impl Footprint {
+impl ReadSet {
     /// How to find the rows of references that have no constants to be found by, and the places of these references.
-    pub(crate) fn lineage(
+    pub(crate) fn join_keys(
         &self,
         rows: &[Rows],
         top: Option<&Top>,
         params: Params<'_>,
-    ) -> Option<(Lineage, Vec<usize>)> {
+    ) -> Option<(JoinKeys, Vec<usize>)> {
         let shows_end = top.map(Top::place);
         let top = top.filter(|top| self.has_limits(top.sorted_by()));
         let is_cut =
@@ -126,11 +126,11 @@ impl Footprint {
         tables.dedup();
         let (members, leading) = (Vec::new(), tables.clone());
         let (loses_none, ranges) = (false, false);
-        let mut lineage = Lineage { parts, members, loses_none, tables, leading, top, ranges, dialect };
-        reached.extend(self.add_members(rows, &ways, &told(&reached), &known, &mut lineage));
-        lineage.tables.sort_unstable();
-        lineage.tables.dedup();
-        (!lineage.parts.is_empty() || !lineage.members.is_empty()).then_some((lineage, reached))
+        let mut join_keys = JoinKeys { parts, members, loses_none, tables, leading, top, ranges, dialect };
+        reached.extend(self.add_members(rows, &ways, &told(&reached), &known, &mut join_keys));
+        join_keys.tables.sort_unstable();
+        join_keys.tables.dedup();
+        (!join_keys.parts.is_empty() || !join_keys.members.is_empty()).then_some((join_keys, reached))
     }
 
     /// For people: the ways from these starts.
@@ -140,7 +140,7 @@ impl Footprint {
     }
 
     /// For people: the references whose rows are found so, each with the column and the table that leads to it.
-    pub(crate) fn described_lineage(&self, ways: &Ways<'_>) -> Vec<(usize, String)> {
+    pub(crate) fn described_join_keys(&self, ways: &Ways<'_>) -> Vec<(usize, String)> {
         let reached = ways.reached().filter_map(|(place, ways)| {
             let (edge, _) = ways.first()?.first()?;
             let held = ways.iter().filter_map(|way| way.first());
@@ -211,21 +211,21 @@ impl Footprint {
         ways: &Ways<'_>,
         told: &[usize],
         known: &Known<'_>,
-        lineage: &mut Lineage,
+        join_keys: &mut JoinKeys,
     ) -> Vec<usize> {
-        let mut number = lineage.parts.len();
+        let mut number = join_keys.parts.len();
         let mut places = Vec::new();
         let mut add = |place: usize, key: Option<Vec<ComparedColumn>>, matching: Matching, ways: &[Way<'_>]| {
             let key = key.filter(|key| number + key.len() <= PARTS_MAX)?;
             let selects = ways.iter().map(|way| self.select(way, Some(place), known)).collect::<Option<Vec<_>>>()?;
             let may_be_asked = selects.iter().all(|select| select.bounded || select.cut.is_some());
             let reference = self.references.get(place).filter(|_| may_be_asked)?;
-            lineage.members.push(Members::of(reference, key, matching, selects, number));
-            lineage.tables.push(reference.table.id);
-            number = lineage.members.last()?.next_number();
+            join_keys.members.push(Members::of(reference, key, matching, selects, number));
+            join_keys.tables.push(reference.table.id);
+            number = join_keys.members.last()?.next_number();
             Some(place)
         };
-        for ((at, part), (place, ways)) in lineage.parts.iter().enumerate().zip(ways.reached()) {
+        for ((at, part), (place, ways)) in join_keys.parts.iter().enumerate().zip(ways.reached()) {
             let key = self.lacking(place, std::iter::once(&*part.all_terms()));
             add(place, key, Matching::Part(at), ways);
         }
@@ -247,9 +247,9 @@ struct Known<'k> {
     cut: Vec<usize>,
 }
 
-impl Lineage {
+impl JoinKeys {
     /// One SELECT for the keys of all of these, to be run on a connection to the same server after their fills began. Two
-    /// columns: the lineage's and the part's number as `1.0`, and a key, which may be NULL, both as text.
+    /// columns: the join keys's and the part's number as `1.0`, and a key, which may be NULL, both as text.
     pub fn sql<'l>(lineages: impl IntoIterator<Item = &'l Self>) -> String {
         in_place(Self::marked_sql(lineages))
     }
@@ -261,16 +261,16 @@ impl Lineage {
 
     fn marked_sql<'l>(lineages: impl IntoIterator<Item = &'l Self>) -> String {
         let mut sql = String::new();
-        for (number, lineage) in lineages.into_iter().enumerate() {
-            let parts = lineage.parts.iter().enumerate();
+        for (number, join_keys) in lineages.into_iter().enumerate() {
+            let parts = join_keys.parts.iter().enumerate();
             let questions = parts.flat_map(|(at, part)| {
                 let mark = format!("{number}.{at}");
                 let end = part.end.iter().map(|end| format!("SELECT '{mark}', {}", end.sql())).collect::<Vec<_>>();
-                part.asked().iter().flat_map(move |select| lineage.questions(&mark, select)).chain(end)
+                part.asked().iter().flat_map(move |select| join_keys.questions(&mark, select)).chain(end)
             });
-            let quoted = |name: &str| quoted(lineage.dialect, name);
-            let of_members = lineage.members.iter().flat_map(|members| members.asked(quoted));
-            let of_members = of_members.map(|(at, select)| lineage.keys_question(&format!("{number}.{at}"), &select));
+            let quoted = |name: &str| quoted(join_keys.dialect, name);
+            let of_members = join_keys.members.iter().flat_map(|members| members.asked(quoted));
+            let of_members = of_members.map(|(at, select)| join_keys.keys_question(&format!("{number}.{at}"), &select));
             for question in questions.chain(of_members) {
                 let and = if sql.is_empty() { "" } else { " UNION ALL " };
                 let _ = write!(sql, "{and}({question})");
@@ -433,13 +433,13 @@ impl Lineage {
 
     /// The tags that its answer tells. Without an answer, or where there are too many keys or one without a normal form, any
     /// row matters. Rows that go are told by their old images.
-    pub fn late_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
+    pub fn deferred_tags(&self, rows: Option<&[Key]>) -> Vec<Tag> {
         let of_constants = self.members.iter().flat_map(Members::tags_of_constants);
         self.tags_of_parts(rows).into_iter().flatten().chain(of_constants).collect()
     }
 
     /// The same if rows that go are told by their keys, as far as these are known; None: none are.
-    pub fn late_tags_of_members(&self, rows: &[Key]) -> Option<Vec<Tag>> {
+    pub fn deferred_tags_of_members(&self, rows: &[Key]) -> Option<Vec<Tag>> {
         let mut is_one_known = false;
         let mut told = |members: Option<&Members>, terms: Option<&[Term]>, otherwise: Vec<Tag>| {
             let tags = members.and_then(|members| members.tags(terms, rows));

@@ -18,7 +18,7 @@
 
 use freshet_types::{ComparedColumn, Dialect, Term, Test, Value, ValueType};
 
-use crate::analysis::Footprint;
+use crate::analysis::ReadSet;
 use crate::dependency::query_text::{MARK, in_place, marked};
 use crate::predicate::bind::{self, Rows};
 use crate::predicate::like::{Case, Folding, Letters, Matching};
@@ -112,7 +112,7 @@ fn in_case(dialect: Dialect, case: Option<Case>, text: &str) -> String {
     }
 }
 
-impl Footprint {
+impl ReadSet {
     /// What the rows of a reference have that matter, written for the server; no conjunction: nothing that can be written.
     pub(crate) fn constants<'f>(&'f self, place: usize, rows: &'f Rows, params: Params<'_>) -> Constants<'f> {
         let of_term = |term: &'f Term| Some((&term.column, self.written_term(term)?));

@@ -17,7 +17,7 @@
 //! there are fewer rows than k, what is further behind would be shown: then T alone is the predicate.
 //!
 //! The answer is of one snapshot, and the fill began before it: a commit that the answer does not reflect and that touches rows
-//! up to B is found among those that raced the fill, as with all late tags.
+//! up to B is found among those that raced the fill, as with all deferred tags.
 //!
 //! * **Ties** are within: the bound is included.
 //! * **NULLs** come first or last. Where they come first a row of NULL matters always; if the last row's key is NULL itself, those
@@ -37,7 +37,7 @@
 use freshet_types::{Columns, ComparedColumn, RowSet, TableId, Tag, Term, Test, Value, ValueType};
 
 use crate::allowlist::types::oid;
-use crate::analysis::{Cut, Footprint, Order, RowLimit};
+use crate::analysis::{Cut, Order, ReadSet, RowLimit};
 use crate::dependency::answer::{Field, up_to};
 use crate::dependency::derived_limit::Furthest;
 use crate::lex::literal::{Literal, LiteralKind};
@@ -79,7 +79,7 @@ impl Top {
     }
 
     /// The tags of an answer of so many rows, the last of which holds these values.
-    pub fn late_tags(&self, rows: u64, last: &[Field<'_>]) -> Vec<Tag> {
+    pub fn deferred_tags(&self, rows: u64, last: &[Field<'_>]) -> Vec<Tag> {
         self.conjunctions(rows, last).into_iter().map(|terms| self.tag(terms)).collect()
     }
 
@@ -129,7 +129,7 @@ impl Top {
     }
 }
 
-impl Footprint {
+impl ReadSet {
     /// What the answer's last row will tell, if this execution has a limit.
     pub(crate) fn top(&self, rows: &[Rows], params: Params<'_>) -> Option<Top> {
         let cut = self.limits.cut.clone()?;

@@ -15,7 +15,7 @@
 //!   DISTINCT, HAVING, or functions that may make any number of rows of one, none among them. GROUP BY may name a key of R: then a
 //!   group holds no two rows of R, and each row is in one.
 //! * **Other states.** B is read after the answer. As long as no row up to B changed since, R has o + k rows up to B in the answer's state, too; and what
-//!   changed is found among the commits that raced the fill, as with all late tags.
+//!   changed is found among the commits that raced the fill, as with all deferred tags.
 //! * **Fewer rows** than o + k: any row matters. So it is if the key is NULL and NULLs come last; where they come first, the rows with NULL matter, as in `limit_bound.rs`.
 //! * Of partitions and of tables with children nothing is asked; of a table that is one, its own rows alone (`ONLY`).
 //!
@@ -26,7 +26,7 @@
 
 use freshet_types::{ComparedColumn, Dialect, Test};
 
-use crate::analysis::{Footprint, Order, Paged};
+use crate::analysis::{Order, Paged, ReadSet};
 use crate::dependency::answer::{Field, up_to};
 use crate::dependency::query_text::{as_text, quoted};
 use crate::lex::literal::{Literal, LiteralKind};
@@ -93,7 +93,7 @@ impl End {
     }
 }
 
-impl Footprint {
+impl ReadSet {
     /// The ends to ask for: of references of which any row would matter, and of which this is not true.
     pub(crate) fn ends(&self, rows: &[Rows], is_told: impl Fn(usize) -> bool, params: Params<'_>) -> Vec<End> {
         let open = |paged: &&Paged| rows.get(paged.place).is_some_and(Option::is_none) && !is_told(paged.place);

@@ -16,7 +16,7 @@
 //!
 //! **K is read later than the answer**, and a row that went between the two readings is in K no more. Such a commit was delivered before the stream
 //! passed an end of the log that was read behind K. So until then the fill stays one, commits are held against T as without all this,
-//! where what an old image lacks passes, and each that is hit must be in the fill's proof: `tell_members` in the cache. Whatever is delivered later
+//! where what an old image lacks passes, and each that is hit must be in the fill's proof: `set_members` in the cache. Whatever is delivered later
 //! is not in K's snapshot, and meets both tags. The simulator has both rules and finds a stale answer without either of them.
 //!
 //! More rows may be asked for than T leaves: more keys are more rows. So T is written as far as it can be (`key_conditions.rs`), and a reference that is
@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use freshet_types::{Columns, ComparedColumn, NamedRows, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test};
 
-use crate::analysis::{Footprint, TableReference};
+use crate::analysis::{ReadSet, TableReference};
 use crate::dependency::join_path::Ways;
 use crate::dependency::key_query::{Key, Select, values_of};
 use crate::predicate::bind::{self, Rows};
@@ -184,7 +184,7 @@ fn names_of(terms: &[Term]) -> impl Iterator<Item = &Arc<str>> {
     terms.iter().flat_map(|term| std::iter::once(&term.column.name).chain(more(&term.test)))
 }
 
-impl Footprint {
+impl ReadSet {
     /// The columns of the reference's replica identity, if old images hold no more and their values can be read.
     fn identity(&self, place: usize) -> Option<Vec<ComparedColumn>> {
         let table = &self.references.get(place)?.table;

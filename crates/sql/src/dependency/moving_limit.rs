@@ -34,7 +34,7 @@
 
 use freshet_types::{Value, ValueType};
 
-use crate::analysis::{Footprint, Moving};
+use crate::analysis::{Moving, ReadSet};
 use crate::dependency::answer::{Field, shown_value};
 use crate::predicate::parameters::{Client, Parameter, Params};
 
@@ -107,7 +107,7 @@ fn number(column: ValueType, value: &Value) -> Option<i64> {
     }
 }
 
-impl Footprint {
+impl ReadSet {
     /// The parameters that are limits which may move, by their numbers.
     pub fn moving_parameters(&self) -> impl Iterator<Item = u32> {
         self.limits.moving.iter().map(|moving| moving.operand.parameter)

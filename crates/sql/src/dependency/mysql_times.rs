@@ -2,7 +2,7 @@
 
 use freshet_types::Reason;
 
-use crate::analysis::Footprint;
+use crate::analysis::ReadSet;
 use crate::analyze::mysql_times::named_zone;
 use crate::lex::literal::LiteralKind;
 use crate::lex::normalize::VIEWS_BASE;
@@ -10,7 +10,7 @@ use crate::predicate::parameters::{Parameter, ParameterValue};
 
 pub(crate) const TIME_AMONG_DATES: Reason = Reason::Construct("a TIME among dates, which the current date completes,");
 
-impl Footprint {
+impl ReadSet {
     /// A TIME that is compared with a date, or stands for one, is completed with the current date.
     pub(crate) fn refuse_completed_times(&self) -> Result<(), Reason> {
         let completed = self.dates.times && self.dates.date_time && self.dialect.is_mysql_family();

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use freshet_types::{Columns, ComparedColumn, Reason, RowSet, Table, TableId, Tag, Term, Test, Value};
 
-use crate::analysis::{Edge, Footprint, TableReference};
+use crate::analysis::{Edge, ReadSet, TableReference};
 use crate::dependency::derived_limit::Furthest;
-use crate::dependency::join_keys::Lineage;
+use crate::dependency::join_keys::JoinKeys;
 use crate::dependency::join_path::is_open;
 use crate::dependency::key_conditions::Start;
 use crate::dependency::limit_bound::Top;
@@ -26,7 +26,7 @@ pub struct Bound {
     /// The rows and columns.
     pub tags: Vec<Tag>,
     /// What is to be read to know the rows of tags that are told later.
-    pub lineage: Option<Lineage>,
+    pub join_keys: Option<JoinKeys>,
     /// What the last row of the answer tells of further rows.
     pub top: Option<Top>,
     /// What all of its rows tell of rows that go.
@@ -35,7 +35,7 @@ pub struct Bound {
     pub page: Option<Furthest>,
 }
 
-impl Footprint {
+impl ReadSet {
     /// The tags of one execution.
     pub fn bind(&self, params: &[Parameter<'_>], client: Client) -> Result<Bound, Reason> {
         if self.reads_clock(params) {
@@ -47,8 +47,8 @@ impl Footprint {
         let rows = self.rows(params);
         let top = self.top(&rows, params);
         let page = top.as_ref().and_then(Top::page);
-        let lineage = if self.may_have_lineage(&rows) { self.lineage(&rows, top.as_ref(), params) } else { None };
-        let (lineage, later) = lineage.unzip();
+        let join_keys = if self.may_have_join_keys(&rows) { self.join_keys(&rows, top.as_ref(), params) } else { None };
+        let (join_keys, later) = join_keys.unzip();
         let mut later = later.unwrap_or_default();
         let top = top.filter(|top| !later.contains(&top.place()));
         let keys = self.keys(&rows, &later, top.as_ref(), params);
@@ -86,11 +86,11 @@ impl Footprint {
             let reference = &self.references[*place];
             Tag { table: reference.table.id, rows: RowSet::Later, columns: reference.columns.clone() }
         }));
-        Ok(Bound { tags, lineage, top, keys, page })
+        Ok(Bound { tags, join_keys, top, keys, page })
     }
 
     /// Whether keys may have to be read; not so of most statements, whose constants say which rows matter.
-    fn may_have_lineage(&self, rows: &[Rows]) -> bool {
+    fn may_have_join_keys(&self, rows: &[Rows]) -> bool {
         let leads_on = |edge: &Edge| rows.get(edge.to).is_some_and(is_open);
         self.edges.iter().any(leads_on)
             || !self.limits.paged.is_empty()
@@ -99,7 +99,7 @@ impl Footprint {
     }
 
     /// Whether a constant in the statement's text may be read under the settings in force when it is parsed (a date
-    /// under DateStyle, say), rather than those of the execution. `opaque`: the shape still holds quoted text.
+    /// under DateStyle, say), rather than those of the execution. `opaque`: the normalized query still holds quoted text.
     pub fn reads_settings_at_parse(&self, own_params: u16, literals: &[Literal], opaque: bool) -> bool {
         let may_be_date = |number: u32| self.usages.get(&number).is_none_or(|usage| usage.may_be_date);
         let text = |(literal, number): (&Literal, u32)| literal.kind == LiteralKind::String && may_be_date(number);
@@ -141,13 +141,13 @@ impl Footprint {
             start.into_iter().chain((cut || end).then_some(Start::Cut)).min()
         };
         let ways = self.ways(&rows, starts);
-        let lineage = self.described_lineage(&ways);
+        let join_keys = self.described_join_keys(&ways);
         for (place, (TableReference { table, .. }, rows)) in self.references.iter().zip(&rows).enumerate() {
             let conjunctions = rows.iter().flatten().map(|terms| terms.iter().map(described).collect::<Vec<_>>());
             let mut conjunctions: Vec<String> = conjunctions.map(|terms| terms.join(" and ")).collect();
             conjunctions.dedup();
             let mut by_keys = "";
-            if let Some((_, keys)) = lineage.iter().find(|(reached, _)| *reached == place) {
+            if let Some((_, keys)) = join_keys.iter().find(|(reached, _)| *reached == place) {
                 conjunctions.push(keys.clone());
                 conjunctions = vec![conjunctions.join(" and ")];
                 by_keys = if self.has_led_members(place, rows, &ways) { BY_THEIR_KEYS } else { "" };
@@ -204,9 +204,9 @@ impl Footprint {
         bind::travel(&mut rows, &self.edges);
         let nothing = self.params(&[], Client::PLAIN);
         let ways = self.ways(&rows, |at| self.described_start(at, &rows[at], nothing, |_| false));
-        let lineage = self.described_lineage(&ways);
+        let join_keys = self.described_join_keys(&ways);
         let is_open =
-            |place: usize, rows: &Rows| rows.is_none() && lineage.iter().all(|(reached, _)| *reached != place);
+            |place: usize, rows: &Rows| rows.is_none() && join_keys.iter().all(|(reached, _)| *reached != place);
         let open = rows.iter().enumerate().filter(|(place, rows)| is_open(*place, rows));
         open.filter_map(|(place, _)| Some(self.references.get(place)?.table.id)).collect()
     }

@@ -21,7 +21,7 @@
 //!   row is in no joined row any more that the result is to show, whatever these tables hold; and what brings it back enters.
 //!
 //! The keys are of the answer's snapshot, and both tags are told when the fill ends: a commit that the answer does not reflect
-//! is found among those that raced the fill, as with all late tags.
+//! is found among those that raced the fill, as with all deferred tags.
 //!
 //! **LIMIT** bounds the rows that enter (`limit_bound.rs`): what comes behind the last row is not shown.
 //!
@@ -58,10 +58,10 @@ use std::collections::BTreeSet;
 
 use freshet_types::{Columns, ComparedColumn, ReplicaIdentity, RowSet, TableId, Tag, Term, Test, Value};
 
-use crate::analysis::{Footprint, Keyed, RowLimit, TableReference};
+use crate::analysis::{Keyed, ReadSet, RowLimit, TableReference};
 use crate::dependency::answer::{Field, shown_value};
 use crate::dependency::derived_limit::End;
-use crate::dependency::join_keys::Lineage;
+use crate::dependency::join_keys::JoinKeys;
 use crate::dependency::key_query::KEYS_MAX;
 use crate::dependency::limit_bound::Top;
 use crate::dependency::query_text::quoted;
@@ -113,12 +113,12 @@ impl Keys {
     }
 
     /// The tags of an answer of these rows, which ends so; `read` tells the values of one.
-    pub fn late_tags<'a, R>(
+    pub fn deferred_tags<'a, R>(
         &self,
         rows: impl Iterator<Item = R>,
         read: impl Fn(&R) -> Vec<Field<'a>>,
         end: &End<'_>,
-        mut lineage: Option<&mut Lineage>,
+        mut join_keys: Option<&mut JoinKeys>,
     ) -> Vec<Tag> {
         // What each column of a key holds; None: it cannot be told.
         let mut known: Vec<_> =
@@ -134,7 +134,7 @@ impl Keys {
             count += 1;
         }
         let tables = self.tables.iter().zip(known);
-        tables.flat_map(|(table, known)| table.tags(known, count, end, lineage.as_deref_mut())).collect()
+        tables.flat_map(|(table, known)| table.tags(known, count, end, join_keys.as_deref_mut())).collect()
     }
 }
 
@@ -159,7 +159,7 @@ impl KeyedTable {
         known: Option<Vec<BTreeSet<Value>>>,
         count: u64,
         end: &End<'_>,
-        lineage: Option<&mut Lineage>,
+        join_keys: Option<&mut JoinKeys>,
     ) -> Vec<Tag> {
         // So many keys are of as many rows.
         let is_all = |known: &Vec<BTreeSet<Value>>| {
@@ -178,8 +178,8 @@ impl KeyedTable {
         let known = match known {
             Some(known) if is_any_right => {
                 let terms = by_keys(known);
-                if let Some((lineage, terms)) = lineage.zip(terms.as_deref()) {
-                    lineage.bound_by_keys(self.keyed.place, terms);
+                if let Some((join_keys, terms)) = join_keys.zip(terms.as_deref()) {
+                    join_keys.bound_by_keys(self.keyed.place, terms);
                 }
                 return terms.map(|terms| self.tag(RowSet::Where(terms.into()))).into_iter().collect();
             }
@@ -248,7 +248,7 @@ impl Keyed {
     }
 }
 
-impl Footprint {
+impl ReadSet {
     /// What the rows of the answer will tell by their keys, but of references whose rows are told by others.
     pub(crate) fn keys(&self, rows: &[Rows], told: &[usize], top: Option<&Top>, params: Params<'_>) -> Option<Keys> {
         let tables = self.limits.keyed.iter().filter(|keyed| !told.contains(&keyed.place)).filter_map(|keyed| {
@@ -315,7 +315,7 @@ impl Footprint {
                 format!("; more exact with ALTER TABLE {schema}.{name} REPLICA IDENTITY FULL")
             };
             let hint = format!(
-                "{}.{} logs of old rows only {}: its updates and deletes may evict this whatever the rows held in {mentioned}, \
+                "{}.{} logs of old rows only {}: its updates and deletes may invalidate this whatever the rows held in {mentioned}, \
                  unless the rows that matter are few enough to be told by their keys{remedy}",
                 table.schema,
                 table.name,

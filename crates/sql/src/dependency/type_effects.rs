@@ -7,11 +7,11 @@ use freshet_types::{Reason, TypeEffect};
 
 use crate::allowlist::type_effects::NUMBERS;
 use crate::allowlist::types::oid;
-use crate::analysis::{Footprint, Usage};
+use crate::analysis::{ReadSet, Usage};
 use crate::lex::literal::{Literal, LiteralKind};
 use crate::predicate::parameters::{Parameter, ParameterValue};
 
-impl Footprint {
+impl ReadSet {
     /// Whether a parameter or a constant is a value of a type with effects.
     pub(crate) fn refuse_types(&self, params: &[Parameter<'_>]) -> Result<(), Reason> {
         self.refuse_named_zones(params)?;

@@ -5,7 +5,7 @@
 //! whose client character set is UTF-8, ASCII or binary. It never fails: what the
 //! servers might read in two ways (a version comment, a hint, a NUL byte) ends the analysis as [`Kind::Hopeless`].
 //!
-//! A shape is read by the same rules: `$n` there is a [`Kind::Word`], and the lexer writes an identifier of that form
+//! A normalized query is read by the same rules: `$n` there is a [`Kind::Word`], and the lexer writes an identifier of that form
 //! in backquotes, so that no text can pretend to hold a placeholder.
 
 use super::literal::LiteralKind;
@@ -72,7 +72,7 @@ pub(crate) fn is_word_part(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$') || byte >= 0x80
 }
 
-/// Whether a word is a placeholder of a shape.
+/// Whether a word is a placeholder of a normalized query.
 pub(crate) fn is_placeholder(word: &str) -> bool {
     word.strip_prefix('$').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
 }

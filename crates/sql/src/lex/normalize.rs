@@ -1,15 +1,15 @@
-//! Statement text to shape and literals, in one pass.
+//! Statement text to normalized query and literals, in one pass.
 //!
-//! Applications that write values into the text would otherwise give every value its own statement: the shape is
+//! Applications that write values into the text would otherwise give every value its own statement: the normalized query is
 //! the text with its literals replaced by parameters, so that it is parsed once and analysed once. Shape and
 //! literals together still say exactly what the text said: a result may be kept under both (see
 //! [`Lexed::write_key`]).
 //!
-//! A literal becomes a parameter only where its value is beyond doubt and a parameter can stand: everything
-//! unusual (the number of a column behind `ORDER BY`, PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the shape as
-//! written.
+//! A literal becomes a parameter only where its value is beyond doubt and a parameter can stand: everything unusual (the number
+//! of a column behind `ORDER BY`, PostgreSQL's escapes and dollar quotes, odd numbers, type modifiers, `date '…'`) stays in the
+//! normalized query as written.
 //!
-//! In MySQL's dialect the shape says what the text *means*, not how it is written: names of columns in a result follow
+//! In MySQL's dialect the normalized query says what the text *means*, not how it is written: names of columns in a result follow
 //! the text to the letter there, so only the text itself is a key.
 
 use std::borrow::Cow;
@@ -22,7 +22,7 @@ use crate::lex::mysql_words;
 use crate::lex::postgres::{Kind, Token, is_word_part};
 use crate::lex::tokens::Tokens;
 
-/// Literals replaced in one text; the rest stays in the shape.
+/// Literals replaced in one text; the rest stays in the normalized query.
 const LITERALS_MAX: usize = 10_000;
 
 /// Behind it are the numbers of the constants in views: a statement's own are of 16 bits.
@@ -33,10 +33,10 @@ pub(crate) const VIEWS_BASE: u32 = 1 << 16;
 pub struct Lexed {
     /// The text with its literals replaced by `$n`, without comments, trailing semicolons and more than one
     /// blank in a row, its unquoted words in lower case (MySQL: its reserved words; and `?` is `$n`, too).
-    pub shape: String,
-    /// A hash of the shape, the same in every process.
-    pub fingerprint: u64,
-    /// The highest `$n` in the text itself, or the number of `?`. Literal i (from 0) is `$(own_params + i + 1)` in the shape.
+    pub normalized: String,
+    /// A hash of the normalized query, the same in every process.
+    pub digest: u64,
+    /// The highest `$n` in the text itself, or the number of `?`. Literal i (from 0) is `$(own_params + i + 1)` in the normalized query.
     pub own_params: u16,
     /// The literals, in the order of the text.
     pub literals: Vec<Literal>,
@@ -45,14 +45,14 @@ pub struct Lexed {
 }
 
 impl Lexed {
-    /// Appends what tells this text from every text of another meaning: the shape, the number of its own
+    /// Appends what tells this text from every text of another meaning: the normalized query, the number of its own
     /// parameters, and kind and value of each literal, each with its length before it.
     ///
-    /// The shape and the parameter values alone do not: `SELECT 1`, `SELECT '1'` and `SELECT $1` share a shape
+    /// The normalized query and the parameter values alone do not: `SELECT 1`, `SELECT '1'` and `SELECT $1` share a normalized query
     /// and differ in the type of their result.
     pub fn write_key(&self, key: &mut Vec<u8>) {
-        key.extend_from_slice(&(self.shape.len() as u32).to_be_bytes());
-        key.extend_from_slice(self.shape.as_bytes());
+        key.extend_from_slice(&(self.normalized.len() as u32).to_be_bytes());
+        key.extend_from_slice(self.normalized.as_bytes());
         key.extend_from_slice(&self.own_params.to_be_bytes());
         key.extend_from_slice(&(self.literals.len() as u32).to_be_bytes());
         for literal in &self.literals {
@@ -68,12 +68,12 @@ impl Lexed {
     }
 }
 
-/// Splits a text into its shape and its literals. Never fails: what is malformed stays in the shape as it is.
+/// Splits a text into its normalized query and its literals. Never fails: what is malformed stays in the normalized query as it is.
 pub fn lex(dialect: Dialect, text: &str) -> Lexed {
     lex_under(dialect, Modes::NONE, text)
 }
 
-/// The same for a session of MySQL or MariaDB that quotes by these modes. The shape quotes as without them.
+/// The same for a session of MySQL or MariaDB that quotes by these modes. The normalized query quotes as without them.
 pub fn lex_under(dialect: Dialect, modes: Modes, text: &str) -> Lexed {
     let shaper = |base| Shaper { modes, ..Shaper::new(dialect, text, base) };
     let mut shaped = shaper(0);
@@ -130,18 +130,18 @@ struct Shaper {
     in_modifier: bool,
     /// The last token but for semicolons was a minus sign.
     behind_minus: bool,
-    /// Where the shape ends if nothing but semicolons follows.
+    /// Where the normalized query ends if nothing but semicolons follows.
     end: Option<usize>,
 }
 
 impl Shaper {
     fn new(dialect: Dialect, text: &str, base: u32) -> Self {
-        let shape = String::with_capacity(text.len() + 8);
+        let normalized = String::with_capacity(text.len() + 8);
         Self {
             dialect,
             modes: Modes::NONE,
             start: text.as_ptr().addr(),
-            lexed: Lexed { shape, ..Lexed::default() },
+            lexed: Lexed { normalized, ..Lexed::default() },
             base,
             in_view: false,
             own_params: 0,
@@ -155,7 +155,7 @@ impl Shaper {
     fn lexed(self, own_params: u32) -> Lexed {
         let mut lexed = self.lexed;
         lexed.own_params = u16::try_from(own_params).unwrap_or(u16::MAX);
-        lexed.fingerprint = rapidhash::v3::rapidhash_v3(lexed.shape.as_bytes());
+        lexed.digest = rapidhash::v3::rapidhash_v3(lexed.normalized.as_bytes());
         lexed
     }
 
@@ -164,24 +164,24 @@ impl Shaper {
             self.push(token);
         }
         if let Some(end) = self.end {
-            self.lexed.shape.truncate(end);
+            self.lexed.normalized.truncate(end);
         }
         if self.begins_comment() {
-            self.lexed.shape.push_str("/**/");
+            self.lexed.normalized.push_str("/**/");
         }
     }
 
     fn push(&mut self, token: Token<'_>) {
         if token.kind == Kind::Symbol(b';') {
-            self.end.get_or_insert(self.lexed.shape.len());
+            self.end.get_or_insert(self.lexed.normalized.len());
         } else {
             self.end = None;
         }
         let behind_minus = token.kind == Kind::Symbol(b'-') || (token.kind == Kind::Symbol(b';') && self.behind_minus);
         if token.spaced && self.begins_comment() {
-            self.lexed.shape.push_str("/**/");
-        } else if token.spaced && !self.lexed.shape.is_empty() {
-            self.lexed.shape.push(' ');
+            self.lexed.normalized.push_str("/**/");
+        } else if token.spaced && !self.lexed.normalized.is_empty() {
+            self.lexed.normalized.push(' ');
         }
         self.behind_minus = behind_minus;
         if let Some(kind) = self.literal_kind(token) {
@@ -202,7 +202,7 @@ impl Shaper {
 
     /// MySQL: a blank or the end behind it would make a comment of two minus signs (`1--/**/1` in the text).
     fn begins_comment(&self) -> bool {
-        self.dialect.is_mysql_family() && self.behind_minus && self.lexed.shape.ends_with("--")
+        self.dialect.is_mysql_family() && self.behind_minus && self.lexed.normalized.ends_with("--")
     }
 
     fn push_word(&mut self, word: &str) {
@@ -210,37 +210,38 @@ impl Shaper {
         if mysql && mysql::is_placeholder(word) {
             // The same name in another spelling: no word of the text is to be taken for a placeholder.
             self.separate_quotes("`");
-            self.lexed.shape.extend(["`", word, "`"]);
+            self.lexed.normalized.extend(["`", word, "`"]);
             self.before = Before::Value;
             return;
         }
-        let shape = &mut self.lexed.shape;
-        let (start, behind_point, behind_like) = (shape.len(), shape.ends_with('.'), shape.ends_with(" like "));
-        let behind_execute = shape.eq_ignore_ascii_case("execute ");
-        shape.push_str(word);
-        let (_, lower) = shape.split_at_mut(start);
+        let normalized = &mut self.lexed.normalized;
+        let (start, behind_point, behind_like) =
+            (normalized.len(), normalized.ends_with('.'), normalized.ends_with(" like "));
+        let behind_execute = normalized.eq_ignore_ascii_case("execute ");
+        normalized.push_str(word);
+        let (_, lower) = normalized.split_at_mut(start);
         lower.make_ascii_lowercase();
         // `LIKE BINARY 'x'`, `EXECUTE IMMEDIATE 'x'`
         let operator = mysql && (lower == "binary" && behind_like || lower == "immediate" && behind_execute);
         self.before = if operator { Before::ExpressionWord } else { class_of(lower, mysql) };
         // Names of tables and aliases differ by case there, also those that are spelled like a reserved word behind a point.
         if mysql && (behind_point || !mysql_words::is_reserved(lower)) {
-            shape.truncate(start);
-            shape.push_str(word);
+            normalized.truncate(start);
+            normalized.push_str(word);
         }
     }
 
     /// MySQL: two of its quotes would be one in a name.
     fn separate_quotes(&mut self, text: &str) {
-        if self.dialect.is_mysql_family() && text.starts_with('`') && self.lexed.shape.ends_with('`') {
-            self.lexed.shape.push(' ');
+        if self.dialect.is_mysql_family() && text.starts_with('`') && self.lexed.normalized.ends_with('`') {
+            self.lexed.normalized.push(' ');
         }
     }
 
     fn push_other(&mut self, token: Token<'_>) -> Before {
         let text = self.as_without_modes(token);
         self.separate_quotes(&text);
-        self.lexed.shape.push_str(&text);
+        self.lexed.normalized.push_str(&text);
         match token.kind {
             Kind::Param(number) => {
                 self.own_params = self.own_params.max(number);
@@ -290,7 +291,7 @@ impl Shaper {
             }
             // Behind `u&` a text without `E` would be one of another kind.
             (Kind::OpaqueText, Before::ExpressionWord | Before::By | Before::Symbol)
-                if !self.lexed.shape.ends_with('&') =>
+                if !self.lexed.normalized.ends_with('&') =>
             {
                 escaped(token.text).map(|_| LiteralKind::String)
             }
@@ -321,13 +322,13 @@ impl Shaper {
     fn push_placeholder(&mut self, number: u32) {
         // `select'a'` must not become the identifier `select$1`, nor MySQL's `1@?` the variable `@$1`, nor `1.?` a number.
         let goes_on = |byte| matches!(byte, b'@' | b'.') && self.dialect.is_mysql_family();
-        if self.lexed.shape.bytes().last().is_some_and(|byte| is_word_part(byte) || goes_on(byte)) {
-            self.lexed.shape.push(' ');
+        if self.lexed.normalized.bytes().last().is_some_and(|byte| is_word_part(byte) || goes_on(byte)) {
+            self.lexed.normalized.push(' ');
         }
-        self.lexed.shape.push('$');
+        self.lexed.normalized.push('$');
         match char::from_digit(number, 10) {
-            Some(digit) => self.lexed.shape.push(digit),
-            None => self.lexed.shape.push_str(&number.to_string()),
+            Some(digit) => self.lexed.normalized.push(digit),
+            None => self.lexed.normalized.push_str(&number.to_string()),
         }
         self.before = Before::Placeholder;
     }
@@ -337,7 +338,7 @@ impl Shaper {
         let glued = !token.spaced && self.before == Before::Placeholder;
         let first = token.text.bytes().next().unwrap_or_default();
         if glued && (is_word_part(first) || first == b'.') {
-            self.lexed.shape.push(' ');
+            self.lexed.normalized.push(' ');
         }
     }
 }

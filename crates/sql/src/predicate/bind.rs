@@ -10,7 +10,7 @@ use std::sync::Arc;
 use freshet_types::{Term, Test, Value, ValueType};
 
 use crate::allowlist::types::oid;
-use crate::analysis::{Edge, Footprint, Held};
+use crate::analysis::{Edge, Held, ReadSet};
 use crate::lex::literal::{Literal, LiteralKind};
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::forms::{Form, keeps_value, near_form, normal_form};
@@ -136,7 +136,7 @@ pub(crate) fn list(mut values: Vec<Value>) -> Option<Box<[Value]>> {
     (1..=VALUES_MAX).contains(&values.len()).then(|| values.into())
 }
 
-impl Footprint {
+impl ReadSet {
     /// The rows of each reference that matter to an execution.
     pub(crate) fn rows(&self, params: Params<'_>) -> Vec<Rows> {
         let bound = self.references.iter().map(|reference| rows(&reference.predicate, |atom| self.test(atom, params)));

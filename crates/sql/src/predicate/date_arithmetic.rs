@@ -1,6 +1,6 @@
-//! Dates that stand in a statement's shape: `date '1998-12-01' - interval '90' day`, `timestamp '2024-06-01 00:00:00'`.
+//! Dates that stand in a statement's normalized query: `date '1998-12-01' - interval '90' day`, `timestamp '2024-06-01 00:00:00'`.
 //!
-//! They are no parameters, so what is compared with them is known once for the shape. Days and months are added as both
+//! They are no parameters, so what is compared with them is known once for the normalized query. Days and months are added as both
 //! families add them: a month later is the same day of that month, or its last one.
 
 use freshet_types::{Test, Value, ValueType};

@@ -14,7 +14,7 @@ use sqlparser::ast::{
     CharacterLength, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectNamePart,
 };
 
-use crate::analysis::Footprint;
+use crate::analysis::ReadSet;
 use crate::predicate::bind::list;
 use crate::predicate::parameters::Params;
 use crate::predicate::syntax::{column_name, unwrapped};
@@ -174,7 +174,7 @@ impl Question {
     }
 }
 
-impl Footprint {
+impl ReadSet {
     /// `col` is of the type that [`Question::compares`] tells.
     pub(crate) fn folded(&self, column: ValueType, operands: &[Operand], params: Params<'_>) -> Test {
         let value = |operand: &Operand| column.normalise_text(&self.plain_text(*operand, params)?);

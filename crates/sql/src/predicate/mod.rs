@@ -74,7 +74,7 @@ pub(crate) enum Question {
     NotNull,
     /// `<`, `<=`, `>`, `>=`, `BETWEEN`; of `NOT BETWEEN` one of two, with the limit of the other.
     Range { low: Option<Limit>, high: Option<Limit>, beside: Option<Operand> },
-    /// The same of dates that stand in the shape.
+    /// The same of dates that stand in the normalized query.
     Span(Span),
     /// `LIKE`, `NOT LIKE`
     Like(Matching),

@@ -2,7 +2,7 @@
 
 use crate::lex::postgres::{Kind, Token};
 
-/// A string constant in the shape that may be folded to a clock reading if it reaches a date type.
+/// A string constant in the normalized query that may be folded to a clock reading if it reaches a date type.
 pub(crate) fn clock_text(token: &Token<'_>) -> bool {
     match token.kind {
         Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| names_clock(&text)),
@@ -26,7 +26,7 @@ pub(crate) fn without_escapes(constant: &str) -> Option<Vec<u8>> {
     Some(text)
 }
 
-/// Whether a string constant in the shape may be a time without an offset. An interval is none.
+/// Whether a string constant in the normalized query may be a time without an offset. An interval is none.
 pub(crate) fn has_time(tokens: &[Token<'_>]) -> bool {
     let is_time = |(at, token): (usize, &Token<'_>)| match token.kind {
         Kind::OpaqueText => without_escapes(token.text).is_none_or(|text| lacks_offset(&text)),

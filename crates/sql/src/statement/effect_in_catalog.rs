@@ -172,7 +172,7 @@ pub(crate) fn effect_of_views(dialect: Dialect, relations: &[Arc<Table>], catalo
             Err(_) => return Effect::Write,
         };
         let Some(text) = &view.definition else { return Effect::Write };
-        let template = Template::parse_for(dialect, &lex(dialect, text).shape, catalog);
+        let template = Template::parse_for(dialect, &lex(dialect, text).normalized, catalog);
         match template.harmless_relations(catalog, &search_path()) {
             Some(relations) => queue.extend(&relations),
             None => return Effect::Write,

@@ -18,11 +18,11 @@ use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 
 impl Template {
-    /// Parses a shape. Never fails: a text that is not understood is given its strongest possible effect.
-    pub fn parse(dialect: Dialect, shape: &str) -> Self {
+    /// Parses a normalized query. Never fails: a text that is not understood is given its strongest possible effect.
+    pub fn parse(dialect: Dialect, normalized: &str) -> Self {
         let mut statements: Vec<Vec<Token<'_>>> = Vec::new();
         let mut current = Vec::new();
-        for token in Tokens::of(dialect, shape) {
+        for token in Tokens::of(dialect, normalized) {
             if token.kind == Kind::Symbol(b';') {
                 statements.push(std::mem::take(&mut current));
             } else {

@@ -6,7 +6,7 @@ use crate::lex::postgres::{Kind, Token};
 
 /// PostgreSQL cuts longer identifiers (`NAMEDATALEN - 1`), so that two spellings may mean one name.
 pub(crate) const NAME_LEN_MAX: usize = 63;
-/// Longest shape that is analysed, in bytes.
+/// Longest normalized query that is analysed, in bytes.
 const SHAPE_LEN_MAX: usize = 16 << 10;
 /// Tokens of one query that may each make its syntax tree one level deeper.
 const DEPTH_MAX: usize = 500;

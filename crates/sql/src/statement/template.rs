@@ -1,4 +1,4 @@
-//! A statement's shape, parsed once: what it may do, and its syntax tree if it may be cacheable.
+//! A statement's normalized query, parsed once: what it may do, and its syntax tree if it may be cacheable.
 //!
 //! The first word decides for everything but queries. Only queries are given to the SQL parser, with every string
 //! constant it might read differently than the server replaced, and within bounds on length and depth: its tree
@@ -17,7 +17,7 @@ use crate::statement::mysql::facts::{self, Facts, Hint, Snapshot};
 use crate::statement::transaction::Bracket;
 use crate::statement::write_effects;
 
-/// A parsed shape. The caller keeps it per shape.
+/// A parsed normalized query. The caller keeps it per normalized query.
 #[derive(Debug)]
 pub struct Template {
     pub(crate) effect: Effect,
@@ -46,7 +46,7 @@ pub(crate) struct Parsed {
     pub(crate) query: Query,
     /// Names and keywords in the text: each may be a name in the tree.
     pub(crate) words: usize,
-    /// A string constant that stayed in the shape contains a word such as `today`, or cannot be read here.
+    /// A string constant that stayed in the normalized query contains a word such as `today`, or cannot be read here.
     pub(crate) clock_text: bool,
     /// PostgreSQL: one that stayed may be a time without an offset.
     pub(crate) time_text: bool,

@@ -32,11 +32,11 @@ pub struct Words {
 }
 
 impl Words {
-    /// Those of a shape.
-    pub fn of(shape: &str) -> Self {
+    /// Those of a normalized query.
+    pub fn of(normalized: &str) -> Self {
         let mut words = Self::default();
         let mut behind_dot = false;
-        for token in Scanner::new(shape) {
+        for token in Scanner::new(normalized) {
             if !behind_dot {
                 words.add(&token);
             }

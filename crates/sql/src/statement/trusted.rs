@@ -24,13 +24,13 @@ impl Parsed {
 
 impl Template {
     /// PostgreSQL: the same as [`Self::parse`], but a query whose only obstacles are functions that are not built in may be cacheable.
-    pub fn parse_trusting(dialect: Dialect, shape: &str) -> Self {
-        let parsed = Self::parse(dialect, shape);
+    pub fn parse_trusting(dialect: Dialect, normalized: &str) -> Self {
+        let parsed = Self::parse(dialect, normalized);
         if dialect.is_mysql_family() || parsed.survey.made.is_empty() || parsed.survey.is_refused {
             return parsed;
         }
         let tokens: Vec<Token<'_>> =
-            Tokens::of(dialect, shape).filter(|token| token.kind != Kind::Symbol(b';')).collect();
+            Tokens::of(dialect, normalized).filter(|token| token.kind != Kind::Symbol(b';')).collect();
         match parse_query(&tokens) {
             Some(query) => Self { verdict: Ok(Parsed::of(query, &tokens)), ..parsed },
             None => parsed,
@@ -38,8 +38,12 @@ impl Template {
     }
 
     /// The same as a catalogue wants it.
-    pub(crate) fn parse_for(dialect: Dialect, shape: &str, catalog: &Catalog) -> Self {
-        if catalog.trusted.is_empty() { Self::parse(dialect, shape) } else { Self::parse_trusting(dialect, shape) }
+    pub(crate) fn parse_for(dialect: Dialect, normalized: &str, catalog: &Catalog) -> Self {
+        if catalog.trusted.is_empty() {
+            Self::parse(dialect, normalized)
+        } else {
+            Self::parse_trusting(dialect, normalized)
+        }
     }
 
     /// What the statement may do, as far as its text and the functions that are trusted say.

@@ -15,7 +15,7 @@ use freshet_sql::{Bound, End, Field, Keys, Top};
 use freshet_testbed::{Postgres, Settings};
 use freshet_types::{Catalog, Cell, Change, Dialect, ReplicaIdentity, Row, RowSet, Table, TableId, Tag, ValueType};
 
-use crate::conditions::{ROWS, Stored, cell, create, mariadb, mysql, tell_late, types, values, zone};
+use crate::conditions::{ROWS, Stored, cell, create, mariadb, mysql, set_deferred, types, values, zone};
 use crate::queries::{COLUMNS, Queries, TABLES};
 use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, client, views};
 
@@ -180,7 +180,7 @@ fn analysed(
         }
     }
     let mut shown = tell_rows(upstream, (zones, names), &cuts, &mut bounds)?;
-    tell_late(upstream, &mut bounds)?;
+    set_deferred(upstream, &mut bounds)?;
     let asked = bounds.into_iter().zip(shapes).enumerate();
     Ok(asked
         .map(|(place, ((text, Bound { tags, .. }), shape))| {
@@ -222,20 +222,20 @@ fn tell_rows(
     let answers = asker.answers()?;
     let mut shown = HashMap::new();
     for (told, number) in cuts.iter().zip(numbers) {
-        let Bound { top, keys, tags, lineage, page } = &mut bounds[told.place].1;
+        let Bound { top, keys, tags, join_keys, page } = &mut bounds[told.place].1;
         // An error is no answer: then a row that cannot be read stands for all.
         let answer = answers.get(&number).map(|answer| answer.split_once('|').unwrap_or((answer, "")));
         shown.extend(answer.map(|(_, shown)| (told.place, shown.to_owned())));
         let rows = answer.map_or_else(|| vec![Vec::new()], |(answer, _)| told.rows_of(answer));
         let end = End::of(page.as_ref(), rows.iter(), |row| Vec::clone(row));
-        if let Some(lineage) = lineage.as_mut() {
-            lineage.bound_by_last(end.rows, &end.last);
+        if let Some(join_keys) = join_keys.as_mut() {
+            join_keys.bound_by_last(end.rows, &end.last);
         }
         if let Some(top) = top {
-            tags.extend(top.late_tags(end.rows, &end.last));
+            tags.extend(top.deferred_tags(end.rows, &end.last));
         }
         if let Some(keys) = keys {
-            tags.extend(keys.late_tags(rows.iter(), |row| Vec::clone(row), &end, lineage.as_mut()));
+            tags.extend(keys.deferred_tags(rows.iter(), |row| Vec::clone(row), &end, join_keys.as_mut()));
         }
     }
     Ok(shown)

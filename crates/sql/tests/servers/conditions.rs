@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use freshet_sql::{Bound, Key, Lineage, Parameterised};
+use freshet_sql::{Bound, JoinKeys, Key, Parameterised};
 use freshet_testbed::{Mariadb, Mysql, MysqlSettings, Postgres, Settings};
 use freshet_types::{Catalog, Cell, Columns, Dialect, Relation, Row, RowSet, TableId, Tag, ValueType};
 
@@ -14,7 +14,7 @@ use crate::queries::{COLUMNS, Queries, TABLES};
 use crate::{DATABASE, PUBLIC, Random, Server, Upstream, bound, catalog, client};
 
 pub(crate) const ROWS: usize = 18;
-const LINEAGES_AT_ONCE: usize = 7;
+const KEY_QUERIES_AT_ONCE: usize = 7;
 
 /// A table as the server and the stream have it.
 pub(crate) struct Stored {
@@ -211,22 +211,22 @@ fn ask(asker: &mut Server<'_>, stored: &[Stored], catalog: &Catalog, query: &str
     (first, Asked { whole, parts })
 }
 
-/// Adds the late tags of all, as the server tells their keys; returns how many have some.
-pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]) -> Result<usize> {
+/// Adds the deferred tags of all, as the server tells their keys; returns how many have some.
+pub(crate) fn set_deferred(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]) -> Result<usize> {
     // Of some the least and the greatest key.
-    for (_, Bound { lineage, .. }) in analysed.iter_mut().skip(1).step_by(3) {
-        let _ = lineage.as_mut().is_some_and(Lineage::ask_for_ranges);
+    for (_, Bound { join_keys, .. }) in analysed.iter_mut().skip(1).step_by(3) {
+        let _ = join_keys.as_mut().is_some_and(JoinKeys::ask_for_ranges);
     }
-    let lineages: Vec<&Lineage> = analysed.iter().filter_map(|(_, bound)| bound.lineage.as_ref()).collect();
+    let lineages: Vec<&JoinKeys> = analysed.iter().filter_map(|(_, bound)| bound.join_keys.as_ref()).collect();
     // As the proxies ask: each as a prepared statement, or several in one query.
     let (at_once, between, first) = if let Upstream::Postgres(_) = upstream {
         (1, '|', "\\pset null NULL\n")
     } else {
-        (LINEAGES_AT_ONCE, '\t', "")
+        (KEY_QUERIES_AT_ONCE, '\t', "")
     };
-    let asked = |some: &[&Lineage]| match some {
-        [lineage] if at_once == 1 => executed(&lineage.parameterised()),
-        _ => Lineage::sql(some.iter().copied()),
+    let asked = |some: &[&JoinKeys]| match some {
+        [join_keys] if at_once == 1 => executed(&join_keys.parameterised()),
+        _ => JoinKeys::sql(some.iter().copied()),
     };
     let script: Vec<String> = lineages
         .chunks(at_once)
@@ -249,10 +249,10 @@ pub(crate) fn tell_late(upstream: Upstream<'_>, analysed: &mut [(String, Bound)]
     }
     let mut led = 0;
     for (_, bound) in analysed.iter_mut() {
-        if let Some(lineage) = &bound.lineage {
+        if let Some(join_keys) = &bound.join_keys {
             let keys = keys.get(&led).map_or(&[][..], Vec::as_slice);
-            let of_members = lineage.late_tags_of_members(keys);
-            bound.tags.extend(of_members.unwrap_or_else(|| lineage.late_tags(Some(keys))));
+            let of_members = join_keys.deferred_tags_of_members(keys);
+            bound.tags.extend(of_members.unwrap_or_else(|| join_keys.deferred_tags(Some(keys))));
             led += 1;
         }
     }
@@ -291,7 +291,7 @@ fn what_no_tag_says_does_not_matter(upstream: Upstream<'_>, dialect: Dialect) ->
             Err(_) => refused += 1,
         }
     }
-    let led = tell_late(upstream, &mut analysed)?;
+    let led = set_deferred(upstream, &mut analysed)?;
     let mut asker = Server::new(upstream);
     asker.connection("utf8mb4", 0);
     let mut asked: HashMap<usize, Asked> = HashMap::new();

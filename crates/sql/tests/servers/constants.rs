@@ -49,7 +49,7 @@ fn constants_are_read_alike(server: &Mysqld) -> Result<()> {
         let list = odd_list(&mut random);
         let text = format!("HEX(CONCAT_WS(0x7C7C,{list}\n))");
         let lexed = lex(Dialect::MySql, &format!("SELECT {text}"));
-        let plain = lexed.shape.replace(' ', "");
+        let plain = lexed.normalized.replace(' ', "");
         let Some((_, literals)) = lexed.literals.split_first() else { continue };
         let count = literals.len();
         let placeholders: Vec<String> = (2..count + 2).map(|number| format!(",${number}")).collect();

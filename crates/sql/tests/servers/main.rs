@@ -186,9 +186,9 @@ fn bound(dialect: Dialect, catalog: &Catalog, sql: &str, own: &[Parameter<'_>], 
     let lexed = lex(dialect, sql);
     let own_schema = if dialect == Dialect::Postgres { PUBLIC } else { DATABASE };
     let schemas: [Arc<str>; 2] = ["pg_catalog".into(), own_schema.into()];
-    let footprint = Template::parse(dialect, &lexed.shape).resolve(catalog, &schemas);
-    let footprint = footprint.map_err(|why| anyhow::anyhow!("{sql}: {why}"))?;
+    let read_set = Template::parse(dialect, &lexed.normalized).resolve(catalog, &schemas);
+    let read_set = read_set.map_err(|why| anyhow::anyhow!("{sql}: {why}"))?;
     let literals = lexed.literals.iter().map(|l| Parameter { value: ParameterValue::Literal(l), declared_type: 0 });
     let params: Vec<Parameter<'_>> = own.iter().copied().chain(literals).collect();
-    footprint.bind(&params, client).map_err(|why| anyhow::anyhow!("{sql}: {why}"))
+    read_set.bind(&params, client).map_err(|why| anyhow::anyhow!("{sql}: {why}"))
 }

@@ -45,7 +45,7 @@ fn charts(run: &Run, cell: &Cell, palette: &Palette) -> String {
     let all: [(&str, &str, Of<'_>); 6] = [
         ("Throughput", "transactions/s", &load),
         ("Background writes", "writes/s", &writes),
-        ("Answered from memory", "% of statements", &|round| between(&round.series, hit_ratio)),
+        ("Answered from the cache", "% of statements", &|round| between(&round.series, hit_ratio)),
         ("Evictions", "evictions/s", &|round| between(&round.series, evicted)),
         ("Age of the proof that no change is missing", "ms", &age),
         ("Memory of the target's own process", "MiB", &memory),
@@ -103,7 +103,7 @@ fn hit_ratio(before: &Sample, after: &Sample) -> Option<(f64, String)> {
     (hits >= 0.0 && fills >= 0.0 && passed >= 0.0).then(|| (share * 100.0, percent(share)))
 }
 
-/// How far behind the database's changes an answer from memory may be.
+/// How far behind the database's changes an answer from the cache may be.
 fn age(round: &Round) -> Vec<Value> {
     let value = |sample: &Sample| {
         let millis = sample.cache.age? * 1e3;

@@ -36,7 +36,7 @@ pub(super) fn throughput(group: &Group<'_>, palette: &Palette) -> String {
     let share = |value: f64| percent(value / 100.0);
     let all = [
         Measure { title: "Throughput", unit: "transactions/s", of: &rate, shown: &number, shared: &[] },
-        Measure { title: "Answered from memory", unit: "% of statements", of: &hits, shown: &share, shared: &[] },
+        Measure { title: "Answered from the cache", unit: "% of statements", of: &hits, shown: &share, shared: &[] },
         Measure { title: "Asked of the database", unit: "queries/s", of: &upstream, shown: &number, shared: &[] },
     ];
     all.iter().map(|measure| measure.html(group, palette)).collect()

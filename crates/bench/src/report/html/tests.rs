@@ -33,7 +33,7 @@ fn a_run_is_told_in_words_and_drawn() {
         "{text}"
     );
     assert!(text.contains("The run ended early.") && text.contains("2 answers were wrong."));
-    for title in ["Throughput", "99th percentile", "Answered from memory", "4 connections, 50 writes/s"] {
+    for title in ["Throughput", "99th percentile", "Answered from the cache", "4 connections, 50 writes/s"] {
         assert!(text.contains(&format!("<figcaption>{title}</figcaption>")), "{title}");
     }
     assert!(text.contains("EUR per million queries") && text.contains("not measured: connection refused"));

@@ -19,7 +19,7 @@ on_both_at_length!(
     trips_and_aggregates
 );
 
-/// A database on a server of its own: tables are covered once all transactions open on their server have ended, and the
+/// A database on a server of its own: tables are published once all transactions open on their server have ended, and the
 /// shared one has those of other tests.
 pub(super) fn alone(version: Version) -> Result<Database> {
     Database::create(version.start(&Settings::default())?)
@@ -28,7 +28,7 @@ pub(super) fn alone(version: Version) -> Result<Database> {
 /// Loads a workload, runs it direct and through Freshet, and looks at what every such run must have. What pays and what
 /// does not is left to other tests: a table of which half of the statements write may leave the publication in a run as short as these.
 fn measured(version: Version, workload: &[&str], more: &[&str]) -> Result<Option<freshet_bench::result::Run>> {
-    let pair = Pair::over(alone(version)?, "", &["--keep", "always"])?;
+    let pair = Pair::over(alone(version)?, "", &["--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(None);
     }

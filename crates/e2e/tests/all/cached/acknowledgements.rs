@@ -129,7 +129,7 @@ fn writes_without_a_stream_wait_for_nothing(version: Version) -> Result<()> {
     let database = Database::create(version.start(&settings)?)?;
     database.run(SCHEMA)?;
     let freshet =
-        crate::support::Freshet::start_unready(database.address(), &database.url(), &["--hold-writes", "60s"])?;
+        crate::support::Freshet::start_unready(database.address(), &database.url(), &["--commit-wait", "60s"])?;
     if !freshet.is_there() {
         return Ok(());
     }
@@ -184,10 +184,10 @@ fn copies_to_the_client_are_not_held(version: Version) -> Result<()> {
         let walsender = super::walsender(&pair)?;
         process::pause(walsender)?;
         let seen = (|| {
-            let before = pair.freshet.metrics()?.count("freshet_held_total");
+            let before = pair.freshet.metrics()?.count("freshet_commit_waits_total");
             let answers = writer.exchange(&messages, 1)?;
             ensure!(answers.iter().any(|m| m.tag == b'd'), "nothing is copied: {answers:?}");
-            let held = pair.freshet.metrics()?.count("freshet_held_total") - before;
+            let held = pair.freshet.metrics()?.count("freshet_commit_waits_total") - before;
             ensure!(held == 0, "the end of a COPY was held");
             others_see(&pair, &mut reader, votes, "copied to the client")
         })();

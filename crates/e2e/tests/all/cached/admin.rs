@@ -65,7 +65,7 @@ fn show_late_hits(version: Version) -> Result<()> {
     let (mut c, mut other) = (pair.connect()?, pair.connect()?);
     let late = |c: &mut RawClient| -> Result<u64> {
         let (names, rows) = table(&c.query("SHOW CACHES")?)?;
-        let (query, late) = (column(&names, "query")?, column(&names, "late_hits")?);
+        let (query, late) = (column(&names, "query")?, column(&names, "hits_after_own_write")?);
         let row = rows.iter().find(|row| row[query].contains("film")).with_context(|| format!("{rows:?}"))?;
         Ok(row[late].parse()?)
     };

@@ -65,7 +65,7 @@ fn escaped(number: u8) -> String {
 fn results_go_with_their_own_rows(version: Version) -> Result<()> {
     // Of its own: what other tests define flushes the cache.
     let database = Database::create(version.start(&Settings::default())?)?;
-    let pair = Pair::over(database, SCHEMA, &["--keep", "always", "--refresh-share", "0"])?;
+    let pair = Pair::over(database, SCHEMA, &["--admission", "always", "--refresh-share", "0"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -96,7 +96,7 @@ fn results_go_with_their_own_rows(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Asks until each is answered from memory.
+/// Asks until each is served from the cache.
 fn warm(pair: &Pair, c: &mut RawClient) -> Result<()> {
     let all: Vec<Vec<u8>> = (1..=ORDERS).flat_map(conversations).collect();
     eventually(PATIENCE, || {

@@ -146,7 +146,7 @@ fn as_it_is(database: &Database, client: &mut RawClient, read: &str, change: &st
     Ok(())
 }
 
-/// Lets a read come from memory if it ever does: not every one can at every moment.
+/// Lets a read come from the cache if it ever does: not every one can at every moment.
 fn warm(pair: &Pair, client: &mut RawClient, read: &str) -> Result<bool> {
     for _ in 0..20 {
         let before = pair.freshet.metrics()?;
@@ -279,7 +279,7 @@ fn triggers_that_go_and_come(version: Version) -> Result<()> {
 }
 
 fn flushed(metrics: &Metrics) -> (u64, u64) {
-    (metrics.count("freshet_flushed_total"), metrics.count("freshet_evicted_by_change_total"))
+    (metrics.count("freshet_flushed_total"), metrics.count("freshet_invalidations_total"))
 }
 
 fn the_rest_stays(version: Version) -> Result<()> {

@@ -39,7 +39,7 @@ fn seen(pair: &Pair, client: &mut RawClient, read: &str, write: &str, expected: 
     }
     until_hit(pair, client, read)?;
     let value = client.value(read)?;
-    ensure!(value == expected, "{read} gives {value} from memory, not {expected}");
+    ensure!(value == expected, "{read} gives {value} from the cache, not {expected}");
     Ok(())
 }
 
@@ -264,8 +264,8 @@ fn memory_is_bounded(version: Version) -> Result<()> {
         }
     }
     if pair.freshet.is_there() {
-        let evicted = pair.freshet.metrics()?.value("freshet_evictions_total");
-        ensure!(evicted > 0.0, "nothing was evicted");
+        let invalidated = pair.freshet.metrics()?.value("freshet_evictions_total");
+        ensure!(invalidated > 0.0, "nothing was invalidated");
         ensure!(pair.freshet.peak_memory()? < 96 * 1024 * 1024, "{} bytes", pair.freshet.peak_memory()?);
     }
     Ok(())
@@ -304,7 +304,7 @@ fn a_stalled_stream_is_noticed(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Who has read from a database that is some way off is answered from memory again at once, though it asks before Freshet can know how
+/// Who has read from a database that is some way off is served from the cache again at once, though it asks before Freshet can know how
 /// new that answer was.
 fn reads_of_a_far_database(version: Version) -> Result<()> {
     const WAY: Duration = Duration::from_millis(3);

@@ -77,7 +77,7 @@ fn a_schema_created_later(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Under a row filter, changes are missing from the stream: the table must not be covered.
+/// Under a row filter, changes are missing from the stream: the table must not be published.
 fn a_row_filter_put_on_by_others(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     if !pair.freshet.is_there() {

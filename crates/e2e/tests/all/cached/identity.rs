@@ -58,7 +58,7 @@ fn ask(client: &mut RawClient, (read, way): (&str, Way)) -> Result<Vec<Message>>
     }
 }
 
-/// Each statement in each way is answered from memory.
+/// Each statement in each way is served from the cache.
 fn until_hits(pair: &Pair, client: &mut RawClient, reads: &'static [&'static str]) -> Result<()> {
     all(reads).try_for_each(|read| {
         eventually(PATIENCE, || {
@@ -77,9 +77,9 @@ fn evicted_by(pair: &Pair, write: &str, wanted: usize) -> Result<u64> {
     eventually(PATIENCE, || {
         let after = pair.freshet.metrics()?;
         let count = |name| after.count(name) - before.count(name);
-        let gone = count("freshet_evicted_by_change_total");
+        let gone = count("freshet_invalidations_total");
         ensure!(count("freshet_commits_total") > 0, "{write} is not delivered");
-        ensure!(gone >= wanted as u64, "{gone} of {wanted} evicted by {write}");
+        ensure!(gone >= wanted as u64, "{gone} of {wanted} invalidated by {write}");
         Ok(gone)
     })
 }
@@ -87,7 +87,7 @@ fn evicted_by(pair: &Pair, write: &str, wanted: usize) -> Result<u64> {
 fn rows_of_others_do_not_matter(version: Version) -> Result<()> {
     // Of its own: what other tests define and set flushes the cache.
     let database = Database::create(version.start(&Settings::default())?)?;
-    let pair = Pair::over(database, SCHEMA, &["--refresh-share", "0", "--keep", "always"])?;
+    let pair = Pair::over(database, SCHEMA, &["--refresh-share", "0", "--admission", "always"])?;
     let mut direct = pair.database.connect()?;
     let mut c = pair.connect()?;
     let same = |c: &mut RawClient, direct: &mut RawClient, write: &str| {
@@ -117,7 +117,7 @@ fn rows_of_others_do_not_matter(version: Version) -> Result<()> {
         "insert into item values (1000, '00000000-0000-0000-0000-000000000001', 'more', 6)",
     ] {
         let gone = evicted_by(&pair, write, 0)?;
-        ensure!(gone == 0, "{gone} evicted by {write}");
+        ensure!(gone == 0, "{gone} invalidated by {write}");
     }
     until_hits(&pair, &mut c, &READS)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
@@ -160,7 +160,7 @@ fn of_a_limit_in_no_order_the_rows_shown_matter(version: Version) -> Result<()> 
          insert into whole_remark select * from remark; alter table whole_remark replica identity full;"
     );
     let database = Database::create(version.start(&Settings::default())?)?;
-    let pair = Pair::over(database, &schema, &["--refresh-share", "0", "--keep", "always"])?;
+    let pair = Pair::over(database, &schema, &["--refresh-share", "0", "--admission", "always"])?;
     let mut direct = pair.database.connect()?;
     let mut c = pair.connect()?;
     let same = |c: &mut RawClient, direct: &mut RawClient, write: &str| {
@@ -191,7 +191,7 @@ fn of_a_limit_in_no_order_the_rows_shown_matter(version: Version) -> Result<()> 
         "delete from whole_remark where post_id > 100",
     ] {
         let gone = evicted_by(&pair, write, 0)?;
-        ensure!(gone == 0, "{gone} evicted by {write}");
+        ensure!(gone == 0, "{gone} invalidated by {write}");
     }
     until_hits(&pair, &mut c, &CUT)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");

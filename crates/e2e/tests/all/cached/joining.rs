@@ -32,7 +32,7 @@ fn sessions(pair: &Pair) -> Result<Vec<RawClient>> {
 
 fn pair(version: Version) -> Result<Pair> {
     // Of its own: what other tests define and set flushes the cache.
-    Pair::over(Database::create(version.start(&Settings::default())?)?, SCHEMA, &["--keep", "always"])
+    Pair::over(Database::create(version.start(&Settings::default())?)?, SCHEMA, &["--admission", "always"])
 }
 
 /// Some of them may come too late or too early, on a busy machine, but not in all of the rounds.
@@ -57,7 +57,7 @@ fn one_runs_for_all(version: Version) -> Result<()> {
             return Ok(());
         }
     }
-    anyhow::bail!("from memory, of {SESSIONS} at once: {hits:?}")
+    anyhow::bail!("from the cache, of {SESSIONS} at once: {hits:?}")
 }
 
 /// The flight that it joins was begun before the write.

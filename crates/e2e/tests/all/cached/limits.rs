@@ -59,14 +59,14 @@ fn ask(client: &mut RawClient, read: &str, way: Way) -> Result<Vec<Message>> {
     }
 }
 
-fn evicted(freshet: &Freshet) -> Result<u64> {
-    Ok(freshet.metrics()?.count("freshet_evicted_by_change_total"))
+fn invalidated(freshet: &Freshet) -> Result<u64> {
+    Ok(freshet.metrics()?.count("freshet_invalidations_total"))
 }
 
 fn what_is_behind_the_last_row(version: Version) -> Result<()> {
     // Of its own: what other tests define and set flushes the cache.
     let database = Database::create(version.start(&Settings::default())?)?;
-    let pair = Pair::over(database, SCHEMA, &["--refresh-share", "0", "--keep", "always"])?;
+    let pair = Pair::over(database, SCHEMA, &["--refresh-share", "0", "--admission", "always"])?;
     let mut direct = pair.database.connect()?;
     let mut c = pair.connect()?;
     let ways = [Way::Simple, Way::Prepared { binary: 0 }, Way::Prepared { binary: 1 }];
@@ -97,18 +97,22 @@ fn what_is_behind_the_last_row(version: Version) -> Result<()> {
     // Once it goes, the change has been applied.
     until_hit(&pair, &mut c, TOUCHED)?;
     fill(&mut c, &mut precise())?;
-    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), evicted(&pair.freshet)?);
+    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), invalidated(&pair.freshet)?);
     c.run(BEHIND)?;
     eventually(PATIENCE, || {
-        ensure!(evicted(&pair.freshet)? > gone, "nothing evicted");
+        ensure!(invalidated(&pair.freshet)? > gone, "nothing invalidated");
         Ok(())
     })?;
-    ensure!(evicted(&pair.freshet)? == gone + 1, "{} evicted by what is behind", evicted(&pair.freshet)? - gone - 1);
+    ensure!(
+        invalidated(&pair.freshet)? == gone + 1,
+        "{} invalidated by what is behind",
+        invalidated(&pair.freshet)? - gone - 1
+    );
     fill(&mut c, &mut precise())?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
     same(&mut c, &mut direct)?;
     fill(&mut c, &mut all())?;
-    let gone = evicted(&pair.freshet)?;
+    let gone = invalidated(&pair.freshet)?;
     for write in [
         BEFORE,
         "update page set rank = null where id = 1000",
@@ -122,8 +126,8 @@ fn what_is_behind_the_last_row(version: Version) -> Result<()> {
         same(&mut c, &mut direct)?;
     }
     eventually(PATIENCE, || {
-        let gone = evicted(&pair.freshet)? - gone;
-        ensure!(gone as usize >= READS.len() * ways.len(), "{gone} evicted by what is before");
+        let gone = invalidated(&pair.freshet)? - gone;
+        ensure!(gone as usize >= READS.len() * ways.len(), "{gone} invalidated by what is before");
         Ok(())
     })
 }

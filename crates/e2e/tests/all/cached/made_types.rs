@@ -239,7 +239,9 @@ fn types_of_the_servers_own_code_hit(version: Version) -> Result<()> {
     // They pass, and are taken for reads.
     let counts = |pair: &Pair| {
         let metrics = pair.freshet.metrics()?;
-        Ok::<_, anyhow::Error>(metrics.count("freshet_held_total") + metrics.count("freshet_unheld_total"))
+        Ok::<_, anyhow::Error>(
+            metrics.count("freshet_commit_waits_total") + metrics.count("freshet_commit_waits_skipped_total"),
+        )
     };
     until_hit(&pair, &mut c, READ)?;
     for sql in [

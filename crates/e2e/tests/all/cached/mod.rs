@@ -1,11 +1,12 @@
-//! What applications see when their reads come from memory.
+//! What applications see when their reads come from the cache.
 //!
 //! Reads hit; writes, through Freshet or around it, are seen; settings, roles and the schema count as they do in the
-//! database; and what was not answered from memory is listed with its reason.
+//! database; and what was not served from the cache is listed with its reason.
 
 mod acknowledgements;
 mod admin;
 mod binary_keys;
+mod cool_off;
 mod definitions;
 mod drivers;
 mod edges;
@@ -32,13 +33,12 @@ mod sessions_hazards;
 mod settings;
 mod shapes;
 mod signals;
+mod skipped;
 mod transaction_hazards;
 mod transactions;
 mod trigrams;
 mod trusted;
 mod turns;
-mod unfollowed;
-mod unheld;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -62,7 +62,7 @@ fn walsender(pair: &Pair) -> Result<u32> {
     Ok(walsender.context("no walsender")?.pid)
 }
 
-/// Reads until a read comes from memory; fails if none does.
+/// Reads until a read comes from the cache; fails if none does.
 pub(crate) fn until_hit(pair: &Pair, client: &mut RawClient, sql: &str) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());

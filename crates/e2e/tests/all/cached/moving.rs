@@ -1,4 +1,4 @@
-//! A key and the clock in one condition: no text comes twice, and yet its answer comes from memory, up to the next row that
+//! A key and the clock in one condition: no text comes twice, and yet its answer comes from the cache, up to the next row that
 //! the clock decides on.
 
 use anyhow::{Context, Result, bail, ensure};
@@ -60,7 +60,7 @@ fn until_moved(pair: &Pair, mut read: impl FnMut() -> Result<Vec<Message>>, expe
 
 /// `--verify` asks the database for what an entry of other limits would answer, too, and finds it equal, also while rows change.
 fn hits_are_verified(version: Version) -> Result<()> {
-    let pair = Pair::over(Database::shared(version)?, SCHEMA, &["--verify", "0.5", "--keep", "always"])?;
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &["--verify", "0.5", "--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }

@@ -54,7 +54,7 @@ fn logged(pair: &Pair, text: &str) -> Result<()> {
 }
 
 fn definitions_are_seen_at_once(version: Version) -> Result<()> {
-    let pair = pair(version, true, &["--hold-writes", "60s"])?;
+    let pair = pair(version, true, &["--commit-wait", "60s"])?;
     let (mut definer, mut reader, mut direct) = (pair.connect()?, pair.connect()?, pair.database.connect()?);
     for client in [&mut reader, &mut direct] {
         client.run("set search_path = early, public")?;
@@ -115,7 +115,7 @@ fn denied(client: &mut RawClient, sql: &str) -> Result<bool> {
 /// Roles are found by looking, with triggers as well.
 fn rights_are_seen_at_once(version: Version) -> Result<()> {
     for polled in [false, true] {
-        let pair = pair(version, polled, &["--hold-writes", "60s"])?;
+        let pair = pair(version, polled, &["--commit-wait", "60s"])?;
         pair.database.run("create role reader login; create role readers; grant select on swapped to readers")?;
         pair.database.run("alter view named owner to readers; grant select on film to readers")?;
         let mut definer = pair.connect()?;
@@ -158,7 +158,7 @@ fn looks(pair: &Pair) -> Result<u32> {
 
 /// The definition is visible, and neither looked at nor acknowledged.
 fn nobody_goes_back_behind_a_definition(version: Version) -> Result<()> {
-    let pair = pair(version, true, &["--hold-writes", "60s"])?;
+    let pair = pair(version, true, &["--commit-wait", "60s"])?;
     let (mut definer, mut passing, mut filling, mut hitting) =
         (pair.connect()?, pair.connect()?, pair.connect()?, pair.connect()?);
     let (read, other) = ("select name from named where id = 1", "select name from named where id = 2");
@@ -247,7 +247,7 @@ fn dropped_triggers_are_made_again(version: Version) -> Result<()> {
 
 /// Rows alone are acknowledged while nobody looks at the catalogue.
 fn long_texts_define_what_they_say(version: Version) -> Result<()> {
-    let pair = pair(version, true, &["--hold-writes", "60s"])?;
+    let pair = pair(version, true, &["--commit-wait", "60s"])?;
     let (mut definer, mut reader) = (pair.connect()?, pair.connect()?);
     let read = "select name from named where id = 1";
     let rows = |from: usize| {
@@ -294,7 +294,7 @@ fn nobody_else_owns_the_triggers(version: Version) -> Result<()> {
 }
 
 fn hits_go_on_beside_a_long_definition(version: Version) -> Result<()> {
-    let pair = pair(version, true, &["--hold-writes", "60s"])?;
+    let pair = pair(version, true, &["--commit-wait", "60s"])?;
     let (mut definer, mut reader) = (pair.connect()?, pair.connect()?);
     let mut direct = pair.database.connect()?;
     direct.run("select pg_advisory_lock(7)")?;

@@ -1,4 +1,4 @@
-//! Results that a change evicted while they were in use are read again before the next reader asks.
+//! Results that a change invalidated while they were in use are read again before the next reader asks.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -56,7 +56,7 @@ fn until_refreshed(pair: &Pair, before: &Metrics, count: u64) -> Result<()> {
     })
 }
 
-/// Every read after a write sees it, nearly all come from memory, and the database runs the statement once per write.
+/// Every read after a write sees it, nearly all come from the cache, and the database runs the statement once per write.
 fn a_hot_row_under_writes(version: Version) -> Result<()> {
     const WRITES: u64 = 40;
     let Some(pair) = pair(version)? else { return Ok(()) };
@@ -181,7 +181,7 @@ fn answers_are_those_of_the_session(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Asks until the answer comes from memory; how often that was.
+/// Asks until the answer comes from the cache; how often that was.
 fn hits(pair: &Pair, client: &mut RawClient, conversation: &[u8]) -> Result<(Vec<Message>, u64)> {
     let mut times = 0;
     eventually(PATIENCE, || {
@@ -238,7 +238,7 @@ fn answers_are_those_of_the_role(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// Under `standard_conforming_strings = off` one backslash of two is meant, whoever reads the text: the reader's own row evicts it each time.
+/// Under `standard_conforming_strings = off` one backslash of two is meant, whoever reads the text: the reader's own row invalidates it each time.
 fn backslashes_are_read_as_the_session_reads_them(version: Version) -> Result<()> {
     let Some(pair) = pair(version)? else { return Ok(()) };
     pair.database.run(r"insert into film values (901, 'a\b'), (902, 'a\\b')")?;
@@ -275,13 +275,13 @@ fn the_share_is_kept(version: Version) -> Result<()> {
         writer.query(sql)?;
         longest = longest.max(before.elapsed());
         until_hit(&pair, &mut c, sql)?;
-        let so_far = pair.freshet.metrics()?.value("freshet_refresh_seconds");
+        let so_far = pair.freshet.metrics()?.value("freshet_refresh_seconds_total");
         most = most.max(so_far - last);
         last = so_far;
         writer.run(&format!("update film set votes = {round} where id = 1"))?;
     }
     let metrics = pair.freshet.metrics()?;
-    let spent = metrics.value("freshet_refresh_seconds");
+    let spent = metrics.value("freshet_refresh_seconds_total");
     // What was saved up, and one statement, which begins while there is time left; for a busy machine, two.
     let allowed = SHARE * start.elapsed().as_secs_f64() + 0.2 + most.max(2.0 * longest.as_secs_f64());
     ensure!(spent <= allowed, "{spent} s of {allowed} s");
@@ -297,13 +297,13 @@ fn none_without_a_share_or_while_switched_off(version: Version) -> Result<()> {
             if share == "1" {
                 writer.query("freshet bypass on")?;
             }
-            let before = pair.freshet.metrics()?.count("freshet_evicted_by_change_total");
+            let before = pair.freshet.metrics()?.count("freshet_invalidations_total");
             writer.run(&format!("update film set votes = {} where id = 1", 1000 + round))?;
             ensure!(c.value(READ)? == (1000 + round).to_string(), "an old answer");
             // The stream may come later than the write's acknowledgement, which is not held for ever.
             eventually(PATIENCE, || {
-                let evicted = pair.freshet.metrics()?.count("freshet_evicted_by_change_total") > before;
-                ensure!(evicted, "the write was not delivered");
+                let invalidated = pair.freshet.metrics()?.count("freshet_invalidations_total") > before;
+                ensure!(invalidated, "the write was not delivered");
                 Ok(())
             })?;
             writer.query("freshet bypass off")?;

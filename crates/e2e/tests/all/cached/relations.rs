@@ -1,5 +1,5 @@
 //! Relations that stand for others: views, partitioned tables, inheritance parents, materialised views. Reads of them
-//! come from memory, and are true whatever changes behind them: rows, wherever they are kept, or definitions.
+//! come from the cache, and are true whatever changes behind them: rows, wherever they are kept, or definitions.
 
 use anyhow::{Context, Result, ensure};
 
@@ -52,7 +52,7 @@ impl Read {
         Ok(())
     }
 
-    /// Both reads come from memory at last.
+    /// Both reads come from the cache at last.
     fn hits(self, pair: &Pair, client: &mut RawClient) -> Result<()> {
         for message in self.messages() {
             eventually(PATIENCE, || {
@@ -78,8 +78,8 @@ fn outcome(messages: &[Message]) -> Result<Vec<String>> {
     Ok(messages.iter().filter(|m| m.tag == b'D').map(row).collect())
 }
 
-/// Each change, made directly, alters what the read gives; it is seen within D although the read came from memory, and
-/// stays seen once it comes from memory again.
+/// Each change, made directly, alters what the read gives; it is seen within D although the read came from the cache, and
+/// stays seen once it comes from the cache again.
 fn follows(pair: &Pair, read: Read, changes: &[&str]) -> Result<()> {
     let mut client = pair.connect()?;
     for change in changes {
@@ -418,7 +418,7 @@ fn explained_by_what_they_stand_for(version: Version) -> Result<()> {
     let mut client = pair.connect()?;
     let mut explain = |sql: &str| anyhow::Ok(outcome(&client.query(&format!("EXPLAIN CACHE {sql}"))?)?.join("\n"));
     let deep = "select * from deep, over_parts where id = 4";
-    // The session is not known before its first statement, and the tables are covered once somebody has asked.
+    // The session is not known before its first statement, and the tables are published once somebody has asked.
     eventually(PATIENCE, || {
         let text = explain(deep)?;
         ensure!(text.contains("cached|yes"), "{text}");

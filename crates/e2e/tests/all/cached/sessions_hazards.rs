@@ -2,7 +2,7 @@
 //!
 //! All of them need something that goes wrong (a row and then an error, a `Parse` of a name that is taken, a COPY that
 //! fails early) or something unusual (a second portal, a temporary table that comes and goes) next to reads that come
-//! from memory. Where the answer would only be too old, the change stream is stopped first, so that memory stays behind.
+//! from the cache. Where the answer would only be too old, the change stream is stopped first, so that memory stays behind.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
@@ -179,7 +179,7 @@ impl<'a> Twins<'a> {
         statements.iter().try_for_each(|sql| self.exchange(&query(sql), 1))
     }
 
-    /// Whether the answer came from memory.
+    /// Whether the answer came from the cache.
     fn hits(&mut self, messages: &[u8]) -> Result<bool> {
         if !self.pair.freshet.is_there() {
             return self.exchange(messages, 1).map(|()| true);
@@ -194,11 +194,11 @@ impl<'a> Twins<'a> {
     }
 }
 
-/// Again until its read came from memory; an error is not mended by trying again.
+/// Again until its read came from the cache; an error is not mended by trying again.
 fn once(mut hits: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = Instant::now();
     while !hits()? {
-        ensure!(start.elapsed() < PATIENCE, "nothing from memory");
+        ensure!(start.elapsed() < PATIENCE, "nothing from the cache");
         rest();
     }
     Ok(())
@@ -270,7 +270,7 @@ fn prepared_on_a_temporary_table(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// `Query` ends the unnamed statement, also if it is answered from memory and the batch of the `Parse` has failed.
+/// `Query` ends the unnamed statement, also if it is served from the cache and the batch of the `Parse` has failed.
 fn an_unnamed_statement_of_a_failed_batch(version: Version) -> Result<()> {
     let pair = pair(version, &format!("{SCHEMA} create table k (id int, v int)"))?;
     for prepared in ["select id, v from t", "insert into k values (9, 9)"] {
@@ -350,7 +350,7 @@ fn copies_that_fail_before_their_data(version: Version) -> Result<()> {
     twins.run(&["select count(*) from b", READ])
 }
 
-/// The server ends the session there; what is behind it may not be answered from memory.
+/// The server ends the session there; what is behind it may not be served from the cache.
 fn nothing_is_answered_behind_an_unknown_message(version: Version) -> Result<()> {
     let pair = pair(version, SCHEMA)?;
     let unknown = || frame(b'z', &[]);

@@ -46,7 +46,7 @@ const SETTINGS: &[&str] = &[
     "set default_text_search_config = 'french'",
 ];
 
-/// Twice in a row, so that the second may come from memory, under each setting and after it is taken back.
+/// Twice in a row, so that the second may come from the cache, under each setting and after it is taken back.
 fn settings_that_change_the_result(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     for set in SETTINGS {

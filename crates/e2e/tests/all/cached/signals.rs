@@ -25,7 +25,7 @@ fn pair(version: Version) -> Result<Pair> {
             $$ begin perform pg_notify('channel', 'x'); return new; end $$;
          create trigger notes after insert on unread for each row execute function notes_row();"
     );
-    let options = ["--hold-writes", "60s", "--max-staleness", "600s", "--test-fault", "no-timed-flushes"];
+    let options = ["--commit-wait", "60s", "--max-staleness", "600s", "--test-fault", "no-timed-flushes"];
     Pair::over(Database::create(version.start(&settings)?)?, &schema, &options)
 }
 
@@ -67,7 +67,7 @@ fn what_changes_no_row_is_not_held(version: Version) -> Result<()> {
         }
     }
     let after = pair.freshet.metrics()?;
-    let held = after.count("freshet_held_total") - before.count("freshet_held_total");
+    let held = after.count("freshet_commit_waits_total") - before.count("freshet_commit_waits_total");
     ensure!(held == 0, "{held} were held");
     // What writes beside it is looked at.
     for sql in ["begin", "notify channel", "update film set votes = 7 where id = 1", "commit"] {
@@ -75,7 +75,7 @@ fn what_changes_no_row_is_not_held(version: Version) -> Result<()> {
     }
     let now = pair.freshet.metrics()?;
     let more = |name| now.count(name) - after.count(name);
-    let counted = more("freshet_held_total") + more("freshet_unheld_total");
+    let counted = more("freshet_commit_waits_total") + more("freshet_commit_waits_skipped_total");
     ensure!(counted == 1, "{counted} writes were looked at");
     Ok(())
 }

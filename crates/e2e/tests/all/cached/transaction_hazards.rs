@@ -298,7 +298,7 @@ fn a_chain_that_execute_begins(version: Version) -> Result<()> {
 /// Either side ends while an acknowledgement is held: it comes all the same, and nothing hits what is older.
 fn either_side_ends_while_an_acknowledgement_is_held(version: Version) -> Result<()> {
     let server = version.start(&Settings::default())?;
-    let options = ["--max-staleness", "30s", "--hold-writes", "3s"];
+    let options = ["--max-staleness", "30s", "--commit-wait", "3s"];
     let pair = Pair::over(Database::create(server)?, SCHEMA, &options)?;
     if !pair.freshet.is_there() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Reads inside transaction blocks: which come from memory, and that each transaction sees exactly what it would see
+//! Reads inside transaction blocks: which come from the cache, and that each transaction sees exactly what it would see
 //! without Freshet.
 
 use anyhow::{Result, ensure};
@@ -25,7 +25,7 @@ on_both!(
 const READ: &str = "select votes from film where id = 60";
 const OTHER: &str = "select votes from film where id = 61";
 
-/// How many of these reads came from memory.
+/// How many of these reads came from the cache.
 fn hits(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     if !pair.freshet.is_there() {
         return work().map(|()| u64::MAX);
@@ -35,7 +35,7 @@ fn hits(pair: &Pair, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     Ok(pair.freshet.metrics()?.hits() - before)
 }
 
-/// Repeats a transaction until so many of its reads come from memory.
+/// Repeats a transaction until so many of its reads come from the cache.
 fn until_hits(pair: &Pair, expected: u64, transaction: impl Fn() -> Result<()>) -> Result<()> {
     eventually(PATIENCE, || {
         let hits = hits(pair, &transaction)?;
@@ -309,7 +309,7 @@ fn settings_of_a_block_end_with_it(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A session that reads from memory is not idle.
+/// A session that reads from the cache is not idle.
 fn an_idle_transaction_is_kept_awake(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let mut c = pair.connect()?;

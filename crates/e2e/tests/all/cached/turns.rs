@@ -41,7 +41,8 @@ impl Stage {
         let near = database.address().to_string();
         // Connections of Freshet's own stay open, so that the last one is a session's.
         let url = database.url().replace(&near, &relay.address.to_string()) + "?sslmode=disable";
-        let freshet = Freshet::start_unready(relay.address, &url, &["--max-staleness", "10m", "--keep", "always"])?;
+        let freshet =
+            Freshet::start_unready(relay.address, &url, &["--max-staleness", "10m", "--admission", "always"])?;
         let stage = Self { freshet, relay, database, runtime };
         stage.database.run(SCHEMA)?;
         stage.freshet.wait_ready()?;

@@ -3,24 +3,24 @@
 use anyhow::{Context, Result, ensure};
 
 use super::{Role, check, client, hits, is_fit, psql, run, without_freshet};
-use crate::lineage::movies::{rating, schema};
+use crate::join_keys::movies::{rating, schema};
 use crate::support::{Database, Freshet, Metrics, PATIENCE, RawClient, Version, eventually, on_both};
 
 on_both!(a_role_that_reads_no_tables, a_parent_is_read_by_itself);
 
 /// A change of another movie's rating; returns how many results went with it.
-fn evicted_by_another(freshet: &Freshet, database: &Database, votes: u32) -> Result<u64> {
+fn invalidated_by_another(freshet: &Freshet, database: &Database, votes: u32) -> Result<u64> {
     let before = freshet.metrics()?;
     database.run(&format!("update title_rating set num_votes = {votes} where title_id = 2"))?;
     eventually(PATIENCE, || {
         let after = freshet.metrics()?;
         ensure!(after.count("freshet_commits_total") > before.count("freshet_commits_total"), "not delivered");
-        Ok(after.count("freshet_evicted_by_change_total") - before.count("freshet_evicted_by_change_total"))
+        Ok(after.count("freshet_invalidations_total") - before.count("freshet_invalidations_total"))
     })
 }
 
 fn reads_and_failures(metrics: &Metrics) -> (u64, u64) {
-    (metrics.count("freshet_lineage_reads_total"), metrics.count("freshet_lineage_failures_total"))
+    (metrics.count("freshet_key_queries_total"), metrics.count("freshet_key_query_failures_total"))
 }
 
 /// The statements of the finding about keys; none if they may be read.
@@ -60,7 +60,7 @@ fn a_role_that_reads_no_tables(version: Version) -> Result<()> {
     // The next write of a role in another test may flush everything once more.
     eventually(PATIENCE, || {
         hits(&freshet, &mut c, &read)?;
-        ensure!(evicted_by_another(&freshet, &database, 100)? > 0, "what any row touches stays");
+        ensure!(invalidated_by_another(&freshet, &database, 100)? > 0, "what any row touches stays");
         Ok(())
     })?;
     right_answers(&database, &mut c, &read)?;
@@ -80,8 +80,8 @@ fn a_role_that_reads_no_tables(version: Version) -> Result<()> {
     eventually(PATIENCE, || {
         hits(&freshet, &mut c, &read)?;
         votes += 1;
-        let evicted = evicted_by_another(&freshet, &database, votes)?;
-        ensure!(evicted == 0, "{evicted} results are gone, {:?}", reads_and_failures(&freshet.metrics()?));
+        let invalidated = invalidated_by_another(&freshet, &database, votes)?;
+        ensure!(invalidated == 0, "{invalidated} results are gone, {:?}", reads_and_failures(&freshet.metrics()?));
         ensure!(reads_and_failures(&freshet.metrics()?).0 > 0, "no keys are read");
         Ok(())
     })?;

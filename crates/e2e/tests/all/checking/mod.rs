@@ -132,7 +132,7 @@ fn client(freshet: &Freshet, database: &Database) -> Result<RawClient> {
     RawClient::login(freshet.address, Login { user: "postgres", ..database.login() })
 }
 
-/// Reads until a read comes from memory.
+/// Reads until a read comes from the cache.
 fn hits(freshet: &Freshet, client: &mut RawClient, sql: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let before = freshet.metrics()?;

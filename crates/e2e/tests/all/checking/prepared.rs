@@ -99,7 +99,7 @@ fn a_table_is_published_meanwhile(version: Version) -> Result<()> {
     psql(&database, &super::statements(&said.stdout))?;
     eventually(PATIENCE, || {
         let state = format!("{:?}", client.query(&format!("EXPLAIN CACHE {read}"))?);
-        ensure!(state.contains("seat (not covered yet)"), "{state}");
+        ensure!(state.contains("seat (not published yet)"), "{state}");
         Ok(())
     })?;
     // Published, and noticed. The next looks at who holds locks come every few milliseconds.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::languages::cover;
+use super::languages::publish;
 use super::{RUNS_MAX, SECONDS_MAX, Way, ensure_same, left_out, output_of, python};
 use crate::support::{Database, Pair, Version, program};
 
@@ -46,7 +46,7 @@ fn django_and_go() -> Result<()> {
     if !testbed().join("go/installed").exists() {
         return left_out("Go's drivers");
     }
-    cover(&pair, &["product", "review"])?;
+    publish(&pair, &["product", "review"])?;
     same(&pair, django).context("django")?;
     same(&pair, go).context("go")
 }

@@ -40,7 +40,7 @@ struct Client {
     installed: &'static [&'static str],
     /// The program that runs it, and its arguments; the URL comes last.
     command: &'static [&'static str],
-    /// Pieces of the statements that must have been answered from memory.
+    /// Pieces of the statements that must have been served from the cache.
     hits: &'static [&'static str],
 }
 
@@ -56,7 +56,7 @@ fn same(version: Version, client: &Client) -> Result<()> {
     let url = format!("postgres://{}:{password}@{}/{}", login.user, pair.address(), login.database);
     ensure!(!expected.is_empty(), "{} prints nothing", client.name);
     for _ in 0..RUNS_MAX {
-        cover(&pair, &["film", "role", "kinds"])?;
+        publish(&pair, &["film", "role", "kinds"])?;
         let printed = client.run(&url).context("through Freshet")?;
         ensure_same(&expected, &printed)?;
         // On a busy machine the change stream may be late throughout the twenty rounds of a read.
@@ -68,7 +68,7 @@ fn same(version: Version, client: &Client) -> Result<()> {
 }
 
 /// Has the tables published, so that the programs need not wait for their first hit.
-pub(super) fn cover(pair: &Pair, tables: &[&str]) -> Result<()> {
+pub(super) fn publish(pair: &Pair, tables: &[&str]) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -84,7 +84,7 @@ pub(super) fn cover(pair: &Pair, tables: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Each of these statements was answered from memory at least once.
+/// Each of these statements was served from the cache at least once.
 fn ensure_hits(pair: &Pair, statements: &[&str]) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
@@ -95,7 +95,7 @@ fn ensure_hits(pair: &Pair, statements: &[&str]) -> Result<()> {
     let missed: Vec<_> = statements.iter().filter(|s| !hit.iter().any(|query| query.contains(*s))).collect();
     let known: Vec<_> = caches.iter().map(|row| &row[1..3]).collect();
     let passed = rows(pair, "SHOW PROXIED QUERIES")?;
-    ensure!(missed.is_empty(), "never from memory: {missed:?}\nhits: {known:#?}\npassed: {passed:#?}");
+    ensure!(missed.is_empty(), "never from the cache: {missed:?}\nhits: {known:#?}\npassed: {passed:#?}");
     Ok(())
 }
 

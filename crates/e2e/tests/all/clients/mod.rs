@@ -2,7 +2,7 @@
 //!
 //! Each session is a program or a script with the real library. It runs directly and through Freshet, over the same
 //! data, and must print the same both times: rows, errors, command tags. Its cacheable reads are repeated, so that the
-//! run through Freshet is answered from memory as well, and the test fails if nothing was. What a machine lacks is left
+//! run through Freshet is served from the cache as well, and the test fails if nothing was. What a machine lacks is left
 //! out, which `FRESHET_TEST_STRICT=1` makes a failure for all that `script/setup test` installs.
 
 mod examples;
@@ -28,7 +28,7 @@ const SCHEMA: &str = "
 
 /// Seconds after which a program is ended: it hangs.
 const SECONDS_MAX: &str = "400";
-/// Runs through Freshet until enough of a program's reads came from memory.
+/// Runs through Freshet until enough of a program's reads came from the cache.
 const RUNS_MAX: usize = 5;
 
 /// Which way a program goes to the database.
@@ -83,7 +83,7 @@ fn output_of(command: &Command, status: i32) -> Result<String> {
     Ok(printed)
 }
 
-/// The session prints the same directly and through Freshet, where at least so many of its reads came from memory.
+/// The session prints the same directly and through Freshet, where at least so many of its reads came from the cache.
 fn same(pair: &Pair, schema: &str, hits: u64, session: impl Fn(Way<'_>) -> Result<String>) -> Result<()> {
     let fresh = format!("drop schema public cascade; create schema public; {schema}");
     pair.database.run(&fresh)?;

@@ -64,7 +64,7 @@ fn script(database: Database, name: &str, arguments: &[&str]) -> Result<()> {
     let Some(python) = interpreter() else { return left_out("Python's drivers") };
     let pair = Pair::over(database, SCHEMA, &[])?;
     let script = folder().join(name).with_extension("py");
-    // Each script sees to it that its reads are answered from memory at least once; none has fewer than four.
+    // Each script sees to it that its reads are served from the cache at least once; none has fewer than four.
     same(&pair, SCHEMA, 4, |way| {
         let mut command = way.command(&python);
         command.arg("-B").arg(&script).args(arguments);
@@ -94,7 +94,7 @@ fn django_at_length() -> Result<()> {
     django_tests(&labels, (&format!("{REPEATED_LABELS} {MORE_REPEATED_LABELS}"), 200))
 }
 
-/// `hits`: how many of the repeated reads come from memory at least.
+/// `hits`: how many of the repeated reads come from the cache at least.
 fn django_tests(labels: &str, (repeated, hits): (&str, u64)) -> Result<()> {
     let (Some(python), Some(suite)) = (interpreter(), django_suite()?) else { return left_out("Django's tests") };
     let settings = Settings { initdb: vec!["--locale=C.UTF-8".into()], ..Settings::default() };

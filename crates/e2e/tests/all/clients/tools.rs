@@ -42,7 +42,7 @@ fn psql(version: Version) -> Result<()> {
 
 // --- pgbench ---------------------------------------------------------------------------------------------------
 
-/// Reads of few rows, which soon come from memory.
+/// Reads of few rows, which soon come from the cache.
 const SELECTS: &str = "
 \\set aid random(1, 20)
 SELECT abalance FROM pgbench_accounts WHERE aid = :aid;
@@ -248,7 +248,7 @@ fn restore(way: Way<'_>, options: &[&str]) -> Result<()> {
     output_of(pg_restore.arg("--exit-on-error").args(options), 0).map(drop)
 }
 
-/// Reads until a read comes from memory; returns its value.
+/// Reads until a read comes from the cache; returns its value.
 fn until_hit(pair: &Pair, reader: &mut RawClient, sql: &str) -> Result<String> {
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?;

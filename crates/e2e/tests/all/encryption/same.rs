@@ -17,7 +17,7 @@ on_both_at_length!(conversations, cancel_requests);
 
 type Conversation = fn(&mut RawClient) -> Result<()>;
 
-/// Each with how many of its reads can come from memory.
+/// Each with how many of its reads can come from the cache.
 const CONVERSATIONS: [(&str, u64, Conversation); 6] = [
     ("simple", 2, |c| {
         c.query(READ)?;

@@ -140,7 +140,7 @@ fn modes(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// All of Freshet's own connections are encrypted too, the change stream among them, and reads come from memory.
+/// All of Freshet's own connections are encrypted too, the change stream among them, and reads come from the cache.
 #[test]
 fn everything_is_encrypted() -> Result<()> {
     if is_absent() {

@@ -38,7 +38,7 @@ fn constant(bytes: &[u8]) -> String {
 
 fn results_go_with_their_own_rows(kind: Kind) -> Result<()> {
     // Of its own: what other tests define flushes the cache.
-    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--keep", "always"])?;
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -61,20 +61,20 @@ fn results_go_with_their_own_rows(kind: Kind) -> Result<()> {
          INSERT INTO visit VALUES (2, 'bar')",
         constant(&key(UNUSED))
     ))?;
-    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    let invalidated = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_invalidations_total"));
     for (written, expected) in [(UNUSED, 0), (3, 2), (4, 2)] {
         warm()?;
-        let gone = evicted()?;
+        let gone = invalidated()?;
         for number in [written, LAST] {
             direct.run(&format!("UPDATE u SET name = CONCAT(name, '!') WHERE id = {}", constant(&key(number))))?;
         }
         eventually(PATIENCE, || {
-            let told = evicted()? - gone;
-            ensure!(told > expected, "{told} evicted by {written} and the last");
+            let told = invalidated()? - gone;
+            ensure!(told > expected, "{told} invalidated by {written} and the last");
             Ok(())
         })?;
-        let told = evicted()? - gone - 1;
-        ensure!(told == expected, "{told} evicted by {written}, not {expected}");
+        let told = invalidated()? - gone - 1;
+        ensure!(told == expected, "{told} invalidated by {written}, not {expected}");
     }
     Ok(())
 }
@@ -97,7 +97,7 @@ impl Reads {
         })
     }
 
-    /// Asks until each is answered from memory.
+    /// Asks until each is served from the cache.
     fn warm(&self, pair: &Pair, c: &mut RawClient) -> Result<()> {
         let keys: Vec<[u8; 16]> = (1..=ORDERS).map(key).collect();
         let joins = (1..=ORDERS).chain([LAST]).map(|number| (self.joined, Value::Int(number.into())));
@@ -204,7 +204,7 @@ impl Typed {
 }
 
 fn constants_of_other_kinds_do(kind: Kind) -> Result<()> {
-    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -213,7 +213,7 @@ fn constants_of_other_kinds_do(kind: Kind) -> Result<()> {
         direct.run(&typed.schema())?;
     }
     let mut c = pair.connect()?;
-    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    let invalidated = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_invalidations_total"));
     for typed in types(kind) {
         let Typed { name, .. } = typed;
         // Of tables that were never written to no keys are read.
@@ -222,23 +222,23 @@ fn constants_of_other_kinds_do(kind: Kind) -> Result<()> {
         let count = typed.statements(LAST).len() as u64;
         for (written, expected) in [(UNUSED, 0), (3, count), (4, count)] {
             warm(&pair, &mut c, &all)?;
-            let gone = evicted()?;
+            let gone = invalidated()?;
             for number in [written, LAST] {
                 direct.run(&format!("UPDATE {name} SET n = n + 1 WHERE id = {}", typed.constant(number)))?;
             }
             eventually(PATIENCE, || {
-                let told = evicted()? - gone;
-                ensure!(told >= expected + count, "{name}: {told} evicted by {written} and the last");
+                let told = invalidated()? - gone;
+                ensure!(told >= expected + count, "{name}: {told} invalidated by {written} and the last");
                 Ok(())
             })?;
-            let told = evicted()? - gone - count;
-            ensure!(told == expected, "{name}: {told} evicted by {written}, not {expected}");
+            let told = invalidated()? - gone - count;
+            ensure!(told == expected, "{name}: {told} invalidated by {written}, not {expected}");
         }
     }
     Ok(())
 }
 
-/// Asks until each is answered from memory.
+/// Asks until each is served from the cache.
 fn warm(pair: &Pair, c: &mut RawClient, statements: &[Vec<u8>]) -> Result<()> {
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?;
@@ -257,7 +257,7 @@ fn warm(pair: &Pair, c: &mut RawClient, statements: &[Vec<u8>]) -> Result<()> {
 
 /// A result that begins at a constant of a type is invalidated by the rows of others that it leads to.
 fn constants_lead_to_rows_of_others(kind: Kind) -> Result<()> {
-    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -286,7 +286,7 @@ fn constants_lead_to_rows_of_others(kind: Kind) -> Result<()> {
 
 /// By an index the servers take a fraction for the number beside it, and a negative number for one of 64 bits.
 fn bits_that_an_index_finds(kind: Kind) -> Result<()> {
-    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }

@@ -1,4 +1,4 @@
-//! Reads from memory are told apart by all that decides their answers, and are never older than what a client has been told.
+//! Reads from the cache are told apart by all that decides their answers, and are never older than what a client has been told.
 
 use std::time::Instant;
 
@@ -64,7 +64,7 @@ fn settings(kind: Kind) -> Result<()> {
     })
 }
 
-/// Reads until the answer comes from memory, and is the one that is expected.
+/// Reads until the answer comes from the cache, and is the one that is expected.
 fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str, expected: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?;
@@ -150,7 +150,7 @@ fn named_writes(kind: Kind) -> Result<()> {
     };
     let pair = Pair::over(Database::create(kind.start(&settings)?)?, SCHEMA, &[])?;
     let mut direct = pair.database.connect()?;
-    let mut readings = || -> Result<u64> {
+    let mut probes = || -> Result<u64> {
         let rows = direct.query("SHOW GLOBAL STATUS LIKE 'Com_show_%master%'")?.rows();
         let rows = if rows.is_empty() {
             direct.query("SHOW GLOBAL STATUS LIKE 'Com_show_binlog_status'")?.rows()
@@ -183,13 +183,13 @@ fn named_writes(kind: Kind) -> Result<()> {
             assert_eq!(writer.value(READ)?, name, "an own write is missed");
         }
         eventually(PATIENCE, || {
-            let (start, before) = (Instant::now(), readings()?);
+            let (start, before) = (Instant::now(), probes()?);
             for number in 0..50 {
                 writer.run(&format!("UPDATE item SET price = {number} WHERE id = 2"))?;
             }
             // There is one every 50 ms in any case, and for a commit that is late.
-            let (read, usual) = (readings()? - before, start.elapsed().as_millis() as u64 / 50);
-            ensure!(read <= usual + 25, "{read} readings for 50 writes, {usual} were due");
+            let (read, usual) = (probes()? - before, start.elapsed().as_millis() as u64 / 50);
+            ensure!(read <= usual + 25, "{read} probes for 50 writes, {usual} were due");
             Ok(())
         })?;
     }
@@ -315,7 +315,7 @@ fn pages(kind: Kind) -> Result<()> {
             c.query(PAGE)?;
             let count = c.value(COUNT)?;
             ensure!(count == expected, "{count} rows found of {expected}");
-            ensure!(pair.freshet.metrics()?.hits() == before + 2, "not both from memory");
+            ensure!(pair.freshet.metrics()?.hits() == before + 2, "not both from the cache");
             Ok(())
         })?;
         c.run(&format!("INSERT INTO item VALUES ({}, 'new', 1, NULL)", rows + 1))?;
@@ -362,7 +362,7 @@ fn wide_rows(kind: Kind) -> Result<()> {
     const CHANGES: u64 = 1500;
     let database = Database::create(kind.start(&Kind::settings())?)?;
     let schema = "CREATE TABLE document (id INT PRIMARY KEY, body VARCHAR(60000) CHARACTER SET latin1 NOT NULL); INSERT INTO document VALUES (1, 'short')";
-    let pair = Pair::over(database, schema, &["--memory", "32MiB", "--keep", "always"])?;
+    let pair = Pair::over(database, schema, &["--memory", "32MiB", "--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }

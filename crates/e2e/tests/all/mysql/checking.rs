@@ -195,7 +195,7 @@ fn rights_on_one_database(kind: Kind) -> Result<()> {
     let Some(said) = check(&url, &[])? else { return Ok(()) };
     let hint = format!("hint     '{}'@'%' may read tables of {} alone", account.name, database.name);
     ensure!(said.stdout.contains(&hint), "{said:#?}");
-    let freshet = Freshet::start_unready(database.address(), &url, &["--keep", "always"])?;
+    let freshet = Freshet::start_unready(database.address(), &url, &["--admission", "always"])?;
     freshet.wait_ready()?;
     let mut client = RawClient::login(freshet.address, database.login())?;
     hits(&freshet, &mut client, "SELECT name FROM item WHERE id = 1")?;
@@ -215,7 +215,7 @@ fn views_of_other_definers(kind: Kind) -> Result<()> {
     if let Some(said) = check(&url, &[])? {
         ensure!(!said.stdout.contains("is not shown what these views are made of"), "{said:#?}");
     }
-    let freshet = Freshet::start_unready(database.address(), &url, &["--keep", "always"])?;
+    let freshet = Freshet::start_unready(database.address(), &url, &["--admission", "always"])?;
     freshet.wait_ready()?;
     let mut client = RawClient::login(freshet.address, database.login())?;
     let reads = ["SELECT name FROM plain WHERE id = 1", "SELECT b FROM `named (` WHERE `a) AS` = 1"];
@@ -285,7 +285,8 @@ fn a_table_under_a_view_is_locked() -> Result<()> {
         "CREATE TABLE other LIKE item; INSERT INTO other VALUES (1, 'one'); CREATE TABLE held (id INT PRIMARY KEY); \
          CREATE VIEW above AS SELECT id FROM held",
     )?;
-    let freshet = Freshet::start_unready(database.address(), &(account.url() + &database.name), &["--keep", "always"])?;
+    let freshet =
+        Freshet::start_unready(database.address(), &(account.url() + &database.name), &["--admission", "always"])?;
     freshet.wait_ready()?;
     let mut client = RawClient::login(freshet.address, database.login())?;
     let read = "SELECT name FROM other WHERE id = 1";
@@ -311,7 +312,7 @@ fn a_table_under_a_view_is_locked() -> Result<()> {
     })
 }
 
-/// Reads until a read comes from memory.
+/// Reads until a read comes from the cache.
 fn hits(freshet: &Freshet, client: &mut RawClient, read: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let before = freshet.metrics()?;
@@ -326,7 +327,7 @@ fn hits(freshet: &Freshet, client: &mut RawClient, read: &str) -> Result<()> {
 fn every_database_is_cached(kind: Kind) -> Result<()> {
     let (named, other) = (Database::shared(kind)?, Database::shared(kind)?);
     other.run(&format!("{SCHEMA}; INSERT INTO item VALUES (1, 'one')"))?;
-    let freshet = Freshet::start_unready(named.address(), &named.url(), &["--keep", "always"])?;
+    let freshet = Freshet::start_unready(named.address(), &named.url(), &["--admission", "always"])?;
     if !freshet.is_there() {
         return Ok(());
     }

@@ -37,7 +37,7 @@ fn sessions(pair: &Pair) -> Result<Vec<RawClient>> {
 
 fn pair(kind: Kind) -> Result<Pair> {
     // Of its own: what other tests define and set flushes the cache.
-    Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--keep", "always"])
+    Pair::over(Database::create(kind.start(&Kind::settings())?)?, SCHEMA, &["--admission", "always"])
 }
 
 /// Some of them may come too late, on a busy machine, but not in many of the rounds. Two that miss at the same moment are not
@@ -62,7 +62,7 @@ fn one_runs_for_all(kind: Kind) -> Result<()> {
         hits.push((now.hits() - before.hits(), now.passed_since(&before)));
     }
     let rounds = hits.iter().filter(|(count, _)| *count == SESSIONS as u64 - 1).count();
-    ensure!(rounds >= 8, "from memory, of {SESSIONS} at once, and why others were not: {hits:?}");
+    ensure!(rounds >= 8, "from the cache, of {SESSIONS} at once, and why others were not: {hits:?}");
     Ok(())
 }
 

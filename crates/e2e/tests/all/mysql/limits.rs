@@ -54,7 +54,7 @@ fn ask(c: &mut RawClient, read: &str, is_prepared: bool) -> Result<Vec<Vec<u8>>>
 fn what_is_behind_the_last_row(kind: Kind) -> Result<()> {
     // Of its own: what other tests define flushes the cache.
     let database = Database::create(kind.start(&Kind::settings())?)?;
-    let pair = Pair::over(database, SCHEMA, &["--keep", "always"])?;
+    let pair = Pair::over(database, SCHEMA, &["--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -68,23 +68,23 @@ fn behind_and_before(pair: &Pair, capabilities: u32) -> Result<()> {
     let mut direct = pair.database.connect()?;
     let mut c = RawClient::login(pair.address(), Login { capabilities, ..pair.login() })?;
     let all = || READS.iter().flat_map(|read| [(*read, false), (*read, true)]);
-    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    let invalidated = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_invalidations_total"));
     let fill = |c: &mut RawClient| -> Result<()> {
         all().try_for_each(|(read, is_prepared)| until_hit(pair, c, read, is_prepared))
     };
     // Once it goes, the change has been applied.
     let gone_by = |gone: u64| {
         eventually(PATIENCE, || {
-            ensure!(evicted()? > gone, "nothing evicted");
+            ensure!(invalidated()? > gone, "nothing invalidated");
             Ok(())
         })
     };
     until_hit(pair, &mut c, TOUCHED, false)?;
     fill(&mut c)?;
-    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), evicted()?);
+    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), invalidated()?);
     c.run(BEHIND)?;
     gone_by(gone)?;
-    ensure!(evicted()? == gone + 1, "{} evicted by what is behind", evicted()? - gone - 1);
+    ensure!(invalidated()? == gone + 1, "{} invalidated by what is behind", invalidated()? - gone - 1);
     fill(&mut c)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
     for write in [
@@ -95,7 +95,7 @@ fn behind_and_before(pair: &Pair, capabilities: u32) -> Result<()> {
         "UPDATE page SET place = 50 WHERE id = 50",
     ] {
         fill(&mut c)?;
-        let gone = evicted()?;
+        let gone = invalidated()?;
         c.run(write)?;
         gone_by(gone).with_context(|| write.to_owned())?;
         for (read, is_prepared) in all() {
@@ -119,7 +119,7 @@ fn of_a_limit_in_no_order_the_rows_shown_matter(kind: Kind) -> Result<()> {
         "{SCHEMA}; CREATE TABLE note (page_id INT UNSIGNED, place BIGINT, body TEXT, PRIMARY KEY (place, page_id)); \
          INSERT INTO note SELECT id, place, body FROM page"
     );
-    let pair = Pair::over(database, &schema, &["--keep", "always"])?;
+    let pair = Pair::over(database, &schema, &["--admission", "always"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -133,20 +133,20 @@ fn shown_and_not(pair: &Pair, capabilities: u32) -> Result<()> {
     let mut direct = pair.database.connect()?;
     let mut c = RawClient::login(pair.address(), Login { capabilities, ..pair.login() })?;
     let all = || CUT.iter().flat_map(|read| [(*read, false), (*read, true)]);
-    let evicted = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_evicted_by_change_total"));
+    let invalidated = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.count("freshet_invalidations_total"));
     let fill = |c: &mut RawClient| -> Result<()> {
         all().try_for_each(|(read, is_prepared)| until_hit(pair, c, read, is_prepared))
     };
     let gone_by = |gone: u64, count: u64| {
         eventually(PATIENCE, || {
-            ensure!(evicted()? >= gone + count, "{} evicted", evicted()? - gone);
+            ensure!(invalidated()? >= gone + count, "{} invalidated", invalidated()? - gone);
             Ok(())
         })
     };
     // Once it goes, the changes before it have been applied.
     until_hit(pair, &mut c, TOUCHED, false)?;
     fill(&mut c)?;
-    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), evicted()?);
+    let (fills, gone) = (pair.freshet.metrics()?.count("freshet_fills_total"), invalidated()?);
     for write in [
         "UPDATE page SET body = 'another one', ratio = 5 WHERE id BETWEEN 20 AND 40",
         "UPDATE note SET body = 'another one', place = place + 1000 WHERE place BETWEEN 20 AND 40",
@@ -160,7 +160,7 @@ fn shown_and_not(pair: &Pair, capabilities: u32) -> Result<()> {
         c.run(write)?;
     }
     gone_by(gone, 1)?;
-    ensure!(evicted()? == gone + 1, "{} evicted by what is not shown", evicted()? - gone - 1);
+    ensure!(invalidated()? == gone + 1, "{} invalidated by what is not shown", invalidated()? - gone - 1);
     fill(&mut c)?;
     ensure!(pair.freshet.metrics()?.count("freshet_fills_total") == fills, "filled again");
     c.run("DELETE FROM page WHERE id = 0")?;
@@ -172,7 +172,7 @@ fn shown_and_not(pair: &Pair, capabilities: u32) -> Result<()> {
         ("INSERT INTO page VALUES (2, 2, 2, '2025-01-01', '2025-01-01', 0, 'body 2')", 0),
     ] {
         fill(&mut c)?;
-        let gone = evicted()?;
+        let gone = invalidated()?;
         c.run(write)?;
         gone_by(gone, reads * 2).with_context(|| write.to_owned())?;
         if reads == 0 {

@@ -1,7 +1,7 @@
 //! MariaDB and MySQL: the same promises as for PostgreSQL, in this family's protocol.
 //!
 //! * `wire`: a conversation held directly and one held through Freshet are the same, packet by packet;
-//! * `cached_reads`: what reads from memory are told apart by, and that none is old;
+//! * `cached_reads`: what reads from the cache are told apart by, and that none is old;
 //! * `binary_keys`: keys that are no text;
 //! * `functions`: functions and clauses of these servers;
 //! * `limits`: what is behind the last row of an answer that LIMIT cuts;
@@ -33,10 +33,10 @@ mod privileges;
 mod questions;
 mod races;
 mod schema;
+mod skipped;
 mod snapshots;
 mod stress;
 pub(crate) mod support;
 mod temporaries;
 mod turns;
-mod unheld;
 mod wire;

@@ -28,7 +28,7 @@ const SCHEMA: &[&str] = &[
 
 /// On a server of its own: what other tests define flushes the cache.
 fn pair(kind: Kind) -> Result<Pair> {
-    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--admission", "always"])?;
     SCHEMA.iter().try_for_each(|statement| pair.database.run(statement))?;
     Ok(pair)
 }

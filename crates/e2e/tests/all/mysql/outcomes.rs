@@ -12,7 +12,7 @@ const SCHEMA: &str = "CREATE TABLE page (id INT PRIMARY KEY, body VARCHAR(200) N
      INSERT INTO page WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 400) \
      SELECT i, REPEAT('x', 100) FROM n";
 const READ: &str = "SELECT * FROM page WHERE id > 0";
-const OPTIONS: [&str; 4] = ["--memory", "1MiB", "--keep", "always"];
+const OPTIONS: [&str; 4] = ["--memory", "1MiB", "--admission", "always"];
 
 /// The column of the first row that holds a text, of an answer of Freshet's own.
 fn told(c: &mut RawClient, sql: &str, part: &str, column: usize) -> Result<String> {

@@ -21,7 +21,7 @@ impl Stage {
     fn new(kind: Kind) -> Result<Self> {
         // Of its own: each GRANT flushes the cache.
         let database = Database::create(kind.start(&Kind::settings())?)?;
-        Ok(Self { kind, pair: Pair::over(database, SCHEMA, &["--keep", "always"])? })
+        Ok(Self { kind, pair: Pair::over(database, SCHEMA, &["--admission", "always"])? })
     }
 
     fn reader(&self, address: std::net::SocketAddr) -> Result<RawClient> {

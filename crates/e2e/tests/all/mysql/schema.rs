@@ -25,7 +25,7 @@ const SCHEMA: &str = "CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(40), p
     INSERT INTO item VALUES (1, 'one', 10), (2, 'two', 20);
     CREATE VIEW cheap AS SELECT id, name FROM item WHERE price < 15";
 
-/// Reads until a read comes from memory.
+/// Reads until a read comes from the cache.
 fn hits(freshet: &Freshet, client: &mut RawClient, sql: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let before = freshet.metrics()?;
@@ -37,7 +37,7 @@ fn hits(freshet: &Freshet, client: &mut RawClient, sql: &str) -> Result<()> {
     .with_context(|| freshet.log())
 }
 
-/// How many of five reads come from memory.
+/// How many of five reads come from the cache.
 fn hits_of_five(freshet: &Freshet, client: &mut RawClient, sql: &str) -> Result<u64> {
     let before = freshet.metrics()?.hits();
     for _ in 0..5 {
@@ -46,7 +46,7 @@ fn hits_of_five(freshet: &Freshet, client: &mut RawClient, sql: &str) -> Result<
     Ok(freshet.metrics()?.hits() - before)
 }
 
-/// The reads come from memory; the statement changes what they read; then they say what the server says.
+/// The reads come from the cache; the statement changes what they read; then they say what the server says.
 fn is_seen(pair: &Pair, statement: &str, reads: &[&str]) -> Result<()> {
     let (mut reader, mut writer, mut direct) = (pair.connect()?, pair.connect()?, pair.database.connect()?);
     for read in reads {

@@ -39,7 +39,7 @@ const COUNT: &str = "SELECT COUNT(*) FROM page WHERE space = 0";
 
 /// On a server of its own: what other tests define flushes the cache.
 fn pair(kind: Kind) -> Result<Pair> {
-    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--keep", "always"])?;
+    let pair = Pair::over(Database::create(kind.start(&Kind::settings())?)?, "", &["--admission", "always"])?;
     SCHEMA.split("; ").try_for_each(|statement| pair.database.run(statement))?;
     Ok(pair)
 }

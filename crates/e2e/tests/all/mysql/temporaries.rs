@@ -71,7 +71,7 @@ fn prepared(pair: Pair) -> Result<Pair> {
     Ok(pair)
 }
 
-/// Reads until the answer comes from memory.
+/// Reads until the answer comes from the cache.
 fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?;

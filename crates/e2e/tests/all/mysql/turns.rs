@@ -38,7 +38,8 @@ impl Stage {
         let near = database.address().to_string();
         // Connections of Freshet's own stay open, so that the last one is a session's.
         let url = database.url().replace(&near, &relay.address.to_string()) + "?ssl-mode=disabled";
-        let freshet = Freshet::start_unready(relay.address, &url, &["--max-staleness", "10m", "--keep", "always"])?;
+        let freshet =
+            Freshet::start_unready(relay.address, &url, &["--max-staleness", "10m", "--admission", "always"])?;
         freshet.wait_ready()?;
         if !freshet.is_there() {
             return Ok(None);
@@ -119,7 +120,7 @@ fn expressions_are_no_writes(kind: Kind) -> Result<()> {
     stage.database.run(
         "CREATE FUNCTION rename_item() RETURNS INT DETERMINISTIC BEGIN UPDATE item SET name = 'renamed' WHERE id = 7; RETURN 1; END",
     )?;
-    let held = || Ok::<_, anyhow::Error>(stage.freshet.metrics()?.count("freshet_held_total"));
+    let held = || Ok::<_, anyhow::Error>(stage.freshet.metrics()?.count("freshet_commit_waits_total"));
     let mut client = stage.connect()?;
     client.run(READ)?;
     let before = held()?;

@@ -74,8 +74,8 @@ fn nothing_is_lost_meanwhile(version: Version) -> Result<()> {
     let before = pair.freshet.metrics()?;
     c.run("update film set title = 'changed' where id = 1")?;
     crate::support::eventually(crate::support::PATIENCE, || {
-        let evicted = pair.freshet.metrics()?.count("freshet_evicted_by_change_total");
-        ensure!(evicted > before.count("freshet_evicted_by_change_total"), "the change has evicted nothing");
+        let invalidated = pair.freshet.metrics()?.count("freshet_invalidations_total");
+        ensure!(invalidated > before.count("freshet_invalidations_total"), "the change has invalidated nothing");
         Ok(())
     })?;
     switch(&mut admin, "OFF")?;

@@ -66,7 +66,8 @@ fn no_value_is_logged(version: Version) -> Result<()> {
 fn a_process_without_a_processor_says_so(version: Version) -> Result<()> {
     let pair = Pair::over(Database::shared(version)?, SCHEMA, &[])?;
     let Some(pid) = pair.freshet.pid() else { return Ok(()) };
-    let late = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.value("freshet_main_thread_late_seconds"));
+    let late =
+        || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.value("freshet_main_thread_scheduling_delay_seconds_total"));
     let before = late()?;
     process::pause(pid)?;
     thread::sleep(Duration::from_secs(1));
@@ -83,7 +84,7 @@ fn so_does_one_whose_database_has_none(version: Version) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
     }
-    let late = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.value("freshet_readings_late_seconds"));
+    let late = || Ok::<_, anyhow::Error>(pair.freshet.metrics()?.value("freshet_log_end_probe_delay_seconds_total"));
     let before = late()?;
     let asking = "select pid from pg_stat_activity where query like 'SELECT%pg_current_wal_insert_lsn()%'";
     let pids = rows(&pair.database.connect()?.query(asking)?);

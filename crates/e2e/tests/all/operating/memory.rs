@@ -23,7 +23,7 @@ fn read(id: u32) -> String {
 fn less_and_more(version: Version) -> Result<()> {
     // A server of its own: roles that other tests change would have the cache flushed.
     let database = Database::create(version.start(&Settings::default())?)?;
-    let pair = Pair::over(database, SCHEMA, &["--memory", "64MiB", "--keep", "always"])?;
+    let pair = Pair::over(database, SCHEMA, &["--memory", "64MiB", "--admission", "always"])?;
     let Some(program) = program()? else { return Ok(()) };
     let login = pair.login();
     let password = login.password.unwrap_or_default();
@@ -44,14 +44,14 @@ fn less_and_more(version: Version) -> Result<()> {
     ensure!(output.status.success() && said.contains("memory 2097152 bytes"), "{output:?}");
     eventually(PATIENCE, || {
         let now = pair.freshet.metrics()?;
-        let (held, limit) = (now.value("freshet_bytes"), now.value("freshet_bytes_max"));
+        let (held, limit) = (now.value("freshet_bytes"), now.value("freshet_memory_limit_bytes"));
         ensure!(limit < 2_097_153.0 && held < 2_097_153.0 && held > 5e5, "{held} bytes of {limit}");
-        let evicted = now.count("freshet_evicted_by_size_total") - full.count("freshet_evicted_by_size_total");
-        ensure!(evicted > 50, "{evicted} entries were evicted");
+        let invalidated = now.count("freshet_evictions_total") - full.count("freshet_evictions_total");
+        ensure!(invalidated > 50, "{invalidated} entries were invalidated");
         Ok(())
     })?;
     let status = rows(&pair.connect()?.query("SHOW FRESHET STATUS")?);
-    ensure!(status.contains(&vec!["bytes_max".to_owned(), "2097152".to_owned()]), "{status:?}");
+    ensure!(status.contains(&vec!["memory_limit_bytes".to_owned(), "2097152".to_owned()]), "{status:?}");
     let log = pair.freshet.log();
     ensure!(log.contains("has set the memory limit to 2097152 bytes; it was 67108864"), "no word in the log:\n{log}");
 
@@ -76,11 +76,11 @@ fn not_for_everybody(version: Version) -> Result<()> {
     if !pair.freshet.is_there() {
         return Ok(());
     }
-    let before = pair.freshet.metrics()?.value("freshet_bytes_max");
+    let before = pair.freshet.metrics()?.value("freshet_memory_limit_bytes");
     let mut other = connect_as(&pair, &reader(&pair, "reader")?)?;
     let answer = other.query("FRESHET MEMORY 4194304")?;
     ensure!(sqlstate(&answer).as_deref() == Some("42501"), "{answer:?}");
-    let after = pair.freshet.metrics()?.value("freshet_bytes_max");
+    let after = pair.freshet.metrics()?.value("freshet_memory_limit_bytes");
     ensure!(after.to_bits() == before.to_bits(), "the limit is {after} all the same");
     other.expect_silence()
 }
@@ -93,7 +93,7 @@ fn wide_rows(version: Version) -> Result<()> {
     let schema = "create table document (id int primary key, body text not null);
         alter table document replica identity full;
         insert into document values (1, 'short');";
-    let pair = Pair::over(database, schema, &["--memory", "32MiB", "--keep", "always"])?;
+    let pair = Pair::over(database, schema, &["--memory", "32MiB", "--admission", "always"])?;
     let mut c = pair.connect()?;
     let read = "select length(body) from document where id = 1";
     until_hit(&pair, &mut c, read)?;

@@ -13,7 +13,7 @@ const SCHEMA: &str = "
     create table page (id int primary key, body text not null);
     insert into page select i, repeat('x', 100) from generate_series(1, 400) i;";
 const READ: &str = "select * from page where id > 0";
-const OPTIONS: [&str; 4] = ["--memory", "1MiB", "--keep", "always"];
+const OPTIONS: [&str; 4] = ["--memory", "1MiB", "--admission", "always"];
 
 /// What EXPLAIN CACHE says of whether it is cached.
 fn cached(c: &mut RawClient, sql: &str) -> Result<String> {

@@ -24,7 +24,7 @@ fn only_the_cut_is_told(freshet: &mut Freshet) -> Result<()> {
     let log = freshet.log();
     let warnings = warnings(&log);
     ensure!(warnings.len() == 1 && warnings[0].contains("no change stream"), "{warnings:#?}");
-    ensure!(!log.contains("other server") && !log.contains("tables covered"), "{log}");
+    ensure!(!log.contains("other server") && !log.contains("tables published"), "{log}");
     Ok(())
 }
 

@@ -5,18 +5,18 @@
 //! at each read. Meanwhile something is disturbed (see [`disturbances`]), and each kind of disturbance opens one of the
 //! races that the protocol is about: with a synchronous standby that stalls, commits are delivered by the stream long
 //! before any snapshot shows them, which is what PENDING is for; with a walsender that stalls it is the other way
-//! round, which is what fences, floors and the lease are for; and so on. With a rule of the protocol switched off by
+//! round, which is what fences, watermarks and the lease are for; and so on. With a rule of the protocol switched off by
 //! Freshet's fault-injection switches a run must find a violation, else it proves nothing.
 //!
 //! `FRESHET_SOAK_SECONDS` sets the length of a run; `FRESHET_STRESS_SEED` repeats the choices of one (the timing is the
 //! machine's).
 
 pub(crate) mod changes;
-pub(crate) mod coverage;
 mod definitions;
 mod disturbances;
 pub(crate) mod ledger;
 pub(crate) mod line;
+pub(crate) mod publishing;
 pub(crate) mod questions;
 mod readers;
 mod run;
@@ -94,11 +94,11 @@ mod promises {
     }
 
     fn hold_by_shared_readings_while_the_stream_stalls(version: Version) -> Result<()> {
-        Run { shares_readings: true, ..Run::of(version, Disturbance::Stream) }.expect_none()
+        Run { shares_probes: true, ..Run::of(version, Disturbance::Stream) }.expect_none()
     }
 
     fn hold_by_shared_readings_while_commits_wait_for_a_standby(version: Version) -> Result<()> {
-        Run { shares_readings: true, ..Run::of(version, Disturbance::Standby) }.expect_none()
+        Run { shares_probes: true, ..Run::of(version, Disturbance::Standby) }.expect_none()
     }
 }
 
@@ -126,12 +126,12 @@ mod faults {
         pending_ignored: "ignore-pending", Rows, Standby;
         taints_ignored: "ignore-doom", Rows, Pauses;
         lease_ignored: "ignore-lease", Around, StreamForLong;
-        floors_ignored: "ignore-floor", Around, Stream;
+        watermarks_ignored: "ignore-watermark", Around, Stream;
         fences_ignored: "ignore-fence", Rows, Stream;
         newer_than_the_snapshot: "ignore-lo", Rows, Nothing;
         older_than_the_snapshot: "ignore-hi", Around, Stream;
         redefinitions_ignored: "ignore-redefinitions", Definitions, Nothing;
-        no_coverage_barrier: "no-coverage-barrier", RowsAndTables, Nothing;
+        no_publication_barrier: "no-publication-barrier", RowsAndTables, Nothing;
         acknowledgements_not_held: "no-hold", Rows, Nothing;
         memory_for_its_own_writes: "hits-after-write", Rows, Nothing;
         flush_for_end: "flushed-end", Asynchronous, Nothing;

@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     }
 
     fn hot_row(&mut self) -> Question {
-        // What may never be cached raises the session's floor each time, so that nothing else comes from memory either.
+        // What may never be cached raises the session's watermark each time, so that nothing else comes from the cache either.
         let source = if self.manner != Manner::Curious && self.random.percent(98) {
             ALWAYS_CACHED[self.random.below(ALWAYS_CACHED.len() as u64) as usize]
         } else {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context, Result, ensure};
 use freshet_testbed::Settings;
 
-use super::coverage::Founder;
 use super::definitions;
 use super::disturbances::Disturbance;
 use super::ledger::{KeyId, Table};
+use super::publishing::Founder;
 use super::questions::{Question, SOURCES};
 use super::readers::{Manner, Reader};
 use super::stage::{Cast, READS_MIN, Random, SCHEMA, Stage, WRITES_MIN};
@@ -54,12 +54,12 @@ pub(crate) struct Run {
     pub(crate) disturbance: Disturbance,
     pub(crate) fault: Option<&'static str>,
     /// One reading of the end of the log serves all who want one, however few.
-    pub(crate) shares_readings: bool,
+    pub(crate) shares_probes: bool,
 }
 
 impl Run {
     pub(crate) const fn of(version: Version, disturbance: Disturbance) -> Self {
-        Self { version, load: Load::Rows, disturbance, fault: None, shares_readings: false }
+        Self { version, load: Load::Rows, disturbance, fault: None, shares_probes: false }
     }
 
     pub(crate) const fn with_fault(self, fault: &'static str) -> Self {
@@ -98,8 +98,8 @@ impl Run {
         let standby = (self.disturbance == Disturbance::Standby).then(|| server.standby("waiting")).transpose()?;
         // What is written as much as this would hardly be kept otherwise.
         let fault = self.fault.iter().flat_map(|fault| ["--test-fault", fault]);
-        let shared = ["--test-fault", "share-readings"].into_iter().filter(|_| self.shares_readings);
-        let options: Vec<&str> = ["--keep", "always"].into_iter().chain(fault).chain(shared).collect();
+        let shared = ["--test-fault", "share-probes"].into_iter().filter(|_| self.shares_probes);
+        let options: Vec<&str> = ["--admission", "always"].into_iter().chain(fault).chain(shared).collect();
         let database = Database::create(server)?;
         database.run(SCHEMA)?;
         let freshet = Freshet::start(&database, &options)?;

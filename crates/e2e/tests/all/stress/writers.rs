@@ -225,7 +225,7 @@ impl<'a> Writer<'a> {
             let (version, row) = self.stage.ledger().latest(key);
             let before = row.map(|_| version);
             if through && self.random.percent(50) {
-                // Only while the transaction has written nothing can this come from memory, and then an answer that is
+                // Only while the transaction has written nothing can this come from the cache, and then an answer that is
                 // right in a transaction of its own is right here. Its own earlier writes are acknowledged.
                 self.peek(key)?;
             }

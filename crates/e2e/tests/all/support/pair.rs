@@ -51,7 +51,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The same, and again until at least so many of its reads came from memory in one go.
+    /// The same, and again until at least so many of its reads came from the cache in one go.
     pub(crate) fn same_with_hits(&self, hits: u64, conversation: impl Fn(&mut RawClient) -> Result<()>) -> Result<()> {
         self.same(&conversation)?;
         let direct = self.transcript(self.database.address(), &conversation).context("directly")?;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use crate::lineage::stage::Session;
+use crate::join_keys::stage::Session;
 
 /// Tables that writers and readers share: `t0`, `t1` …
 pub(crate) const TABLES: usize = 4;
@@ -50,10 +50,10 @@ pub(crate) fn missed(connect: impl Fn() -> Result<Session> + Sync, writers_read:
                         break;
                     }
                     let t = round % TABLES;
-                    let floor = acknowledged[t].load(SeqCst);
+                    let watermark = acknowledged[t].load(SeqCst);
                     let rows = client.rows(&format!("select n from t{t} where id = 1"))?;
                     let value = rows.first().and_then(|row| row.first()?.as_deref()).context("no value")?;
-                    missed.fetch_add(u64::from(value.parse::<i32>()? < floor), SeqCst);
+                    missed.fetch_add(u64::from(value.parse::<i32>()? < watermark), SeqCst);
                 }
                 Ok(())
             }));

@@ -52,7 +52,7 @@ fn open(version: Version) -> Result<Database> {
     Ok(database)
 }
 
-/// A client that logs in with a password reads from memory, and sees what it writes.
+/// A client that logs in with a password reads from the cache, and sees what it writes.
 fn serves_with_password(freshet: &Freshet, database: &Database) -> Result<()> {
     tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(async {
         let login = Login { user: "boss", database: &database.name, password: Some(PASSWORD), more: &[] };
@@ -281,7 +281,7 @@ fn a_standby_that_is_promoted(version: Version) -> Result<()> {
     let upstream = both_hosts(&database, &standby, "primary");
     let Some(command) = command(Some(&upstream), &[], &home.0)? else { return Ok(()) };
     let freshet = Freshet::spawn(database.address(), Some(command))?;
-    wait_logged(&freshet, "change stream stands")?;
+    wait_logged(&freshet, "change stream established")?;
     serves(&freshet, &database)?;
     database.server.stop(StopMode::Fast)?;
     standby.psql("select pg_promote()")?;

@@ -83,7 +83,7 @@ fn notifications_during_a_pipeline(version: Version) -> Result<()> {
     };
     let direct = talk(pair.database.address())?;
     let before = pair.freshet.metrics()?.hits();
-    // Each notification keeps reads from memory away for a moment, so how many there are is left to chance.
+    // Each notification keeps reads from the cache away for a moment, so how many there are is left to chance.
     for _ in 0..8 {
         let through = talk(pair.address())?;
         ensure_same(&direct.0, &through.0)?;
@@ -116,7 +116,7 @@ fn notifications_to_oneself(version: Version) -> Result<()> {
         c.exchange(&[unnamed("notify self, 'g'", &[]), unnamed("select 1/0", &[]), sync(), read()].concat(), 2)?;
         c.query("unlisten self")?;
         c.query("notify self, 'nobody listens'")?;
-        // Once this much has been said since, it comes from memory again.
+        // Once this much has been said since, it comes from the cache again.
         thread::sleep(Duration::from_millis(400));
         c.exchange(&read(), 1)?;
         c.expect_silence()
@@ -141,7 +141,7 @@ fn many_notifications_while_idle(version: Version) -> Result<()> {
     listener.expect_silence()
 }
 
-/// ParameterStatus stands exactly where the server puts it, whatever was answered from memory before.
+/// ParameterStatus stands exactly where the server puts it, whatever was served from the cache before.
 fn reports_of_settings(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let read = || [unnamed(READ, &["1"]), sync()].concat();

@@ -63,7 +63,7 @@ fn idle_for_too_long(version: Version) -> Result<()> {
     })
 }
 
-/// The server sees nothing of what comes from memory, but the session is not idle.
+/// The server sees nothing of what comes from the cache, but the session is not idle.
 fn never_idle_while_it_hits(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let mut client = pair.connect()?;

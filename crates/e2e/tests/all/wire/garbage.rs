@@ -57,7 +57,7 @@ fn rest(client: &mut RawClient) -> Result<String> {
     Ok(format!("{heard}{}", pending.escape_ascii()))
 }
 
-/// Sessions that must not notice anything: one reads from memory, one is in the middle of a transaction.
+/// Sessions that must not notice anything: one reads from the cache, one is in the middle of a transaction.
 struct Bystanders {
     reader: RawClient,
     holder: RawClient,
@@ -295,7 +295,7 @@ fn in_a_session(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     pair.same_with_hits(1, |c| c.query(READ).map(drop))?;
     all_the_same(&pair, malformed(), |address, bytes| in_session(&pair, address, &[], bytes))?;
-    // Behind an answer that comes from memory, and behind one that does not.
+    // Behind an answer that comes from the cache, and behind one that does not.
     let prefix = [query(READ), query("select 1"), query(READ)].concat();
     all_the_same(&pair, malformed(), |address, bytes| in_session(&pair, address, &prefix, bytes))
 }

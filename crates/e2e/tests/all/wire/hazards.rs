@@ -128,7 +128,7 @@ fn pgpool_59_flush_with_a_suspended_portal(version: Version) -> Result<()> {
     })
 }
 
-/// The unnamed statement of one session is never bound by another, whatever both have been answered from memory.
+/// The unnamed statement of one session is never bound by another, whatever both have been served from the cache.
 fn pgdog_574_unnamed_statements_of_different_sessions(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let texts = [

@@ -1,7 +1,7 @@
 //! A conversation held directly with PostgreSQL and one held through Freshet are the same, frame by frame.
 //!
 //! Nearly every test here is a conversation. It runs directly, through Freshet and, where its reads can be cached, again
-//! until the metrics show that Freshet answered from memory; all transcripts must be equal to the direct one. What
+//! until the metrics show that Freshet served from the cache; all transcripts must be equal to the direct one. What
 //! Freshet promises to pass or to keep, and where that is tested, on PostgreSQL 15 and 18:
 //!
 //! | promise | tests |

@@ -175,7 +175,7 @@ fn errors_at_every_place(version: Version) -> Result<()> {
     })
 }
 
-/// One statement, bound with other formats each time, from memory and not.
+/// One statement, bound with other formats each time, from the cache and not.
 fn formats_of_each_column(version: Version) -> Result<()> {
     let pair = Pair::new(version, SCHEMA)?;
     let sql = "select id, name, price, born, seen from item where id = $1";

@@ -175,7 +175,7 @@ fn isolation_levels(version: Version) -> Result<()> {
             client.query(read)?;
             client.query(&format!("begin isolation level {level}"))?;
             client.query(read)?;
-            // Others read what is new, through Freshet, until it comes from memory.
+            // Others read what is new, through Freshet, until it comes from the cache.
             pair.database.run("update log set line = 'new' where id = 7")?;
             let mut other = pair.connect()?;
             crate::support::eventually(crate::support::PATIENCE, || {

@@ -47,7 +47,7 @@ async fn format(database: &mut Database, report: &mut Report) -> Result<()> {
     } else {
         let default = if database.server.is_mariadb && format == "MIXED" { ", as by default" } else { "" };
         let text = format!(
-            "binlog_format is {format}{default}: a write that is logged as a statement evicts everything, since it does not \
+            "binlog_format is {format}{default}: a write that is logged as a statement invalidates everything, since it does not \
              say which rows it changed"
         );
         report.problem(text, database.set("binlog_format", "ROW"));
@@ -57,7 +57,7 @@ async fn format(database: &mut Database, report: &mut Report) -> Result<()> {
         let text = format!(
             "binlog_row_image is {image}: updates and deletes carry few old values, so for results that compare other \
              columns than the key's the keys of their rows are read by one more query; of more than 1,000 rows, and \
-             without a primary key, each evicts them all"
+             without a primary key, each invalidates them all"
         );
         report.warning(text, database.set("binlog_row_image", "FULL"));
     }
@@ -65,7 +65,7 @@ async fn format(database: &mut Database, report: &mut Report) -> Result<()> {
     if !matches!(metadata.as_str(), "FULL" | "") {
         let text = format!(
             "binlog_row_metadata is {metadata}, as by default: columns are named after the catalogue, so after DDL each \
-             write evicts all results over its table until the catalogue has been read again"
+             write invalidates all results over its table until the catalogue has been read again"
         );
         report.hint(text, database.set("binlog_row_metadata", "FULL"));
     }

@@ -174,14 +174,14 @@ impl Refusal {
     pub(crate) fn count(&self, address: Option<IpAddr>, shared: &MySql) {
         if self.is_failed_proof() {
             shared.metrics.login_failures.fetch_add(1, Relaxed);
-            shared.access.rules.attempts.failed(address, shared.clock.now());
+            shared.access.rules.login_rate.failed(address, shared.clock.now());
         }
     }
 }
 
 /// Takes a connection up to the server's OK; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
-    shared.access.rules.half_open.login(Box::pin(admit_alone(socket, shared))).await?
+    shared.access.rules.pre_auth.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<MySql>) -> Option<Admitted> {
@@ -228,7 +228,7 @@ fn accept(incoming: Incoming) -> std::io::Result<Peer> {
 
 /// Opens a client's session upstream, up to the server's handshake.
 async fn open_upstream(client: &mut Peer, shared: &Arc<MySql>) -> Result<(Opened, Handshake), Refusal> {
-    if let Err(seconds) = shared.access.rules.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
+    if let Err(seconds) = shared.access.rules.login_rate.allowed(client.socket().peer_ip(), shared.clock.now()) {
         // ER_HOST_IS_BLOCKED
         let text = format!("too many failed logins from this address; try again in {seconds} s");
         return Err(Refusal::Say(1129, "HY000", text));
@@ -255,7 +255,7 @@ async fn log_in(
     shared: &Arc<MySql>,
 ) -> Result<(Peer, About), Refusal> {
     let access = &shared.access;
-    let hello = access.rules.half_open.hello(greet(slot, sequence, &theirs, access));
+    let hello = access.rules.pre_auth.hello(greet(slot, sequence, &theirs, access));
     let response = hello.await.ok_or(Refusal::Gone)??;
     let client = slot.as_mut().ok_or(Refusal::Gone)?;
     let ClientHello::Response(hello) = parse(&response)? else {

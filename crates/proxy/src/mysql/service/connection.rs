@@ -46,7 +46,7 @@ pub(crate) enum ServiceError {
     OtherServer,
     /// The answer has not the expected shape.
     #[error("unexpected answer to {0}")]
-    Shape(&'static str),
+    UnexpectedAnswer(&'static str),
     /// Positions count from the beginning again.
     #[error("the binlog was begun anew (RESET MASTER)")]
     LogReset,
@@ -73,7 +73,7 @@ impl Failure for ServiceError {
                 Hearing::AtOnce
             }
             Self::Query(Error::Malformed(_) | Error::Sequence { .. } | Error::TooLarge(_))
-            | Self::Shape(_)
+            | Self::UnexpectedAnswer(_)
             | Self::LogReset => Hearing::AtOnce,
             Self::Connect(_) | Self::OtherServer | Self::Query(_) => Hearing::IfLasting,
         }
@@ -130,7 +130,9 @@ pub(super) async fn open(mysql: &MySql) -> Result<(Client, ServerIdentity), Serv
 /// A new connection by the upstream's name, and which server it leads to.
 pub(crate) async fn connect(mysql: &MySql) -> Result<(Client, ServerIdentity), ServiceError> {
     let mut client = Client::connect(&mysql.own.upstream).await?;
-    let run = identity::ask(&mut client, ANSWER_TIMEOUT).await?.ok_or(ServiceError::Shape("the server's identity"))?;
+    let run = identity::ask(&mut client, ANSWER_TIMEOUT)
+        .await?
+        .ok_or(ServiceError::UnexpectedAnswer("the server's identity"))?;
     let identity = ServerIdentity { system_id: run.server, postmaster_start: run.start, database: String::new() };
     Ok((client, identity))
 }

@@ -17,7 +17,7 @@ use crate::mysql::MySql;
 use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::once::Once;
 
-/// Time between readings when nobody waits.
+/// Time between log-end probes when nobody waits.
 const TICK: Duration = Duration::from_millis(50);
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);
@@ -32,7 +32,7 @@ pub(super) async fn keep_lease(mysql: Arc<MySql>) {
                 once.clear();
                 tokio::select! {
                     () = tokio::time::sleep(TICK) => {}
-                    () = mysql.reading_wanted() => {}
+                    () = mysql.log_end_wanted() => {}
                 }
             }
             Err(error) => {
@@ -51,9 +51,10 @@ pub(super) fn end_question(server: &ServerVersion) -> &'static str {
 
 /// The answer to [`end_question`].
 pub(super) fn read_end(rows: &Rows) -> Result<Lsn, ServiceError> {
-    let row = rows.first().ok_or(ServiceError::Shape("the end of the binlog: there is none (log_bin is OFF)"))?;
+    let row =
+        rows.first().ok_or(ServiceError::UnexpectedAnswer("the end of the binlog: there is none (log_bin is OFF)"))?;
     let position = || position(row.first()?.as_deref()?, row.get(1)?.as_deref()?);
-    position().ok_or(ServiceError::Shape("the end of the binlog"))
+    position().ok_or(ServiceError::UnexpectedAnswer("the end of the binlog"))
 }
 
 /// A file of the binlog, such as `binlog.000012`, and an offset in it.
@@ -65,7 +66,7 @@ pub(super) fn position(file: &str, offset: &str) -> Option<Lsn> {
 struct Lease {
     mysql: Arc<MySql>,
     connection: Connection,
-    /// The last reading.
+    /// The last log-end probe.
     last: Option<End>,
 }
 
@@ -76,7 +77,7 @@ impl Lease {
         let Some(epoch) = mysql.cache.epoch() else { return Ok(()) };
         let asked_at = mysql.clock.now();
         let end = End { epoch, lsn: read_end(&self.connection.query_for(end_question).await?)? };
-        mysql.reading_ends(asked_at);
+        mysql.probe_ends(asked_at);
         if self.last.is_some_and(|last| last.epoch == epoch && end.lsn < last.lsn) {
             // What was delivered before is no lower bound of anything now.
             mysql.restart_stream.notify_one();
@@ -86,7 +87,7 @@ impl Lease {
         for result in complete {
             mysql.install(result, end);
         }
-        mysql.cache.offer_reading(end, asked_at);
+        mysql.cache.offer_log_end(end, asked_at);
         mysql.verifier.decide(&mysql.cache);
         mysql.waits.passed(Lsn(0), mysql.cache.current_as_of()); // it may have been passed already
         Ok(())

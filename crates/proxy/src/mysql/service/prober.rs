@@ -60,7 +60,7 @@ async fn prove(mysql: &MySql, connection: &mut Connection) -> Result<(), Service
 /// What every later query sees.
 pub(super) async fn read_visible(connection: &mut Connection) -> Result<Visible, ServiceError> {
     let rows = connection.query_for(question).await?;
-    read(&rows).ok_or(ServiceError::Shape("what is visible"))
+    read(&rows).ok_or(ServiceError::UnexpectedAnswer("what is visible"))
 }
 
 fn question(server: &ServerVersion) -> &'static str {

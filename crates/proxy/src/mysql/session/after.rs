@@ -18,7 +18,7 @@ use crate::mysql::session::track::Written;
 use crate::mysql::session::transaction::{Answered, Mark};
 use crate::mysql::session::{Outcome, Session, SessionError};
 use crate::registry::{Marks, Statement, first_word};
-use crate::unheld::Touched;
+use crate::waits_skipped::Touched;
 
 /// Flags that tell of the statement that was answered, and not of those behind it.
 const OF_ONE_STATEMENT: Status = Status(Status::DB_DROPPED.0 | Status::QUERY_WAS_SLOW.0);
@@ -27,20 +27,20 @@ impl Session {
     /// What a statement may do, as far as its text and the catalogue say.
     pub(crate) fn mark(&self, statement: Option<&Arc<Statement>>) -> Mark {
         let Some(statement) = statement else { return Mark::UNKNOWN };
-        let template = &statement.shape.template;
+        let template = &statement.query.template;
         let catalog = self.shared.catalog.load();
         let schemas = &self.server.settings.schemas;
         let (effect, marks) = match &self.server.settings.known {
             Known::Context(context, _) => {
-                let verdict = statement.shape.resolve(&catalog, context);
+                let verdict = statement.query.resolve(&catalog, context);
                 (verdict.effect, (context.schemas == *schemas).then_some(verdict.marks))
             }
             _ => (template.effect_in(&catalog, schemas), None),
         };
         let marks = marks.unwrap_or_else(|| Marks::of(template, &catalog, schemas));
         let bracket = template.bracket();
-        let word = || first_word(&statement.shape.text);
-        let calls = || statement.shape.text.contains('(');
+        let word = || first_word(&statement.query.text);
+        let calls = || statement.query.text.contains('(');
         let writes = match effect {
             Effect::Pure | Effect::Signal => false,
             // XA COMMIT may end what another session began.
@@ -57,7 +57,7 @@ impl Session {
             Effect::Write | Effect::Definition | Effect::Forgets => false,
         };
         // What it names the session may have defined a moment ago.
-        let is_behind = self.shared.cache.catalog_as_of() < self.floor.catalog_since;
+        let is_behind = self.shared.cache.catalog_as_of() < self.watermark.catalog_since;
         let names = effect == Effect::Write || (effect == Effect::Pure && template.names_relations());
         let may_be_new = is_behind && names;
         Mark {
@@ -79,7 +79,7 @@ impl Session {
         let Known::Context(context, _) = &self.server.settings.known else { return None };
         let catalog = self.shared.catalog.load();
         let same = context.schemas == self.server.settings.schemas;
-        let written = same.then(|| statement.shape.resolve(&catalog, context).written).flatten()?;
+        let written = same.then(|| statement.query.resolve(&catalog, context).written).flatten()?;
         Some((catalog.version, written))
     }
 
@@ -106,7 +106,7 @@ impl Session {
     /// Whether a statement that was answered may have set roles of everybody (`mandatory_roles`), as far as its text is known.
     fn sets_roles(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
         let says = |code: &Code| code.words().any(|word| word == "mandatory_roles");
-        statement.is_some_and(|statement| says(statement.shape.code()))
+        statement.is_some_and(|statement| says(statement.query.code()))
             || statement.and_then(|_| self.server.settings.temporaries.run()).is_some_and(|code| says(code))
             || unread.is_some_and(says)
     }
@@ -124,7 +124,7 @@ impl Session {
             self.status = status.without(OF_ONE_STATEMENT);
         }
         // A cursor's rows may be read later.
-        self.standing.sure_by = self.standing.sure_by.filter(|_| !done.cursor);
+        self.transaction.sure_by = self.transaction.sure_by.filter(|_| !done.cursor);
         let unread = self.unread.clone();
         self.note_temporaries(*mark, statement, failed);
         if !mark.keeps_settings {
@@ -135,10 +135,10 @@ impl Session {
         }
         let now = self.now();
         if mark.reads || mark.writes {
-            self.raise_floor(now);
+            self.raise_watermark(now);
         }
         if mark.effect >= Effect::Definition {
-            self.floor.catalog_since = now;
+            self.watermark.catalog_since = now;
         }
         if !failed && done.status.is_none() {
             return; // it tells nothing of transactions
@@ -165,13 +165,13 @@ impl Session {
             }
             return;
         };
-        let (shape, template) = (&statement.shape.text, &statement.shape.template);
-        let word = first_word(shape).to_ascii_lowercase();
-        let says = |word: &str| statement.shape.code().words().any(|other| other == word);
+        let (query, template) = (&statement.query.text, &statement.query.template);
+        let word = first_word(query).to_ascii_lowercase();
+        let says = |word: &str| statement.query.code().words().any(|other| other == word);
         let text = statement.text();
         if template.refusal() == Some(&Reason::SeveralStatements) {
             self.server.settings.changed_by(text, None);
-            self.server.settings.ran_several(statement.shape.code());
+            self.server.settings.ran_several(statement.query.code());
             return;
         }
         match word.as_str() {
@@ -187,8 +187,8 @@ impl Session {
             }
             "lock" => self.server.settings.locked = true,
             "flush" => {
-                let shape = shape.to_ascii_lowercase();
-                self.server.settings.locked |= shape.contains("lock") || shape.contains("export");
+                let query = query.to_ascii_lowercase();
+                self.server.settings.locked |= query.contains("lock") || query.contains("export");
             }
             // Not UNLOCK INSTANCE, nor START REPLICA.
             "unlock" if says("tables") || says("table") => self.server.settings.locked = false,
@@ -199,7 +199,7 @@ impl Session {
             // What they run may choose another database, or drop it; comments of code may set anything.
             _ if template.effect() == Effect::Forgets => {
                 self.server.settings.changed_by(text, None);
-                self.server.settings.ran(Some(statement.shape.code()));
+                self.server.settings.ran(Some(statement.query.code()));
                 self.server.settings.schemas.clear();
             }
             _ => {}
@@ -207,9 +207,9 @@ impl Session {
     }
 
     /// The client has learned something of unknown newness.
-    pub(crate) fn raise_floor(&mut self, now: Nanos) {
-        self.floor.end = None;
-        self.floor.since = now;
+    pub(crate) fn raise_watermark(&mut self, now: Nanos) {
+        self.watermark.end = None;
+        self.watermark.since = now;
         self.behind_passed = true;
         self.committed.clear();
     }
@@ -222,7 +222,7 @@ impl Session {
             let done = Done { status: Some(ok.status), ..Done::default() };
             self.server.settings.told(&payload, &done, self.server.about.upstream());
         }
-        self.standing.reset(self.autocommits(), self.server.settings.era);
+        self.transaction.reset(self.autocommits(), self.server.settings.era);
     }
 
     /// COM_CHANGE_USER: another login on the same connection; false if the session ends.

@@ -157,7 +157,7 @@ impl Session {
             replay.begin_anew(self.capabilities());
             self.replay = replay;
             self.status = done.status.unwrap_or(self.status);
-            self.standing.reset(self.autocommits(), self.server.settings.era);
+            self.transaction.reset(self.autocommits(), self.server.settings.era);
         }
         self.after(&Mark::NOTHING, None, &done, was).await
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::Entry;
-use freshet_sql::{Client, Footprint, Parameter, ParameterValue};
+use freshet_sql::{Client, Parameter, ParameterValue, ReadSet};
 use freshet_types::{Catalog, Reason, TableId, Value as Normal, ValueType, Visible};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::ok::{Eof, Ok as OkPacket, StateChange, state_changes};
@@ -47,7 +47,7 @@ const STRANGE_STATUS: Status = Status(
         | Status::PS_OUT_PARAMS.0,
 );
 
-/// Capabilities that shape answers.
+/// Capabilities that normalized query answers.
 const SHAPING: [Capabilities; 5] = [
     Capabilities::DEPRECATE_EOF,
     Capabilities::SESSION_TRACK,
@@ -79,10 +79,10 @@ pub(crate) enum Execution<'a> {
 }
 
 /// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
-pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, shape: u8, execution: Execution<'_>) {
+pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, query: u8, execution: Execution<'_>) {
     key.clear();
     key.extend_from_slice(&context.to_le_bytes());
-    key.push(shape);
+    key.push(query);
     match execution {
         Execution::Text(text) => {
             key.push(b'Q');
@@ -139,7 +139,7 @@ impl fill::Execution for Missed<'_> {
         self.session.limits_of(self.statement, (self.execution, self.bound))
     }
 
-    fn check(&self, _: &Catalog, _: &Footprint) -> Result<(), Reason> {
+    fn check(&self, _: &Catalog, _: &ReadSet) -> Result<(), Reason> {
         Ok(())
     }
 
@@ -155,8 +155,8 @@ impl fill::Execution for Missed<'_> {
 
     /// The last proof was read before the query is sent, but perhaps not before the snapshot that it reads was taken.
     fn proof(&self) -> Option<Arc<Visible>> {
-        let Session { shared, standing, .. } = self.session;
-        let too_new = standing.may_have_snapshot() && !shared.settings.faults.proves_in_blocks;
+        let Session { shared, transaction, .. } = self.session;
+        let too_new = transaction.may_have_snapshot() && !shared.settings.faults.proves_in_blocks;
         shared.ends.proof().filter(|_| !too_new)
     }
 
@@ -166,7 +166,7 @@ impl fill::Execution for Missed<'_> {
     }
 
     /// The binlog has all tables.
-    fn not_covered(&self, _: &[TableId]) {}
+    fn not_published(&self, _: &[TableId]) {}
 }
 
 impl Session {
@@ -185,7 +185,7 @@ impl Session {
         if let Some(setting) = self.server.settings.watched {
             return Allowed::Pass(Reason::Setting(setting));
         }
-        if let Some(reason) = self.standing.obstacle(shared.settings.faults.hits_after_write) {
+        if let Some(reason) = self.transaction.obstacle(shared.settings.faults.hits_after_write) {
             return Allowed::Pass(reason);
         }
         let Some(server) = self.server.settings.compare_server(shared) else { return Allowed::Ask };
@@ -212,14 +212,14 @@ impl Session {
             Ok(false) => return self.look_up_question(context, execution),
             Ok(true) => {}
         }
-        write_key(&mut self.key, context, self.server.shape, execution);
+        write_key(&mut self.key, context, self.server.query, execution);
         self.look_up_key(|_| true)
     }
 
     /// Takes note of the snapshot that a look-up is to be within; false: it is still to be taken, and nothing can be found.
     pub(crate) fn set_snapshot(&mut self) -> Result<bool, Reason> {
-        self.floor.snapshot = None;
-        self.floor.snapshot = match self.standing.snapshot(&self.server.settings)? {
+        self.watermark.snapshot = None;
+        self.watermark.snapshot = match self.transaction.snapshot(&self.server.settings)? {
             Snapshot::ToBeTaken => return Ok(false),
             Snapshot::None => None,
             Snapshot::Of(bounds) => Some(bounds),
@@ -232,7 +232,7 @@ impl Session {
         if !self.committed.is_empty() {
             self.settle_committed();
         }
-        let mut found = self.shared.look_up(&self.key, &self.floor, |body| Ok(answers(body)));
+        let mut found = self.shared.look_up(&self.key, &self.watermark, |body| Ok(answers(body)));
         if let Decision::Hit(entry) = &found
             && let Err(reason) = self.may_read(&entry.payload)
         {
@@ -240,15 +240,15 @@ impl Session {
         }
         match &found {
             // The session's own commit is on its way, and tells as much.
-            Decision::Pass(Reason::Floor) if !self.committed.is_empty() => {}
-            Decision::Pass(Reason::Fence | Reason::Floor | Reason::NotYetApplied) => self.shared.want_reading(),
+            Decision::Pass(Reason::Watermark) if !self.committed.is_empty() => {}
+            Decision::Pass(Reason::Fence | Reason::Watermark | Reason::NotYetApplied) => self.shared.want_log_end(),
             Decision::Pass(_) | Decision::Wait(_) => {}
             Decision::Hit(entry) => {
                 self.patience.gain();
                 if std::mem::take(&mut self.behind_passed) {
-                    entry.payload.source.shape.figures.hits_behind_passed.fetch_add(1, Relaxed);
+                    entry.payload.source.query.figures.hits_behind_passed.fetch_add(1, Relaxed);
                 }
-                if self.floor.snapshot.is_none() && self.shared.verifier.samples() {
+                if self.watermark.snapshot.is_none() && self.shared.verifier.samples() {
                     return Decision::Fill(()); // see [`crate::verify`]
                 }
             }
@@ -259,20 +259,20 @@ impl Session {
 
     /// An error if the entry that was found is not to be served at this point of the session's transaction.
     fn may_read(&mut self, body: &Body) -> Result<(), Reason> {
-        if self.floor.snapshot.is_some() && !self.has_surely_snapshot() {
+        if self.watermark.snapshot.is_some() && !self.has_surely_snapshot() {
             return Err(Reason::Snapshot);
         }
         if self.server.settings.temporaries.are_none() {
             return Ok(());
         }
-        self.reads_temporary(&body.source.shape)
+        self.reads_temporary(&body.source.query)
     }
 
     /// Looks an execution up that takes the snapshot of its transaction, unless it reads no table.
     fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Found {
-        write_key(&mut self.key, context, self.server.shape, execution);
-        let accepts = |body: &Body| Ok(!body.source.shape.template.names_relations());
-        match self.shared.look_up(&self.key, &self.floor, accepts) {
+        write_key(&mut self.key, context, self.server.query, execution);
+        let accepts = |body: &Body| Ok(!body.source.query.template.names_relations());
+        match self.shared.look_up(&self.key, &self.watermark, accepts) {
             Decision::Hit(entry) => Decision::Hit(entry),
             _ => Decision::Fill(()),
         }
@@ -285,8 +285,8 @@ impl Session {
         execution: Execution<'_>,
         bound: Option<&Bound<'_>>,
     ) -> Result<Fill, Reason> {
-        if let Err(reason) = self.reads_temporary(&statement.shape) {
-            self.shared.want_reading();
+        if let Err(reason) = self.reads_temporary(&statement.query) {
+            self.shared.want_log_end();
             return Err(reason);
         }
         let Known::Context(context, known_under) = &self.server.settings.known else {
@@ -296,10 +296,10 @@ impl Session {
         if !(utf8 || raw || statement.ascii) {
             return Err(Reason::SettingsUnknown);
         }
-        if statement.shape.is_disabled() {
+        if statement.query.is_disabled() {
             return Err(Reason::Disabled);
         }
-        write_key(&mut self.key, context.id, self.server.shape, execution);
+        write_key(&mut self.key, context.id, self.server.query, execution);
         let missed = Missed { session: self, statement, execution, bound };
         let miss = Miss {
             shared: &self.shared,
@@ -307,7 +307,7 @@ impl Session {
             key: &self.key,
             context: (context, *known_under),
             late: false,
-            snapshot: self.floor.snapshot.map(|snapshot| snapshot.lo),
+            snapshot: self.watermark.snapshot.map(|snapshot| snapshot.lo),
             is_joinable: true,
         };
         let registered = miss.begin_fill(&missed)?;
@@ -319,27 +319,27 @@ impl Session {
     pub(crate) fn finish_fill(&mut self, mut fill: Fill, done: &Done) {
         if !self.is_plain(done, &mut fill.stage.frames) {
             if done.warnings > 0 && done.error.is_none() {
-                fill.stage.source.shape.note_not_kept(Reason::Construct("an answer with warnings"));
+                fill.stage.source.query.note_not_cached(Reason::Construct("an answer with warnings"));
             }
             return;
         }
-        let PendingFill { permit, mut lineage, proof, expected, stage } = fill;
+        let PendingFill { permit, mut join_keys, proof, expected, stage } = fill;
         let Reading { source, mut frames, started, answer: Answer { shown, moving } } = stage;
-        let told = shown.map(|shown| shown.tags(&frames, self.capabilities(), lineage.as_deref_mut()));
+        let told = shown.map(|shown| shown.tags(&frames, self.capabilities(), join_keys.as_deref_mut()));
         let reached = moving.and_then(|moving| moving.reached(&frames, self.capabilities()));
         let status_places = without_status(&mut frames, done);
         let now = self.now();
         let took = now.saturating_sub(started);
         self.shared.waits.answered_in(took);
-        let own = source.shape.figures.fill_took(took, self.shared.waits.turn());
+        let own = source.query.figures.fill_took(took, self.shared.waits.turn());
         let mut body = Body::new(frames, source, started, own);
         (body.status_places, body.reached) = (status_places, reached);
-        body.found_rows = body.source.shape.template.counts_found_rows().then(Arc::default);
-        body.rows = rows_found(&body.source.shape, done);
+        body.found_rows = body.source.query.template.counts_found_rows().then(Arc::default);
+        body.rows = rows_found(&body.source.query, done);
         self.replay.found_rows.clone_from(&body.found_rows);
         let stage = Read { told, body, refreshed: false };
-        self.shared.await_end(PendingFill { permit, lineage, proof, expected, stage });
-        self.shared.want_reading();
+        self.shared.await_end(PendingFill { permit, join_keys, proof, expected, stage });
+        self.shared.want_log_end();
     }
 
     /// Whether these are the whole of an answer to be kept. What the client did not agree to hear is taken out.
@@ -388,7 +388,7 @@ impl Session {
     /// Answers from the cache.
     pub(crate) fn answer_hit(&mut self, entry: &Entry<Body>) {
         let frames = entry.payload.frames();
-        let reads = entry.payload.source.shape.template.names_relations();
+        let reads = entry.payload.source.query.template.names_relations();
         self.put_kept(frames, entry.payload.status_places, reads);
         entry.payload.note_hit(self.worker);
         self.count_hit(frames.len());
@@ -396,7 +396,7 @@ impl Session {
 }
 
 impl Session {
-    /// Writes an answer from memory, with this session's state in its places. `reads`: of tables.
+    /// Writes an answer from the cache, with this session's state in its places. `reads`: of tables.
     pub(crate) fn put_kept(&mut self, frames: &[u8], status_places: [u32; 2], reads: bool) {
         // A read without autocommit opens a transaction, as far as the client can see.
         let is_unseen = !self.autocommits() && !self.status.has(Status::IN_TRANS);

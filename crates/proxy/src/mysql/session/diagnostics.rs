@@ -29,7 +29,7 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::settings::put_query;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{Leaves, Shape, Statement};
+use crate::registry::{Leaves, NormalizedQuery, Statement};
 
 /// The capacity that is kept.
 const KEEP_BYTES: usize = 4 << 10;
@@ -45,9 +45,9 @@ const WHILE_RUNNING: [u16; 7] = [1242, 1690, 1365, 1205, 1213, 1317, 1969];
 const NUMBER: Range<usize> = HEADER_BYTES + 1..HEADER_BYTES + 5;
 
 /// How many rows FOUND_ROWS() counts behind an answer, if they are those of the answer.
-pub(crate) fn rows_found(shape: &Shape, done: &Done) -> Option<u32> {
+pub(crate) fn rows_found(query: &NormalizedQuery, done: &Done) -> Option<u32> {
     const OTHERS: [&str; 6] = ["limit", "fetch", "calc", "union", "except", "intersect"];
-    let text = shape.text.to_ascii_lowercase();
+    let text = query.text.to_ascii_lowercase();
     let plain = !OTHERS.iter().any(|word| text.contains(word));
     u32::try_from(done.rows).ok().filter(|rows| plain && *rows <= ROWS_MAX)
 }
@@ -222,7 +222,7 @@ impl Replay {
 
     /// A statement was answered. Of one row of no table as many rows are found as by Freshet's own questions, which may be sent behind it.
     /// `mariadb`: a query that fails while it runs has counted its rows so far.
-    pub(crate) fn answered(&mut self, shape: &Shape, leaves: Leaves, done: &Done, mariadb: bool) {
+    pub(crate) fn answered(&mut self, query: &NormalizedQuery, leaves: Leaves, done: &Done, mariadb: bool) {
         const LONGER: [&str; 5] = ["from", "union", "limit", "into", "calc"];
         // What failed may have opened no transaction.
         if done.error.is_none() {
@@ -232,8 +232,8 @@ impl Replay {
         if leaves == Leaves::Rows && ran {
             self.forget_rows();
         }
-        let is_one = shape.selects && done.error.is_none() && (done.result_sets, done.rows) == (1, 1);
-        if is_one && shape.template.effect() == Effect::Pure && !LONGER.iter().any(|word| shape.text.contains(word)) {
+        let is_one = query.selects && done.error.is_none() && (done.result_sets, done.rows) == (1, 1);
+        if is_one && query.template.effect() == Effect::Pure && !LONGER.iter().any(|word| query.text.contains(word)) {
             self.selected = false;
         }
     }
@@ -286,7 +286,7 @@ impl Session {
             return Ok(());
         }
         let Some(statement) = statement else { return self.replay_hit(&[]).await };
-        let template = &statement.shape.template;
+        let template = &statement.query.template;
         if matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::End)) {
             self.replay.has_met_transaction();
             return Ok(());
@@ -300,7 +300,7 @@ impl Session {
 
     /// What a statement does to the number of rows found.
     pub(crate) fn leaves(&self, statement: &Statement) -> Leaves {
-        statement.shape.leaves(self.server.about.version.is_mariadb)
+        statement.query.leaves(self.server.about.version.is_mariadb)
     }
 
     /// Answers the question for the rows found as it was answered when the hit before it was filled, if this is that.
@@ -359,7 +359,7 @@ impl Session {
         for (command, kind) in opener.into_iter().chain([last]) {
             self.server.answer_from = 1;
             self.server.put(&command);
-            self.raise_floor(self.now());
+            self.raise_watermark(self.now());
             // In a transaction it may take the snapshot.
             self.before_sending(Mark { reads: true, ..Mark::NOTHING }, None);
             let done = self.answer(kind, To::Nobody).await?;

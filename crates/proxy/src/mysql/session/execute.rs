@@ -69,7 +69,7 @@ impl Session {
             None => Err(Reason::TooLong),
         };
         self.reading = statement.is_err().then(|| Reading::new(self.server.settings.quoting(), 1));
-        if statement.as_ref().map_or(true, |statement| statement.shape.template.reads_diagnostics()) {
+        if statement.as_ref().map_or(true, |statement| statement.query.template.reads_diagnostics()) {
             self.replay_hit(text.as_deref().unwrap_or_default()).await?;
         }
         self.replay.overtaken(false);
@@ -177,7 +177,7 @@ impl Session {
         statement: &Arc<Statement>,
     ) -> Result<(), SessionError> {
         self.note_passed(Some(statement), &Reason::TooLong);
-        if statement.shape.template.reads_diagnostics() {
+        if statement.query.template.reads_diagnostics() {
             self.replay_hit(statement.text()).await?;
         }
         let Some(prepared) = self.server.prepareds.get_mut(number) else { return Ok(()) };
@@ -320,7 +320,7 @@ impl Session {
         let mut asked = false;
         let mut found = loop {
             // What is never kept need not be looked for.
-            if statement.shape.template.refusal().is_some() {
+            if statement.query.template.refusal().is_some() {
                 break Decision::Fill(Joined(false));
             }
             match self.allowed() {
@@ -330,8 +330,8 @@ impl Session {
                     self.ask_context().await?;
                     asked = true;
                 }
-                Allowed::Cache(_) if statement.shape.passes_unseen() => {
-                    break Decision::Pass(Reason::NotWorthwhile);
+                Allowed::Cache(_) if statement.query.passes_unseen() => {
+                    break Decision::Pass(Reason::NotAdmitted);
                 }
                 Allowed::Cache(context) => {
                     break match self.means_the_same(number, context) {
@@ -346,12 +346,12 @@ impl Session {
             return Ok(Decided::hit());
         }
         // Their values matter to what is kept, and to what takes a snapshot.
-        let may_be_kept = matches!(found, Decision::Fill(_)) && statement.shape.template.refusal().is_none();
+        let may_be_cached = matches!(found, Decision::Fill(_)) && statement.query.template.refusal().is_none();
         let parameters = self.server.prepareds.get_mut(number).map_or(0, |prepared| prepared.parameters);
         let bind = || message.execute.bind(parameters, self.server.about.capabilities, Some(types)).ok();
         let nothing = || Bound { types: Vec::new(), has_types: false, values: Vec::new(), has_attributes: false };
-        let bound = (may_be_kept || self.standing.wants_snapshot()).then(bind).flatten().unwrap_or_else(nothing);
-        if may_be_kept && statement.shape.moves() {
+        let bound = (may_be_cached || self.transaction.wants_snapshot()).then(bind).flatten().unwrap_or_else(nothing);
+        if may_be_cached && statement.query.moves() {
             let moved = self.find_moved(statement, (execution, Some(&bound)), (packet, Kind::Execute), found);
             found = Box::pin(moved).await;
             if matches!(found, Decision::Hit(())) {

@@ -172,7 +172,7 @@ impl Session {
                     if matches!(to, To::Client { impure: true, .. }) && response.results() > 0 {
                         // The client may hear of a commit before the answer's end, which can be held.
                         self.shared.cache.fence_since(self.now());
-                        self.shared.want_reading();
+                        self.shared.want_log_end();
                     }
                     let kept = match &mut to {
                         To::Client { fill: Some(fill), .. } if fill.is_some() => Some(fill),

@@ -5,7 +5,7 @@
 //! passed an end of the binlog that was asked for after it: one reading of the lease service, for all that wait. If that
 //! takes too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the
 //! stream then does not move at all, it is set at once. A change of privileges that is in no log (`mandatory_roles`) waits for a look at the
-//! catalogue instead. What touched only tables on which nothing rests is not held ([`crate::unheld`]).
+//! catalogue instead. What touched only tables on which nothing rests is not held ([`crate::waits_skipped`]).
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not for
@@ -21,8 +21,8 @@ use freshet_wire::mysql::track::Gtid;
 use tokio::time::timeout;
 
 use crate::mysql::session::Session;
-use crate::unheld::Touched;
 use crate::waits::{Wait, WaitFor};
+use crate::waits_skipped::Touched;
 
 /// How long an acknowledgement waits for its commit before an end of the binlog is asked for as well.
 const COMMIT_WAIT: Duration = Duration::from_millis(5);
@@ -62,7 +62,7 @@ impl Session {
         let same_server = matches!(self.server.settings.compare_server(&self.shared), Some(Ok(())));
         let is_free = same_server && self.is_to_hold() && self.shared.is_free(touched);
         if is_free {
-            self.shared.waits.unheld.fetch_add(1, Relaxed);
+            self.shared.waits.waits_skipped.fetch_add(1, Relaxed);
         }
         is_free
     }
@@ -74,7 +74,7 @@ impl Session {
 
     async fn hold_since(&self, since: Nanos) {
         let shared = &self.shared;
-        shared.want_reading();
+        shared.want_log_end();
         let held = self.now().saturating_sub(since);
         let stalled = shared.waits.is_stalled(shared.cache.applied());
         let limit = if stalled { 0 } else { shared.settings.hold_max.saturating_sub(held) };
@@ -83,13 +83,13 @@ impl Session {
             shared.cache.fence_since(self.now());
             shared.waits.held_in_vain(shared.cache.applied());
             shared.waits.fences.fetch_add(1, Relaxed);
-            shared.want_reading();
+            shared.want_log_end();
         }
         shared.waits.held_for(self.now().saturating_sub(since));
     }
 
     /// Holds what is in the client's output until the catalogue has been looked at: what was changed is in no log. Sessions that
-    /// it may concern are answered from memory only behind that look.
+    /// it may concern are served from the cache only behind that look.
     pub(crate) async fn hold_for_look(&self) {
         let (shared, since) = (&self.shared, self.now());
         if shared.settings.faults.skip_hold {
@@ -118,7 +118,7 @@ impl Session {
     /// A look-up must bypass for this reason: until when it is worth waiting for the position that it lacks. `due`: what was
     /// said of the same look-up before.
     pub(crate) fn worth_waiting_until(&mut self, reason: &Reason, due: Option<Nanos>) -> Option<Nanos> {
-        let comes = matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::Fence);
+        let comes = matches!(reason, Reason::Watermark | Reason::NotYetApplied | Reason::Fence);
         if !comes || (due.is_none() && !self.patience.is_there()) {
             return None;
         }

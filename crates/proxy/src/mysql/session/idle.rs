@@ -87,7 +87,7 @@ impl Session {
     fn is_to_leave(&self) -> bool {
         self.shared.switches.is_draining()
             && !self.status.has(Status::IN_TRANS)
-            && !self.standing.is_within_block()
+            && !self.transaction.is_within_block()
             && self.client.input.bytes().is_empty()
     }
 

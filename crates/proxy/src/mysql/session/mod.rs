@@ -11,7 +11,7 @@
 //! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit (with [`crate::session`]) |
 //! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
-//! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::unheld`]) |
+//! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::waits_skipped`]) |
 //!
 //! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
 //! acknowledgement is held by not waiting for the client.
@@ -40,7 +40,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_cache::{Floor, Proven};
+use freshet_cache::{Proven, Watermark};
 use freshet_sql::Code;
 use freshet_types::{Catalog, Nanos, Reason};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
@@ -55,11 +55,11 @@ use crate::mysql::session::diagnostics::{Counting, Replay};
 use crate::mysql::session::server_connection::ServerConnection;
 use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::track::Track;
-use crate::mysql::session::transaction::Standing;
+use crate::mysql::session::transaction::TransactionState;
 use crate::peer::Peer;
 use crate::server::access::Incoming;
-use crate::unheld::{Counted, Touched};
 use crate::waits::Patience;
+use crate::waits_skipped::{Counted, Touched};
 
 /// Why a session ended other than by its client's wish.
 #[derive(Debug, Error)]
@@ -99,9 +99,9 @@ struct Session {
     server: ServerConnection,
     /// The session's state as the server told it last.
     status: Status,
-    standing: Standing,
+    transaction: TransactionState,
     track: Track,
-    floor: Floor,
+    watermark: Watermark,
     /// The last that the client was told came from the server, and no end of the binlog behind that is known.
     behind_passed: bool,
     /// What the open transaction may have written to.
@@ -165,9 +165,9 @@ impl Session {
             client,
             server: ServerConnection::new(upstream, about),
             status: Status::AUTOCOMMIT,
-            standing: Standing::default(),
+            transaction: TransactionState::default(),
             track: Track::default(),
-            floor: Floor::default(),
+            watermark: Watermark::default(),
             behind_passed: false,
             touched: Touched::default(),
             defining: None,

@@ -88,7 +88,7 @@ impl Session {
         (packet, kind): (&[u8], Kind),
         missed: Found,
     ) -> Found {
-        if !statement.shape.moves() {
+        if !statement.query.moves() {
             return missed;
         }
         let (mut due, own) = (None, self.key.clone());
@@ -138,7 +138,7 @@ impl Session {
         statement: &Statement,
         execution: (Execution<'_>, Option<&Bound<'_>>),
     ) -> Option<Limits> {
-        if !statement.shape.moves() {
+        if !statement.query.moves() {
             return None;
         }
         let Known::Context(context, known_under) = &self.server.settings.known else { return None };
@@ -147,10 +147,10 @@ impl Session {
         if catalog.version != *known_under || !(utf8 || raw || statement.ascii) {
             return None;
         }
-        let footprint = statement.shape.moving(&catalog, context)?;
+        let read_set = statement.query.moving(&catalog, context)?;
         let params = parameters(statement, execution.1).ok()?;
-        Limits::of(&footprint, &params, context, |key, numbers| {
-            key.push(self.server.shape);
+        Limits::of(&read_set, &params, context, |key, numbers| {
+            key.push(self.server.query);
             write_key(key, numbers, statement, execution)
         })
     }

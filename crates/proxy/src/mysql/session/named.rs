@@ -28,7 +28,7 @@ impl Named {
         self.run = self.executed(statement, quoting);
         let variable = self.variable.take();
         let begins =
-            |word: &str| statement.shape.text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
+            |word: &str| statement.query.text.get(..word.len()).is_some_and(|start| start.eq_ignore_ascii_case(word));
         let words = if begins("set") || begins("prepare") { words(statement) } else { Vec::new() };
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         match words.as_slice() {
@@ -46,7 +46,7 @@ impl Named {
                 self.statements.extend(known.map(|code| ((*name).into(), code)));
             }
             // Several in one text.
-            _ if !self.statements.is_empty() && statement.shape.code().words().any(|word| word == "prepare") => {
+            _ if !self.statements.is_empty() && statement.query.code().words().any(|word| word == "prepare") => {
                 self.statements.clear();
             }
             _ => {}
@@ -55,7 +55,7 @@ impl Named {
 
     /// The code that EXECUTE runs, as far as it is known.
     pub(crate) fn executed(&self, statement: &Statement, quoting: Quoting) -> Option<Arc<Code>> {
-        if !statement.shape.text.get(..8).is_some_and(|word| word.eq_ignore_ascii_case("execute ")) {
+        if !statement.query.text.get(..8).is_some_and(|word| word.eq_ignore_ascii_case("execute ")) {
             return None;
         }
         let words = words(statement);
@@ -83,15 +83,15 @@ impl Named {
 /// The words of a short statement without blanks in its names, in lower case.
 fn words(statement: &Statement) -> Vec<String> {
     const BYTES_MAX: usize = 256;
-    let shape = &*statement.shape.text;
-    if shape.len() > BYTES_MAX
+    let query = &*statement.query.text;
+    if query.len() > BYTES_MAX
         || statement.own_params > 0
-        || !shape.is_ascii()
-        || shape.contains(['`', '\'', '"', '(', ';'])
+        || !query.is_ascii()
+        || query.contains(['`', '\'', '"', '(', ';'])
     {
         return Vec::new();
     }
-    let spaced = shape.to_ascii_lowercase().replace(":=", "=").replace('=', " = ").replace(',', ", ");
+    let spaced = query.to_ascii_lowercase().replace(":=", "=").replace('=', " = ").replace(',', ", ");
     spaced.split_ascii_whitespace().map(str::to_owned).collect()
 }
 

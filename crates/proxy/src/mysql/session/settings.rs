@@ -288,7 +288,7 @@ impl Session {
             Err(reason) => Known::Unknowable(reason),
         };
         if !self.autocommits() {
-            self.standing.begin_without_autocommit(self.server.settings.era);
+            self.transaction.begin_without_autocommit(self.server.settings.era);
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What the rows of an answer tell of the rows that matter to it, and how they are written.
 
-use freshet_sql::{Bound, Field, Lineage};
+use freshet_sql::{Bound, Field, JoinKeys};
 use freshet_types::Tag;
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::result::Form;
@@ -21,16 +21,16 @@ impl Shown {
         AnswerTags::of(bound).map(|tags| Box::new(Self { tags, form }))
     }
 
-    /// The late tags of a whole answer, which may bound the rows whose keys are to be read. What cannot be read is told as a row of
+    /// The deferred tags of a whole answer, which may bound the rows whose keys are to be read. What cannot be read is told as a row of
     /// no values.
-    pub(crate) fn tags(&self, frames: &[u8], capabilities: Capabilities, lineage: Option<&mut Lineage>) -> Vec<Tag> {
+    pub(crate) fn tags(&self, frames: &[u8], capabilities: Capabilities, join_keys: Option<&mut JoinKeys>) -> Vec<Tag> {
         let answer = Rows::of(frames, capabilities, self.form).ok();
         let packets: &[&[u8]] = answer.as_ref().map_or(&[&[]], Rows::packets);
         let values = |row| answer.as_ref().and_then(|answer| answer.values(row).ok()).unwrap_or_default();
         let unread = if self.tags.reads_all_rows() { 0 } else { packets.len().saturating_sub(1) };
         let rows: Vec<Vec<rows::Field<'_>>> =
             packets.iter().enumerate().map(|(at, row)| if at < unread { Vec::new() } else { values(row) }).collect();
-        self.tags.tags(|| rows.iter(), |row| fields(row), lineage)
+        self.tags.tags(|| rows.iter(), |row| fields(row), join_keys)
     }
 }
 

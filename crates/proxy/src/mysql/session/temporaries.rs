@@ -21,7 +21,7 @@ use crate::mysql::session::Session;
 use crate::mysql::session::named::Named;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::transaction::Mark;
-use crate::registry::{Shape, Statement};
+use crate::registry::{NormalizedQuery, Statement};
 
 /// Reads the words of a statement on its way.
 #[derive(Debug)]
@@ -246,16 +246,16 @@ impl Session {
             return;
         };
         if mark.effect >= Effect::Definition {
-            self.server.settings.temporaries.defined(statement.shape.code());
+            self.server.settings.temporaries.defined(statement.query.code());
         }
         if self.may_quote_names(statement) {
             let code = Arc::new(Code::of(statement.text(), Quoting::Unknown));
             self.server.settings.temporaries.ran(code, before.as_ref());
-            self.raise_floor(self.now());
+            self.raise_watermark(self.now());
         }
         let quoting = self.server.settings.quoting();
-        let (settings, shape) = (&mut self.server.settings, &statement.shape);
-        let (temporaries, template) = (&mut settings.temporaries, &shape.template);
+        let (settings, query) = (&mut self.server.settings, &statement.query);
+        let (temporaries, template) = (&mut settings.temporaries, &query.template);
         if mark.makes_temporary {
             let created = template.creates_temporary();
             if let Some(name) = created.filter(|_| !failed) {
@@ -266,7 +266,7 @@ impl Session {
                 if let Some(code) = &executed {
                     temporaries.defined(code);
                 }
-                temporaries.ran(executed.unwrap_or_else(|| shape.code().clone()), before.as_ref());
+                temporaries.ran(executed.unwrap_or_else(|| query.code().clone()), before.as_ref());
             }
         }
         temporaries.named.sent(statement, quoting);
@@ -274,8 +274,8 @@ impl Session {
             if !failed {
                 temporaries.dropped(&settings.schemas, template.drops());
             }
-            if shape.code().words().any(|word| word == "rename") {
-                temporaries.renamed(shape.code());
+            if query.code().words().any(|word| word == "rename") {
+                temporaries.renamed(query.code());
             }
         }
     }
@@ -289,8 +289,8 @@ impl Session {
         let temporaries = &mut self.server.settings.temporaries;
         if !temporaries.pending.is_empty() {
             let catalog = self.shared.catalog.load_full();
-            if !self.shared.cache.reflects(&self.floor, catalog.version) {
-                return Err(Reason::Floor);
+            if !self.shared.cache.reflects(&self.watermark, catalog.version) {
+                return Err(Reason::Watermark);
             }
             self.server.settings.one_shot |= temporaries.judge(&catalog);
             if self.server.settings.one_shot {
@@ -301,7 +301,7 @@ impl Session {
     }
 
     /// Why a result of this query may not be served or kept, if temporary tables are why.
-    pub(crate) fn reads_temporary(&mut self, shape: &Shape) -> Result<(), Reason> {
+    pub(crate) fn reads_temporary(&mut self, query: &NormalizedQuery) -> Result<(), Reason> {
         if self.server.settings.temporaries.are_none() {
             return Ok(());
         }
@@ -317,8 +317,8 @@ impl Session {
         if temporaries.tables.is_empty() {
             return Ok(());
         }
-        match &shape.resolve(&catalog, context).footprint {
-            Ok(footprint) if footprint.names(&catalog, |name| temporaries.hide(name)) => Err(Reason::TemporaryTables),
+        match &query.resolve(&catalog, context).read_set {
+            Ok(read_set) if read_set.names(&catalog, |name| temporaries.hide(name)) => Err(Reason::TemporaryTables),
             Ok(_) => Ok(()),
             Err(reason) => Err(reason.clone()),
         }

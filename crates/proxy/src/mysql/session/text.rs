@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_cache::Entry;
-use freshet_sql::{Admin, Code, Effect, Footprint, Hint};
+use freshet_sql::{Admin, Code, Effect, Hint, ReadSet};
 use freshet_types::{Catalog, CatalogVersion, Reason};
 use freshet_wire::mysql::error::put_error;
 use freshet_wire::mysql::packet::HEADER_BYTES;
@@ -157,7 +157,7 @@ impl Session {
         self.replay.overtaken_by(leaves);
         let was = self.status;
         let done = self.answer(kind, To::Client { fill: Some(&mut fill), impure: mark.writes }).await?;
-        self.replay.answered(&statement.shape, leaves, &done, self.server.about.version.is_mariadb);
+        self.replay.answered(&statement.query, leaves, &done, self.server.about.version.is_mariadb);
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
             self.finish_fill(*fill, &done);
@@ -223,7 +223,7 @@ impl Session {
                 Allowed::Ask => Decision::Pass(Reason::CatalogStale),
             };
         }
-        if statement.shape.moves() && matches!(found, Decision::Fill(_)) {
+        if statement.query.moves() && matches!(found, Decision::Fill(_)) {
             let moved = self.find_moved(&statement, (execution, None), (packet, Kind::Query), found);
             found = Box::pin(moved).await;
         }
@@ -241,12 +241,12 @@ impl Session {
     /// Whether the session's context is to be asked for before this statement: not before MariaDB's VALUES, which leaves the number of
     /// rows that a SELECT before it has found.
     pub(crate) fn is_to_ask(&mut self, statement: &Statement) -> bool {
-        let template = &statement.shape.template;
+        let template = &statement.query.template;
         let reads = template.effect() == Effect::Pure && template.refusal().is_none();
         if !reads || !matches!(self.allowed(), Allowed::Ask) {
             return false;
         }
-        !self.replay.has_selected() || statement.shape.leaves(self.server.about.version.is_mariadb) == Leaves::Rows
+        !self.replay.has_selected() || statement.query.leaves(self.server.about.version.is_mariadb) == Leaves::Rows
     }
 
     /// Looks up, and waits for a position that is about to come, or for another session's fill of the same key.
@@ -276,7 +276,7 @@ impl Session {
 
     pub(crate) fn answer_found(&mut self, entry: &Entry<Body>, packet: &[u8], kind: Kind) -> Found {
         self.answer_hit(entry);
-        let counts = entry.payload.source.shape.leaves(self.server.about.version.is_mariadb) != Leaves::Nothing;
+        let counts = entry.payload.source.query.leaves(self.server.about.version.is_mariadb) != Leaves::Nothing;
         if counts || !self.replay.keep_rows() {
             self.replay.remember(packet, kind);
         }
@@ -305,8 +305,8 @@ impl Session {
         if matches!(found, Decision::Hit(())) {
             return Ok(Decided::hit());
         }
-        self.standing.sure_by = self.takes_snapshot_surely(&statement, execution.1);
-        let template = &statement.shape.template;
+        self.transaction.sure_by = self.takes_snapshot_surely(&statement, execution.1);
+        let template = &statement.query.template;
         if template.reads_diagnostics() {
             self.replay_hit(text).await?;
         } else if template.effect() != Effect::Pure {
@@ -335,14 +335,14 @@ impl Session {
     fn takes_snapshot_surely(&self, statement: &Statement, bound: Option<&Bound<'_>>) -> Option<CatalogVersion> {
         let Known::Context(context, _) = &self.server.settings.known else { return None };
         // What it names the session may have defined a moment ago.
-        let is_behind = self.shared.cache.catalog_as_of() < self.floor.catalog_since;
+        let is_behind = self.shared.cache.catalog_as_of() < self.watermark.catalog_since;
         let is_known = context.obstacle.is_none() && context.schemas == self.server.settings.schemas;
-        if !self.standing.wants_snapshot() || is_behind || !is_known {
+        if !self.transaction.wants_snapshot() || is_behind || !is_known {
             return None;
         }
         let catalog = self.shared.catalog.load();
         let takes = |params: Vec<_>| {
-            statement.shape.template.surely_takes_snapshot(&catalog, &context.schemas, &params, context.client)
+            statement.query.template.surely_takes_snapshot(&catalog, &context.schemas, &params, context.client)
         };
         parameters(statement, bound).is_ok_and(takes).then_some(catalog.version)
     }
@@ -351,7 +351,7 @@ impl Session {
     pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, reason: &Reason) {
         self.count_passed(reason);
         if let Some(statement) = statement {
-            statement.shape.note_passed(reason);
+            statement.query.note_passed(reason);
         }
     }
 
@@ -369,8 +369,8 @@ impl Session {
             _ => None,
         };
         let temporaries = &self.server.settings.temporaries;
-        let hides = |_: &registry::Shape, footprint: &Footprint, catalog: &Catalog| {
-            footprint.names(catalog, |name| temporaries.hide(name))
+        let hides = |_: &registry::NormalizedQuery, read_set: &ReadSet, catalog: &Catalog| {
+            read_set.names(catalog, |name| temporaries.hide(name))
         };
         let modes = self.server.settings.reading.modes();
         let asker = Asker { user: &self.server.about.user, context, obstacle, hides: &hides, modes };

@@ -14,7 +14,7 @@
 //! | `On` | it was, and is told otherwise before a statement that might show it, or run others that do |
 //! | `Theirs` | it tells already, or the client has named these settings: it is left alone |
 //!
-//! Whatever is not told so waits for an end of the log, as ever ([`super::hold`]): after an error, which carries no state;
+//! Whatever is not told so waits for a log end, as ever ([`super::hold`]): after an error, which carries no state;
 //! results that end in EOF packets, which do not either, so that the next OK may tell of older commits; DDL.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
 use crate::registry::{Statement, Tracking, first_word};
-use crate::unheld::Touched;
+use crate::waits_skipped::Touched;
 
 /// Has commits told. Where they are told already it fails: NULL is no value.
 const TELL: &str = "SET SESSION session_track_system_variables = IF(@@session_track_system_variables = '*' \
@@ -74,7 +74,7 @@ impl Session {
         {
             return;
         }
-        let betrayal = statement.map_or(Some(Tracking::Off), |statement| statement.shape.tracking());
+        let betrayal = statement.map_or(Some(Tracking::Off), |statement| statement.query.tracking());
         let next = match (self.server.tracking, betrayal) {
             (Tracking::On, Some(next)) => next,
             (Tracking::Off, Some(Tracking::Theirs)) => {
@@ -92,9 +92,9 @@ impl Session {
     /// would be gone.
     fn is_to_track(&self, statement: &Statement) -> bool {
         let settings = &self.server.settings;
-        is_dml(first_word(&statement.shape.text))
+        is_dml(first_word(&statement.query.text))
             && !(settings.locked || settings.one_shot || settings.watched.is_some() || self.warned)
-            && !statement.shape.template.reads_diagnostics()
+            && !statement.query.template.reads_diagnostics()
             && self.shared.cache.epoch().is_some()
     }
 
@@ -150,7 +150,7 @@ impl Session {
             return;
         }
         // All that the session has read by now was in the log before this commit was.
-        let word = statement.map_or("", |statement| first_word(&statement.shape.text));
+        let word = statement.map_or("", |statement| first_word(&statement.query.text));
         let commits_last = is_dml(word) || word.eq_ignore_ascii_case("commit");
         let commits_last = commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write;
         if self.is_free(touched) {
@@ -160,15 +160,15 @@ impl Session {
         let Some(told) = told else { return self.hold().await };
         let end = self.hold_for(&told.gtids).await;
         if let Some(end) = end.filter(|_| commits_last) {
-            self.floor.end = Some(end);
+            self.watermark.end = Some(end);
             self.behind_passed = false;
         }
     }
 
-    /// What was told of the session's last commit, which was not held, is its floor once the stream has applied it.
+    /// What was told of the session's last commit, which was not held, is its watermark once the stream has applied it.
     pub(crate) fn settle_committed(&mut self) {
         if let Some(end) = self.applied_end(&self.committed) {
-            self.floor.end = Some(end);
+            self.watermark.end = Some(end);
             self.behind_passed = false;
             self.committed.clear();
         }

@@ -1,10 +1,10 @@
-//! Transactions: which of their reads may come from memory.
+//! Transactions: which of their reads may come from the cache.
 //!
 //! The server's status flags say whether a transaction is open; the session is asked whether each statement is one of its own
 //! (`settings`). What opened it, and what has been done in it, is known from the statements. A transaction of which nothing is
 //! known passes.
 //!
-//! | level | from memory |
+//! | level | from the cache |
 //! |---|---|
 //! | READ COMMITTED | until the first write, under the rules of every other read |
 //! | REPEATABLE READ | not the first read, which takes the snapshot. Later ones, until the first write, if the entry was read before a position that was proven visible before the snapshot was taken (lo), and the stream has passed an end of the binlog that was asked for after it surely had been (hi): the commits that matter to the entry are then exactly those of the snapshot |
@@ -19,7 +19,7 @@
 
 use std::sync::Arc;
 
-use freshet_cache::{Floor, Proven, SnapshotBounds};
+use freshet_cache::{Proven, SnapshotBounds, Watermark};
 use freshet_sql::{Bracket, Effect};
 use freshet_types::{CatalogVersion, Nanos, Reason};
 use freshet_wire::mysql::capabilities::Status;
@@ -29,7 +29,7 @@ use crate::mysql::session::Session;
 use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::settings::Settings;
 use crate::registry::Statement;
-use crate::unheld::Counted;
+use crate::waits_skipped::Counted;
 
 /// A transaction, or the room for one if each statement is not one of its own.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(crate) struct Block {
 
 /// Where a session stands.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct TransactionState {
     /// None: each statement is a transaction of its own.
     block: Option<Block>,
     /// Whether one is open is not known, since an error does not tell.
@@ -138,7 +138,7 @@ impl Block {
     }
 }
 
-impl Standing {
+impl TransactionState {
     pub(crate) fn is_within_block(&self) -> bool {
         self.lost || self.block.as_ref().is_some_and(|block| block.began_in.is_none() || block.wrote || block.used)
     }
@@ -216,7 +216,7 @@ impl Session {
     /// A statement is about to be sent that may open a transaction: the context that its reads need is asked for ahead of it, if no
     /// earlier statement has left what the question would replace.
     pub(crate) fn ask_ahead(&mut self, statement: Option<&Arc<Statement>>) {
-        let bracket = statement.and_then(|statement| statement.shape.template.bracket());
+        let bracket = statement.and_then(|statement| statement.query.template.bracket());
         let begins = matches!(bracket, Some(Bracket::Begin(_)));
         let is_first = self.server.settings.opening && !self.replay.has_selected() && !self.warned;
         if begins && is_first && matches!(self.allowed(), Allowed::Ask) {
@@ -240,7 +240,7 @@ impl Session {
             }
         }
         self.note_code(mark, statement);
-        let Some(block) = &mut self.standing.block else { return };
+        let Some(block) = &mut self.transaction.block else { return };
         let begins = matches!(mark.bracket, Some(Bracket::Begin(_)));
         if mark.reads && !begins && !block.used {
             block.used = true;
@@ -250,10 +250,10 @@ impl Session {
 
     /// Whether the open transaction has surely taken its snapshot, now that the stream has passed it. Otherwise a later read may tell.
     pub(crate) fn has_surely_snapshot(&mut self) -> bool {
-        let Some(block) = &mut self.standing.block else { return true };
+        let Some(block) = &mut self.transaction.block else { return true };
         let Some(version) = block.taken_by.take() else { return true };
-        let floor = Floor { since: block.taken.unwrap_or(Nanos::MAX), ..Floor::default() };
-        let is_sure = self.shared.cache.reflects(&floor, version);
+        let watermark = Watermark { since: block.taken.unwrap_or(Nanos::MAX), ..Watermark::default() };
+        let is_sure = self.shared.cache.reflects(&watermark, version);
         if !is_sure {
             block.taken = None;
         }
@@ -264,25 +264,25 @@ impl Session {
     /// have been committed with it.
     pub(crate) fn follow_block(&mut self, mark: Mark, answered: Answered) -> bool {
         // It is of this statement alone.
-        let is_sure = self.standing.sure_by.take() == Some(mark.catalog);
+        let is_sure = self.transaction.sure_by.take() == Some(mark.catalog);
         let takes_snapshot = mark.takes_snapshot && (is_sure || answered.rows > 0);
-        let wrote = mark.writes || self.standing.wrote();
+        let wrote = mark.writes || self.transaction.wrote();
         let in_transaction = self.status.has(Status::IN_TRANS);
         let era = self.server.settings.era;
         let commits = wrote && (mark.may_commit() || answered.failed || !in_transaction);
         if answered.failed {
             // Whether it ended a transaction is told by the next answer; outside of one, most statements open none.
-            let plain = self.standing.block.is_none()
-                && !self.standing.lost
+            let plain = self.transaction.block.is_none()
+                && !self.transaction.lost
                 && mark.effect <= Effect::Write
                 && !mark.may_commit();
-            self.standing.lost |= !plain;
-            self.standing.tried |= plain;
+            self.transaction.lost |= !plain;
+            self.transaction.tried |= plain;
             return commits;
         }
-        self.standing.tried = false;
-        if std::mem::take(&mut self.standing.lost) {
-            self.standing.block = Some(Block::unknown());
+        self.transaction.tried = false;
+        if std::mem::take(&mut self.transaction.lost) {
+            self.transaction.block = Some(Block::unknown());
         }
         // A read outside of one is a transaction by itself.
         if !in_transaction && (answered.was_in_transaction || takes_snapshot) {
@@ -290,11 +290,11 @@ impl Session {
         }
         if !in_transaction {
             // Without autocommit, the next statement opens one.
-            self.standing.reset(self.autocommits(), era);
+            self.transaction.reset(self.autocommits(), era);
             return commits;
         }
         let one_shot = self.server.settings.one_shot;
-        let standing = &mut self.standing;
+        let transaction = &mut self.transaction;
         match mark.bracket {
             Some(Bracket::Begin(_)) if mark.effect == Effect::TransactionControl && !one_shot => {
                 let mut block = Block::begun_in(era);
@@ -302,12 +302,12 @@ impl Session {
                     block.used = true;
                     (block.lo, block.taken) = (answered.proven, Some(answered.now));
                 }
-                standing.block = Some(block);
+                transaction.block = Some(block);
             }
-            Some(Bracket::Savepoint) | None if standing.block.is_some() => {}
-            _ => standing.block = Some(Block::unknown()),
+            Some(Bracket::Savepoint) | None if transaction.block.is_some() => {}
+            _ => transaction.block = Some(Block::unknown()),
         }
-        if let Some(block) = &mut standing.block {
+        if let Some(block) = &mut transaction.block {
             block.wrote |= mark.writes;
             if takes_snapshot && block.taken.is_none() {
                 (block.taken, block.taken_by) = (Some(answered.now), Some(mark.catalog));

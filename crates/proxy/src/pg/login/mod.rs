@@ -187,13 +187,13 @@ fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
 
 /// Takes a connection up to AuthenticationOk; None if it ends before, with its reason told.
 pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
-    shared.access.rules.half_open.login(Box::pin(admit_alone(socket, shared))).await?
+    shared.access.rules.pre_auth.login(Box::pin(admit_alone(socket, shared))).await?
 }
 
 async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
     // PostgreSQL says nothing either to a client that did not even say who it is.
     let hello =
-        shared.access.rules.half_open.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
+        shared.access.rules.pre_auth.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
     let Greeted { mut client, packet, tls } = match hello {
         Hello::Cancel(mut client, packet) => {
             if let Err(error) = freshet_net::pg::cancel(&shared.own.upstream, &packet).await {
@@ -224,7 +224,7 @@ async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
 async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, shared: &Pg) {
     if refusal.is_failed_proof() {
         shared.metrics.login_failures.fetch_add(1, Relaxed);
-        shared.access.rules.attempts.failed(address, shared.clock.now());
+        shared.access.rules.login_rate.failed(address, shared.clock.now());
     }
     let out = client.output.buffer();
     match refusal {
@@ -270,7 +270,7 @@ async fn log_in(
     }
     check_leg(client, &session, shared)?;
     let access = &shared.access;
-    if let Err(seconds) = access.rules.attempts.allowed(client.socket().peer_ip(), shared.clock.now()) {
+    if let Err(seconds) = access.rules.login_rate.allowed(client.socket().peer_ip(), shared.clock.now()) {
         let message = format!("too many failed logins from this address; try again in {seconds} s");
         return Err(Refusal::Say("28000", message));
     }

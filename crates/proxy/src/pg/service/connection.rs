@@ -42,7 +42,7 @@ pub(crate) enum ServiceError {
     OtherServer,
     /// The answer has not the expected shape.
     #[error("unexpected answer to {0}")]
-    Shape(&'static str),
+    UnexpectedAnswer(&'static str),
 }
 
 impl ServiceError {
@@ -74,9 +74,8 @@ impl Failure for ServiceError {
         match self {
             Self::NoStream => Hearing::Never,
             Self::Query(Error::Server(error)) if error.severity != "FATAL" && !self.is_race() => Hearing::AtOnce,
-            Self::Query(Error::Malformed(_) | Error::Unexpected(_) | Error::TooLarge(_)) | Self::Shape(_) => {
-                Hearing::AtOnce
-            }
+            Self::Query(Error::Malformed(_) | Error::Unexpected(_) | Error::TooLarge(_))
+            | Self::UnexpectedAnswer(_) => Hearing::AtOnce,
             Self::Connect(_) | Self::OtherServer | Self::Query(_) => Hearing::IfLasting,
         }
     }
@@ -149,6 +148,6 @@ pub(crate) async fn connect(shared: &Pg) -> Result<(Client, ServerIdentity), Ser
             let (system_id, postmaster_start) = (system_id.clone(), start.clone());
             Ok((client, ServerIdentity { system_id, postmaster_start, database: database.clone() }))
         }
-        _ => Err(ServiceError::Shape("the server's identity")),
+        _ => Err(ServiceError::UnexpectedAnswer("the server's identity")),
     }
 }

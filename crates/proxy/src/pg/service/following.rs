@@ -4,7 +4,7 @@
 //! decodes and sends the rows, Freshet applies them, and acknowledgements wait for that. Where rows change before they are
 //! read again, admission (`freshet_cache::admission`) fills few, and nothing pays for that. So each table has a balance: each commit
 //! costs, each hit of a statement that reads it earns what the database was spared. Whoever has used it up leaves the
-//! publication: first the cache forgets what rests on it and that it is covered, then the server is told. It comes
+//! publication: first the cache forgets what rests on it and that it is published, then the server is told. It comes
 //! back after a pause, when a fill wants it; with a small part of the pause to begin with, and a pause twice as long if that is used up, too.
 //! Only time in which fills want it counts. So a table that never pays is followed for a small share of the time that it is used, and
 //! one whose times get better is found out.
@@ -40,17 +40,17 @@ struct Account {
     left: Option<Duration>,
 }
 
-/// All tables that have been covered.
+/// All tables that have been published.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     tables: HashMap<TableId, Account>,
-    /// Hits of each statement so far, by its fingerprint.
+    /// Hits of each statement so far, by its digest.
     hits: HashMap<u64, Hits>,
 }
 
 /// A statement's figures.
 pub(super) struct Earner<T> {
-    pub(super) fingerprint: u64,
+    pub(super) digest: u64,
     pub(super) hits: Hits,
     /// What one of them saves, in nanoseconds.
     pub(super) saves: u64,
@@ -67,7 +67,7 @@ impl Accounts {
         is_wanted: impl Fn(TableId) -> bool,
         commits: &[(TableId, u64)],
         earners: impl Iterator<Item = Earner<impl FnOnce() -> Vec<TableId>>>,
-        is_covered: impl Fn(TableId) -> bool,
+        is_published: impl Fn(TableId) -> bool,
     ) -> Vec<TableId> {
         for (table, account) in &mut self.tables {
             if let Some(left) = account.left.as_mut().filter(|_| is_wanted(*table)) {
@@ -76,7 +76,7 @@ impl Accounts {
         }
         let earned = self.earned(earners);
         let mut gone = Vec::new();
-        for (table, commits) in commits.iter().filter(|(table, _)| is_covered(*table)) {
+        for (table, commits) in commits.iter().filter(|(table, _)| is_published(*table)) {
             let fresh = Account { commits: *commits, balance: CREDIT, pause: PAUSE_MIN, left: None };
             let account = self.tables.entry(*table).or_insert(fresh);
             if account.left.take().is_some() {
@@ -113,9 +113,9 @@ impl Accounts {
     ) -> HashMap<TableId, i64> {
         let mut earned: HashMap<TableId, i64> = HashMap::new();
         let before = std::mem::take(&mut self.hits);
-        for Earner { fingerprint, hits, saves, tables } in earners {
-            let new = hits.since(before.get(&fingerprint).copied().unwrap_or_default());
-            self.hits.insert(fingerprint, hits);
+        for Earner { digest, hits, saves, tables } in earners {
+            let new = hits.since(before.get(&digest).copied().unwrap_or_default());
+            self.hits.insert(digest, hits);
             let saved = new.earn(saves);
             for table in (saved != 0).then(tables).into_iter().flatten() {
                 let sum = earned.entry(table).or_default();
@@ -144,7 +144,7 @@ mod tests {
         late_hits: u64,
         late: bool,
         wanted: bool,
-        covered: bool,
+        published: bool,
     }
 
     impl Load {
@@ -156,26 +156,26 @@ mod tests {
                 late_hits: 0,
                 late: false,
                 wanted: true,
-                covered: true,
+                published: true,
             }
         }
 
         /// So many seconds with so much in each; after how many it left.
         fn run(&mut self, seconds: u64, commits: u64, hits: u64) -> Option<u64> {
             (0..seconds).find(|_| {
-                if !self.covered {
-                    self.covered = self.wanted && !self.accounts.left_out().contains(&TABLE);
+                if !self.published {
+                    self.published = self.wanted && !self.accounts.left_out().contains(&TABLE);
                 }
-                self.commits += if self.covered { commits } else { 0 };
-                self.hits += if self.covered { hits } else { 0 };
-                self.late_hits += if self.covered && self.late { hits } else { 0 };
+                self.commits += if self.published { commits } else { 0 };
+                self.hits += if self.published { hits } else { 0 };
+                self.late_hits += if self.published && self.late { hits } else { 0 };
                 let hits = Hits { all: self.hits, late: self.late_hits, behind_passed: 0 };
-                let earner = Earner { fingerprint: 7, hits, saves: 50_000, tables: || vec![TABLE] };
-                let (wanted, covered) = (self.wanted, self.covered);
+                let earner = Earner { digest: 7, hits, saves: 50_000, tables: || vec![TABLE] };
+                let (wanted, published) = (self.wanted, self.published);
                 let all = [(TABLE, self.commits)];
                 let second = Duration::from_secs(1);
-                let gone = self.accounts.reckon(second, |_| wanted, &all, [earner].into_iter(), |_| covered);
-                self.covered &= gone.is_empty();
+                let gone = self.accounts.reckon(second, |_| wanted, &all, [earner].into_iter(), |_| published);
+                self.published &= gone.is_empty();
                 !gone.is_empty()
             })
         }
@@ -197,9 +197,9 @@ mod tests {
         load.wanted = false;
         assert_eq!(load.run(100, 3_000, 0), None);
         load.wanted = true;
-        assert!(load.run(9, 3_000, 0).is_none() && !load.covered);
+        assert!(load.run(9, 3_000, 0).is_none() && !load.published);
         assert_eq!(load.run(2, 100, 3_000), None);
-        assert!(load.covered);
+        assert!(load.published);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! The lease and the prober: one statement serves both.
 //!
-//! Every [`TICK`], and at once when a session waits for its floor, the primary is asked for the end of its log and for what
+//! Every [`TICK`], and at once when a session waits for its watermark, the primary is asked for the end of its log and for what
 //! is visible. The end, once the stream has passed it, renews the lease to the moment of the question. The snapshot proves
 //! pending commits visible; while some remain the question is repeated every [`PROOF_PAUSE`], which serves all of them at
 //! once. Nobody waits for that: who fills while a commit that matters is pending asks for a proof of its own, which counts for
 //! PENDING, too.
 //!
 //! A stream that moves passes each end by itself, and one that has nothing to send says how far it is; it is asked for that
-//! only if a reading has not been passed in a while.
+//! only if a log-end probe has not been passed in a while.
 //!
 //! A position can stay out of the stream's reach although nothing is wrong: a transaction that has written a little
 //! and does nothing more leaves log that nobody flushes. Nor does the server flush the commit of a transaction that wrote no log of
@@ -26,18 +26,18 @@ use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
 
-/// Time between readings when nobody waits.
+/// Time between log-end probes when nobody waits.
 const TICK: Duration = Duration::from_millis(50);
-/// Least time between readings, unless look-ups wait for the next one, all of which it serves.
+/// Least time between log-end probes, unless look-ups wait for the next one, all of which it serves.
 const TICK_MIN: Duration = Duration::from_millis(1);
-/// What is visible, the end of the log, and up to where it is flushed.
+/// What is visible, the log end, and up to where it is flushed.
 const QUESTION: &str = "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text, pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text, \
      pg_catalog.pg_current_wal_flush_lsn()::pg_catalog.text";
-/// Time between readings while commits wait for proof.
+/// Time between log-end probes while commits wait for proof.
 const PROOF_PAUSE: Duration = Duration::from_millis(10);
-/// Time between readings while some are wanted that nobody waits for.
+/// Time between log-end probes while some are wanted that nobody waits for.
 const SOON: Duration = Duration::from_millis(4);
-/// For how long ends are counted that results want: see [`crate::Shared::shares_readings`].
+/// For how long ends are counted that results want: see [`crate::Shared::shares_probes`].
 const COUNT_FOR: Nanos = 10_000_000;
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);
@@ -45,7 +45,7 @@ const RETRY: Duration = Duration::from_millis(200);
 const LOOK: Duration = Duration::from_millis(1);
 /// How long the stream stands still before the log is flushed although another session writes, whose commit may flush it.
 const OTHERS_FLUSH: Nanos = 1_000_000;
-/// Age of a reading that the stream has not passed, after which the log is flushed by a message: when sessions wait
+/// Age of a log-end probe that the stream has not passed, after which the log is flushed by a message: when sessions wait
 /// for it, and when none does.
 const NUDGE_AFTER: (Nanos, Nanos) = (3_000_000, 150_000_000);
 /// Least time between such messages, likewise: each is a commit with its flush.
@@ -106,15 +106,15 @@ impl Lease {
         self.reloads = reloads;
         let results = shared.take_awaiting_end();
         let Some(epoch) = shared.cache.epoch() else { return Ok(()) };
-        let asked_at = shared.reading_begins();
+        let asked_at = shared.probe_begins();
         let elapsed = asked_at.saturating_sub(self.counted_at);
         if elapsed >= COUNT_FOR {
             self.counted_at = asked_at;
             shared.decide_sharing(elapsed);
         }
         let rows = self.connection.query_again(QUESTION).await?;
-        shared.reading_ends(asked_at);
-        let shape = || ServiceError::Shape("a position");
+        shared.probe_ends(asked_at);
+        let shape = || ServiceError::UnexpectedAnswer("a position");
         let [[Some(snapshot), Some(lsn), Some(flushed)]] = rows.iter().map(Vec::as_slice).collect::<Vec<_>>()[..]
         else {
             return Err(shape());
@@ -132,9 +132,9 @@ impl Lease {
                 shared.install(result, end);
             }
         }
-        shared.cache.offer_reading(end, asked_at);
+        shared.cache.offer_log_end(end, asked_at);
         shared.verifier.decide(&shared.cache);
-        if shared.cache.oldest_reading().is_none() {
+        if shared.cache.oldest_probe().is_none() {
             shared.waits.passed(Lsn(0), shared.cache.current_as_of()); // it had been passed already
         } else if wanted {
             shared.keepalive.notify_one();
@@ -142,22 +142,22 @@ impl Lease {
         Ok(())
     }
 
-    /// Until the next reading is due, or wanted.
+    /// Until the next log-end probe is due, or wanted.
     async fn rest(&mut self, read_at: Instant, failed: bool, wanted: bool) {
         tokio::select! {
             () = tokio::time::sleep(TICK_MIN) => {}
             () = self.shared.look_waits(), if !failed => return,
             () = self.shared.flush_wanted() => {}
         }
-        if self.shared.cache.oldest_reading().is_some() {
+        if self.shared.cache.oldest_probe().is_some() {
             self.shared.keepalive.notify_one();
         }
         let mut held = None;
-        // Behind a reading that sessions wait for it is looked all the time whether the log is to be flushed.
+        // Behind a log-end probe that sessions wait for it is looked all the time whether the log is to be flushed.
         let untimed = self.shared.settings.faults.no_timed_flushes && !wanted && self.shared.cache.epoch().is_some();
         loop {
             let pending = self.shared.cache.has_pending();
-            let soon = self.shared.wants_reading_soon();
+            let soon = self.shared.wants_log_end_soon();
             let pause = if failed {
                 RETRY
             } else if soon {
@@ -180,8 +180,8 @@ impl Lease {
                 () = tokio::time::sleep_until(look) => {}
                 () = self.shared.look_waits() => return,
                 () = self.shared.flush_wanted() => {}
-                () = self.shared.reading_wanted() => return,
-                () = self.shared.reading_wanted_soon(), if !soon => {}
+                () = self.shared.log_end_wanted() => return,
+                () = self.shared.log_end_wanted_soon(), if !soon => {}
                 () = self.shared.proof_wanted.notified(), if !pending => {}
             }
         }
@@ -196,7 +196,7 @@ impl Lease {
         *held = shared.waits.any_holds().then_some((applied, since));
         let stuck = held.is_some() && now.saturating_sub(since) >= shared.waits.stuck_after();
         let choose = |(waiting, idle)| if wanted || stuck { waiting } else { idle };
-        let age = shared.cache.oldest_reading().map(|asked_at| now.saturating_sub(asked_at));
+        let age = shared.cache.oldest_probe().map(|asked_at| now.saturating_sub(asked_at));
         let late = stuck || age.is_some_and(|age| age > choose(NUDGE_AFTER));
         let rested =
             now.saturating_sub(self.nudged_at) > choose(NUDGE_PAUSE) || (stuck && applied > self.nudged_behind);

@@ -2,20 +2,20 @@
 
 mod catalog;
 mod connection;
-mod coverage;
 mod failover_watch;
 mod following;
+mod join_keys;
 mod lease;
-mod lineage;
 mod publication;
+mod publishing;
 mod refresh;
 mod users;
 
 pub use catalog::watch_catalog;
-pub use coverage::{cover_tables, stream_must_restart};
 pub use failover_watch::watch_failover;
+pub use join_keys::run_key_queries;
 pub use lease::keep_lease;
-pub use lineage::read_lineages;
 pub use publication::updates_fail;
+pub use publishing::{publish_tables, stream_must_restart};
 pub use refresh::refresh_entries;
 pub use users::look_up_users;

@@ -77,7 +77,7 @@ async fn look_up(
             Err(error) => return Err(error.into()),
         }
     }
-    Err(ServiceError::Shape("--auth-query"))
+    Err(ServiceError::UnexpectedAnswer("--auth-query"))
 }
 
 /// Name and verifier, as in pg_shadow; no row and NULL mean that the user has no password. A row of another name is not
@@ -88,8 +88,8 @@ fn read(rows: &[Vec<Option<String>>], user: &str) -> Result<Option<Verifier>, Se
         [row] => match row.as_slice() {
             [Some(name), Some(verifier)] if name == user => Ok(Verifier::parse(verifier).ok()),
             [_, _] => Ok(None),
-            _ => Err(ServiceError::Shape("--auth-query: its columns must be a name and a verifier")),
+            _ => Err(ServiceError::UnexpectedAnswer("--auth-query: its columns must be a name and a verifier")),
         },
-        _ => Err(ServiceError::Shape("--auth-query: it must answer one row at most")),
+        _ => Err(ServiceError::UnexpectedAnswer("--auth-query: it must answer one row at most")),
     }
 }

@@ -12,11 +12,11 @@ use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend;
 
 use crate::pg::session::long_text::LongText;
-use crate::pg::session::plan::{self, Allowed, Standing, View};
+use crate::pg::session::plan::{self, Allowed, TransactionState, View};
 use crate::pg::session::unit::{ClientUnit, Effects, Kind, NAMES_MAX, Unit};
 use crate::pg::session::{Ending, Known, Session};
 use crate::registry::{Statement, TEXT_BYTES_MAX};
-use crate::unheld::Counted;
+use crate::waits_skipped::Counted;
 
 /// Units in flight beyond which the client is not read: a bound on the queue.
 const UNITS_MAX: usize = 1024;
@@ -231,7 +231,7 @@ impl Session {
 
     /// A statement passes that may be `DEALLOCATE name`.
     pub(crate) fn deallocate(&mut self, statement: Option<&Arc<Statement>>) {
-        if let Some(name) = statement.and_then(|statement| statement.shape.template.deallocates()) {
+        if let Some(name) = statement.and_then(|statement| statement.query.template.deallocates()) {
             self.last_unit().statements.forgot = true;
             self.server.statements.forget(name.as_bytes());
             if name.starts_with("_freshet_") {
@@ -313,15 +313,15 @@ impl Session {
                 is_silent: false,
             };
         };
-        let template = &statement.shape.template;
+        let template = &statement.query.template;
         let (mut written, mut reads_nothing) = (None, false);
         let (effect, keeps_settings, refusal) = match &self.server.settings.known {
-            Known::Context(context, _) if !self.hides(&statement.shape) => {
+            Known::Context(context, _) if !self.hides(&statement.query) => {
                 let catalog = self.shared.catalog.load();
-                let verdict = statement.shape.resolve(&catalog, context);
+                let verdict = statement.query.resolve(&catalog, context);
                 written = verdict.written.map(|tables| (catalog.version, tables));
-                reads_nothing = verdict.footprint.as_ref().is_ok_and(|footprint| footprint.is_empty());
-                (verdict.effect, verdict.marks.keeps_settings, verdict.footprint.err())
+                reads_nothing = verdict.read_set.as_ref().is_ok_and(|read_set| read_set.is_empty());
+                (verdict.effect, verdict.marks.keeps_settings, verdict.read_set.err())
             }
             // Views and policies of these relations may call anything, and a function of a built-in name may be another. So may the checks
             // of a domain.
@@ -343,7 +343,7 @@ impl Session {
 
     /// Code may run when its parameters are read, as types that somebody made.
     fn declares_code(&self, statement: &Statement) -> bool {
-        let template = &statement.shape.template;
+        let template = &statement.query.template;
         !statement.types.is_empty() && template.refuse_declared(&self.shared.catalog.load(), &statement.types).is_err()
     }
 
@@ -357,10 +357,10 @@ impl Session {
         let server = self.server.compare(&self.shared);
         let view = View {
             bypass: self.shared.switches.bypass(),
-            standing: match (self.status, &self.block) {
-                (backend::STATUS_IDLE, _) => Standing::Idle,
-                (backend::STATUS_BLOCK, Some(block)) => Standing::Block(block),
-                _ => Standing::Lost,
+            transaction: match (self.status, &self.block) {
+                (backend::STATUS_IDLE, _) => TransactionState::Idle,
+                (backend::STATUS_BLOCK, Some(block)) => TransactionState::Block(block),
+                _ => TransactionState::Lost,
             },
             hits_after_write: self.shared.settings.faults.hits_after_write,
             behind_impure: self.impure > 0,
@@ -379,7 +379,7 @@ impl Session {
         let reason = nature.refusal.as_ref().unwrap_or(otherwise);
         self.count_passed(reason);
         if let Some(statement) = statement {
-            statement.shape.note_passed(reason);
+            statement.query.note_passed(reason);
         }
     }
 }

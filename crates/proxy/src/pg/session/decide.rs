@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::Entry;
-use freshet_sql::{Admin, Bound, Client, Effect, Footprint, Modes, Parameter, ParameterValue};
+use freshet_sql::{Admin, Bound, Client, Effect, Modes, Parameter, ParameterValue, ReadSet};
 use freshet_types::{Catalog, Reason, TableId, Visible};
 use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
@@ -15,14 +15,14 @@ use crate::body::Body;
 use crate::moving::Limits;
 use crate::pg::session::batch::Describe;
 use crate::pg::session::client::Step;
-use crate::pg::session::habits::Behind;
 use crate::pg::session::moving::Moving;
 use crate::pg::session::plan::Allowed;
+use crate::pg::session::prefetch::Behind;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Answer, Fill};
 use crate::pg::session::{Known, Session};
-use crate::registry::{Shape, Statement};
+use crate::registry::{NormalizedQuery, Statement};
 use crate::session::fill::{self, Miss};
 use crate::session::lookup::Decision;
 
@@ -89,11 +89,11 @@ impl fill::Execution for Missed<'_> {
         self.session.limits_of(self.statement, self.execution)
     }
 
-    fn check(&self, catalog: &Catalog, footprint: &Footprint) -> Result<(), Reason> {
+    fn check(&self, catalog: &Catalog, read_set: &ReadSet) -> Result<(), Reason> {
         let shared = &self.session.shared;
-        self.statement.shape.template.refuse_declared(catalog, &self.statement.types)?;
-        if shared.unfollowed.load().hold_any(&footprint.tables) {
-            return Err(Reason::NotFollowed);
+        self.statement.query.template.refuse_declared(catalog, &self.statement.types)?;
+        if shared.cool_off.load().hold_any(&read_set.tables) {
+            return Err(Reason::InCoolOff);
         }
         // The clock is read only where there is a fill.
         if shared.cache.joinable_until(&self.session.key, 0).is_some_and(|until| until > self.session.now()) {
@@ -121,7 +121,7 @@ impl fill::Execution for Missed<'_> {
         self.session.block.is_none() // nothing is asked within a block
     }
 
-    fn not_covered(&self, tables: &[TableId]) {
+    fn not_published(&self, tables: &[TableId]) {
         self.session.shared.want(tables);
     }
 }
@@ -148,15 +148,15 @@ impl Session {
             if !answers(body) {
                 return Ok(false);
             }
-            if self.hides(&body.source.shape) {
+            if self.hides(&body.source.query) {
                 return Err(Reason::TemporaryTables);
             }
             Ok(!self.is_sampled()) // see [`crate::verify`]
         };
-        match self.shared.look_up(&self.key, &self.floor, accepts) {
+        match self.shared.look_up(&self.key, &self.watermark, accepts) {
             Decision::Hit(entry) => {
-                let figures = &entry.payload.source.shape.figures;
-                match self.habits.hit() {
+                let figures = &entry.payload.source.query.figures;
+                match self.prefetch.hit() {
                     Behind::Write => figures.late_hits.fetch_add(1, Relaxed),
                     Behind::Read => figures.hits_behind_passed.fetch_add(1, Relaxed),
                     Behind::Hit => 0,
@@ -175,20 +175,20 @@ impl Session {
     /// A look-up must bypass: what it lacks is asked for.
     fn note_bypass(&mut self, reason: &Reason) {
         match reason {
-            Reason::Fence => self.shared.want_reading(),
-            Reason::Floor | Reason::NotYetApplied => {
-                if self.floor.end.is_some() {
+            Reason::Fence => self.shared.want_log_end(),
+            Reason::Watermark | Reason::NotYetApplied => {
+                if self.watermark.end.is_some() {
                     self.shared.note_waiting(); // the position that lacks is known
                     if let Some(end) = self.unflushed {
                         self.shared.want_flush(end);
                     }
                 } else {
-                    self.shared.want_reading();
+                    self.shared.want_log_end();
                 }
                 if self.lacks_look() {
                     self.shared.want_catalog_rarely(); // all would pass until the next one
                 }
-                self.habits.lacked();
+                self.prefetch.lacked();
             }
             Reason::TemporaryTables => self.waiting.found(),
             _ => {}
@@ -197,7 +197,7 @@ impl Session {
 
     /// In a block that reads one snapshot and has none yet.
     pub(crate) fn takes_snapshot(&self) -> bool {
-        self.floor.snapshot.is_none() && self.block.as_ref().is_some_and(Block::has_snapshot)
+        self.watermark.snapshot.is_none() && self.block.as_ref().is_some_and(Block::has_snapshot)
     }
 
     /// Whether this hit is to be asked of the database too.
@@ -222,14 +222,14 @@ impl Session {
             statement,
             key: &self.key,
             context: (&context, known_under),
-            late: self.habits.is_late(),
-            snapshot: self.floor.snapshot.map(|snapshot| snapshot.lo),
+            late: self.prefetch.is_late(),
+            snapshot: self.watermark.snapshot.map(|snapshot| snapshot.lo),
             // What is read in a block waits for the block's end.
             is_joinable: self.block.is_none(),
         };
         let begun = miss.begin_fill(&missed);
         if missed.is_joined.get() {
-            self.habits.lacked(); // to find what is kept then
+            self.prefetch.lacked(); // to find what is kept then
         }
         let counters = self.shared.metrics.worker(self.worker);
         let fill = begun?.confirm(|| self.server.compare(&self.shared), counters)?;
@@ -239,22 +239,22 @@ impl Session {
 
     /// An error if the session or the statement is in no state in which its answer can be kept.
     fn may_fill(&self, statement: &Statement, client: Client) -> Result<(), Reason> {
-        if self.hides(&statement.shape) {
+        if self.hides(&statement.query) {
             return Err(Reason::TemporaryTables);
         }
         if !client.utf8 && !statement.ascii {
             return Err(Reason::SettingsUnknown);
         }
-        if !statement.shape.takes_snapshot && (self.takes_snapshot() || !client.utf8) {
+        if !statement.query.takes_snapshot && (self.takes_snapshot() || !client.utf8) {
             return Err(Reason::Snapshot); // SHOW takes none; and in the key are letters, not bytes
         }
-        if statement.shape.is_disabled() { Err(Reason::Disabled) } else { Ok(()) }
+        if statement.query.is_disabled() { Err(Reason::Disabled) } else { Ok(()) }
     }
 
     /// Whether a temporary object of the session may be what the statement names.
-    pub(crate) fn hides(&self, shape: &Shape) -> bool {
+    pub(crate) fn hides(&self, query: &NormalizedQuery) -> bool {
         match &self.server.settings.temporary {
-            Some(temporary) => !temporary.is_empty() && temporary.may_be_among(shape.words()),
+            Some(temporary) => !temporary.is_empty() && temporary.may_be_among(query.words()),
             None => true,
         }
     }
@@ -266,7 +266,7 @@ impl Session {
 
     /// Whether a statement only reads, as far as its text says and the functions that are trusted.
     pub(crate) fn only_reads(&self, statement: &Statement) -> bool {
-        let template = &statement.shape.template;
+        let template = &statement.query.template;
         match template.effect() {
             Effect::Pure => true,
             _ => template.may_be_trusted() && template.effect_under(&self.shared.catalog.load()) == Effect::Pure,
@@ -279,11 +279,11 @@ impl Session {
         if statement.text().contains(&b'\\') {
             return true; // `standard_conforming_strings`
         }
-        match statement.shape.resolve(&self.shared.catalog.load(), context).footprint {
-            Ok(footprint) => footprint.reads_settings_at_parse(
+        match statement.query.resolve(&self.shared.catalog.load(), context).read_set {
+            Ok(read_set) => read_set.reads_settings_at_parse(
                 statement.own_params,
                 &statement.literals,
-                has_quotes(&statement.shape.text),
+                has_quotes(&statement.query.text),
             ),
             Err(_) => true,
         }
@@ -310,7 +310,7 @@ impl Session {
                 Allowed::Pass(reason) => Some(reason),
                 _ => None,
             },
-            hides: &|shape: &Shape, _: &Footprint, _: &Catalog| self.hides(shape),
+            hides: &|query: &NormalizedQuery, _: &ReadSet, _: &Catalog| self.hides(query),
             modes: Modes::NONE,
         };
         match admin::answer(&self.shared, &asker, admin) {
@@ -321,9 +321,9 @@ impl Session {
     }
 }
 
-/// Whether the shape still holds quoted text: a quote, or a dollar sign that begins no placeholder.
-fn has_quotes(shape: &str) -> bool {
-    let mut bytes = shape.bytes().peekable();
+/// Whether the normalized query still holds quoted text: a quote, or a dollar sign that begins no placeholder.
+fn has_quotes(query: &str) -> bool {
+    let mut bytes = query.bytes().peekable();
     while let Some(byte) = bytes.next() {
         if byte == b'\'' || (byte == b'$' && !bytes.peek().is_some_and(u8::is_ascii_digit)) {
             return true;

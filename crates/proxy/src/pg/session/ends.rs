@@ -1,6 +1,6 @@
-//! The end of the log behind the session's last answers: what it is asked for, and what comes of it.
+//! The log end behind the session's last answers: what it is asked for, and what comes of it.
 //!
-//! It is an upper bound on all that those answers show. So it is what the session must not go behind (its floor), what a held
+//! It is an upper bound on all that those answers show. So it is what the session must not go behind (its watermark), what a held
 //! acknowledgement waits for, and what the stream must have passed before results that were complete by then are served.
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ impl Session {
         self.end_known(end, configuration, notified);
     }
 
-    /// Installs what is complete and sets the floor.
+    /// Installs what is complete and sets the watermark.
     fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>, notified: bool) {
         let epoch = self.shared.cache.epoch();
         let Some(lsn) = end else {
@@ -36,7 +36,7 @@ impl Session {
         };
         // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
         if !notified {
-            self.floor.end = epoch.map(|epoch| End { epoch, lsn });
+            self.watermark.end = epoch.map(|epoch| End { epoch, lsn });
         }
         let Some(started) = self.complete.iter().map(|fill| fill.stage.started).min() else {
             self.proof = None;
@@ -60,27 +60,27 @@ impl Session {
         }
     }
 
-    /// The unit's results wait for the next reading of the lease's, unless the configuration may be another now.
+    /// The unit's results wait for the next log-end probe of the lease's, unless the configuration may be another now.
     pub(crate) fn results_await_end(&mut self) {
         let shared = self.shared.clone();
         let known = shared.reloads.cover(self.server.settings.configured_at);
         self.take_complete().filter(|_| known).for_each(|complete| shared.await_end(complete));
-        shared.want_reading_soon();
+        shared.want_log_end_soon();
     }
 
     /// The complete results, with the proof that was read before them.
     fn take_complete(&mut self) -> impl Iterator<Item = PendingFill<Read>> {
         let proof = self.proof.take().map(Arc::new);
         self.complete.drain(..).map(move |fill| {
-            let PendingFill { permit, mut lineage, expected, stage, .. } = fill;
+            let PendingFill { permit, mut join_keys, expected, stage, .. } = fill;
             let Reading { source, frames, started, answer } = stage;
             let Answer { shown, moving, took, .. } = answer;
-            let told = shown.map(|shown| shown.tags(&frames, lineage.as_deref_mut()));
+            let told = shown.map(|shown| shown.tags(&frames, join_keys.as_deref_mut()));
             let reached = moving.and_then(|moving| moving.reached(&frames));
             let mut body = Body::new(frames, source, started, took);
             body.reached = reached;
             let stage = Read { told, body, refreshed: false };
-            PendingFill { permit, lineage, proof: proof.clone(), expected, stage }
+            PendingFill { permit, join_keys, proof: proof.clone(), expected, stage }
         })
     }
 }

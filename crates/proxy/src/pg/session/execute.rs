@@ -89,12 +89,12 @@ impl Session {
         let context = if let Allowed::Cache { context } = allowed { Some(context) } else { None };
         let statements: SmallVec<[Arc<Statement>; 1]> =
             groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
-        let is_one_never_kept = statements.iter().any(|statement| statement.is_never_kept);
+        let is_one_never_cached = statements.iter().any(|statement| statement.is_never_cached);
         let leading = messages.get(..lead.bytes).unwrap_or_default();
         if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
             return Ok(self.send_lead(leading));
         }
-        if is_one_never_kept && let Some(step) = self.without_context(groups, &statements)? {
+        if is_one_never_cached && let Some(step) = self.without_context(groups, &statements)? {
             return Ok(step);
         }
         let context = match allowed {
@@ -105,18 +105,18 @@ impl Session {
                 return Ok(Step::Wait);
             }
         };
-        if is_one_never_kept
+        if is_one_never_cached
             && let [statement] = statements.as_slice()
-            && let Some(refusal) = statement.shape.template.refusal()
+            && let Some(refusal) = statement.query.template.refusal()
         {
             return Err(refusal.clone());
         }
         if let [statement, others @ ..] = statements.as_slice()
-            && statement.shape.passes_unseen()
-            && others.iter().all(|other| other.shape.passes_unseen())
+            && statement.query.passes_unseen()
+            && others.iter().all(|other| other.query.passes_unseen())
         {
             self.note_read(Some(statement));
-            return Err(Reason::NotWorthwhile);
+            return Err(Reason::NotAdmitted);
         }
         if lead.closes {
             return Ok(self.send_lead(leading));
@@ -185,7 +185,7 @@ impl Session {
         {
             return Ok(Some(self.answer_admin_batch(group, statement, admin)));
         }
-        let changes_session = |s: &Statement| !self.only_reads(s) || s.shape.template.deallocates().is_some();
+        let changes_session = |s: &Statement| !self.only_reads(s) || s.query.template.deallocates().is_some();
         if !statements.iter().any(|statement| changes_session(statement)) {
             return Ok(None);
         }
@@ -269,7 +269,7 @@ impl Session {
             bytes += entry.payload.frames().len();
         }
         backend::put_ready(self.client.output.buffer(), self.status);
-        if statements.iter().any(|statement| statement.shape.takes_snapshot) {
+        if statements.iter().any(|statement| statement.query.takes_snapshot) {
             self.query_unseen();
         }
         self.count_hits(groups.len(), bytes);
@@ -306,7 +306,7 @@ impl Session {
         }
         let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
         self.server.put(before_sync);
-        let asks = between && !self.await_reading();
+        let asks = between && !self.await_probe();
         // Behind an answer that is the client's, and follows the last execution's, it has a `Sync` of its own.
         let within = groups.last().is_none_or(|group| !group.closes);
         if asks && within {

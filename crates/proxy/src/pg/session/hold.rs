@@ -1,10 +1,10 @@
 //! Waiting for the change stream: held acknowledgements, and look-ups just ahead of it.
 //!
 //! **Acknowledgements.** Once the client has read `ReadyForQuery` after a write, no reader anywhere may be served an
-//! older state. So `ReadyForQuery` is held until the stream has passed an end of the log that was asked for behind the
+//! older state. So `ReadyForQuery` is held until the stream has passed a log end that was asked for behind the
 //! write: usually within a fraction of a millisecond, since the stream hears of a commit before the client does. If that takes
 //! too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the stream then
-//! does not move at all, it is set at once. What touched only tables on which nothing rests is not held ([`super::unheld`]).
+//! does not move at all, it is set at once. What touched only tables on which nothing rests is not held ([`super::waits_skipped`]).
 //!
 //! The fence is set at once behind `COPY … TO STDOUT`, which hardly ever writes. The server sends its `ReadyForQuery`
 //! together with the end of the data, and there are clients that rely on it: `postgres` for Node reads no more once its
@@ -30,17 +30,17 @@ use tokio::time::{Instant, Sleep};
 use crate::pg::session::batch;
 use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
-use crate::unheld::Touched;
 use crate::waits::{Patience, Wait, WaitFor};
+use crate::waits_skipped::Touched;
 
 /// What an acknowledgement waits for.
 #[derive(Clone, Copy, Debug)]
 enum Until {
-    /// The end of the log has been asked for on the same connection.
+    /// The log end has been asked for on the same connection.
     Asked,
     /// The stream is to pass this.
     Passed(End),
-    /// The stream is to pass an end of the log that is asked for later than this.
+    /// The stream is to pass a log end that is asked for later than this.
     ReadAfter(Nanos),
     /// The catalogue is to be looked at later than this.
     LookedAfter(Nanos),
@@ -156,7 +156,7 @@ impl Session {
             return false;
         }
         if self.is_free(touched) {
-            self.shared.waits.unheld.fetch_add(1, Relaxed);
+            self.shared.waits.waits_skipped.fetch_add(1, Relaxed);
             self.reads = true; // it needs to know its context, as who reads does
             return false;
         }
@@ -179,9 +179,9 @@ impl Session {
             Until::Asked
         } else {
             if at_rest && server.is_none() {
-                self.ask_context(); // the next write can then ask for its own end of the log
+                self.ask_context(); // the next write can then ask for its own log end
             }
-            self.shared.want_reading();
+            self.shared.want_log_end();
             Until::ReadAfter(now)
         };
         self.waiting.wait = None;
@@ -189,7 +189,7 @@ impl Session {
         true
     }
 
-    /// The end of the log that was asked for behind a held acknowledgement; None if it could not be read.
+    /// The log end that was asked for behind a held acknowledgement; None if it could not be read.
     ///
     /// `asynchronous`: the session does not wait for its log to be flushed, and what is not flushed is not delivered. Holding
     /// it would cost what it set out to save.
@@ -202,7 +202,7 @@ impl Session {
             }
             *until = end.map_or(Until::ReadAfter(now), Until::Passed);
             if end.is_none() {
-                self.shared.want_reading();
+                self.shared.want_log_end();
             } else if let Some(end) = self.unflushed.filter(|_| !asynchronous) {
                 self.shared.want_flush(end);
             }
@@ -268,10 +268,10 @@ impl Session {
             Until::Asked | Until::ReadAfter(_) | Until::LookedAfter(_) => self.shared.cache.fence_since(now),
         }
         self.shared.waits.fences.fetch_add(1, Relaxed);
-        self.shared.want_reading();
+        self.shared.want_log_end();
     }
 
-    /// The end of the log is about to come on this connection, and nothing else.
+    /// The log end is about to come on this connection, and nothing else.
     fn is_only_end_owed(&self) -> bool {
         let mut owed = self.units.iter();
         matches!((owed.next(), owed.next()), (Some(Unit::Own { ask, .. }), None) if ask.tells_end())
@@ -280,7 +280,7 @@ impl Session {
     /// A look-up must bypass for this reason: begins to wait for a position, or for the fill under way. False if that is not worth it.
     pub(crate) fn arm_wait(&mut self, reason: &Reason) -> bool {
         let joined = *reason == Reason::FillInFlight && !self.takes_snapshot();
-        let comes = joined || matches!(reason, Reason::Floor | Reason::NotYetApplied | Reason::Fence);
+        let comes = joined || matches!(reason, Reason::Watermark | Reason::NotYetApplied | Reason::Fence);
         if comes && !joined && self.is_only_end_owed() {
             // What would pass is answered behind it.
             return true;
@@ -299,20 +299,20 @@ impl Session {
             _ if self.waiting.patience.is_there() => now + self.shared.waits.look_wait(),
             _ => return false,
         };
-        let until = (*reason == Reason::Floor).then_some(match (&self.floor.snapshot, self.floor.end) {
+        let until = (*reason == Reason::Watermark).then_some(match (&self.watermark.snapshot, self.watermark.end) {
             (None, Some(end)) => Until::Passed(end),
-            (None, None) => Until::ReadAfter(self.floor.since),
+            (None, None) => Until::ReadAfter(self.watermark.since),
             (Some(snapshot), _) => Until::ReadAfter(snapshot.since),
         });
-        // What has come does not help: the floor may lack something else.
+        // What has come does not help: the watermark may lack something else.
         let until = until.filter(|until| !self.is_delivered(*until));
-        let looked = (*reason == Reason::Floor && self.lacks_look()).then_some(self.floor.catalog_since);
+        let looked = (*reason == Reason::Watermark && self.lacks_look()).then_some(self.watermark.catalog_since);
         let until = until.or(looked.map(Until::LookedAfter));
         match until {
-            Some(Until::ReadAfter(since)) => self.shared.want_reading_since(since),
-            None if !joined => self.shared.want_reading_since(now),
+            Some(Until::ReadAfter(since)) => self.shared.want_log_end_since(since),
+            None if !joined => self.shared.want_log_end_since(now),
             // The fill may wait for one.
-            None if self.shared.wants_reading_soon() => self.shared.want_reading(),
+            None if self.shared.wants_log_end_soon() => self.shared.want_log_end(),
             _ => {}
         }
         self.waiting.look = Some(Look { due, generation: self.waiting.generation, until, joined });

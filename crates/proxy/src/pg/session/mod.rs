@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | start up | `startup` | the client is let in ([`crate::pg::login`]) and connected with its session upstream |
 //! | read client | `client`, `query`, `execute` | takes messages at `Sync` boundaries: hit, fill, pass, or wait |
-//! | decide | `plan`, `decide` | what the session allows; look-up, footprint, tags, permit (with [`crate::session`]) |
+//! | decide | `plan`, `decide` | what the session allows; look-up, read set, tags, permit (with [`crate::session`]) |
 //! | read upstream | `upstream` | forwards answers in order, keeps what is to be kept, swallows what Freshet asked |
 //! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | write | `peer` | sends what both steps produced |
@@ -20,7 +20,6 @@ pub(crate) mod decide;
 mod drain;
 mod ends;
 mod execute;
-mod habits;
 mod hold;
 mod long_text;
 pub(crate) mod moving;
@@ -28,15 +27,16 @@ mod named;
 mod own;
 mod passing;
 mod plan;
+mod prefetch;
 mod query;
 mod server_connection;
 pub(crate) mod shown;
 mod startup;
 mod statements;
 mod transaction;
-mod unheld;
 mod unit;
 mod upstream;
+mod waits_skipped;
 mod way;
 
 use std::collections::VecDeque;
@@ -46,7 +46,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
-use freshet_cache::Floor;
+use freshet_cache::Watermark;
 use freshet_types::{Lsn, Nanos, Reason, Visible};
 use thiserror::Error;
 use tokio::time::timeout;
@@ -54,14 +54,14 @@ use tokio::time::timeout;
 use crate::metrics::WorkerCounters;
 use crate::peer::{Peer, STALL_MAX};
 use crate::pg::Pg;
-use crate::pg::session::habits::Habits;
 use crate::pg::session::hold::Waiting;
 use crate::pg::session::long_text::LongText;
+use crate::pg::session::prefetch::Prefetch;
 use crate::pg::session::server_connection::{Known, ServerConnection};
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::pg::session::way::Way;
-use crate::unheld::Counted;
+use crate::waits_skipped::Counted;
 
 pub(crate) use own::first_question;
 pub(crate) use startup::serve;
@@ -104,10 +104,10 @@ struct Session {
     impure: usize,
     /// The transaction status of the last `ReadyForQuery`.
     status: u8,
-    floor: Floor,
-    /// The end of the log as last asked for, if it was not flushed: the stream does not come that far by itself.
+    watermark: Watermark,
+    /// The log end as last asked for, if it was not flushed: the stream does not come that far by itself.
     unflushed: Option<Lsn>,
-    habits: Habits,
+    prefetch: Prefetch,
     /// A notification came since the last `ReadyForQuery`.
     notified: bool,
     /// It has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last asked for behind a write.
@@ -132,7 +132,7 @@ struct Session {
     long_defines: bool,
     /// The last proof read, for the fills of the unit behind it.
     proof: Option<Visible>,
-    /// Complete fills that wait for the end of the log.
+    /// Complete fills that wait for the log end.
     complete: Vec<Fill>,
     /// What is known of the open transaction block.
     block: Option<Block>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_sql::Footprint;
+use freshet_sql::ReadSet;
 use freshet_wire::pg::backend::rows;
 use freshet_wire::pg::frontend::Bind;
 
@@ -31,7 +31,7 @@ impl Moving {
             Execution::Query(_) => false,
             Execution::Bound { tail, .. } => Bind::shows_binary(tail, *column).unwrap_or(true),
         };
-        let binary = limits.footprint.moving_columns().filter(is_binary).collect();
+        let binary = limits.read_set.moving_columns().filter(is_binary).collect();
         Self { limits, entry: entry.into(), binary }
     }
 
@@ -44,12 +44,12 @@ impl Moving {
 
 /// What an execution says of its moving limits.
 pub(crate) fn limits(
-    footprint: &Arc<Footprint>,
+    read_set: &Arc<ReadSet>,
     (statement, context): (&Statement, &Context),
     execution: Execution<'_>,
 ) -> Option<Limits> {
     let params = parameters(statement, execution).ok()?;
-    Limits::of(footprint, &params, context, |key, numbers| write_key(key, numbers, statement, execution))
+    Limits::of(read_set, &params, context, |key, numbers| write_key(key, numbers, statement, execution))
 }
 
 /// All that decides the answer's bytes but for the parameters of these numbers.
@@ -91,7 +91,7 @@ impl Session {
         if self.takes_snapshot() {
             return Decision::Fill(());
         }
-        if matches!(execution, Execution::Query(_)) && !statement.shape.template.settings().is_empty() {
+        if matches!(execution, Execution::Query(_)) && !statement.query.template.settings().is_empty() {
             let Known::Context(context, _) = &self.server.settings.known else { return Decision::Fill(()) };
             self.write_key(context.id, statement, execution);
             return self.look_up_key(|_| true);
@@ -107,7 +107,7 @@ impl Session {
 
     /// What an execution says of its moving limits, if its statement is known to have such.
     pub(crate) fn limits_of(&self, statement: &Statement, execution: Execution<'_>) -> Option<Limits> {
-        if !statement.shape.moves() || !statement.shape.template.settings().is_empty() {
+        if !statement.query.moves() || !statement.query.template.settings().is_empty() {
             return None;
         }
         let Known::Context(context, known_under) = &self.server.settings.known else { return None };
@@ -115,7 +115,7 @@ impl Session {
         if catalog.version != *known_under || !(context.client.utf8 || statement.ascii) {
             return None;
         }
-        let footprint = statement.shape.moving(&catalog, context)?;
-        limits(&footprint, (statement, context), execution)
+        let read_set = statement.query.moving(&catalog, context)?;
+        limits(&read_set, (statement, context), execution)
     }
 }

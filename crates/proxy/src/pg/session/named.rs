@@ -14,7 +14,7 @@ impl Session {
     /// how many bytes that has come last.
     pub(crate) fn write_key(&mut self, context: u32, statement: &Statement, execution: Execution<'_>) {
         write_key(&mut self.key, context, execution);
-        if statement.shape.template.settings().is_empty() {
+        if statement.query.template.settings().is_empty() {
             return;
         }
         if let Some(tag) = self.key.get_mut(size_of::<u32>()) {
@@ -22,7 +22,7 @@ impl Session {
         }
         let before = self.key.len();
         let params = parameters(statement, execution).unwrap_or_default();
-        for number in statement.shape.template.settings() {
+        for number in statement.query.template.settings() {
             let place = name_of(&params, *number).and_then(|name| self.shared.named.find(name));
             let value =
                 place.and_then(|place| self.server.settings.named.as_deref()?.split(|byte| *byte == b' ').nth(place));
@@ -43,7 +43,7 @@ impl Session {
 
     /// An error if the session was not asked for the settings that a statement reads by name: it is asked for them next.
     pub(crate) fn need_named(&mut self, statement: &Statement, execution: Execution<'_>) -> Result<(), Reason> {
-        if statement.shape.template.settings().is_empty() || self.knows_named(statement, execution)? {
+        if statement.query.template.settings().is_empty() || self.knows_named(statement, execution)? {
             return Ok(());
         }
         self.settings_may_change();
@@ -55,7 +55,7 @@ impl Session {
         let known = self.server.settings.named.as_deref().map_or(0, |named| named.split(|byte| *byte == b' ').count());
         let params = parameters(statement, execution)?;
         let mut all = true;
-        for number in statement.shape.template.settings() {
+        for number in statement.query.template.settings() {
             let name = name_of(&params, *number).ok_or(NO_CONSTANT)?;
             if !is_keyed(name) {
                 all &= self.shared.named.place(name).ok_or(NOT_ASKED_FOR)? < known;

@@ -43,7 +43,7 @@ const END_AND_CONTEXT: &[u8] = b"_freshet_end_context";
 const QUERY: &[u8] = b"_freshet_query";
 
 impl OwnStatements {
-    /// It is not certain that the upstream knows the question for the end of the log.
+    /// It is not certain that the upstream knows the question for the log end.
     pub(crate) fn forget_end(&mut self) {
         self.end = false;
     }
@@ -77,21 +77,21 @@ impl Session {
         self.units.push_back(Unit::own(ask));
     }
 
-    /// Asks for the end of the log in the batch that is being sent, whose statements only read; its `Sync` comes next. The
+    /// Asks for the log end in the batch that is being sent, whose statements only read; its `Sync` comes next. The
     /// answers to so many executions come first.
     pub(crate) fn ask_end_within(&mut self, executions: usize) {
         self.server.put_question(Ask::End, &self.shared);
         self.last_unit().fills.end = Some(EndWithin { completions: executions + 1, row: None });
     }
 
-    /// Whether the results of the last unit are to wait for the next reading of the lease's, instead of asking for the end of the
-    /// log. Who hits in between needs to know its own floor.
-    pub(crate) fn await_reading(&mut self) -> bool {
+    /// Whether the results of the last unit are to wait for the next log-end probe of the lease's, instead of asking for the end of the
+    /// log. Who hits in between needs to know its own watermark.
+    pub(crate) fn await_probe(&mut self) -> bool {
         self.shared.count_end();
         let none_kept = self.block_fills.is_empty() && self.complete.is_empty();
         let awaits_end = none_kept
-            && (self.misses_in_row >= MISSES_IN_ROW || self.shared.settings.faults.shares_readings)
-            && self.shared.shares_readings()
+            && (self.misses_in_row >= MISSES_IN_ROW || self.shared.settings.faults.shares_probes)
+            && self.shared.shares_probes()
             && self.shared.reloads.cover(self.server.settings.configured_at);
         self.last_unit().fills.awaits_end = awaits_end;
         awaits_end
@@ -99,7 +99,7 @@ impl Session {
 
     /// Behind a transaction that wrote. A session that also reads asks for its context with the same question, if the write
     /// may have changed it: else the next read would have to wait for that. So does one that only writes, once under each catalogue: without
-    /// its context all its writes are held ([`super::unheld`]).
+    /// its context all its writes are held ([`super::waits_skipped`]).
     pub(crate) fn ask_end_behind_write(&mut self) {
         let under = self.shared.catalog_version();
         let with_context = matches!(self.server.settings.known, Known::Nothing)
@@ -141,7 +141,7 @@ impl Session {
         self.ask(Ask::Context);
     }
 
-    /// An answer came from memory: if the server counts how long the session is idle, it must learn that it is not. Not
+    /// An answer came from the cache: if the server counts how long the session is idle, it must learn that it is not. Not
     /// every time: a session may end an eighth of the time-out early.
     pub(crate) fn keep_awake(&mut self) {
         let idle_max = if self.block.is_some() {

@@ -242,7 +242,7 @@ impl Session {
 
     /// A constant of a type that somebody made is read when its statement is prepared, by that type's code.
     fn constants_are_read(&mut self, statement: Option<&Arc<Statement>>) {
-        let by_code = |s: &&Arc<Statement>| s.shape.template.may_read_by_code(&self.shared.catalog.load());
+        let by_code = |s: &&Arc<Statement>| s.query.template.may_read_by_code(&self.shared.catalog.load());
         if let Some(statement) = statement.filter(by_code) {
             let nature = self.nature(Some(statement));
             self.effect(nature.effect, Some(&nature));
@@ -261,7 +261,7 @@ impl Session {
         let nature = self.nature(statement.as_ref());
         let effect = match (&statement, remembered) {
             (Some(_), _) => nature.effect,
-            (None, Some(lost)) => lost.statement.shape.template.effect().max(Effect::Write),
+            (None, Some(lost)) => lost.statement.query.template.effect().max(Effect::Write),
             // It was to be gone, and is not: it may be one that takes all others with it.
             (None, None) if self.server.statements.may_outlive() => Effect::Forgets,
             // PREPARE takes only queries and changes of rows.
@@ -278,7 +278,7 @@ impl Session {
         let silent = nature.is_silent;
         // Within a transaction the statement may mean what is rolled back, or gone, with it.
         let settled = self.is_settled();
-        let place = self.habits.place(statement.as_ref());
+        let place = self.prefetch.place(statement.as_ref());
         let unit = self.last_unit();
         unit.effects.mark.reads |= effect == Effect::Pure && !silent;
         unit.place = place;

@@ -11,7 +11,7 @@ pub(crate) struct View<'a> {
     /// An operator has switched the cache off.
     pub(crate) bypass: bool,
     /// Where the last `ReadyForQuery` left the session.
-    pub(crate) standing: Standing<'a>,
+    pub(crate) transaction: TransactionState<'a>,
     /// Test switch.
     pub(crate) hits_after_write: bool,
     /// Something that may write, open a transaction or change the session has not been answered yet.
@@ -24,7 +24,7 @@ pub(crate) struct View<'a> {
 
 /// Where a session stands.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Standing<'a> {
+pub(crate) enum TransactionState<'a> {
     /// In no transaction block.
     Idle,
     /// In this block.
@@ -51,14 +51,15 @@ pub(crate) enum Allowed {
 pub(crate) fn allowed(view: View<'_>) -> Allowed {
     if view.bypass {
         // Where the context is not known, any read may call what writes, and costs what a write costs.
-        let unknown = view.context.is_none() && matches!(view.standing, Standing::Idle) && !view.behind_impure;
+        let unknown =
+            view.context.is_none() && matches!(view.transaction, TransactionState::Idle) && !view.behind_impure;
         return if unknown { Allowed::Ask } else { Allowed::Pass(Reason::SwitchedOff) };
     }
-    let obstacle = match view.standing {
+    let obstacle = match view.transaction {
         _ if view.behind_impure => Some(Reason::InTransaction),
-        Standing::Idle => None,
-        Standing::Block(block) => block.obstacle(view.hits_after_write),
-        Standing::Lost => Some(Reason::InTransaction),
+        TransactionState::Idle => None,
+        TransactionState::Block(block) => block.obstacle(view.hits_after_write),
+        TransactionState::Lost => Some(Reason::InTransaction),
     };
     if let Some(reason) = obstacle {
         return Allowed::Pass(reason);
@@ -73,7 +74,7 @@ pub(crate) fn allowed(view: View<'_>) -> Allowed {
             None => Allowed::Cache { context: context.id },
         },
         // Nothing is asked within a block.
-        _ if matches!(view.standing, Standing::Block(_)) => Allowed::Pass(Reason::InTransaction),
+        _ if matches!(view.transaction, TransactionState::Block(_)) => Allowed::Pass(Reason::InTransaction),
         _ => Allowed::Ask,
     }
 }
@@ -93,7 +94,7 @@ mod tests {
         };
         let open = View {
             bypass: false,
-            standing: Standing::Idle,
+            transaction: TransactionState::Idle,
             hits_after_write: false,
             behind_impure: false,
             server: Some(Ok(())),
@@ -101,7 +102,7 @@ mod tests {
         };
         assert_eq!(allowed(open), Allowed::Cache { context: 7 });
         assert_eq!(
-            allowed(View { bypass: true, standing: Standing::Lost, ..open }),
+            allowed(View { bypass: true, transaction: TransactionState::Lost, ..open }),
             Allowed::Pass(Reason::SwitchedOff)
         );
         assert_eq!(allowed(View { bypass: true, context: None, ..open }), Allowed::Ask);
@@ -109,7 +110,7 @@ mod tests {
             allowed(View { bypass: true, context: None, behind_impure: true, ..open }),
             Allowed::Pass(Reason::SwitchedOff)
         );
-        assert_eq!(allowed(View { standing: Standing::Lost, ..open }), Allowed::Pass(Reason::InTransaction));
+        assert_eq!(allowed(View { transaction: TransactionState::Lost, ..open }), Allowed::Pass(Reason::InTransaction));
         assert_eq!(allowed(View { behind_impure: true, ..open }), Allowed::Pass(Reason::InTransaction));
         assert_eq!(allowed(View { context: Some(Ok(&temporary)), ..open }), Allowed::Pass(Reason::TemporaryTables));
         assert_eq!(allowed(View { context: None, ..open }), Allowed::Ask);

@@ -124,7 +124,7 @@ impl Session {
         self.client.output.put(frames);
         backend::put_ready(self.client.output.buffer(), self.status);
         self.server.statements.query_answered();
-        if entry.payload.source.shape.takes_snapshot {
+        if entry.payload.source.query.takes_snapshot {
             self.query_unseen();
         }
         entry.payload.note_hit(self.worker);
@@ -145,7 +145,7 @@ impl Session {
         unit.fills.results = vec![Some(fill)];
         self.server.statements.query_sent();
         self.server.put(message);
-        if between && !self.await_reading() {
+        if between && !self.await_probe() {
             self.ask(Ask::End);
         }
     }
@@ -173,7 +173,7 @@ impl Session {
         let (effect, tells) = (nature.effect, !nature.is_silent);
         self.open_unit(true, Kind::Query);
         self.precede(statement);
-        let place = self.habits.place(statement);
+        let place = self.prefetch.place(statement);
         let unit = self.last_unit();
         unit.effects.tells = tells;
         unit.effects.mark.reads = tells && effect == Effect::Pure;

@@ -182,7 +182,7 @@ impl ServerConnection {
         Some(verdict)
     }
 
-    /// The session's context has come with the end of the log; mostly the same as the last time.
+    /// The session's context has come with the log end; mostly the same as the last time.
     pub(super) fn context_came(&mut self, columns: &[Option<&[u8]>], shared: &Pg) {
         let mut bytes = Vec::with_capacity(512);
         for column in columns {

@@ -1,6 +1,6 @@
 //! What the rows of an answer tell of the rows that matter to it, and how they are written.
 
-use freshet_sql::{Bound, Field, Lineage};
+use freshet_sql::{Bound, Field, JoinKeys};
 use freshet_types::Tag;
 use freshet_wire::pg::backend::{data_row, rows};
 use freshet_wire::pg::frontend::Bind;
@@ -34,9 +34,9 @@ impl Shown {
         Some(Box::new(Self { tags, binary }))
     }
 
-    /// The late tags of a whole answer, which may bound the rows whose keys are to be read.
-    pub(crate) fn tags(&self, frames: &[u8], lineage: Option<&mut Lineage>) -> Vec<Tag> {
-        self.tags.tags(|| rows(frames), |row| fields(&self.binary, row), lineage)
+    /// The deferred tags of a whole answer, which may bound the rows whose keys are to be read.
+    pub(crate) fn tags(&self, frames: &[u8], join_keys: Option<&mut JoinKeys>) -> Vec<Tag> {
+        self.tags.tags(|| rows(frames), |row| fields(&self.binary, row), join_keys)
     }
 }
 

@@ -4,13 +4,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_cache::Floor;
+use freshet_cache::Watermark;
 use freshet_wire::pg::{backend, frame};
 
 use crate::peer::Peer;
 use crate::pg::Pg;
 use crate::pg::login::{Admitted, admit};
-use crate::pg::session::habits::Habits;
+use crate::pg::session::prefetch::Prefetch;
 use crate::pg::session::server_connection::ServerConnection;
 use crate::pg::session::unit::{ClientUnit, Kind, Unit};
 use crate::pg::session::{Session, SessionError};
@@ -58,9 +58,9 @@ impl Session {
             units,
             impure: 1,
             status: backend::STATUS_IDLE,
-            floor: Floor::default(),
+            watermark: Watermark::default(),
             unflushed: None,
-            habits: Habits::default(),
+            prefetch: Prefetch::default(),
             passing: None,
             leads: false,
             portals: false,

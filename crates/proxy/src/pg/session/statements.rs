@@ -83,7 +83,7 @@ impl Prepared {
     pub(crate) const NOT_TAKEN: CatalogVersion = CatalogVersion(0);
 
     fn defines(&self) -> bool {
-        self.statement.shape.template.defines() != Defines::Nothing
+        self.statement.query.template.defines() != Defines::Nothing
     }
 }
 

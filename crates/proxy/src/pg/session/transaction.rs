@@ -1,17 +1,17 @@
-//! Transaction blocks: which of their reads may come from memory, and when their writes are acknowledged.
+//! Transaction blocks: which of their reads may come from the cache, and when their writes are acknowledged.
 //!
 //! Nothing is asked on a connection while a block is open: a question would take the snapshot, or fail and abort the
 //! block. So what must be known is asked before `BEGIN`, and whatever opens a block in a way that is not understood makes
 //! its statements pass.
 //!
-//! | level | from memory |
+//! | level | from the cache |
 //! |---|---|
 //! | READ COMMITTED | until the block's first write, under the rules of every other read |
-//! | REPEATABLE READ | not the first read, which takes the snapshot. Later ones, until the first write, if the entry was read before a position that was proven visible before `BEGIN` (lo), and the stream has passed an end of the log that was asked for after the first read (hi): the commits that matter to the entry are then exactly those of the snapshot |
+//! | REPEATABLE READ | not the first read, which takes the snapshot. Later ones, until the first write, if the entry was read before a position that was proven visible before `BEGIN` (lo), and the stream has passed a log end that was asked for after the first read (hi): the commits that matter to the entry are then exactly those of the snapshot |
 //! | SERIALIZABLE | nothing: the server must see what is read |
 //!
 //! Answers inside a block are kept too: READ COMMITTED ones, and the first of REPEATABLE READ. They have no proof of their
-//! own, so a pending commit that matters prevents it, and the end of the log is asked for after `COMMIT`; until then they
+//! own, so a pending commit that matters prevents it, and the log end is asked for after `COMMIT`; until then they
 //! are in flight.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use freshet_wire::pg::backend;
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session};
 use crate::registry::Statement;
-use crate::unheld::Touched;
+use crate::waits_skipped::Touched;
 
 /// Answers of one block that wait for its end.
 const BLOCK_FILLS_MAX: usize = 16;
@@ -135,13 +135,13 @@ impl Mark {
 
     /// Some other than BEGIN is parsed, bound or described.
     pub(crate) fn note_other(&mut self, statement: Option<&Arc<Statement>>) {
-        let bracket = statement.and_then(|statement| statement.shape.template.bracket());
+        let bracket = statement.and_then(|statement| statement.query.template.bracket());
         self.others |= !matches!(bracket, Some(Bracket::Begin(_)));
     }
 
     /// The unnamed portal is bound.
     pub(crate) fn bind_unnamed(&mut self, statement: Option<&Arc<Statement>>) {
-        let bracket = statement.and_then(|statement| statement.shape.template.bracket());
+        let bracket = statement.and_then(|statement| statement.query.template.bracket());
         self.portal_ends = bracket == Some(Bracket::End);
     }
 
@@ -190,12 +190,12 @@ impl Session {
     /// A statement passes in the last unit: what it does to the transaction block.
     pub(crate) fn note_bracket(&mut self, statement: Option<&Arc<Statement>>) {
         let between = self.is_between_transactions();
-        let lo = statement.and_then(|s| s.shape.template.bracket()).and_then(|bracket| match bracket {
+        let lo = statement.and_then(|s| s.query.template.bracket()).and_then(|bracket| match bracket {
             Bracket::Begin(_) => self.shared.cache.proven(),
             _ => None,
         });
         let mark = &mut self.last_unit().effects.mark;
-        let Some(template) = statement.map(|statement| &statement.shape.template) else {
+        let Some(template) = statement.map(|statement| &statement.query.template) else {
             mark.leaves = Leaves::Unknown;
             mark.asks_for_data = true;
             return;
@@ -214,7 +214,7 @@ impl Session {
 
     /// The session's context is asked for before a block is opened: inside, it cannot be.
     pub(crate) fn prepare_block(&mut self, statement: &Statement) {
-        let begins = matches!(statement.shape.template.bracket(), Some(Bracket::Begin(_)));
+        let begins = matches!(statement.query.template.bracket(), Some(Bracket::Begin(_)));
         self.reads |= begins;
         if begins
             && self.is_between_transactions()
@@ -224,7 +224,7 @@ impl Session {
         }
     }
 
-    /// Everything of the last unit has been sent: asks for the end of the log behind it, if it surely ends a transaction that wrote or that
+    /// Everything of the last unit has been sent: asks for the log end behind it, if it surely ends a transaction that wrote or that
     /// has answers to keep, or behind which the next look-up is likely to need it. Asked for once it is answered, it would come a way to the
     /// server and back later, and the client's next statement before it.
     pub(crate) fn close_unit(&mut self) {
@@ -244,8 +244,8 @@ impl Session {
             return;
         }
         let place = Some(unit.place).filter(|_| unit.tells_of_data());
-        let needed = place.is_some_and(|place| self.habits.needs_end(place));
-        if writes && (needed || !self.goes_unheld()) {
+        let needed = place.is_some_and(|place| self.prefetch.needs_end(place));
+        if writes && (needed || !self.skips_commit_wait()) {
             self.ask_end_behind_write();
         } else if needed {
             self.ask(Ask::End);
@@ -254,7 +254,7 @@ impl Session {
 
     /// Nothing is asked behind the last unit, which ends a transaction that wrote: neither is its acknowledgement to be held, as far as can be
     /// told now, nor has it answers to keep.
-    fn goes_unheld(&mut self) -> bool {
+    fn skips_commit_wait(&mut self) -> bool {
         let Some(Unit::Client(unit)) = self.units.back() else { return false };
         let touched = self.touched_with(&unit.effects.mark.touched);
         self.block_fills.is_empty()
@@ -274,19 +274,19 @@ impl Session {
     /// depend on it.
     pub(crate) fn lacks_query(&mut self, statement: Option<&Arc<Statement>>) -> bool {
         let Some(block) = self.block.as_mut().filter(|block| block.has_unseen_query) else { return false };
-        let template = statement.map(|statement| &statement.shape.template);
+        let template = statement.map(|statement| &statement.query.template);
         if matches!(template.and_then(freshet_sql::Template::bracket), Some(Bracket::End | Bracket::Savepoint)) {
             return false;
         }
         block.has_unseen_query = false;
-        !statement.is_some_and(|statement| statement.shape.takes_snapshot)
+        !statement.is_some_and(|statement| statement.query.takes_snapshot)
     }
 
     /// A unit has been answered: what is now known of the block.
     pub(crate) fn follow_block(&mut self, unit: &ClientUnit) {
         if self.status == backend::STATUS_IDLE {
             self.block = None;
-            self.floor.snapshot = None;
+            self.watermark.snapshot = None;
             return;
         }
         match unit.effects.mark.leaves {
@@ -305,8 +305,8 @@ impl Session {
         block.wrote |= unit.effects.mark.writes;
         block.touched.join(&unit.effects.mark.touched);
         block.unsettled |= unit.effects.mark.unsettles;
-        if block.has_snapshot() && self.floor.snapshot.is_none() && unit.effects.mark.reads && !unit.has_failed() {
-            self.floor.snapshot = block.lo.map(|lo| SnapshotBounds { lo, since: now });
+        if block.has_snapshot() && self.watermark.snapshot.is_none() && unit.effects.mark.reads && !unit.has_failed() {
+            self.watermark.snapshot = block.lo.map(|lo| SnapshotBounds { lo, since: now });
         }
     }
 

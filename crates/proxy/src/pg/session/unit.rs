@@ -3,12 +3,12 @@
 use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::pg::backend;
 
-use crate::pg::session::habits::Place;
 use crate::pg::session::moving::Moving;
+use crate::pg::session::prefetch::Place;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::{Block, Mark};
 use crate::session::fill::{PendingFill, Reading};
-use crate::unheld::Counted;
+use crate::waits_skipped::Counted;
 
 /// Statement names remembered per unit: a bound on a batch that never ends.
 pub(crate) const NAMES_MAX: usize = 1024;
@@ -62,7 +62,7 @@ impl Unit {
 pub(crate) enum Ask {
     /// What is visible: before the fills of the next unit.
     Proof,
-    /// The end of the log: after the fills of the last unit, or for the floor alone.
+    /// The log end: after the fills of the last unit, or for the watermark alone.
     End,
     /// The session's context.
     Context,
@@ -80,7 +80,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    /// The answer tells the end of the log.
+    /// The answer tells the log end.
     pub(crate) fn tells_end(self) -> bool {
         matches!(self, Self::End | Self::EndAndContext { .. })
     }
@@ -114,7 +114,7 @@ pub(crate) struct ClientUnit {
     pub(crate) statements: Named,
     pub(crate) portals: Portals,
     pub(crate) fills: Fills,
-    /// The statement executed last, among those whose habits are known.
+    /// The statement executed last, among those whose log-end prefetch are known.
     pub(crate) place: Place,
 }
 
@@ -247,7 +247,7 @@ pub(crate) struct Fills {
     pub(crate) describes_statement: bool,
     /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
     execution: usize,
-    /// Freshet asks for the end of the log before its `Sync`.
+    /// Freshet asks for the log end before its `Sync`.
     pub(crate) end: Option<EndWithin>,
     /// Its results wait for the next reading of the lease's.
     pub(crate) awaits_end: bool,

@@ -10,7 +10,7 @@ use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
 use crate::pg::session::{Known, Session, SessionError};
-use crate::unheld::Touched;
+use crate::waits_skipped::Touched;
 
 /// The largest row that Freshet's own statements may answer.
 const OWN_ROW_BYTES_MAX: usize = 64 << 10;
@@ -151,7 +151,7 @@ impl Session {
         let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
         if head.tag == backend::NOTIFICATION {
             // It tells of a commit that the client may look for at once.
-            self.raise_floor(self.now());
+            self.raise_watermark(self.now());
             self.notified = true;
         }
         if head.tag == backend::PARAMETER_STATUS {
@@ -178,7 +178,7 @@ impl Session {
                 {
                     // The client may hear of the commit before its `ReadyForQuery`, which can be held.
                     self.shared.cache.fence_since(self.shared.clock.now());
-                    self.shared.want_reading();
+                    self.shared.want_log_end();
                     if unit.effects.redefines || self.redefined {
                         self.shared.cache.fence_catalog(self.shared.clock.now());
                         self.shared.want_catalog();
@@ -225,7 +225,7 @@ impl Session {
         if matches!(self.units.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
             // Whatever it was: hits wait instead of the client.
             self.shared.cache.fence_since(self.now());
-            self.shared.want_reading();
+            self.shared.want_log_end();
             if self.redefining.is_some() {
                 self.fence_catalog();
             }
@@ -261,17 +261,17 @@ impl Session {
         self.absorb_sync = false;
         let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
-            self.raise_floor(now);
+            self.raise_watermark(now);
             if self.shared.redefining.load(SeqCst) > 0 {
-                self.floor.catalog_since = now; // it may show what has not been found
+                self.watermark.catalog_since = now; // it may show what has not been found
             }
             let wrote = unit.has_written(self.block.as_ref());
-            self.habits.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
+            self.prefetch.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
         }
         // What a transaction does to the catalogue shows when it commits.
         self.catalog_dirty |= unit.effects.forgets;
         if self.catalog_dirty {
-            self.floor.catalog_since = now;
+            self.watermark.catalog_since = now;
             self.catalog_dirty = self.status != backend::STATUS_IDLE;
         }
         let failed = unit.has_failed();
@@ -290,7 +290,7 @@ impl Session {
         self.complete.clear();
         for fill in unit.fills.results.iter_mut().flatten().filter(|fill| fill.is_complete()) {
             let took = now.saturating_sub(fill.stage.started);
-            fill.stage.answer.took = fill.stage.source.shape.figures.fill_took(took, self.shared.waits.turn());
+            fill.stage.answer.took = fill.stage.source.query.figures.fill_took(took, self.shared.waits.turn());
             self.shared.waits.answered_in(took);
         }
         if self.block.is_some() {
@@ -301,7 +301,7 @@ impl Session {
             self.complete.extend(unit.fills.results.into_iter().flatten().filter(Fill::is_complete));
         }
         if tells && self.block.is_some() {
-            self.shared.want_reading(); // a position for the next look-up, since none is asked for here
+            self.shared.want_log_end(); // a position for the next look-up, since none is asked for here
         }
         match unit.fills.end {
             // The question was skipped, and may have been prepared there for the first time.
@@ -341,12 +341,12 @@ impl Session {
     }
 
     /// The client has learned something of unknown newness.
-    fn raise_floor(&mut self, now: Nanos) {
-        self.floor.end = None;
-        self.floor.since = now;
+    fn raise_watermark(&mut self, now: Nanos) {
+        self.watermark.end = None;
+        self.watermark.since = now;
     }
 
-    /// `notified`: a notification came with the answer, of something that a reading of the end may not cover.
+    /// `notified`: a notification came with the answer, of something that a log-end probe may not cover.
     fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
         let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
         if row.is_none() && ask != Ask::UnnamedStatement {
@@ -443,7 +443,7 @@ fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
         // An answer with a notice is not repeatable; one with an error is none.
         backend::NOTICE | backend::ERROR => {
             for fill in unit.fills.results.drain(..).flatten().filter(|_| tag == backend::NOTICE) {
-                fill.stage.source.shape.note_not_kept(Reason::Construct("an answer with a notice"));
+                fill.stage.source.query.note_not_cached(Reason::Construct("an answer with a notice"));
             }
             if tag == backend::ERROR {
                 unit.response = Response::Failed;

@@ -59,14 +59,14 @@ impl Session {
             self.way = Way::NotAsked;
             return false;
         }
-        let defines = statement.is_none_or(|statement| statement.shape.template.effect() >= Effect::Definition);
+        let defines = statement.is_none_or(|statement| statement.query.template.effect() >= Effect::Definition);
         if !defines || self.shared.own.prepared {
             return false;
         }
         let Ok(text) = std::str::from_utf8(text) else { return false };
         // Comments name no tables. The text of DO is a literal.
-        let shape = statement.map_or(text, |statement| &*statement.shape.text).to_lowercase();
-        let text = if runs_code(&shape) { text.to_lowercase() } else { shape };
+        let query = statement.map_or(text, |statement| &*statement.query.text).to_lowercase();
+        let text = if runs_code(&query) { text.to_lowercase() } else { query };
         if !alters(&text) && !runs_code(&text) {
             return false;
         }

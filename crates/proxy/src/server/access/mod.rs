@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
 use thiserror::Error;
 
-use crate::attempts::Attempts;
-use crate::half_open::HalfOpen;
+use crate::login_rate::LoginRateLimit;
+use crate::pre_auth::PreAuthLimit;
 
 pub use users_file::UsersError;
 pub(crate) use users_file::UsersFile;
@@ -76,8 +76,8 @@ pub(crate) struct AccessRules {
     /// None: no TLS.
     pub(crate) tls: Option<ServerTls>,
     pub(crate) tls_required: bool,
-    pub(crate) attempts: Attempts,
-    pub(crate) half_open: HalfOpen,
+    pub(crate) login_rate: LoginRateLimit,
+    pub(crate) pre_auth: PreAuthLimit,
 }
 
 impl AccessRules {
@@ -86,8 +86,8 @@ impl AccessRules {
         Ok(Self {
             tls: settings.tls.clone().map(ServerTls::load).transpose()?,
             tls_required: settings.tls_required,
-            attempts: Attempts::new(settings.failures_max),
-            half_open: HalfOpen::new(settings.files_max),
+            login_rate: LoginRateLimit::new(settings.failures_max),
+            pre_auth: PreAuthLimit::new(settings.files_max),
         })
     }
 

@@ -16,7 +16,7 @@ impl Reading<'_> {
             _ => None,
         };
         let args: Vec<Expr> = list.args.iter().map(argument).collect::<Option<_>>()?;
-        let name = built_in_name(self.footprint.dialect, &function.name)?.to_ascii_lowercase();
+        let name = built_in_name(self.read_set.dialect, &function.name)?.to_ascii_lowercase();
         let text_of = |expr: &Expr| String::from_utf8(self.plain_text(expr)?.into()).ok();
         match (&*name, args.as_slice()) {
             _ if !plain => None,

@@ -75,7 +75,7 @@ impl Reading<'_> {
 
     /// `… AT TIME ZONE 'UTC'`
     pub(super) fn at_utc(&self, of: &Expr, zone: &Expr) -> Option<Typed> {
-        // Behind these words a text stays in the shape.
+        // Behind these words a text stays in the normalized query.
         let Expr::Value(zone) = unwrapped(zone) else { return None };
         let Constant::SingleQuotedString(zone) = &zone.value else { return None };
         let (of, kind) = self.typed(of)?;

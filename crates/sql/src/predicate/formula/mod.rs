@@ -22,7 +22,7 @@ use Kind::{Clock, Null, Of, Wide};
 use freshet_types::{Comparison, Formula, Operation, RowTest, Test, Value, ValueType};
 use sqlparser::ast::{BinaryOperator, CaseWhen, DataType, Expr, TimezoneInfo, UnaryOperator, Value as Constant};
 
-use crate::analysis::Footprint;
+use crate::analysis::ReadSet;
 use crate::lex::literal::LiteralKind;
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::like::as_text;
@@ -80,16 +80,16 @@ impl Kind {
 
 /// One execution of a condition.
 struct Reading<'r> {
-    footprint: &'r Footprint,
+    read_set: &'r ReadSet,
     /// None: no constant is known.
     params: Option<Params<'r>>,
     residual: &'r Residual,
 }
 
-impl Footprint {
+impl ReadSet {
     /// The test that a condition on a row is; None: it may be true of each.
     pub(crate) fn row_test(&self, residual: &Residual, params: Option<Params<'_>>) -> Option<Test> {
-        let reading = Reading { footprint: self, params, residual };
+        let reading = Reading { read_set: self, params, residual };
         let condition = reading.condition(&residual.condition);
         let condition = if residual.truth { condition } else { Formula::Not(condition.into()) };
         let tells = may_be_known(&condition, false) && !(residual.nullable && condition.may_hold_of_nulls());
@@ -157,7 +157,7 @@ fn number(integer: i64) -> Formula {
 
 impl Reading<'_> {
     fn is_mysql(&self) -> bool {
-        self.footprint.dialect.is_mysql_family()
+        self.read_set.dialect.is_mysql_family()
     }
 
     /// Dates and times that are what they are in no zone, or in the session's.
@@ -307,7 +307,7 @@ impl Reading<'_> {
         if kind == Clock {
             return self.time_of_day(expr);
         }
-        let value = |column| self.footprint.value(column, operand, params);
+        let value = |column| self.read_set.value(column, operand, params);
         let form = match kind.column() {
             // In the text of a view it may be rounded where it is shown.
             ValueType::Float4 | ValueType::Float8 if operand.parameter > VIEWS_BASE => return None,
@@ -341,7 +341,7 @@ impl Reading<'_> {
     }
 
     fn plain_text(&self, expr: &Expr) -> Option<Box<[u8]>> {
-        self.footprint.plain_text(operand(expr)?, self.params?)
+        self.read_set.plain_text(operand(expr)?, self.params?)
     }
 
     /// An expression that is no constant, and its type.

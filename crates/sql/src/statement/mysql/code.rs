@@ -17,7 +17,7 @@ use crate::lex::mysql::{Quoting, is_placeholder, is_word_part};
 
 /// Longer ones are no names: an identifier has 64 characters at most, each of four bytes at most.
 const WORD_BYTES_MAX: usize = 256;
-/// All names that could be taken for placeholders of a shape are one.
+/// All names that could be taken for placeholders of a normalized query are one.
 const PLACEHOLDER: &str = "$";
 /// Different words of one text; with more it may do anything.
 const WORDS_MAX: usize = 4096;

@@ -1,7 +1,7 @@
 //! A statement's tokens, given to the SQL parser.
 //!
 //! The parser gets tokens, not text: so it cannot cut the text in another way than the servers. Names and numbers go
-//! through as they are, each placeholder as a parameter and every constant that stayed in the shape as some text.
+//! through as they are, each placeholder as a parameter and every constant that stayed in the normalized query as some text.
 //!
 //! Where the parser's precedence of operators is not the servers' (XOR, BINARY), a dialect of our own corrects it: else a
 //! condition could seem to stand under AND at the top of WHERE that stands under something else.

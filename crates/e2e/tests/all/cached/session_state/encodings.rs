@@ -88,7 +88,7 @@ fn parameters_in_other_encodings(version: Version) -> Result<()> {
     Ok(())
 }
 
-/// A commit evicts what was kept for other encodings too, also where the value that was asked for is not ASCII.
+/// A commit invalidates what was kept for other encodings too, also where the value that was asked for is not ASCII.
 fn changes_reach_other_encodings(version: Version) -> Result<()> {
     let pair = pair_of(version, SCHEMA)?;
     let mut clients = Vec::new();

@@ -423,7 +423,7 @@ fn a_reloaded_configuration(version: Version) -> Result<()> {
 /// What the server does not tell of: results that wait for a reading of somebody else's are not kept under the old setting.
 fn a_reloaded_configuration_under_shared_readings(version: Version) -> Result<()> {
     let server = version.start(&Settings::default())?;
-    let pair = Pair::over(Database::create(server)?, super::SCHEMA, &["--test-fault", "share-readings"])?;
+    let pair = Pair::over(Database::create(server)?, super::SCHEMA, &["--test-fault", "share-probes"])?;
     let mut twins = Twins::new(&pair)?;
     let read = |number: u32| format!("select bytes, {number} from sample where id = 1");
     let shown = [("escape", "\\000\\377"), ("hex", "\\x00ff"), ("escape", "\\000\\377")];

@@ -1,7 +1,7 @@
-//! The state of a session: always the right result, and from memory wherever the state allows it.
+//! The state of a session: always the right result, and from the cache wherever the state allows it.
 //!
 //! Each test holds the same session twice, directly and through Freshet. After everything that changes the session's
-//! state both are asked the same: the answers must be equal, and the metrics say whether Freshet's came from memory,
+//! state both are asked the same: the answers must be equal, and the metrics say whether Freshet's came from the cache,
 //! and whether under a key of its own (a fill came before the hit) or under one that was known (none did).
 
 mod encodings;
@@ -99,7 +99,7 @@ impl<'a> Twins<'a> {
         statements.iter().try_for_each(|sql| self.exchange(&query(sql), 1))
     }
 
-    /// Asks until an answer comes from memory; how many fills that took.
+    /// Asks until an answer comes from the cache; how many fills that took.
     fn fills_until_hit(&mut self, messages: &[u8]) -> Result<u64> {
         if !self.pair.freshet.is_there() {
             self.exchange(messages, 1)?;
@@ -123,21 +123,21 @@ impl<'a> Twins<'a> {
         wrong.map_or(found, Err)
     }
 
-    /// The read comes from memory, under a key that was not used before.
+    /// The read comes from the cache, under a key that was not used before.
     fn new_key(&mut self, read: &str) -> Result<()> {
         let fills = self.fills_until_hit(&query(read))?;
         ensure!(fills > 0 || !self.pair.freshet.is_there(), "{read} hits what another state has filled");
         Ok(())
     }
 
-    /// The read comes from memory, under a key that was used before.
+    /// The read comes from the cache, under a key that was used before.
     fn known_key(&mut self, read: &str) -> Result<()> {
         let fills = self.fills_until_hit(&query(read))?;
         ensure!(fills == 0, "{read} had to be filled again");
         Ok(())
     }
 
-    /// The read never comes from memory, for this reason.
+    /// The read never comes from the cache, for this reason.
     fn passes(&mut self, read: &str, reason: &str) -> Result<()> {
         self.passes_as(&query(read), reason)
     }

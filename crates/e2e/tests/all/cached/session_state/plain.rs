@@ -165,7 +165,7 @@ fn run_other_code(version: Version, more: &str) -> Result<()> {
         twins.run(&["update plain set n = n where n = 77"])?;
         twins.known_key(READ)?;
         pair.database.run(definition)?;
-        // Known to the catalogue: what is read before that may come from memory for as long as D.
+        // Known to the catalogue: what is read before that may come from the cache for as long as D.
         twins.fills_until_hit(&query("select w, n, id from plain, sample where id = 2"))?;
         twins.run(&["update plain set n = n where n = 77"])?;
         twins.fills_until_hit(&query(READ))?;

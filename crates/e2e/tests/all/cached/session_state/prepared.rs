@@ -1,4 +1,4 @@
-//! Statements prepared by SQL, next to reads from memory.
+//! Statements prepared by SQL, next to reads from the cache.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
 //! Temporary tables: one that shadows another is never mixed up with it, and a session that no longer has any reads
-//! from memory again.
+//! from the cache again.
 
 use anyhow::{Result, ensure};
 

@@ -1,4 +1,4 @@
-//! What a transaction, a lock or a channel leaves behind in a session that goes on reading from memory.
+//! What a transaction, a lock or a channel leaves behind in a session that goes on reading from the cache.
 
 use anyhow::{Result, ensure};
 

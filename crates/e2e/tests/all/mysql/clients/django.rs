@@ -45,7 +45,7 @@ fn at_length(kind: Kind, [more, more_repeated]: [&str; 2]) -> Result<()> {
     tests(kind, &format!("{LABELS} {MORE_LABELS} {more}"), (&repeated, 200))
 }
 
-/// `hits`: how many of the repeated reads come from memory at least.
+/// `hits`: how many of the repeated reads come from the cache at least.
 fn tests(kind: Kind, labels: &str, (repeated, hits): (&str, u64)) -> Result<()> {
     let Some(suite) = suite()? else { return crate::clients::left_out("Django's tests") };
     // A server of its own: other tests would lose what is cached for them with each of its hundreds of tables.

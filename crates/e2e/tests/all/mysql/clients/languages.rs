@@ -92,7 +92,7 @@ fn prisma(kind: Kind) -> Result<()> {
     )
 }
 
-/// Pieces of the statements that must have been answered from memory, as `SHOW CACHES` writes them.
+/// Pieces of the statements that must have been served from the cache, as `SHOW CACHES` writes them.
 const PRISMA_READS: [&str; 11] = [
     "`film`.`id` = $1 and",
     "`film`.`id` in ($1,$2,$3)",

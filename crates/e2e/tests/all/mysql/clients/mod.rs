@@ -1,7 +1,7 @@
 //! Real programs and drivers of this family work unchanged.
 //!
 //! As for PostgreSQL (`crate::clients`): each session runs directly and through Freshet over the same data, must print the
-//! same both times, and some of its reads must have come from memory. The programs of the languages lie beside those for
+//! same both times, and some of its reads must have come from the cache. The programs of the languages lie beside those for
 //! PostgreSQL's drivers. What a machine lacks is left out, which `FRESHET_TEST_STRICT=1` makes a failure.
 
 mod django;
@@ -37,7 +37,7 @@ const SCHEMA: &str = "
 
 /// Seconds after which a program is ended: it hangs.
 const SECONDS_MAX: &str = "400";
-/// For how long a program is run through Freshet again and again until enough of its reads came from memory.
+/// For how long a program is run through Freshet again and again until enough of its reads came from the cache.
 const HITS_PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program and its arguments, in which `{host}`, `{port}`, `{database}`, `{user}`, `{password}` and `{url}` stand for
@@ -46,7 +46,7 @@ struct Session<'a> {
     /// Succeeds, run in `.testbed`, if all is there that it needs.
     installed: &'a [&'a str],
     command: &'a [&'a str],
-    /// How many of its reads come from memory at least.
+    /// How many of its reads come from the cache at least.
     hits: u64,
     /// The lines that are compared.
     compared: fn(&str) -> bool,
@@ -100,12 +100,12 @@ impl Session<'_> {
         Ok(printed.split_inclusive('\n').filter(|line| (self.compared)(line)).collect())
     }
 
-    /// It prints the same directly and through Freshet, where enough of its reads came from memory.
+    /// It prints the same directly and through Freshet, where enough of its reads came from the cache.
     fn same(&self, kind: Kind, schema: &str) -> Result<()> {
         self.same_with(kind, schema, &[])
     }
 
-    /// The same, and reads that hold these pieces were among those from memory.
+    /// The same, and reads that hold these pieces were among those from the cache.
     fn same_with(&self, kind: Kind, schema: &str, pieces: &[&str]) -> Result<()> {
         if !self.is_installed() {
             return crate::clients::left_out(&format!("{:?}", self.command));
@@ -139,7 +139,7 @@ impl Session<'_> {
     }
 }
 
-/// Which of these pieces stand in no statement that was answered from memory.
+/// Which of these pieces stand in no statement that was served from the cache.
 fn never_hit<'a>(pair: &Pair, pieces: &[&'a str]) -> Result<Vec<&'a str>> {
     if pieces.is_empty() {
         return Ok(Vec::new());
@@ -152,7 +152,7 @@ fn never_hit<'a>(pair: &Pair, pieces: &[&'a str]) -> Result<Vec<&'a str>> {
         pieces.iter().copied().filter(|piece| !hit.iter().any(|statement| statement.contains(piece))).collect();
     if !missed.is_empty() {
         let passed = pair.connect()?.query("SHOW PROXIED QUERIES")?.rows();
-        eprintln!("from memory: {hit:#?}\npassed: {passed:#?}");
+        eprintln!("from the cache: {hit:#?}\npassed: {passed:#?}");
     }
     Ok(missed)
 }

@@ -20,7 +20,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// None where there is no Freshet. Readings may be old, since the stream is held.
+    /// None where there is no Freshet. Log-end probes may be old, since the stream is held.
     fn new(kind: Kind, schema: &str, options: &[&str]) -> Result<Option<Self>> {
         let database = Database::create(kind.start(&Kind::settings())?)?;
         database.run(schema)?;

@@ -38,7 +38,7 @@ fn proof(kind: Kind) -> Hold {
 fn race(stage: &Stage, kind: Kind, number: usize, opening: &str, read: &'static str) -> Result<()> {
     let (relay, proof, read_held) = (&stage.relay, proof(kind), Hold::Statement(read));
     let (mut direct, mut old) = (stage.database.connect()?, stage.connect()?);
-    stage.until("nothing is pending", |metrics| metrics.value("freshet_commits_pending") == 0.0)?;
+    stage.until("nothing is pending", |metrics| metrics.value("freshet_commits_unproven") == 0.0)?;
     // A commit is delivered, and its proof is asked for, but not yet of the server.
     relay.hold(proof);
     direct.run(&format!("INSERT INTO other VALUES ({})", number + 1))?;
@@ -49,7 +49,7 @@ fn race(stage: &Stage, kind: Kind, number: usize, opening: &str, read: &'static 
     // What the snapshot does not show is shown by the proof, and is not delivered.
     direct.run(&format!("UPDATE item SET name = 'new' WHERE id = {}", number + 1))?;
     relay.release(proof);
-    let before = stage.until("the proof is there", |metrics| metrics.value("freshet_commits_pending") == 0.0)?;
+    let before = stage.until("the proof is there", |metrics| metrics.value("freshet_commits_unproven") == 0.0)?;
     relay.hold(read_held);
     old.send(&packets::query(read))?;
     relay.until_waiting(read_held)?;
@@ -109,12 +109,12 @@ fn the_last_proof_would_not_do(kind: Kind) -> Result<()> {
 
 /// Reads of what a commit touched pass until its proof is there, and the reason says so.
 fn a_commit_without_a_proof_is_the_reason(kind: Kind) -> Result<()> {
-    let Some(stage) = Stage::new(kind, SCHEMA, &["--keep", "always"])? else { return Ok(()) };
+    let Some(stage) = Stage::new(kind, SCHEMA, &["--admission", "always"])? else { return Ok(()) };
     let mut session = stage.connect()?;
-    stage.until("nothing is pending", |metrics| metrics.value("freshet_commits_pending") == 0.0)?;
+    stage.until("nothing is pending", |metrics| metrics.value("freshet_commits_unproven") == 0.0)?;
     stage.relay.hold(proof(kind));
     stage.database.run("UPDATE item SET name = 'new' WHERE id = 1")?;
-    stage.until("the commit is pending", |metrics| metrics.value("freshet_commits_pending") > 0.0)?;
+    stage.until("the commit is pending", |metrics| metrics.value("freshet_commits_unproven") > 0.0)?;
     eventually(PATIENCE, || {
         ensure!(session.value(OPENINGS[0].1)? == "new", "an old name");
         let metrics = stage.freshet.metrics()?;

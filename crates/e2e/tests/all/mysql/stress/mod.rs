@@ -117,7 +117,7 @@ mod faults {
         pending_ignored: "ignore-pending", Rows, Commits;
         taints_ignored: "ignore-doom", Rows, Sessions;
         lease_ignored: "ignore-lease", Around, StreamForLong;
-        floors_ignored: "ignore-floor", Around, Stream;
+        watermarks_ignored: "ignore-watermark", Around, Stream;
         fences_ignored: "ignore-fence", Rows, Stream;
         newer_than_the_snapshot: "ignore-lo", Rows, Nothing;
         older_than_the_snapshot: "ignore-hi", Around, Stream;

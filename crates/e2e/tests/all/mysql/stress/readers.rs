@@ -20,7 +20,7 @@ use crate::stress::stage::{PARTS_PER_ITEM, Random};
 pub(crate) enum Manner {
     /// Everything that can be asked, in every way it can be asked.
     Curious,
-    /// Few questions with pauses: this one nearly always may be answered from memory, so it sees how old answers become.
+    /// Few questions with pauses: this one nearly always may be served from the cache, so it sees how old answers become.
     Patient,
     /// One question again and again.
     Faithful,
@@ -178,7 +178,7 @@ impl<'a> Reader<'a> {
     }
 
     fn hot_row(&mut self) -> Question {
-        // What may never be cached raises the session's floor each time, so that nothing else comes from memory either.
+        // What may never be cached raises the session's watermark each time, so that nothing else comes from the cache either.
         let source = if self.manner != Manner::Curious && self.random.percent(98) {
             ALWAYS_CACHED[self.random.below(ALWAYS_CACHED.len() as u64) as usize]
         } else {

@@ -104,7 +104,7 @@ impl Run {
     fn run(self) -> Result<Vec<String>> {
         // What is written as much as this would hardly be kept otherwise.
         let fault = self.fault.iter().flat_map(|fault| ["--test-fault", fault]);
-        let options: Vec<&str> = ["--keep", "always"].into_iter().chain(fault).collect();
+        let options: Vec<&str> = ["--admission", "always"].into_iter().chain(fault).collect();
         let place = self.place()?;
         let freshet = Freshet::start_unready(place.address(), &place.url(), &options)?;
         freshet.wait_ready()?;

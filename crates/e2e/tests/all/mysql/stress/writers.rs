@@ -79,7 +79,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// Some of the writes make Freshet suspect temporary tables in the session; then nothing would come from memory.
+    /// Some of the writes make Freshet suspect temporary tables in the session; then nothing would come from the cache.
     fn forget(&mut self) -> Outcome {
         self.lines.through.reset()?;
         if self.random.percent(50) {
@@ -305,7 +305,7 @@ impl<'a> Writer<'a> {
         let (version, row) = self.stage.ledger().latest(key);
         let before = row.map(|_| version);
         if through && self.random.percent(50) {
-            // Only while the transaction has written nothing can this come from memory, and then an answer that is
+            // Only while the transaction has written nothing can this come from the cache, and then an answer that is
             // right in a transaction of its own is right here. Its own earlier writes are acknowledged.
             self.peek(key)?;
         }

@@ -24,10 +24,10 @@ const READ: &str = "SELECT name FROM item WHERE id = 1";
 
 fn over(kind: Kind, setting: &str) -> Result<Pair> {
     let database = Database::create(kind.start(&Kind::settings().with(setting))?)?;
-    Pair::over(database, &format!("SET autocommit = 1, sql_mode = ''; {SCHEMA}"), &["--keep", "always"])
+    Pair::over(database, &format!("SET autocommit = 1, sql_mode = ''; {SCHEMA}"), &["--admission", "always"])
 }
 
-/// Reads until the answer comes from memory.
+/// Reads until the answer comes from the cache.
 fn until_hit(pair: &Pair, c: &mut RawClient, sql: &str, expected: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?;
@@ -63,7 +63,7 @@ fn no_autocommit_by_default(kind: Kind) -> Result<()> {
         ensure!(value == after, "{value} instead of {after}");
         c.run("COMMIT")?;
     }
-    // The second read of each transaction may come from memory.
+    // The second read of each transaction may come from the cache.
     eventually(PATIENCE, || {
         let before = pair.freshet.metrics()?.hits();
         for sql in [READ, READ, "COMMIT"] {

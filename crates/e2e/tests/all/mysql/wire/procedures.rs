@@ -46,7 +46,7 @@ fn pair(kind: Kind) -> Result<Pair> {
 }
 
 fn results(kind: Kind) -> Result<()> {
-    // A procedure may have made a temporary table: what comes after a CALL is not from memory.
+    // A procedure may have made a temporary table: what comes after a CALL is not from the cache.
     pair(kind)?.same_with_hits(1, |c| {
         c.query("SELECT name FROM item WHERE id = 1")?;
         c.query("SELECT name FROM item WHERE id = 1")?;

@@ -178,7 +178,7 @@ fn settings(kind: Kind) -> Result<()> {
 
 fn tracked_settings(kind: Kind) -> Result<()> {
     let pair = Pair::new(kind, SCHEMA)?;
-    // Such a session is not answered from memory: it would see Freshet's own questions. Of a client that cannot hear of
+    // Such a session is not served from the cache: it would see Freshet's own questions. Of a client that cannot hear of
     // it, MariaDB keeps a flag in EOF packets.
     pair.same_as(pair.login(), |c| {
         for sql in [

@@ -204,7 +204,7 @@ fn warnings(kind: Kind) -> Result<()> {
         c.query("SHOW COUNT(*) WARNINGS")?;
         c.query("SELECT 1 / 0, name FROM item WHERE id = 2")?;
         c.query("SELECT name FROM item WHERE id = 2")?;
-        // Of the read without warnings, which may have come from memory.
+        // Of the read without warnings, which may have come from the cache.
         c.query("SHOW WARNINGS")?;
         c.query("SELECT * FROM no_such_table")?;
         c.query("SHOW ERRORS")?;

@@ -242,7 +242,7 @@ fn repeatable_reads(kind: Kind) -> Result<()> {
         let after = reader.value("SELECT COUNT(*) FROM log WHERE n = 2")?;
         let again = reader.value("SELECT COUNT(*) FROM log WHERE n = 1")?;
         ensure!(before == round.to_string() && again == before, "round {round}: {before}, then {again}");
-        // The first read may not have taken the snapshot, if it came from memory; but both are of one.
+        // The first read may not have taken the snapshot, if it came from the cache; but both are of one.
         ensure!(after == before, "round {round}: {before} of the one, {after} of the other");
         reader.run("COMMIT")?;
         let last = reader.value("SELECT COUNT(*) FROM log WHERE n = 2")?;

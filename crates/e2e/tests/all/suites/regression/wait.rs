@@ -48,7 +48,7 @@ impl Wait {
     fn missing(&mut self, answer: &[Message], asked: bool) -> Result<Option<Vec<u8>>> {
         for row in answer.iter().filter(|message| message.tag == b'D') {
             let value = row.columns().pop().flatten().unwrap_or_default();
-            let unpublished = asked && value.ends_with(b"(not covered yet)");
+            let unpublished = asked && value.ends_with(b"(not published yet)");
             let awaited = unpublished || value.ends_with(b"is being read again") || self.is_new(&value)?;
             if awaited && !self.lost.contains(&value) {
                 return Ok(Some(value));

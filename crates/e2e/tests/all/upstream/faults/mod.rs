@@ -73,13 +73,13 @@ fn restarts(version: Version) -> Result<()> {
     let database = primary(version, &Settings::default())?;
     with_each_slot(&database, |freshet, watch| {
         for stop in [Some(StopMode::Fast), Some(StopMode::Immediate), None] {
-            let before = times(freshet, "change stream stands");
+            let before = times(freshet, "change stream established");
             match stop {
                 Some(mode) => database.server.stop(mode)?,
                 None => database.server.kill9()?,
             }
             database.server.start()?;
-            logged(freshet, "change stream stands", before)?;
+            logged(freshet, "change stream established", before)?;
             watch.until_back(freshet)?;
         }
         Ok(())
@@ -121,10 +121,10 @@ fn a_garbled_stream(version: Version) -> Result<()> {
         let scenario = || {
             for what in [Garble::Frame, Garble::Length, Garble::Kind, Garble::Message] {
                 watch.until_back(&freshet)?;
-                let before = times(&freshet, "change stream stands");
+                let before = times(&freshet, "change stream established");
                 forwarder.garble(what);
                 // A new epoch, whatever the slot.
-                logged(&freshet, "change stream stands", before)?;
+                logged(&freshet, "change stream established", before)?;
                 ensure!(forwarder.has_garbled(), "nothing was garbled");
                 ensure!(
                     times(&freshet, "goes on") == 0,

@@ -67,10 +67,10 @@ fn a_failover(version: Version) -> Result<()> {
             watch.until_back(&freshet)?;
             cluster.database.server.kill9()?;
             promote(&cluster.standby)?;
-            let before = times(&freshet, "change stream stands");
+            let before = times(&freshet, "change stream established");
             cluster.forwarder.move_to(address(&cluster.standby));
             watch.moved(address(&cluster.standby));
-            logged(&freshet, "change stream stands", before)?;
+            logged(&freshet, "change stream established", before)?;
             logged(&freshet, "timeline 2", 0)?; // a moment later
             watch.until_back(&freshet)
         };
@@ -99,13 +99,13 @@ fn an_address_that_moves(version: Version) -> Result<()> {
             cluster.caught_up()?;
             old.set("synchronous_standby_names", "")?;
             promote(&cluster.standby)?;
-            let before = times(&freshet, "change stream stands");
+            let before = times(&freshet, "change stream established");
             cluster.forwarder.move_to(address(&cluster.standby));
             watch.moved(address(&cluster.standby));
             logged(&freshet, "leads to another server", 0)?;
-            logged(&freshet, "change stream stands", before)?;
+            logged(&freshet, "change stream established", before)?;
             watch.until_back(&freshet)?;
-            // It stays where it is, as a direct connection would, and gets nothing from memory.
+            // It stays where it is, as a direct connection would, and gets nothing from the cache.
             let there = old.psql(&format!("\\c {}\nselect n from counter where id = 1", cluster.database.name))?;
             for _ in 0..20 {
                 let value = standing.value("select n from counter where id = 1")?;
@@ -145,10 +145,10 @@ fn a_demotion_and_a_promotion(version: Version) -> Result<()> {
             ensure!(client.value("select n from counter where id = 67")? == "67", "on the standby");
         }
         ensure!(freshet.metrics()?.hits() == hits, "hits on a standby");
-        let before = times(freshet, "change stream stands");
+        let before = times(freshet, "change stream established");
         promote(&database.server)?;
         watch.moved(database.address());
-        logged(freshet, "change stream stands", before)?;
+        logged(freshet, "change stream established", before)?;
         watch.until_back(freshet)
     })
 }

@@ -93,9 +93,9 @@ fn an_end_while_tables_are_published(version: Version) -> Result<()> {
             ensure!(direct.value(published)? != before, "no table is published");
             Ok(())
         })?;
-        let stands = times(&freshet, "change stream stands");
+        let stands = times(&freshet, "change stream established");
         database.server.psql("select pg_terminate_backend(pid) from pg_stat_replication")?;
-        logged(&freshet, "change stream stands", stands)?;
+        logged(&freshet, "change stream established", stands)?;
         healthy(&freshet)?;
     }
     Ok(())
@@ -104,7 +104,7 @@ fn an_end_while_tables_are_published(version: Version) -> Result<()> {
 fn end_walsender(database: &Database, freshet: &Freshet, client: &mut RawClient, round: i64) -> Result<()> {
     let lasting = database.server.psql("select temporary from pg_replication_slots")? == "f";
     let before = freshet.metrics()?;
-    let (stands, on) = (times(freshet, "change stream stands"), times(freshet, "change stream goes on;"));
+    let (stands, on) = (times(freshet, "change stream established"), times(freshet, "change stream goes on;"));
     // A write in the same moment, which is told after the break.
     database.run(&format!(
         "select pg_terminate_backend(pid) from pg_stat_replication; update counter set n = {round} where id = 1"
@@ -112,7 +112,7 @@ fn end_walsender(database: &Database, freshet: &Freshet, client: &mut RawClient,
     if lasting {
         logged(freshet, "change stream goes on;", on)?;
     } else {
-        logged(freshet, "change stream stands", stands)?;
+        logged(freshet, "change stream established", stands)?;
     }
     eventually(PATIENCE, || {
         let hits = read_all(client, freshet)?;
@@ -121,10 +121,10 @@ fn end_walsender(database: &Database, freshet: &Freshet, client: &mut RawClient,
     })?;
     let after = freshet.metrics()?;
     let more = |name: &str| after.count(name) - before.count(name);
-    let (flushed, installed) = (more("freshet_flushed_total"), more("freshet_installed_total"));
+    let (flushed, installed) = (more("freshet_flushed_total"), more("freshet_cached_total"));
     if lasting {
-        let evicted = more("freshet_evicted_by_change_total");
-        ensure!(installed == 0, "{installed} entries were made again: {flushed} flushed, {evicted} evicted");
+        let invalidated = more("freshet_invalidations_total");
+        ensure!(installed == 0, "{installed} entries were made again: {flushed} flushed, {invalidated} invalidated");
     } else {
         ensure!(flushed >= 19 && installed >= 19, "{flushed} entries were flushed, and {installed} made again");
     }
@@ -143,7 +143,7 @@ fn a_slot_that_is_dropped(version: Version) -> Result<()> {
     let scenario = || {
         for create in ["", "perform pg_create_logical_replication_slot('freshet_shop', 'pgoutput');"] {
             watch.until_back(&freshet)?;
-            let before = times(&freshet, "change stream stands");
+            let before = times(&freshet, "change stream established");
             database.run(&format!(
                 "do $$ begin loop
                     perform pg_terminate_backend(active_pid) from pg_replication_slots where active;
@@ -151,7 +151,7 @@ fn a_slot_that_is_dropped(version: Version) -> Result<()> {
                     exception when object_in_use then perform pg_sleep(0.002); end;
                 end loop; {create} end $$"
             ))?;
-            logged(&freshet, "change stream stands", before)?;
+            logged(&freshet, "change stream established", before)?;
         }
         watch.until_back(&freshet)
     };
@@ -168,7 +168,7 @@ fn an_invalidated_slot(version: Version) -> Result<()> {
     database.run("create table big (t text)")?;
     with_each_slot(&database, |freshet, watch| {
         let Some(pid) = walsender(&database.server)? else { return Ok(()) };
-        let before = times(freshet, "change stream stands");
+        let before = times(freshet, "change stream established");
         process::pause(pid)?;
         let mut client = database.connect()?;
         client.run("insert into big select repeat(md5(g::text), 30) from generate_series(1, 60000) g")?;
@@ -180,7 +180,7 @@ fn an_invalidated_slot(version: Version) -> Result<()> {
             process::resume(pid)?;
             checkpoint.join().map_err(|_| anyhow::anyhow!("a panic"))?
         })?;
-        logged(freshet, "change stream stands", before)?;
+        logged(freshet, "change stream established", before)?;
         watch.until_back(freshet)
     })
 }

@@ -107,7 +107,7 @@ impl Watch {
         self.ledger.primary.lock().expect("no panic while it is held")
     }
 
-    /// Waits until reads come from memory, and the readers and the writer get on.
+    /// Waits until reads come from the cache, and the readers and the writer get on.
     pub(super) fn until_back(&self, freshet: &Freshet) -> Result<()> {
         if !freshet.is_there() {
             return Ok(());

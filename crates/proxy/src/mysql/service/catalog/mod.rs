@@ -1,6 +1,6 @@
 //! Reads the catalogue, and notices when it changed.
 //!
-//! DDL and GRANT come with the binlog, in commit order: what they touch is evicted with them, and this watch is woken to
+//! DDL and GRANT come with the binlog, in commit order: what they touch is invalidated with them, and this watch is woken to
 //! read the catalogue anew before the next fill. What DDL names is read alone, with what hangs on it ([`part`]); for
 //! statements that name nothing, everything is. `information_schema` has no cheap fingerprint (some ten microseconds for
 //! each table of MariaDB, more of MySQL), and needs none. What privileges and the log's completeness rest on and no log
@@ -9,10 +9,10 @@
 //!
 //! *Catalogue reads are fills.* `information_schema` knows no snapshots, so proof is taken before it is read: if that does
 //! not show a redefinition that the stream has delivered, the cache does not take the catalogue. What it shows beyond the
-//! proof is delivered later, and then evicts what was derived from it. What was read is not in vain: it shows all that had
+//! proof is delivered later, and then invalidates what was derived from it. What was read is not in vain: it shows all that had
 //! been delivered when it was begun, so the next reading is of what came since, however often definitions change.
 //!
-//! Tables need no publication: whatever is in the binlog is covered as soon as it is known.
+//! Tables need no publication: whatever is in the binlog is published as soon as it is known.
 
 mod cascades;
 mod definitions;
@@ -107,7 +107,7 @@ struct Read {
     server: Server,
     catalog: Catalog,
     basis: Basis,
-    /// The end of the log, after everything else.
+    /// The log end, after everything else.
     lsn: Lsn,
     asked_at: Nanos,
 }
@@ -136,7 +136,7 @@ impl Watch {
 
     /// Whether the catalogue stands as it was loaded, as far as is known without reading it.
     ///
-    /// The lease is for what no log tells of. What the stream has redefined was evicted with it: the rest may be served, also
+    /// The lease is for what no log tells of. What the stream has redefined was invalidated with it: the rest may be served, also
     /// before the catalogue shows it.
     async fn look(&mut self) -> Result<bool, ServiceError> {
         let asked_at = self.mysql.clock.now();
@@ -231,8 +231,8 @@ impl Watch {
         let took_us = mysql.clock.now().saturating_sub(asked_at) / 1000;
         tracing::debug!(version = version.0, ?changed, took_us, "catalogue read");
         let tables = catalog.tables().filter(|table| table.kind == RelationKind::Table).map(|table| table.id);
-        let mut uncovered: Vec<TableId> = tables.filter(|table| !mysql.cache.is_covered(*table)).collect();
-        uncovered.sort_unstable();
+        let mut unpublished: Vec<TableId> = tables.filter(|table| !mysql.cache.is_published(*table)).collect();
+        unpublished.sort_unstable();
         // While one takes the other's place, none describes anything.
         mysql.describe_from(End { epoch, lsn: Lsn(u64::MAX) });
         let redefinition = changed.as_deref().map_or(Redefinition::Everything, Redefinition::Tables);
@@ -241,8 +241,8 @@ impl Watch {
         if taken {
             mysql.use_catalog(catalog.clone());
             mysql.describe_from(End { epoch, lsn });
-            if !uncovered.is_empty() {
-                mysql.cache.cover(epoch, &uncovered);
+            if !unpublished.is_empty() {
+                mysql.cache.publish(epoch, &unpublished);
             }
             self.version = version;
             self.server = Some(server.clone());

@@ -22,7 +22,7 @@ pub(super) fn question(select: &str, [schema, name]: [&str; 2], among: Option<&[
 /// The values of a row; NULL is empty.
 pub(super) fn texts<const N: usize>(row: Vec<Option<String>>, what: &'static str) -> Result<[String; N], ServiceError> {
     let texts: Vec<String> = row.into_iter().map(Option::unwrap_or_default).collect();
-    texts.try_into().map_err(|_| ServiceError::Shape(what))
+    texts.try_into().map_err(|_| ServiceError::UnexpectedAnswer(what))
 }
 
 pub(super) fn first(rows: &Rows) -> Option<&str> {

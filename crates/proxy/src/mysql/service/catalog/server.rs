@@ -92,7 +92,7 @@ impl Server {
 async fn read_volatile(connection: &mut Connection) -> Result<Vec<[String; 2]>, ServiceError> {
     let rows = connection.query_for(volatile_question).await?;
     if first(&rows).is_none() {
-        return Err(ServiceError::Shape("the server's state"));
+        return Err(ServiceError::UnexpectedAnswer("the server's state"));
     }
     rows.into_iter().map(|row| texts(row, "the server's state")).collect()
 }

@@ -6,7 +6,7 @@
 //! once nobody has locked what the view reads, or waits to.
 //!
 //! A text is read again only if something differs that its names may come from. It may be newer than the rest
-//! of its catalogue: then what made it so is a redefinition that the cache has yet to hear of, or to find by comparing, and either evicts
+//! of its catalogue: then what made it so is a redefinition that the cache has yet to hear of, or to find by comparing, and either invalidates
 //! what was kept under such a catalogue.
 
 use std::collections::{HashMap, HashSet};

@@ -236,7 +236,7 @@ pub(super) async fn read(connection: &mut Connection, publication: &str, trusts:
     let operators = names(connection.query(&[KNOWN, USER_OPERATORS, MAY_BE_MEANT].concat()).await?);
     let row_functions = names(connection.query(&["WITH ", CODE, ROW_FUNCTIONS].concat()).await?);
     let surroundings = names(connection.query(SURROUNDINGS).await?).into_iter().next();
-    let surroundings = surroundings.ok_or(ServiceError::Shape("surroundings"))?;
+    let surroundings = surroundings.ok_or(ServiceError::UnexpectedAnswer("surroundings"))?;
     let acted_on = connection.query(ACTED_ON).await?;
     let effects = type_effects(connection).await?;
     let enums = connection.query(ENUMS).await?;

@@ -1,6 +1,6 @@
 //! Reads the catalogue, and notices when it changed.
 //!
-//! DDL and GRANT come with the change stream if event triggers write them into it. Then what they touch is evicted in
+//! DDL and GRANT come with the change stream if event triggers write them into it. Then what they touch is invalidated in
 //! commit order, and this watch is woken to load the catalogue anew before the next fill. Roles, memberships, settings
 //! and whatever else event triggers do not see are never in the stream, so a fingerprint of everything that verdicts rest
 //! on is read every [`TICK`]: object ids with the transaction that wrote each catalogue row last (in-place updates such
@@ -16,7 +16,7 @@
 //! itself as proof: if it does not show a redefinition that the stream has delivered, the cache does not take it.
 //! What is flushed is what differs from the catalogue before: some relations; or everything, if more than relations or
 //! anything about roles changed. The publication is read after the proof: a table that a transaction took out of it and
-//! redefined is not covered any more when fills begin again.
+//! redefined is not published any more when fills begin again.
 
 mod code;
 mod definitions;
@@ -198,7 +198,7 @@ impl Watch {
     }
 
     async fn fingerprint(&mut self, ddl_in_stream: bool) -> Result<(Visible, Fingerprint), ServiceError> {
-        let shape = || ServiceError::Shape("the fingerprint");
+        let shape = || ServiceError::UnexpectedAnswer("the fingerprint");
         let row = self.connection.query(FINGERPRINT).await?.into_iter().next().ok_or_else(shape)?;
         let Ok([Some(snapshot), Some(schema), Some(rest), Some(deleted)]) = <[_; 4]>::try_from(row) else {
             return Err(shape());
@@ -236,7 +236,7 @@ impl Watch {
         self.loaded = Some(fingerprint);
         self.shared.use_catalog(catalog);
         // Updates of a table may fail from now on while it is published.
-        self.shared.coverage_wanted.notify_one();
+        self.shared.publication_wanted.notify_one();
         Ok(proof)
     }
 
@@ -284,8 +284,8 @@ impl Watch {
             if taken_out > 0 {
                 tracing::info!(tables = taken_out, "tables are not in the publication any more as they were");
             }
-            self.shared.cache.uncover(&lost);
-            self.shared.coverage_wanted.notify_one();
+            self.shared.cache.unpublish(&lost);
+            self.shared.publication_wanted.notify_one();
         }
         Ok(())
     }

@@ -105,7 +105,7 @@ pub(super) async fn type_effects(connection: &mut Connection) -> Result<Vec<Arc<
 
 fn note(effect: &mut TypeEffect, (kind, of, name): (&str, String, &str)) -> Result<(), ServiceError> {
     match kind {
-        "type" => drop(effect.types.insert(of.parse().map_err(|_| ServiceError::Shape("types"))?)),
+        "type" => drop(effect.types.insert(of.parse().map_err(|_| ServiceError::UnexpectedAnswer("types"))?)),
         "column" => effect.columns.entry(table_id(&of)?).or_default().push(name.into()),
         "row" => drop(effect.rows.insert(table_id(&of)?)),
         "name" => drop(effect.names.insert(of.to_lowercase().into())),

@@ -1,4 +1,4 @@
-//! Reads results again that a change evicted while they were in use, before the next reader asks.
+//! Reads results again that a change invalidated while they were in use, before the next reader asks.
 //!
 //! Without it each write to a hot row costs the database the same statement once for every session that asks before one
 //! of them has filled the cache again, and each of them waits. Here it runs once.
@@ -34,7 +34,7 @@ const VISIBLE_PAUSE: Duration = Duration::from_millis(2);
 /// turn before others see the commit, and a result that is given up is not there for the next reader.
 const VISIBLE_TRIES: u32 = 500;
 /// How often it is tried, at first, to read a join while its tables do not change: which change is in its way turns out
-/// only at the end, and the one that evicted it most likely is. Tables that always change are not waited for. Proofs come every
+/// only at the end, and the one that invalidated it most likely is. Tables that always change are not waited for. Proofs come every
 /// 10 ms, or with somebody else's fill.
 const QUIET_TRIES: u32 = 7;
 

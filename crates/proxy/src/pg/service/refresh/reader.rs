@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use freshet_cache::{FillPermit, FillRequest, Floor, Lookup};
+use freshet_cache::{FillPermit, FillRequest, Lookup, Watermark};
 use freshet_net::pg::{Client, Error, Rows, quote_identifier};
 use freshet_sql::Bound;
 use freshet_types::{CatalogVersion, End, Lsn, Reason, Visible};
@@ -100,7 +100,7 @@ impl Reader {
 
     pub(super) async fn refresh(&mut self, job: &Job, timing: Timing) -> Result<Outcome, ServiceError> {
         // Nothing at all if there is no stream, or a reader was quicker.
-        let found = self.shared.cache.lookup(&job.key, &Floor::default(), self.shared.clock.now());
+        let found = self.shared.cache.lookup(&job.key, &Watermark::default(), self.shared.clock.now());
         if matches!(found, Lookup::Bypass(Reason::Fence | Reason::LeaseExpired)) {
             return Ok(Outcome::TooSoon);
         }
@@ -139,8 +139,8 @@ impl Reader {
             Key::Bound { .. } => job.source.statement.upgrade()?,
         };
         // The text of a `Query` may have been read in another way.
-        let same = statement.shape.text == job.source.shape.text;
-        (same && !statement.shape.is_disabled()).then_some((context, statement))
+        let same = statement.query.text == job.source.query.text;
+        (same && !statement.query.is_disabled()).then_some((context, statement))
     }
 
     // --- the context ---------------------------------------------------------------------------------------
@@ -184,16 +184,16 @@ impl Reader {
         if catalog.version != entered.catalog {
             return Ok(Outcome::NotAsked);
         }
-        let Ok(footprint) = statement.shape.resolve(&catalog, context).footprint else { return Ok(Outcome::NotAsked) };
-        let bound = || footprint.bind(&parameters(statement, execution)?, context.client);
+        let Ok(read_set) = statement.query.resolve(&catalog, context).read_set else { return Ok(Outcome::NotAsked) };
+        let bound = || read_set.bind(&parameters(statement, execution)?, context.client);
         let Ok(mut bound) = bound() else { return Ok(Outcome::NotAsked) };
-        let moving = limits(&footprint, (statement, context), execution);
+        let moving = limits(&read_set, (statement, context), execution);
         let moving = moving.map(|limits| Moving::of(limits, execution, &job.key));
         let shown = Shown::of(&mut bound, execution);
-        let Bound { tags, mut lineage, .. } = bound;
+        let Bound { tags, mut join_keys, .. } = bound;
         let started = shared.clock.now();
         let (catalog, snapshot) = (catalog.version, None);
-        let join_until = started + statement.shape.figures.join_wait();
+        let join_until = started + statement.query.figures.join_wait();
         let request = FillRequest { key: &job.key, tags, catalog, now: started, snapshot, join_until };
         let permit = match shared.cache.begin_fill(request) {
             Ok(permit) if timing.is_too_soon(&permit) => return Ok(Outcome::TooSoon),
@@ -224,17 +224,17 @@ impl Reader {
         if timing == Timing::AtOnce && !permit.is_shown(&proof) {
             return Ok(Outcome::TooSoon);
         }
-        let told = shown.map(|shown| shown.tags(&frames, lineage.as_mut()));
-        let own = job.source.shape.figures.worth.own(took, shared.waits.turn());
+        let told = shown.map(|shown| shown.tags(&frames, join_keys.as_mut()));
+        let own = job.source.query.figures.worth.own(took, shared.waits.turn());
         let reached = moving.and_then(|moving| moving.reached(&frames));
         let mut body = Body::new(frames, job.source.clone(), started, own);
         body.reached = reached;
         let end = end.without_page_header(shared.wal_segment_bytes());
         let proof = Some(Arc::new(proof));
         let Some(epoch) = shared.cache.epoch() else { return Ok(Outcome::Read) };
-        let lineage = lineage.filter(|_| permit.wants_late()).map(Box::new);
+        let join_keys = join_keys.filter(|_| permit.wants_deferred()).map(Box::new);
         let stage = Read { told, body, refreshed: true };
-        let complete = PendingFill { permit, lineage, proof, expected: None, stage };
+        let complete = PendingFill { permit, join_keys, proof, expected: None, stage };
         // It is served once the stream has passed its end.
         shared.install(complete, End { epoch, lsn: end });
         Ok(Outcome::Read)
@@ -252,7 +252,7 @@ impl Link {
         }
         client.query_timeout(MANNERS, ANSWER_TIMEOUT).await?;
         let answer = client.query_timeout(&context::question(false, &[]), ANSWER_TIMEOUT).await?;
-        let answer = read_answer(&answer).ok_or(ServiceError::Shape("the context"))?;
+        let answer = read_answer(&answer).ok_or(ServiceError::UnexpectedAnswer("the context"))?;
         Ok(Self { client, identity, user: answer.session_user, entered: None })
     }
 
@@ -317,7 +317,7 @@ fn read_key(key: &[u8]) -> Option<Key<'_>> {
     }
 }
 
-/// What is visible, the statement, and the end of the log, each with a ReadyForQuery of its own.
+/// What is visible, the statement, and the log end, each with a ReadyForQuery of its own.
 fn messages(statement: &Statement, execution: Execution<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     let own = |out: &mut Vec<u8>, sql: &str| {

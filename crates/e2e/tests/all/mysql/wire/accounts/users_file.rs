@@ -66,7 +66,7 @@ fn who_is_let_in(kind: Kind) -> Result<()> {
     account.drop()
 }
 
-/// `COM_CHANGE_USER`, and reads from memory before and after.
+/// `COM_CHANGE_USER`, and reads from the cache before and after.
 fn another_user(kind: Kind) -> Result<()> {
     let knowing = Knowing::start(kind, "another", "\"{}\" \"secret\"")?;
     let pair = &knowing.pair;
@@ -92,7 +92,7 @@ fn another_user(kind: Kind) -> Result<()> {
         let before = pair.freshet.metrics()?.hits();
         ensure!(client.value("SELECT name FROM item WHERE id = 1")? == "item 1", "another row");
         let hits = pair.freshet.metrics()?.hits();
-        ensure!(hits > before || !pair.freshet.is_there(), "never from memory");
+        ensure!(hits > before || !pair.freshet.is_there(), "never from the cache");
         Ok(())
     })?;
     account.drop()

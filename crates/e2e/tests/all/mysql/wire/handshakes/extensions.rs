@@ -118,7 +118,7 @@ fn of_mariadb() -> Result<()> {
             Ok::<_, anyhow::Error>(client.heard.into_iter().map(without_number).collect::<Vec<_>>())
         };
         let direct = transcript(pair.database.address())?;
-        // Until some of its reads come from memory.
+        // Until some of its reads come from the cache.
         eventually(PATIENCE, || {
             let before = pair.freshet.metrics()?;
             // A difference is not mended by trying again.

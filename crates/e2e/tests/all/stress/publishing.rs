@@ -1,5 +1,5 @@
 //! Tables that are made, written and read while the run goes on: a transaction that wrote to a table before it was
-//! published, and commits after that, is never on the stream. Only the coverage barrier guards against it.
+//! published, and commits after that, is never on the stream. Only the publication barrier guards against it.
 
 use std::time::{Duration, Instant};
 

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::admission::{self, Hits, Keep, Miss, Worth};
-use freshet_cache::{Cache, Faults, FillPermit, FillRequest, Floor, Installed, Limits, Lookup, Payload, Redefinition};
+use freshet_cache::{
+    Cache, Faults, FillPermit, FillRequest, Installed, Limits, Lookup, Payload, Redefinition, Watermark,
+};
 use freshet_types::{
     CatalogVersion, Cell, Change, ChangeSet, Columns, Commit, CommitId, End, Epoch, Lsn, Reason, Relation, RowSet,
     Snapshot, TableId, Tag, Visible,
@@ -38,8 +40,8 @@ fn keeping(keep: Keep, memory: u64) -> Arc<Cache<Block>> {
     let epoch = cache.connected();
     let proof = Visible::Snapshot(Snapshot::new(100, vec![]));
     assert!(cache.catalog_loaded(epoch, CATALOG, Redefinition::Everything, &proof, 1));
-    cache.cover(epoch, &[TABLE]);
-    cache.offer_reading(End { epoch, lsn: Lsn(10) }, 1);
+    cache.publish(epoch, &[TABLE]);
+    cache.offer_log_end(End { epoch, lsn: Lsn(10) }, 1);
     cache.advance(Lsn(10));
     cache
 }
@@ -77,7 +79,7 @@ fn less_memory_takes_entries_away_and_more_lets_others_in() {
     (0..4_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
     let full = cache.levels(2);
     assert!(full.bytes > 28 * MIB && full.bytes <= 32 * MIB, "{full:?}");
-    let evicted = cache.counters().evicted_by_size.load(std::sync::atomic::Ordering::Relaxed);
+    let evicted = cache.counters().evicted.load(std::sync::atomic::Ordering::Relaxed);
 
     assert_eq!(cache.set_memory(8 * MIB), 32 * MIB);
     assert_eq!(cache.limits().memory_bytes, 8 * MIB);
@@ -85,7 +87,7 @@ fn less_memory_takes_entries_away_and_more_lets_others_in() {
     assert!(steps > 4, "all in {steps} steps, with everybody waiting");
     let small = cache.levels(2);
     assert!(small.bytes > 6 * MIB && small.bytes <= 8 * MIB, "{small:?}");
-    let more = cache.counters().evicted_by_size.load(std::sync::atomic::Ordering::Relaxed) - evicted;
+    let more = cache.counters().evicted.load(std::sync::atomic::Ordering::Relaxed) - evicted;
     assert_eq!(more, full.entries - small.entries);
     // One entry may be as large as goes with the limit.
     assert!(!fill(&cache, 10_000, 160 << 10) && cache.limits().entry_bytes_max == 128 << 10);
@@ -93,7 +95,7 @@ fn less_memory_takes_entries_away_and_more_lets_others_in() {
     assert_eq!(cache.set_memory(64 * MIB), 8 * MIB);
     assert_eq!(make_room(&cache), 1);
     assert!(fill(&cache, 10_000, 160 << 10));
-    assert!(matches!(cache.lookup(&10_000u32.to_be_bytes(), &Floor::default(), 2), Lookup::Hit(_)));
+    assert!(matches!(cache.lookup(&10_000u32.to_be_bytes(), &Watermark::default(), 2), Lookup::Hit(_)));
     (20_000..23_000).for_each(|key| assert!(fill(&cache, key, 16 << 10)));
     cache.validate();
     assert!(cache.levels(2).bytes > 40 * MIB, "{:?}", cache.levels(2));
@@ -272,7 +274,7 @@ impl Load {
         let bytes = key.to_be_bytes();
         let miss = Miss { key: &bytes, late: *late, known: *known };
         // As a payload does that belongs to a statement.
-        let found = matches!(cache.lookup(&bytes, &Floor::default(), 2), Lookup::Hit(_)) && worth.serves();
+        let found = matches!(cache.lookup(&bytes, &Watermark::default(), 2), Lookup::Hit(_)) && worth.serves();
         let admits = !found
             && !admission::rests(cache, worth, miss, standing)
             && admission::admits(cache, worth, miss, standing);

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-use super::precision::evicts;
+use super::precision::invalidates;
 use super::races::overtake;
 use super::relay::Hold;
 use super::stage::{Stage, Which, on_all};
@@ -38,7 +38,7 @@ fn others_stay(which: Which) -> Result<()> {
     let Some(stage) = Stage::logging_keys(which, false)? else { return Ok(()) };
     let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
     stage.until_hits(&mut c, &reads())?;
-    ensure!(stage.metrics()?.count("freshet_lineage_members_total") > 0, "none has such keys");
+    ensure!(stage.metrics()?.count("freshet_member_keys_total") > 0, "none has such keys");
     for change in [
         "UPDATE title SET updated = 1 WHERE title_id = 20",
         "UPDATE title SET title = 'another', type = 'video' WHERE title_id = 21",
@@ -52,7 +52,7 @@ fn others_stay(which: Which) -> Result<()> {
         "DELETE FROM name WHERE name_id = 2101",
         "UPDATE title_genre SET genre = 'Other' WHERE title_id = 20 AND genre = 'Drama'",
     ] {
-        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
     }
     Ok(())
 }
@@ -140,12 +140,12 @@ fn many_rows(which: Which) -> Result<()> {
     }
     // Few enough by now, and another statement, of which it is not known that they were too many.
     stage.until_hits(&mut c, &["SELECT sum(born) FROM name WHERE name = 'many'".to_owned()])?;
-    let members = stage.metrics()?.count("freshet_lineage_members_total");
+    let members = stage.metrics()?.count("freshet_member_keys_total");
     ensure!(members > 0, "the keys of few rows are not read");
     Ok(())
 }
 
-/// What evicts a result for a row of its own, or one that comes, leaves the names of its rows: they are not read again.
+/// What invalidates a result for a row of its own, or one that comes, leaves the names of its rows: they are not read again.
 fn names_outlive_results(which: Which) -> Result<()> {
     let Some(stage) = Stage::logging_keys(which, false)? else { return Ok(()) };
     let (mut c, mut writer) = (stage.connect()?, stage.connect()?);
@@ -154,7 +154,7 @@ fn names_outlive_results(which: Which) -> Result<()> {
         "SELECT count(*), sum(p.ordering) FROM name n JOIN title_principal p ON p.name_id = n.name_id WHERE n.name_id IN (501, 502)".to_owned(),
     ];
     stage.until_hits(&mut c, &reads)?;
-    let count = || Ok::<_, anyhow::Error>(stage.metrics()?.count("freshet_lineage_reads_total"));
+    let count = || Ok::<_, anyhow::Error>(stage.metrics()?.count("freshet_key_queries_total"));
     let before = count()?;
     for write in [
         "UPDATE title SET updated = updated + 1 WHERE title_id = 5",

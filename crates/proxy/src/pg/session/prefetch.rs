@@ -1,10 +1,11 @@
-//! Behind which of its statements a session's next look-up needs the end of the log.
+//! Behind which of its statements a session's next look-up needs the log end.
 //!
-//! A statement that passes tells the client of data, and a hit must not go behind that: it needs an end of the log that was asked for
-//! later (the floor). Asked for together with the statement, on the session's own connection, it is there with the answer; a look-up that has to wait for a reading
-//! of the lease's costs the database and Freshet more, and the client a way there and back. But behind many a statement nobody
-//! needs it: another statement follows that passes, too. Programs repeat themselves, so what came behind a statement the last times, and behind the
-//! same one before it, says whether to ask. Sessions that look nothing up never ask.
+//! A statement that passes tells the client of data, and a hit must not go behind that: it needs a log end that was asked for
+//! later (the watermark). Asked for together with the statement, on the session's own connection, it is there with the answer;
+//! a look-up that has to wait for a log-end probe of the lease's costs the database and Freshet more, and the client a way
+//! there and back. But behind many a statement nobody needs it: another statement follows that passes, too. Programs repeat
+//! themselves, so what came behind a statement the last times, and behind the same one before it, says whether to ask. Sessions
+//! that look nothing up never ask.
 
 use std::sync::Arc;
 
@@ -17,13 +18,13 @@ pub(crate) type Place = u32;
 const PLACES_MAX: usize = 32;
 /// A look-up that needs it is worth so many statements behind which none does.
 const NEEDED: u8 = 2;
-/// From this on it is asked for: behind one in ten statements, say, it is cheaper to wait for a reading that others may want, too.
+/// From this on it is asked for: behind one in ten statements, say, it is cheaper to wait for a log-end probe that others may want, too.
 const ASKED_FROM: u8 = 3;
 const SCORE_MAX: u8 = 4;
 
 /// What a session has done behind its statements.
 #[derive(Debug, Default)]
-pub(crate) struct Habits {
+pub(crate) struct Prefetch {
     /// Scores that are not 0.
     scores: Vec<(Place, u8)>,
     /// The last statement that was sent since something was looked up; 0: none.
@@ -48,10 +49,10 @@ pub(crate) enum Behind {
     Write,
 }
 
-impl Habits {
+impl Prefetch {
     /// The place of a statement that is sent now.
     pub(crate) fn place(&mut self, statement: Option<&Arc<Statement>>) -> Place {
-        self.sends(statement.map_or(1, |statement| Arc::as_ptr(&statement.shape).addr() as u64))
+        self.sends(statement.map_or(1, |statement| Arc::as_ptr(&statement.query).addr() as u64))
     }
 
     fn sends(&mut self, statement: u64) -> Place {
@@ -59,7 +60,7 @@ impl Habits {
         ((statement ^ before.rotate_left(20)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as Place
     }
 
-    /// The next look-up behind this is likely to need the end of the log: if the last times one did, or if what passes is looked up and lacks it.
+    /// The next look-up behind this is likely to need the log end: if the last times one did, or if what passes is looked up and lacks it.
     pub(crate) fn needs_end(&mut self, place: Place) -> bool {
         std::mem::take(&mut self.lacked)
             || self.scores.iter().any(|(known, score)| *known == place && *score >= ASKED_FROM)
@@ -117,16 +118,16 @@ mod tests {
     use super::*;
 
     /// What is asked behind each of these statements, each time they come; then something is looked up, if it is.
-    fn asked(habits: &mut Habits, statements: &[u64], times: usize, looks_up: bool) -> Vec<bool> {
+    fn asked(prefetch: &mut Prefetch, statements: &[u64], times: usize, looks_up: bool) -> Vec<bool> {
         let mut asked = Vec::new();
         for _ in 0..times {
             for number in statements {
-                let place = habits.sends(number << 6);
-                asked.push(habits.needs_end(place));
-                habits.told(Some(place), false);
+                let place = prefetch.sends(number << 6);
+                asked.push(prefetch.needs_end(place));
+                prefetch.told(Some(place), false);
             }
             if looks_up {
-                assert_eq!([habits.hit(), habits.hit()], [Behind::Read, Behind::Hit]); // counts once
+                assert_eq!([prefetch.hit(), prefetch.hit()], [Behind::Read, Behind::Hit]); // counts once
             }
         }
         asked
@@ -134,30 +135,30 @@ mod tests {
 
     #[test]
     fn it_is_asked_for_where_it_was_needed() {
-        let mut habits = Habits::default();
-        assert_eq!(asked(&mut habits, &[3, 7], 4, true), [false, false, false, false, false, true, false, true]);
+        let mut prefetch = Prefetch::default();
+        assert_eq!(asked(&mut prefetch, &[3, 7], 4, true), [false, false, false, false, false, true, false, true]);
         // The same statement twice.
-        assert_eq!(asked(&mut habits, &[5, 5], 4, true), [false, false, false, false, false, true, false, true]);
+        assert_eq!(asked(&mut prefetch, &[5, 5], 4, true), [false, false, false, false, false, true, false, true]);
         // Behind one of four.
         for _ in 0..10 {
-            let rest = [asked(&mut habits, &[4], 3, false), asked(&mut habits, &[4], 1, true)].concat();
+            let rest = [asked(&mut prefetch, &[4], 3, false), asked(&mut prefetch, &[4], 1, true)].concat();
             assert!(rest.iter().all(|asked| !asked), "{rest:?}");
         }
         // Now nobody needs it any more.
-        let rest = asked(&mut habits, &[3, 7], 4, false);
+        let rest = asked(&mut prefetch, &[3, 7], 4, false);
         assert!(rest.iter().filter(|asked| **asked).count() <= 2, "{rest:?}");
-        habits.told(None, false);
-        assert_eq!(habits.hit(), Behind::Read);
+        prefetch.told(None, false);
+        assert_eq!(prefetch.hit(), Behind::Read);
         // What passes since it lacks the end asks for it at once.
-        habits.lacked();
-        assert_eq!(asked(&mut habits, &[9, 9], 1, true), [true, false]);
-        let place = habits.sends(11 << 6);
-        habits.told(Some(place), true);
-        habits.lacked(); // and waits
-        assert_eq!([habits.hit(), habits.hit()], [Behind::Write, Behind::Hit]);
-        habits.told(Some(place), true);
-        habits.told(Some(place), false);
-        assert_eq!(habits.hit(), Behind::Read);
-        assert!(asked(&mut Habits::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
+        prefetch.lacked();
+        assert_eq!(asked(&mut prefetch, &[9, 9], 1, true), [true, false]);
+        let place = prefetch.sends(11 << 6);
+        prefetch.told(Some(place), true);
+        prefetch.lacked(); // and waits
+        assert_eq!([prefetch.hit(), prefetch.hit()], [Behind::Write, Behind::Hit]);
+        prefetch.told(Some(place), true);
+        prefetch.told(Some(place), false);
+        assert_eq!(prefetch.hit(), Behind::Read);
+        assert!(asked(&mut Prefetch::default(), &[1, 2, 3], 5, false).iter().all(|asked| !asked));
     }
 }

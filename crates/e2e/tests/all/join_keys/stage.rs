@@ -21,16 +21,16 @@ pub(crate) enum Which {
 /// Makes a test of each named function for each server.
 macro_rules! on_all {
     ($($name:ident),* $(,)?) => {
-        $crate::lineage::stage::on_all!(@ pg15 Postgres($crate::support::Version::V15): $($name),*);
-        $crate::lineage::stage::on_all!(@ pg18 Postgres($crate::support::Version::V18): $($name),*);
-        $crate::lineage::stage::on_all!(@ mariadb Mysql($crate::mysql::support::Kind::Mariadb): $($name),*);
-        $crate::lineage::stage::on_all!(@ mysql Mysql($crate::mysql::support::Kind::Mysql): $($name),*);
+        $crate::join_keys::stage::on_all!(@ pg15 Postgres($crate::support::Version::V15): $($name),*);
+        $crate::join_keys::stage::on_all!(@ pg18 Postgres($crate::support::Version::V18): $($name),*);
+        $crate::join_keys::stage::on_all!(@ mariadb Mysql($crate::mysql::support::Kind::Mariadb): $($name),*);
+        $crate::join_keys::stage::on_all!(@ mysql Mysql($crate::mysql::support::Kind::Mysql): $($name),*);
     };
     (@ $module:ident $family:ident($server:expr): $($name:ident),*) => {
         mod $module {
             $(#[test]
             fn $name() -> anyhow::Result<()> {
-                super::$name($crate::lineage::stage::Which::$family($server))
+                super::$name($crate::join_keys::stage::Which::$family($server))
             })*
         }
     };
@@ -95,7 +95,7 @@ impl Stage {
     }
 
     /// On a server of its own: on MariaDB and MySQL other tests' tables have the cache flushed. Results that a change
-    /// evicts stay away.
+    /// invalidates stay away.
     pub(crate) fn alone(which: Which) -> Result<Option<Self>> {
         Self::alone_with(which, &["--refresh-share", "0"])
     }
@@ -146,7 +146,7 @@ impl Stage {
         Ok(Some(stage))
     }
 
-    /// Changes every table once it is covered: no keys are read for those that nobody has written to.
+    /// Changes every table once it is published: no keys are read for those that nobody has written to.
     fn touch_all(&self) -> Result<()> {
         let mut session = self.connect()?;
         self.until_hits(&mut session, &TOUCHES.map(|(table, ..)| format!("SELECT count(*) FROM {table}")))?;
@@ -173,7 +173,7 @@ impl Stage {
         self.freshet.metrics()
     }
 
-    /// Reads until each of these comes from memory, and is what the database says.
+    /// Reads until each of these comes from the cache, and is what the database says.
     pub(crate) fn until_hits(&self, session: &mut Session, reads: &[String]) -> Result<()> {
         let mut direct = self.direct()?;
         for read in reads {

@@ -48,12 +48,12 @@ fn a_table_that_does_not_pay_leaves_and_comes_back(version: Version) -> Result<(
     write_until_it_leaves(&pair, &mut writer, &mut reader)?;
     // Nothing of it is kept, which is said; what is written is seen at once.
     let before = pair.freshet.metrics()?;
-    ensure!(before.count("freshet_tables_not_followed") == 1, "it is not counted");
+    ensure!(before.count("freshet_tables_in_cool_off") == 1, "it is not counted");
     let explained = reader.query(&format!("explain cache {READ}"))?;
     ensure!(format!("{explained:?}").contains("not followed"), "{explained:?}");
     // Some may pass for what is so at the moment, such as a catalogue that is being read again.
     let (start, mut votes) = (Instant::now(), 1000);
-    while votes < 1020 || pair.freshet.metrics()?.passed("not_followed") == before.passed("not_followed") {
+    while votes < 1020 || pair.freshet.metrics()?.passed("in_cool_off") == before.passed("in_cool_off") {
         writer.run(&format!("update film set votes = {votes} where id = 70"))?;
         ensure!(reader.value(READ)? == votes.to_string(), "{votes} was acknowledged");
         ensure!(start.elapsed() < PATIENCE, "the reason is not counted");

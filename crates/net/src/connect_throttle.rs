@@ -22,21 +22,21 @@ const PENDING_MAX: usize = 160;
 
 /// Whose turn it is, for one upstream.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct ConnectThrottle {
     in_turn: Semaphore,
     pending: Semaphore,
     /// When a connection was opened, or refused.
     last_end: Mutex<Option<Instant>>,
 }
 
-impl Default for Turns {
+impl Default for ConnectThrottle {
     fn default() -> Self {
         let (in_turn, pending) = (Semaphore::new(AT_A_TIME), Semaphore::new(PENDING_MAX));
         Self { in_turn, pending, last_end: Mutex::default() }
     }
 }
 
-impl Turns {
+impl ConnectThrottle {
     /// Opens a connection when it is its turn, and then within `limit`; `open` lasts until the server's first word. Who waits for
     /// its turn does so while connections are opened, however long that takes, and gives up behind `limit` in which none was.
     pub(crate) async fn take<T>(&self, limit: Duration, open: impl Future<Output = T>) -> Result<T, Elapsed> {
@@ -102,9 +102,9 @@ mod tests {
 
     /// So many connections at once; `open` is called for each.
     async fn at_once<O: Future<Output = ()> + 'static>(count: usize, open: impl Fn() -> O) -> Rc<Count> {
-        let (turns, seen) = (Rc::new(Turns::default()), Rc::new(Count::default()));
+        let (connect_throttle, seen) = (Rc::new(ConnectThrottle::default()), Rc::new(Count::default()));
         let one = |_| {
-            let (turns, seen, open) = (Rc::clone(&turns), Rc::clone(&seen), open());
+            let (connect_throttle, seen, open) = (Rc::clone(&connect_throttle), Rc::clone(&seen), open());
             tokio::task::spawn_local(async move {
                 let counted = async {
                     seen.now.update(|now| now + 1);
@@ -112,7 +112,7 @@ mod tests {
                     open.await;
                     seen.now.update(|now| now - 1);
                 };
-                let end = if turns.take(LIMIT, counted).await.is_ok() { &seen.opened } else { &seen.late };
+                let end = if connect_throttle.take(LIMIT, counted).await.is_ok() { &seen.opened } else { &seen.late };
                 end.update(|count| count + 1);
             })
         };

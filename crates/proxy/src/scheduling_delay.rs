@@ -2,7 +2,7 @@
 //!
 //! The lease is renewed and the change stream applied by the main thread, with what the database answers. If either is given no
 //! processor, nothing is served from the cache and nothing else tells why: the sessions' threads may run as ever, and the machine
-//! is idle. So a clock of the main thread's own tells when it is late, and readings of the end of the log are timed. Both were seen on
+//! is idle. So a clock of the main thread's own tells when it is late, and log-end probe are timed. Both were seen on
 //! Linux 6.18 with `kernel.sched_autogroup_enabled`, up to 7 s (docs/decisions/2026-11-26-threads-that-wait-for-a-processor.md).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,18 +17,18 @@ use tracing::warn;
 const EVERY: Duration = Duration::from_millis(100);
 /// What is not late: timers are rounded, and a turn of the event loop takes a moment.
 const NOT_LATE: Duration = Duration::from_millis(20);
-/// What a reading of the end of the log may take, also far away.
-const READING_NOT_LATE: Duration = Duration::from_millis(200);
-/// Lateness that is told, and how often at most.
+/// What a log-end probe may take, also far away.
+const PROBE_NOT_LATE: Duration = Duration::from_millis(200);
+/// Scheduling delay that is told, and how often at most.
 const TELL: Duration = Duration::from_millis(500);
 const TELL_EVERY: Duration = Duration::from_secs(60);
 const AUTOGROUP: &str = "/proc/sys/kernel/sched_autogroup_enabled";
 
 /// What was late so far.
 #[derive(Debug, Default)]
-pub struct Lateness {
+pub struct SchedulingDelay {
     main_thread: Late,
-    readings: Late,
+    probes: Late,
 }
 
 /// By how much, and when that was last told.
@@ -56,21 +56,21 @@ impl Late {
     }
 }
 
-impl Lateness {
+impl SchedulingDelay {
     /// By how much the main thread came late, in all.
     pub fn main_thread_seconds(&self) -> f64 {
         self.main_thread.seconds()
     }
 
     /// By how much the database was late to tell the end of its log, in all.
-    pub fn reading_seconds(&self) -> f64 {
-        self.readings.seconds()
+    pub fn probe_seconds(&self) -> f64 {
+        self.probes.seconds()
     }
 
-    /// A reading of the end of the log took so long.
+    /// A log-end probe took so long.
     pub(crate) fn read_in(&self, nanos: Nanos) {
-        if let Some(late) = Duration::from_nanos(nanos).checked_sub(READING_NOT_LATE) {
-            self.readings.add(late, "the database, or the network, was late to tell the end of the log");
+        if let Some(late) = Duration::from_nanos(nanos).checked_sub(PROBE_NOT_LATE) {
+            self.probes.add(late, "the database, or the network, was late to tell the end of the log");
         }
     }
 

@@ -1,6 +1,6 @@
 //! Writes that are acknowledged at once, since nothing that is kept rests on the tables that they touched.
 //!
-//! A held acknowledgement costs the database a question for the end of the log (PostgreSQL), and the client a wait for the stream. A write that runs
+//! A held acknowledgement costs the database a question for the log end (PostgreSQL), and the client a wait for the stream. A write that runs
 //! nothing but the server's own code (`sql/src/statement/write_effects.rs`) tells which tables it touches. If no entry and no flight rests on
 //! any of them at a moment *after* the server has answered it, then no look-up can find what misses the write: whatever is filled later sees it.
 //! [`freshet_cache::Cache::is_free_of`] says why that is enough, whatever the stream has delivered. The server answers only once new
@@ -8,9 +8,9 @@
 //! `synchronous_commit = off`. (On a standby it is shown later: fills that read one would need the acknowledgement to be held.) MySQL and MariaDB
 //! answer once the engine has committed, which is when snapshots show it.
 //!
-//! On PostgreSQL it is asked twice: when the statement is sent, whether the end of the log has to be asked for behind it; and when it is answered, which
-//! is what counts. If a fill has begun in between, the end of the log is asked for then. On MySQL and MariaDB the
-//! commit that the answer names is the session's floor, once the stream has applied it.
+//! On PostgreSQL it is asked twice: when the statement is sent, whether the log end has to be asked for behind it; and when it is answered, which
+//! is what counts. If a fill has begun in between, the log end is asked for then. On MySQL and MariaDB the
+//! commit that the answer names is the session's watermark, once the stream has applied it.
 //!
 //! # Definitions
 //!

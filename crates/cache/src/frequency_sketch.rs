@@ -54,7 +54,7 @@ impl Counter {
 
 /// The table.
 #[derive(Debug)]
-pub(crate) struct Misses {
+pub(crate) struct FrequencySketch {
     counters: Box<[AtomicU32]>,
     /// Requests that have passed; those modulo the number of counters say which is the next to be halved.
     requests: AtomicU64,
@@ -62,7 +62,7 @@ pub(crate) struct Misses {
     hits_passed: AtomicU64,
 }
 
-impl Misses {
+impl FrequencySketch {
     const ONE: u16 = 256;
     /// Misses after which the hits since are fetched.
     const BETWEEN_FETCHES: u64 = 64;
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn it_counts_and_forgets() {
-        let misses = Misses::new(0);
+        let misses = FrequencySketch::new(0);
         for _ in 0..100 {
             misses.note(hash(0), || 0);
         }
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn hits_pass_the_time_too() {
-        let misses = Misses::new(0);
+        let misses = FrequencySketch::new(0);
         for _ in 0..64 {
             misses.note(hash(0), || 0);
         }

@@ -13,12 +13,12 @@
 //! *value*. To make room a few entries are drawn at random and the one with the least value for its bytes goes, until there is room:
 //! no order has to be kept up when somebody hits, and a hit only counts. Those hits are fetched only of the one that would go, and of the next one if they save it: without
 //! them an entry is worth less, never more, and each look at another entry's counter waits for memory. But first what would have to go is compared with what
-//! comes: unless the newcomer was missed often enough to be clearly worth more, all stays as it is. How often it is asked for is a
+//! comes: unless the candidate was missed often enough to be clearly worth more, all stays as it is. How often it is asked for is a
 //! guess, what a request for it saves is known; so the margin is for those that differ in nothing but the guess.
 //!
 //! An entry that was hot would outlast its time: its estimate would have to halve many times. So one that was not asked for
 //! since some time is not taken to be asked for even once in that time. That forgets each for itself, and what was asked for every now and then
-//! only after a long silence. Where many at once are silent that were asked for often, others are asked for now: all that is known of them
+//! only after a long idleness. Where many at once are idle that were asked for often, others are asked for now: all that is known of them
 //! is forgotten faster then, until they have gone or are asked for again. A scan or a loop silences nobody.
 //!
 //! All this happens under one lock, that of whoever inserts. Hits do not take it: they count in the entry.
@@ -33,14 +33,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::entry::{Entry, Payload};
-use crate::misses::Time;
+use crate::frequency_sketch::Time;
 
 /// Entries drawn for one that goes.
 const DRAWN: usize = 32;
 /// Of these, entries whose hits are fetched at any rate, so that none go unnoticed for long.
 const FETCHED: usize = 4;
-/// What a newcomer counts for: between equals, whoever is there stays. Otherwise a loop would change them all the time.
-const NEWCOMERS_SHARE: f32 = 0.6;
+/// What a candidate counts for: between equals, whoever is there stays. Otherwise a loop would change them all the time.
+const CANDIDATES_SHARE: f32 = 0.6;
 /// What it counts for if a request for it saves more than one for each of those that would go, by [`CLEARLY`]. A loop cannot change
 /// them all the time then, since none of them can come back for it like that.
 const DEARER_SHARE: f32 = 1.1;
@@ -52,20 +52,20 @@ const CREDIT: f32 = 0.5;
 /// set that has passed goes later; much below, loops change all.
 const ONCE_SINCE_USED: f32 = 0.8;
 
-/// What is known of it: so many requests at least, as in [`Resident`]'s rate.
+/// What is known of it: so many requests at least, as in [`Tracked`]'s rate.
 const OFTEN: f32 = 4.0;
-/// It is silent when so many requests should have come by now and none did. If they come by chance, one in twenty is.
-const SILENT: f32 = 3.0;
-/// Of those that are drawn, the share of silent ones is that of so many.
-const SILENT_OF: f32 = 1024.0;
+/// It is idle when so many requests should have come by now and none did. If they come by chance, one in twenty is.
+const IDLE: f32 = 3.0;
+/// Of those that are drawn, the share of idle ones is that of so many.
+const IDLE_OF: f32 = 1024.0;
 /// Up to this share of them times have not changed.
-const SILENT_USUALLY: f32 = 0.1;
+const IDLE_USUALLY: f32 = 0.1;
 /// All is forgotten so many times faster at most.
 const PACE_MAX: f32 = 32.0;
 
 /// What would come in, or comes in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Newcomer {
+pub(crate) struct Candidate {
     pub(crate) bytes: u64,
     /// What the database takes for it.
     pub(crate) nanos: f32,
@@ -75,7 +75,7 @@ pub(crate) struct Newcomer {
 
 /// An entry and how often it is asked for.
 #[derive(Debug)]
-pub(crate) struct Resident<P> {
+pub(crate) struct Tracked<P> {
     pub(crate) key: Arc<[u8]>,
     pub(crate) entry: Arc<Entry<P>>,
     /// What the database takes for it, for each of its bytes.
@@ -87,7 +87,7 @@ pub(crate) struct Resident<P> {
     used_at: u64,
 }
 
-impl<P: Payload> Resident<P> {
+impl<P: Payload> Tracked<P> {
     /// What it saves for each of its bytes.
     fn density(&mut self, time: Time) -> f32 {
         self.fetch_uses(time);
@@ -106,9 +106,9 @@ impl<P: Payload> Resident<P> {
     }
 
     /// Requests for it should have come by now. None: it was not asked for often.
-    fn is_silent(&self, time: Time) -> Option<bool> {
+    fn is_idle(&self, time: Time) -> Option<bool> {
         let expected = self.rate * LN_2 * time.since(self.counted_at);
-        (self.rate >= OFTEN).then(|| expected > SILENT && self.entry.uses.load(Relaxed) == 0)
+        (self.rate >= OFTEN).then(|| expected > IDLE && self.entry.uses.load(Relaxed) == 0)
     }
 
     fn fetch_uses(&mut self, time: Time) {
@@ -126,11 +126,11 @@ impl<P: Payload> Resident<P> {
     }
 }
 
-/// The time of the residents: that of requests, or faster.
+/// The time of the eviction policy: that of requests, or faster.
 #[derive(Debug, Default)]
 struct Clock {
-    /// The share of silent ones.
-    silent: f32,
+    /// The share of idle ones.
+    idle: f32,
     /// Requests when it was last looked at, and how far it is ahead of them.
     requests: u64,
     ahead: u64,
@@ -139,7 +139,7 @@ struct Clock {
 impl Clock {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as of Rust 1.45 it saturates")]
     fn at(&mut self, requests: Time) -> Time {
-        let pace = (self.silent / SILENT_USUALLY).powi(4).clamp(1.0, PACE_MAX);
+        let pace = (self.idle / IDLE_USUALLY).powi(4).clamp(1.0, PACE_MAX);
         let passed = requests.now.saturating_sub(self.requests);
         self.ahead += (passed as f32 * (pace - 1.0)) as u64;
         self.requests += passed;
@@ -147,15 +147,15 @@ impl Clock {
     }
 
     /// One was drawn.
-    fn note(&mut self, silent: bool) {
-        self.silent += (f32::from(u8::from(silent)) - self.silent) / SILENT_OF;
+    fn note(&mut self, idle: bool) {
+        self.idle += (f32::from(u8::from(idle)) - self.idle) / IDLE_OF;
     }
 }
 
 /// All entries, in no order.
 #[derive(Debug)]
-pub(crate) struct Residents<P> {
-    all: Vec<Resident<P>>,
+pub(crate) struct EvictionPolicy<P> {
+    all: Vec<Tracked<P>>,
     bytes: u64,
     bytes_max: u64,
     /// What comes is kept whatever has to go.
@@ -164,7 +164,7 @@ pub(crate) struct Residents<P> {
     random: u64,
 }
 
-impl<P: Payload> Residents<P> {
+impl<P: Payload> EvictionPolicy<P> {
     pub(crate) fn new(bytes_max: u64, keeps_all: bool) -> Self {
         Self { all: Vec::new(), bytes: 0, bytes_max, keeps_all, clock: Clock::default(), random: 1 }
     }
@@ -177,14 +177,14 @@ impl<P: Payload> Residents<P> {
         self.bytes
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Resident<P>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Tracked<P>> {
         self.all.iter()
     }
 
     /// Whether [`Self::insert`] would take it in, as far as a few draws tell.
-    pub(crate) fn would_keep(&mut self, newcomer: Newcomer, time: Time) -> bool {
+    pub(crate) fn would_keep(&mut self, candidate: Candidate, time: Time) -> bool {
         let time = self.clock.at(time);
-        self.choose(newcomer, time).is_some()
+        self.choose(candidate, time).is_some()
     }
 
     /// Room for so many bytes, without any that have to go.
@@ -203,21 +203,21 @@ impl<P: Payload> Residents<P> {
         entry: Arc<Entry<P>>,
         earlier: f32,
         time: Time,
-    ) -> Option<Vec<Resident<P>>> {
+    ) -> Option<Vec<Tracked<P>>> {
         let (bytes, time) = (entry.weight(), self.clock.at(time));
-        let stay = self.choose(Newcomer { bytes, nanos: entry.nanos(), earlier }, time)?;
+        let stay = self.choose(Candidate { bytes, nanos: entry.nanos(), earlier }, time)?;
         let gone = self.all.split_off(stay);
         self.bytes += bytes;
-        self.bytes -= gone.iter().map(|resident| resident.entry.weight()).sum::<u64>();
+        self.bytes -= gone.iter().map(|tracked| tracked.entry.weight()).sum::<u64>();
         entry.place.store(stay, Relaxed);
         let nanos_per_byte = entry.nanos() / bytes as f32;
         let rate = earlier + 1.0;
-        self.all.push(Resident { key, entry, nanos_per_byte, rate, counted_at: time.now, used_at: time.now });
+        self.all.push(Tracked { key, entry, nanos_per_byte, rate, counted_at: time.now, used_at: time.now });
         Some(gone)
     }
 
     /// Room for so many bytes from now on; gives back those that have to go.
-    pub(crate) fn set_capacity(&mut self, bytes_max: u64, time: Time) -> Vec<Resident<P>> {
+    pub(crate) fn set_capacity(&mut self, bytes_max: u64, time: Time) -> Vec<Tracked<P>> {
         self.bytes_max = bytes_max;
         let (mut stay, time) = (self.all.len(), self.clock.at(time));
         while self.bytes > bytes_max
@@ -235,16 +235,16 @@ impl<P: Payload> Residents<P> {
     }
 
     /// Moves those that would have to go to the end, and says how many stay; None if they are worth more.
-    fn choose(&mut self, newcomer: Newcomer, time: Time) -> Option<usize> {
-        let worth = if self.keeps_all { f32::INFINITY } else { (newcomer.earlier + CREDIT) * newcomer.nanos };
+    fn choose(&mut self, candidate: Candidate, time: Time) -> Option<usize> {
+        let worth = if self.keeps_all { f32::INFINITY } else { (candidate.earlier + CREDIT) * candidate.nanos };
         let (mut free, mut lost, mut lost_once) = (self.free(), 0.0, 0.0);
         let mut stay = self.all.len();
-        while free < newcomer.bytes {
+        while free < candidate.bytes {
             let (place, density) = self.least(stay, time)?;
             let bytes = self.all[place].entry.weight();
             lost += density * bytes as f32;
             lost_once += self.all[place].entry.nanos();
-            let share = if lost_once * CLEARLY <= newcomer.nanos { DEARER_SHARE } else { NEWCOMERS_SHARE };
+            let share = if lost_once * CLEARLY <= candidate.nanos { DEARER_SHARE } else { CANDIDATES_SHARE };
             if lost > worth * share {
                 return None;
             }
@@ -260,14 +260,14 @@ impl<P: Payload> Residents<P> {
         let mut drawn = [(0, 0.0); DRAWN];
         for (at, drawn) in drawn.iter_mut().enumerate() {
             let place = self.draw(count)?;
-            let resident = self.all.get_mut(place)?;
+            let tracked = self.all.get_mut(place)?;
             if at < FETCHED {
-                if let Some(silent) = resident.is_silent(time) {
-                    self.clock.note(silent);
+                if let Some(idle) = tracked.is_idle(time) {
+                    self.clock.note(idle);
                 }
-                resident.fetch_uses(time);
+                tracked.fetch_uses(time);
             }
-            *drawn = (place, resident.density_without_uses(time));
+            *drawn = (place, tracked.density_without_uses(time));
         }
         loop {
             let least = drawn.iter_mut().min_by(|(_, a), (_, b)| a.total_cmp(b))?;
@@ -292,9 +292,9 @@ impl<P: Payload> Residents<P> {
         self.swap(entry.place.load(Relaxed), last);
         self.bytes -= entry.weight();
         let time = self.clock.at(time);
-        self.all.pop().map(|mut resident| {
-            resident.fetch_uses(time);
-            resident.rate(time)
+        self.all.pop().map(|mut tracked| {
+            tracked.fetch_uses(time);
+            tracked.rate(time)
         })
     }
 
@@ -309,10 +309,10 @@ impl<P: Payload> Residents<P> {
 
     /// Panics unless places and bytes are what they are said to be; for tests.
     pub(crate) fn validate(&self) {
-        for (place, resident) in self.all.iter().enumerate() {
-            assert_eq!(resident.entry.place.load(Relaxed), place);
+        for (place, tracked) in self.all.iter().enumerate() {
+            assert_eq!(tracked.entry.place.load(Relaxed), place);
         }
-        assert_eq!(self.bytes, self.all.iter().map(|resident| resident.entry.weight()).sum::<u64>());
+        assert_eq!(self.bytes, self.all.iter().map(|tracked| tracked.entry.weight()).sum::<u64>());
         assert!(self.bytes <= self.bytes_max);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Publishing a table is not enough: a transaction that wrote to it *before* `ALTER PUBLICATION` committed, and
 //! commits afterwards, never delivers that write. A result that was read in between would stay stale for ever. So a
-//! table is covered only once everybody who held a lock that allows writing, at a moment after the ALTER, has ended.
+//! table is published only once everybody who held a lock that allows writing, at a moment after the ALTER, has ended.
 //! Prepared transactions hold such locks too, and `pg_locks` shows them.
 //!
 //! Tables are added by their object id: a table that was dropped and created again is another table. Each goes in, or out, by itself
@@ -54,8 +54,8 @@ pub fn stream_must_restart(version_num: u32) -> bool {
 }
 
 /// Covers what sessions ask for, for ever.
-pub async fn cover_tables(shared: Arc<Pg>) {
-    let mut task = Coverage {
+pub async fn publish_tables(shared: Arc<Pg>) {
+    let mut task = Publishing {
         connection: Connection::new(shared.clone()),
         refused: HashMap::new(),
         barriers: Vec::new(),
@@ -71,7 +71,7 @@ pub async fn cover_tables(shared: Arc<Pg>) {
     loop {
         let poll = if task.barriers.is_empty() { IDLE_POLL } else { BARRIER_POLL };
         tokio::select! {
-            () = shared.coverage_wanted.notified() => tokio::time::sleep(BATCH_DELAY).await,
+            () = shared.publication_wanted.notified() => tokio::time::sleep(BATCH_DELAY).await,
             () = tokio::time::sleep(poll) => {}
         }
         match task.round().await {
@@ -81,7 +81,7 @@ pub async fn cover_tables(shared: Arc<Pg>) {
     }
 }
 
-struct Coverage {
+struct Publishing {
     shared: Arc<Pg>,
     connection: Connection,
     /// Tables that the server refused to publish, and when they are tried again.
@@ -94,26 +94,26 @@ struct Coverage {
     /// Whether following a table pays, and when that was reckoned up.
     accounts: Accounts,
     reckoned_at: Instant,
-    /// Tables that are not covered any more, since it does not, and are to leave the publication.
+    /// Tables that are not published any more, since it does not, and are to leave the publication.
     leaving: HashSet<TableId>,
     /// The catalogue under which the publication holds no table whose updates fail.
     compared: Option<CatalogVersion>,
     version_num: u32,
 }
 
-/// Tables, and who must end before they are covered.
+/// Tables, and who must end before they are published.
 struct Barrier {
     epoch: Epoch,
     /// With the versions of the publication's rows.
     tables: HashMap<TableId, String>,
-    /// Lock holders, as [`Coverage::holders`] shows them; None: to be read at the next look.
+    /// Lock holders, as [`Publishing::holders`] shows them; None: to be read at the next look.
     waiting: Option<HashSet<Holder>>,
 }
 
 /// Relation and virtual transaction.
 type Holder = Vec<Option<String>>;
 
-impl Coverage {
+impl Publishing {
     async fn round(&mut self) -> Result<(), ServiceError> {
         for (tables, done) in self.shared.unwelcome() {
             let tried = self.make_way(&tables).await;
@@ -145,9 +145,9 @@ impl Coverage {
         Ok(())
     }
 
-    /// The tables are not covered any more.
+    /// The tables are not published any more.
     fn lose(&mut self, tables: &[TableId]) {
-        self.shared.cache.uncover(tables);
+        self.shared.cache.unpublish(tables);
         self.shared.forget_published(tables);
         for barrier in &mut self.barriers {
             barrier.tables.retain(|table, _| !tables.contains(table));
@@ -155,14 +155,14 @@ impl Coverage {
         self.barriers.retain(|barrier| !barrier.tables.is_empty());
     }
 
-    /// The tables that are asked for and neither covered nor on the way.
+    /// The tables that are asked for and neither published nor on the way.
     fn batch(&mut self, catalog: &Catalog) -> Vec<TableId> {
         let now = Instant::now();
         let mut batch = Vec::new();
         for table in self.shared.wanted() {
             let on_the_way = self.barriers.iter().any(|barrier| barrier.tables.contains_key(&table));
             let refused = self.refused.get(&table).is_some_and(|until| *until > now);
-            if on_the_way || refused || self.shared.cache.is_covered(table) || batch.len() >= BATCH_MAX {
+            if on_the_way || refused || self.shared.cache.is_published(table) || batch.len() >= BATCH_MAX {
                 continue;
             }
             match catalog.table(table) {
@@ -201,7 +201,7 @@ impl Coverage {
     async fn look_at_barriers(&mut self) -> Result<(), ServiceError> {
         let mut at = 0;
         while let Some(tables) = self.barriers.get(at).map(|b| b.tables.keys().copied().collect::<Vec<_>>()) {
-            let holders = if self.shared.settings.faults.skip_coverage_barrier {
+            let holders = if self.shared.settings.faults.skip_publication_barrier {
                 HashSet::new()
             } else {
                 self.holders(&tables).await?
@@ -232,8 +232,8 @@ impl Coverage {
         }
         let tables: Vec<TableId> = barrier.tables.keys().copied().collect();
         self.shared.note_published(barrier.tables.into_iter());
-        self.shared.cache.cover(barrier.epoch, &tables);
-        tracing::debug!(tables = tables.len(), "tables covered");
+        self.shared.cache.publish(barrier.epoch, &tables);
+        tracing::debug!(tables = tables.len(), "tables published");
         Ok(())
     }
 
@@ -300,7 +300,7 @@ impl Coverage {
             let rows = self.connection.query("SHOW server_version_num").await?;
             let text = rows.first().and_then(|row| row.first()).and_then(Option::as_deref);
             self.version_num =
-                text.and_then(|text| text.parse().ok()).ok_or(ServiceError::Shape("server_version_num"))?;
+                text.and_then(|text| text.parse().ok()).ok_or(ServiceError::UnexpectedAnswer("server_version_num"))?;
         }
         Ok(self.version_num)
     }
@@ -319,21 +319,21 @@ impl Coverage {
             return Ok(());
         }
         let cache = &self.shared.cache;
-        let earners = self.shared.registry.each_shape().map(|shape| Earner {
-            fingerprint: shape.fingerprint,
-            hits: shape.figures.hits(),
-            saves: shape.figures.worth.shortest(),
-            tables: move || shape.tables(),
+        let earners = self.shared.registry.each_query().map(|query| Earner {
+            digest: query.digest,
+            hits: query.figures.hits(),
+            saves: query.figures.worth.shortest(),
+            tables: move || query.tables(),
         });
-        let before = self.shared.unfollowed.load_full();
-        let is_covered = |table| cache.is_covered(table);
+        let before = self.shared.cool_off.load_full();
+        let is_published = |table| cache.is_published(table);
         let gone =
-            self.accounts.reckon(elapsed, |table| before.is_wanted(table), &cache.changes(), earners, is_covered);
+            self.accounts.reckon(elapsed, |table| before.is_wanted(table), &cache.changes(), earners, is_published);
         let left_out = self.accounts.left_out();
         // Before the cache forgets them, so that nobody wants them back at once.
-        self.shared.unfollowed.store(Arc::new(left_out.iter().copied().collect()));
+        self.shared.cool_off.store(Arc::new(left_out.iter().copied().collect()));
         if !gone.is_empty() {
-            cache.uncover(&gone);
+            cache.unpublish(&gone);
             for table in &gone {
                 self.shared.unwant(*table);
             }

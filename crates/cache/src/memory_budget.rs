@@ -57,7 +57,7 @@ impl Limits {
 
 /// What may be held now.
 #[derive(Debug)]
-pub(crate) struct Room {
+pub(crate) struct MemoryBudget {
     memory_bytes: AtomicU64,
     entry_bytes_max: AtomicU64,
     aside: AtomicU64,
@@ -67,7 +67,7 @@ pub(crate) struct Room {
     reserved: AtomicU64,
 }
 
-impl Room {
+impl MemoryBudget {
     pub(crate) fn new(limits: &Limits) -> Self {
         Self {
             memory_bytes: limits.memory_bytes.into(),
@@ -117,8 +117,8 @@ impl<P: Payload> Cache<P> {
     /// [`Self::make_room`].
     pub fn set_memory(&self, bytes: u64) -> u64 {
         self.core().set_memory(bytes);
-        self.room.entry_bytes_max.store(Limits::with_memory(bytes).entry_bytes_max, Relaxed);
-        self.room.memory_bytes.swap(bytes, Relaxed)
+        self.budget.entry_bytes_max.store(Limits::with_memory(bytes).entry_bytes_max, Relaxed);
+        self.budget.memory_bytes.swap(bytes, Relaxed)
     }
 
     /// Bytes of all entries, with keys and tags.
@@ -128,33 +128,33 @@ impl<P: Payload> Cache<P> {
 
     /// How much less than the limit is for entries.
     pub fn aside(&self) -> u64 {
-        self.room.memory_bytes() - self.room.wanted()
+        self.budget.memory_bytes() - self.budget.wanted()
     }
 
     /// So much of the limit is taken by others: entries have what is left of it, or an eighth of it
     /// at least. One caller.
     pub fn set_aside(&self, bytes: u64) {
-        let unit = (self.room.memory_bytes() / ASIDE_SHARE).max(1);
-        let (bytes, before) = (bytes.next_multiple_of(unit), self.room.aside.load(Relaxed));
+        let unit = (self.budget.memory_bytes() / ASIDE_SHARE).max(1);
+        let (bytes, before) = (bytes.next_multiple_of(unit), self.budget.aside.load(Relaxed));
         // What goes up and down a little does not lead to and fro: the store forgets with each step a little of what it knows
         // of entries that went.
         if bytes > before || bytes + LESS_UNITS * unit <= before {
-            self.room.aside.store(bytes, Relaxed);
+            self.budget.aside.store(bytes, Relaxed);
         }
     }
 
     /// Gives the store the room that it is to have, or takes some of what is too much away: to be called until it returns true.
     pub fn make_room(&self) -> bool {
-        if self.room.given.load(Relaxed) == self.room.wanted() {
+        if self.budget.given.load(Relaxed) == self.budget.wanted() {
             return true;
         }
         let mut core = self.core();
-        let wanted = self.room.wanted();
-        let next = wanted.max(self.room.given.load(Relaxed).saturating_sub(STEP_BYTES));
-        self.room.given.store(next, Relaxed);
+        let wanted = self.budget.wanted();
+        let next = wanted.max(self.budget.given.load(Relaxed).saturating_sub(STEP_BYTES));
+        self.budget.given.store(next, Relaxed);
         for evicted in self.store.set_capacity(next) {
             core.forget(evicted);
-            self.counters.evicted_by_size.fetch_add(1, Relaxed);
+            self.counters.evicted.fetch_add(1, Relaxed);
         }
         next == wanted
     }

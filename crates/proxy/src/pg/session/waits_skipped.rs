@@ -1,10 +1,10 @@
-//! Writes that are acknowledged at once ([`crate::unheld`]).
+//! Writes that are acknowledged at once ([`crate::waits_skipped`]).
 
 use freshet_sql::{Defines, Effect};
 use freshet_wire::pg::backend;
 
 use crate::pg::session::Session;
-use crate::unheld::{Counted, Touched};
+use crate::waits_skipped::{Counted, Touched};
 
 impl Session {
     /// Something is about to be sent with this effect.
@@ -58,7 +58,7 @@ impl Session {
 
     /// What the client was told may show a definition that has not been looked for since.
     pub(crate) fn lacks_look(&self) -> bool {
-        self.floor.catalog_since > self.shared.cache.catalog_as_of()
+        self.watermark.catalog_since > self.shared.cache.catalog_as_of()
     }
 
     /// Whether a transaction that touched this needs no holding, as far as can be told now.

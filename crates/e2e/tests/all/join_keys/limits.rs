@@ -23,7 +23,7 @@ fn more_keys_than_the_limit(which: Which) -> Result<()> {
     writer.run(&format!("INSERT INTO title_rating VALUES {}", ratings.trim_end_matches(',')))?;
     let read = [rating("many")];
     stage.until_hits(&mut c, &read)?;
-    let coarse = stage.metrics()?.count("freshet_lineage_coarse_total");
+    let coarse = stage.metrics()?.count("freshet_join_keys_coarse_total");
     ensure!(coarse > 0, "any row counts for no result");
     let last = FIRST + MANY - 1;
     for write in [

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use freshet_testbed::{Settings, process};
 
 use super::{SCHEMA, until_hit};
-use crate::lineage::stage::Session;
+use crate::join_keys::stage::Session;
 use crate::support::frames::{bind_text, execute, parse, query, sync};
 use crate::support::races::{self, TABLES, table};
 use crate::support::{Database, PATIENCE, Pair, RawClient, Version, eventually, on_both};
@@ -26,11 +26,11 @@ on_both!(
 /// Acknowledgements that were held, and that were not.
 fn counts(pair: &Pair) -> Result<(u64, u64)> {
     let metrics = pair.freshet.metrics()?;
-    Ok((metrics.count("freshet_held_total"), metrics.count("freshet_unheld_total")))
+    Ok((metrics.count("freshet_commit_waits_total"), metrics.count("freshet_commit_waits_skipped_total")))
 }
 
 /// Writes until a write is not held: until then the session's context is not known, or something defines.
-fn until_unheld(pair: &Pair, writer: &mut RawClient, sql: &str) -> Result<()> {
+fn until_skipped(pair: &Pair, writer: &mut RawClient, sql: &str) -> Result<()> {
     eventually(PATIENCE, || {
         let (_, before) = counts(pair)?;
         writer.run(sql)?;
@@ -48,9 +48,9 @@ fn what_nobody_reads_is_not_held(version: Version) -> Result<()> {
     }
     let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
     until_hit(&pair, &mut reader, "select votes from film where id = 1")?;
-    until_unheld(&pair, &mut writer, "insert into visit values (1, 1, 0) on conflict do nothing")?;
+    until_skipped(&pair, &mut writer, "insert into visit values (1, 1, 0) on conflict do nothing")?;
     writer.exchange(&[parse("w", "update visit set n = $1::int where id = 1"), sync()].concat(), 1)?;
-    let (held, unheld) = counts(&pair)?;
+    let (held, skipped) = counts(&pair)?;
     for n in 0..20 {
         writer.run(&format!("update visit set n = {n} where id = 1"))?;
         writer.exchange(&[bind_text("", "w", &[&n.to_string()]), execute("", 0), sync()].concat(), 1)?;
@@ -58,13 +58,13 @@ fn what_nobody_reads_is_not_held(version: Version) -> Result<()> {
             writer.run(sql)?;
         }
     }
-    let (held_then, unheld_then) = counts(&pair)?;
+    let (held_then, skipped_then) = counts(&pair)?;
     ensure!(
-        held_then == held && unheld_then == unheld + 60,
-        "{held_then} held, {unheld_then} not; {held} and {unheld} before"
+        held_then == held && skipped_then == skipped + 60,
+        "{held_then} held, {skipped_then} not; {held} and {skipped} before"
     );
     // What is read is seen at once, too. It is held, unless the stream was quicker than the answer.
-    let (held, unheld) = (held_then, unheld_then);
+    let (held, skipped) = (held_then, skipped_then);
     for n in 100..130 {
         let read = "select n from visit where id = 1";
         writer.run(&format!("update visit set n = {n} where id = 1"))?;
@@ -73,10 +73,10 @@ fn what_nobody_reads_is_not_held(version: Version) -> Result<()> {
         writer.run(&format!("update visit set n = -{n} where id = 1"))?;
         ensure!(reader.value(read)? == format!("-{n}"), "-{n} was acknowledged");
     }
-    let (held_then, unheld_then) = counts(&pair)?;
+    let (held_then, skipped_then) = counts(&pair)?;
     ensure!(
-        held_then + unheld_then == held + unheld + 60,
-        "{held_then} held, {unheld_then} not; {held} and {unheld} before"
+        held_then + skipped_then == held + skipped + 60,
+        "{held_then} held, {skipped_then} not; {held} and {skipped} before"
     );
     // What may run other code is held, and so is everything while somebody sends such things.
     let (before, _) = counts(&pair)?;
@@ -86,7 +86,7 @@ fn what_nobody_reads_is_not_held(version: Version) -> Result<()> {
 }
 
 fn a_fill_that_begins_under_way_is_minded(version: Version) -> Result<()> {
-    let pair = Pair::over(Database::shared(version)?, SCHEMA, &["--keep", "always", "--refresh-share", "0"])?;
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &["--admission", "always", "--refresh-share", "0"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -95,8 +95,8 @@ fn a_fill_that_begins_under_way_is_minded(version: Version) -> Result<()> {
     let read = "select actor from role where film_id = 1 order by actor limit 1";
     until_hit(&pair, &mut reader, read)?;
     for round in 0..20 {
-        // Evicts what rests on the table, so that the next write is sent as one that need not be held.
-        until_unheld(&pair, &mut writer, "update role set actor = 'b' || actor where film_id = 1")?;
+        // Invalidates what rests on the table, so that the next write is sent as one that need not be held.
+        until_skipped(&pair, &mut writer, "update role set actor = 'b' || actor where film_id = 1")?;
         locker.run("begin")?;
         locker.run("select 1 from role where film_id = 1 for update")?;
         writer.send(&query(&format!("update role set actor = 'a{round}' || actor where film_id = 1")))?;
@@ -124,7 +124,7 @@ fn what_a_new_trigger_writes_is_seen(version: Version) -> Result<()> {
     let (mut writer, mut definer, mut reader) = (pair.connect()?, pair.connect()?, pair.connect()?);
     let read = "select votes from film where id = 70";
     for n in 1000..1020 {
-        until_unheld(&pair, &mut writer, "update visit set n = 0 where id = 1")?;
+        until_skipped(&pair, &mut writer, "update visit set n = 0 where id = 1")?;
         until_hit(&pair, &mut reader, read)?;
         definer.run("begin")?;
         definer.run("create trigger counts after update on visit for each row execute function counted()")?;
@@ -151,7 +151,7 @@ fn what_a_fence_makes_forgotten_is_asked_for_again(version: Version) -> Result<(
     let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
     until_hit(&pair, &mut reader, "select votes from film where id = 1")?;
     let update = "update visit set n = n + 1 where id = 1";
-    until_unheld(&pair, &mut writer, update)?;
+    until_skipped(&pair, &mut writer, update)?;
     let walsender = super::walsender(&pair)?;
     process::pause(walsender)?;
     let fences = pair.freshet.metrics()?.count("freshet_fences_total");
@@ -159,7 +159,7 @@ fn what_a_fence_makes_forgotten_is_asked_for_again(version: Version) -> Result<(
     process::resume(walsender)?;
     wrote?;
     ensure!(pair.freshet.metrics()?.count("freshet_fences_total") > fences, "nothing was fenced");
-    until_unheld(&pair, &mut writer, update)
+    until_skipped(&pair, &mut writer, update)
 }
 
 fn what_foreign_keys_change_is_seen(version: Version) -> Result<()> {
@@ -215,13 +215,13 @@ fn what_partitions_hold_is_seen(version: Version) -> Result<()> {
 /// How often an acknowledged write was not seen.
 fn missed(version: Version, options: &[&str]) -> Result<u64> {
     let schema = (0..TABLES).map(table).collect::<String>();
-    let options = [options, &["--keep", "always", "--refresh-share", "0"]].concat();
+    let options = [options, &["--admission", "always", "--refresh-share", "0"]].concat();
     let pair = Pair::over(Database::shared(version)?, &schema, &options)?;
     let missed = races::missed(|| Ok(Session::Postgres(pair.connect()?)), None)?;
     if pair.freshet.is_there() {
-        let (hits, (held, unheld)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
+        let (hits, (held, skipped)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
         let none = options.contains(&"--test-fault");
-        ensure!(none || hits > 50 && unheld > 50 && held > 10, "{hits} hits, {held} held, {unheld} not");
+        ensure!(none || hits > 50 && skipped > 50 && held > 10, "{hits} hits, {held} held, {skipped} not");
     }
     Ok(missed)
 }

@@ -17,12 +17,12 @@ const CONNECTIONS_MAX: usize = 10_000;
 
 /// All connections that have not logged in, on whichever thread they are.
 #[derive(Debug)]
-pub(crate) struct HalfOpen {
+pub(crate) struct PreAuthLimit {
     silent: Places,
     all: Places,
 }
 
-impl HalfOpen {
+impl PreAuthLimit {
     /// Fewer if the process may not open many files.
     pub(crate) fn new(files_max: usize) -> Self {
         Self {

@@ -51,7 +51,7 @@ fn changes_of_others() -> Vec<String> {
 }
 
 /// Whether a change takes results away.
-pub(super) fn evicts(stage: &Stage, direct: &mut Session, change: &str) -> Result<bool> {
+pub(super) fn invalidates(stage: &Stage, direct: &mut Session, change: &str) -> Result<bool> {
     let before = stage.metrics()?;
     direct.run(change)?;
     eventually(PATIENCE, || {
@@ -59,7 +59,7 @@ pub(super) fn evicts(stage: &Stage, direct: &mut Session, change: &str) -> Resul
         ensure!(after.count("freshet_commits_total") > before.count("freshet_commits_total"), "not delivered");
         Ok(())
     })?;
-    let name = "freshet_evicted_by_change_total";
+    let name = "freshet_invalidations_total";
     Ok(stage.metrics()?.count(name) > before.count(name))
 }
 
@@ -87,7 +87,7 @@ fn pages_and_searches(which: Which) -> Result<()> {
         "UPDATE title_name_character SET character_name = 'Knave' WHERE title_id = 20 AND name_id = 2001",
         "INSERT INTO title VALUES (3000, 'movie', 'movie 3000', 0)",
     ] {
-        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
     }
     for change in [
         "UPDATE name SET name = 'Shown' WHERE name_id = 201",
@@ -98,7 +98,7 @@ fn pages_and_searches(which: Which) -> Result<()> {
         "INSERT INTO title_genre VALUES (2, 'Musical')",
         "DELETE FROM title WHERE title_id = 1",
     ] {
-        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -121,7 +121,7 @@ fn pages_not_shown(which: Which) -> Result<()> {
         "DELETE FROM title WHERE title_id = 7",
         "INSERT INTO title_genre VALUES (20, 'Musical')",
     ] {
-        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
     }
     for change in [
         "UPDATE title SET updated = 1 WHERE title_id = 6",
@@ -129,7 +129,7 @@ fn pages_not_shown(which: Which) -> Result<()> {
         "DELETE FROM title WHERE title_id = 1",
         "INSERT INTO title VALUES (0, 'movie', 'movie 0', 0)",
     ] {
-        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -148,7 +148,7 @@ fn rows_that_meet_none(which: Which) -> Result<()> {
     .map(str::to_owned);
     stage.until_hits(&mut c, &reads)?;
     for change in ["UPDATE title SET updated = 1 WHERE title_id = 2", "DELETE FROM title WHERE title_id = 3"] {
-        ensure!(!evicts(&stage, &mut direct, change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, change)?, "results are gone by {change}");
     }
     for change in [
         "DELETE FROM title_genre WHERE title_id = 3 AND genre = 'Drama'",
@@ -156,7 +156,7 @@ fn rows_that_meet_none(which: Which) -> Result<()> {
         "UPDATE title SET updated = 2 WHERE title_id = 3",
         "INSERT INTO title_genre VALUES (3, 'Drama')",
     ] {
-        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -180,7 +180,7 @@ fn views_and_disjunctions(which: Which) -> Result<()> {
     .map(str::to_owned);
     stage.until_hits(&mut c, &reads)?;
     for change in changes_of_others() {
-        ensure!(!evicts(&stage, &mut direct, &change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, &change)?, "results are gone by {change}");
     }
     for change in [
         "INSERT INTO title_genre VALUES (1, 'Short')",
@@ -190,7 +190,7 @@ fn views_and_disjunctions(which: Which) -> Result<()> {
         "UPDATE title_name_character SET character_name = 'Knight' WHERE title_id = 1 AND name_id = 101",
         "UPDATE title SET title = 'movie 1' WHERE title_id = 4",
     ] {
-        ensure!(evicts(&stage, &mut direct, change)?, "no result is gone by {change}");
+        ensure!(invalidates(&stage, &mut direct, change)?, "no result is gone by {change}");
         stage.until_hits(&mut c, &reads)?;
     }
     Ok(())
@@ -202,12 +202,12 @@ fn other_movies(which: Which) -> Result<()> {
     let reads = reads("movie 1");
     stage.until_hits(&mut c, &reads)?;
     let metrics = stage.metrics()?;
-    let read = metrics.count("freshet_lineage_reads_total");
+    let read = metrics.count("freshet_key_queries_total");
     ensure!(read >= 4, "the keys were read {read} times; the log:\n{}", stage.freshet.log());
-    let coarse = metrics.count("freshet_lineage_coarse_total");
+    let coarse = metrics.count("freshet_join_keys_coarse_total");
     ensure!(coarse == 0, "any row counts for {coarse} results");
     for change in changes_of_others() {
-        ensure!(!evicts(&stage, &mut direct, &change)?, "results are gone by {change}");
+        ensure!(!invalidates(&stage, &mut direct, &change)?, "results are gone by {change}");
     }
     let before = stage.metrics()?;
     stage.until_hits(&mut c, &reads)?;
@@ -235,7 +235,7 @@ fn what_was_not_there(which: Which) -> Result<()> {
     Ok(())
 }
 
-/// A result in use that a change evicted comes back with its keys.
+/// A result in use that a change invalidated comes back with its keys.
 fn read_again_in_the_background(which: Which) -> Result<()> {
     let Which::Postgres(_) = which else { return Ok(()) }; // the others read nothing in the background
     let Some(stage) = Stage::with(which, false, &["--refresh-share", "1"])? else { return Ok(()) };
@@ -256,7 +256,7 @@ fn read_again_in_the_background(which: Which) -> Result<()> {
         })?;
         stage.ensure_fresh(&mut [&mut writer, &mut other], &read, &write)?;
     }
-    let coarse = stage.metrics()?.count("freshet_lineage_coarse_total");
+    let coarse = stage.metrics()?.count("freshet_join_keys_coarse_total");
     ensure!(coarse == 0, "any row counts for {coarse} results");
     Ok(())
 }
@@ -282,7 +282,7 @@ fn in_transactions(which: Which) -> Result<()> {
             eventually(Duration::from_millis(500), || {
                 let after = stage.metrics()?;
                 let more = |name| after.count(name) > before.count(name);
-                ensure!(more("freshet_installed_total") || more("freshet_hits_total"), "nothing is kept");
+                ensure!(more("freshet_cached_total") || more("freshet_hits_total"), "nothing is kept");
                 Ok(())
             })
         })?;
@@ -293,31 +293,31 @@ fn in_transactions(which: Which) -> Result<()> {
     Ok(())
 }
 
-/// A vote evicts what shows the rating, and not the keys by which it was found: they are not read again, until the title is that of
+/// A vote invalidates what shows the rating, and not the keys by which it was found: they are not read again, until the title is that of
 /// another movie as well.
 fn keys_outlive_results(which: Which) -> Result<()> {
     let Some(stage) = Stage::alone(which)? else { return Ok(()) };
     let (mut c, mut direct) = (stage.connect()?, stage.direct()?);
     let reads = [rating("movie 1")];
     let vote = |id: u32| format!("UPDATE title_rating SET num_votes = num_votes + 1 WHERE title_id = {id}");
-    let keys_read = || Ok::<_, anyhow::Error>(stage.metrics()?.count("freshet_lineage_reads_total"));
+    let keys_read = || Ok::<_, anyhow::Error>(stage.metrics()?.count("freshet_key_queries_total"));
     stage.until_hits(&mut c, &reads)?;
     // Before a table's first change no keys are read.
-    ensure!(evicts(&stage, &mut direct, &vote(1))?, "a vote evicts nothing");
+    ensure!(invalidates(&stage, &mut direct, &vote(1))?, "a vote invalidates nothing");
     stage.until_hits(&mut c, &reads)?;
     let first = keys_read()?;
     ensure!(first > 0, "no keys were read");
     for _ in 0..5 {
-        ensure!(evicts(&stage, &mut direct, &vote(1))?, "a vote evicts nothing");
+        ensure!(invalidates(&stage, &mut direct, &vote(1))?, "a vote invalidates nothing");
         stage.until_hits(&mut c, &reads)?;
-        ensure!(!evicts(&stage, &mut direct, &vote(2))?, "another movie's vote evicts");
+        ensure!(!invalidates(&stage, &mut direct, &vote(2))?, "another movie's vote invalidates");
         stage.ensure_fresh(&mut [&mut c], &reads, "a vote")?;
     }
     ensure!(keys_read()? == first, "keys were read again");
-    ensure!(evicts(&stage, &mut direct, "UPDATE title SET title = 'movie 1' WHERE title_id = 2")?, "a namesake");
+    ensure!(invalidates(&stage, &mut direct, "UPDATE title SET title = 'movie 1' WHERE title_id = 2")?, "a namesake");
     stage.until_hits(&mut c, &reads)?;
     ensure!(keys_read()? > first, "keys were not read again");
-    ensure!(evicts(&stage, &mut direct, &vote(2))?, "the namesake's vote evicts nothing");
+    ensure!(invalidates(&stage, &mut direct, &vote(2))?, "the namesake's vote invalidates nothing");
     stage.until_hits(&mut c, &reads)?;
     stage.ensure_fresh(&mut [&mut c], &reads, "the namesake's vote")
 }

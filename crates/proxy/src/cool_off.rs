@@ -1,4 +1,4 @@
-//! Tables that are not followed for a while: [`freshet_types::Reason::NotFollowed`].
+//! Tables that are not followed for a while: [`freshet_types::Reason::InCoolOff`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -7,15 +7,15 @@ use freshet_types::TableId;
 
 /// These tables, and whether a fill has wanted them since this was made.
 #[derive(Debug, Default)]
-pub(crate) struct Unfollowed(HashMap<TableId, AtomicBool>);
+pub(crate) struct CoolOff(HashMap<TableId, AtomicBool>);
 
-impl FromIterator<TableId> for Unfollowed {
+impl FromIterator<TableId> for CoolOff {
     fn from_iter<I: IntoIterator<Item = TableId>>(tables: I) -> Self {
         Self(tables.into_iter().map(|table| (table, AtomicBool::new(false))).collect())
     }
 }
 
-impl Unfollowed {
+impl CoolOff {
     /// Any of these tables, which a fill wants, is among them.
     pub(crate) fn hold_any(&self, wanted: &[TableId]) -> bool {
         let mut any = false;

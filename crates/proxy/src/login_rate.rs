@@ -26,7 +26,7 @@ const ADDRESSES_MAX: usize = 65_536;
 
 /// Failed logins of all addresses.
 #[derive(Debug)]
-pub(crate) struct Attempts {
+pub(crate) struct LoginRateLimit {
     /// Failures that a full bucket holds; 0 for no limit.
     failures_max: u32,
     buckets: Mutex<Buckets>,
@@ -39,7 +39,7 @@ struct Buckets {
     by_time: BTreeSet<(Nanos, IpAddr)>,
 }
 
-impl Attempts {
+impl LoginRateLimit {
     /// So many failures at once, and again over a minute; 0 sets no limit.
     pub(crate) fn new(failures_max: u32) -> Self {
         Self { failures_max, buckets: Mutex::default() }
@@ -117,8 +117,8 @@ mod tests {
         text.parse().ok()
     }
 
-    fn validate(attempts: &Attempts) -> usize {
-        attempts.with(|buckets| {
+    fn validate(login_rate: &LoginRateLimit) -> usize {
+        login_rate.with(|buckets| {
             assert_eq!(buckets.full_at.len(), buckets.by_time.len());
             assert!(buckets.full_at.len() <= ADDRESSES_MAX);
             assert!(buckets.by_time.iter().all(|(at, network)| buckets.full_at.get(network) == Some(at)));
@@ -128,82 +128,82 @@ mod tests {
 
     #[test]
     fn the_limit_is_per_address_and_refills() {
-        let attempts = Attempts::new(20);
+        let login_rate = LoginRateLimit::new(20);
         let now = 5 * MINUTE;
         for _ in 0..20 {
-            assert_eq!(attempts.allowed(ip("10.0.0.1"), now), Ok(()));
-            attempts.failed(ip("10.0.0.1"), now);
+            assert_eq!(login_rate.allowed(ip("10.0.0.1"), now), Ok(()));
+            login_rate.failed(ip("10.0.0.1"), now);
         }
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), now), Err(3));
-        assert_eq!(attempts.allowed(ip("10.0.0.2"), now), Ok(()));
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), now + 3 * SECOND - 1), Err(1));
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), now + 3 * SECOND), Ok(()));
-        attempts.failed(ip("10.0.0.1"), now + 3 * SECOND);
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), now + 3 * SECOND), Err(3));
+        assert_eq!(login_rate.allowed(ip("10.0.0.1"), now), Err(3));
+        assert_eq!(login_rate.allowed(ip("10.0.0.2"), now), Ok(()));
+        assert_eq!(login_rate.allowed(ip("10.0.0.1"), now + 3 * SECOND - 1), Err(1));
+        assert_eq!(login_rate.allowed(ip("10.0.0.1"), now + 3 * SECOND), Ok(()));
+        login_rate.failed(ip("10.0.0.1"), now + 3 * SECOND);
+        assert_eq!(login_rate.allowed(ip("10.0.0.1"), now + 3 * SECOND), Err(3));
         // After a minute's rest all is as at first.
         let now = now + 2 * MINUTE;
         for _ in 0..20 {
-            assert_eq!(attempts.allowed(ip("10.0.0.1"), now), Ok(()));
-            attempts.failed(ip("10.0.0.1"), now);
+            assert_eq!(login_rate.allowed(ip("10.0.0.1"), now), Ok(()));
+            login_rate.failed(ip("10.0.0.1"), now);
         }
-        assert!(attempts.allowed(ip("10.0.0.1"), now).is_err());
-        assert_eq!(validate(&attempts), 1);
+        assert!(login_rate.allowed(ip("10.0.0.1"), now).is_err());
+        assert_eq!(validate(&login_rate), 1);
     }
 
     #[test]
     fn guesses_made_at_once_are_paid_for() {
-        let attempts = Attempts::new(20);
+        let login_rate = LoginRateLimit::new(20);
         for _ in 0..100 {
-            attempts.failed(ip("10.0.0.1"), 0);
+            login_rate.failed(ip("10.0.0.1"), 0);
         }
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), 0), Err(63));
-        assert_eq!(attempts.allowed(ip("10.0.0.1"), 63 * SECOND), Ok(()));
+        assert_eq!(login_rate.allowed(ip("10.0.0.1"), 0), Err(63));
+        assert_eq!(login_rate.allowed(ip("10.0.0.1"), 63 * SECOND), Ok(()));
     }
 
     #[test]
     fn what_counts_as_one_address() {
-        let attempts = Attempts::new(1);
-        attempts.failed(ip("2001:db8:1:2::1"), 0);
-        attempts.failed(ip("10.0.0.1"), 0);
-        attempts.failed(None, 0);
+        let login_rate = LoginRateLimit::new(1);
+        login_rate.failed(ip("2001:db8:1:2::1"), 0);
+        login_rate.failed(ip("10.0.0.1"), 0);
+        login_rate.failed(None, 0);
         for (address, allowed) in [
             ("2001:db8:1:2:ffff::9", false),
             ("2001:db8:1:3::1", true),
             ("::ffff:10.0.0.1", false),
             ("::ffff:10.0.0.2", true),
         ] {
-            assert_eq!(attempts.allowed(ip(address), 0).is_ok(), allowed, "{address}");
+            assert_eq!(login_rate.allowed(ip(address), 0).is_ok(), allowed, "{address}");
         }
         // A Unix socket.
-        assert_eq!(attempts.allowed(None, 0), Ok(()));
-        assert_eq!(validate(&attempts), 2);
+        assert_eq!(login_rate.allowed(None, 0), Ok(()));
+        assert_eq!(validate(&login_rate), 2);
     }
 
     #[test]
     fn no_limit() {
-        let attempts = Attempts::new(0);
-        attempts.failed(ip("10.0.0.1"), 0);
-        assert_eq!((attempts.allowed(ip("10.0.0.1"), 0), validate(&attempts)), (Ok(()), 0));
+        let login_rate = LoginRateLimit::new(0);
+        login_rate.failed(ip("10.0.0.1"), 0);
+        assert_eq!((login_rate.allowed(ip("10.0.0.1"), 0), validate(&login_rate)), (Ok(()), 0));
         // The largest limit divides nothing by zero either.
-        let attempts = Attempts::new(u32::MAX);
-        attempts.failed(ip("10.0.0.1"), Nanos::MAX);
-        assert!(attempts.allowed(ip("10.0.0.1"), 0).is_err());
+        let login_rate = LoginRateLimit::new(u32::MAX);
+        login_rate.failed(ip("10.0.0.1"), Nanos::MAX);
+        assert!(login_rate.allowed(ip("10.0.0.1"), 0).is_err());
     }
 
     #[test]
     fn memory_is_bounded() {
-        let attempts = Attempts::new(20);
+        let login_rate = LoginRateLimit::new(20);
         let address = |i: u32| Some(IpAddr::from(i.to_be_bytes()));
         for _ in 0..20 {
-            attempts.failed(address(u32::MAX), 0);
+            login_rate.failed(address(u32::MAX), 0);
         }
         for i in 0..ADDRESSES_MAX as u32 + 1000 {
-            attempts.failed(address(i), u64::from(i));
+            login_rate.failed(address(i), u64::from(i));
         }
-        assert_eq!(validate(&attempts), ADDRESSES_MAX);
+        assert_eq!(validate(&login_rate), ADDRESSES_MAX);
         // The one that guessed the most is remembered longest.
-        assert!(attempts.allowed(address(u32::MAX), 0).is_err());
-        attempts.failed(address(1), 2 * MINUTE);
-        assert_eq!(validate(&attempts), 1);
+        assert!(login_rate.allowed(address(u32::MAX), 0).is_err());
+        login_rate.failed(address(1), 2 * MINUTE);
+        assert_eq!(validate(&login_rate), 1);
     }
 }

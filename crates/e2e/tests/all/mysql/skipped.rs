@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 
 use super::support::packets::{self, Value};
 use super::support::{Database, Kind, Pair, RawClient, on_both};
-use crate::lineage::stage::Session;
+use crate::join_keys::stage::Session;
 use crate::support::races::{self, TABLES, table};
 use crate::support::{PATIENCE, eventually};
 
@@ -36,12 +36,12 @@ fn alone(kind: Kind) -> Result<Pair> {
 /// Acknowledgements that were held, and that were not.
 fn counts(pair: &Pair) -> Result<(u64, u64)> {
     let metrics = pair.freshet.metrics()?;
-    Ok((metrics.count("freshet_held_total"), metrics.count("freshet_unheld_total")))
+    Ok((metrics.count("freshet_commit_waits_total"), metrics.count("freshet_commit_waits_skipped_total")))
 }
 
 /// Writes until a write is not held: somebody may define, or something may rest on its table. A session that only writes
 /// does not know its own context, so it reads as well.
-fn until_unheld(pair: &Pair, writer: &mut RawClient, sql: &str) -> Result<()> {
+fn until_skipped(pair: &Pair, writer: &mut RawClient, sql: &str) -> Result<()> {
     eventually(PATIENCE, || {
         writer.run("SELECT n FROM item WHERE id = 2")?;
         let (_, before) = counts(pair)?;
@@ -58,9 +58,9 @@ fn what_nobody_reads_is_not_held(kind: Kind) -> Result<()> {
         return Ok(());
     }
     let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
-    until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
+    until_skipped(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
     let statement = writer.prepare("UPDATE visit SET n = ? WHERE id = 1")?;
-    let (held, unheld) = counts(&pair)?;
+    let (held, skipped) = counts(&pair)?;
     for n in 0..20 {
         writer.run(&format!("UPDATE visit SET n = 1000 + {n} WHERE id = 1"))?;
         writer.execute(statement, &[Value::Int(2000 + n)])?;
@@ -68,10 +68,10 @@ fn what_nobody_reads_is_not_held(kind: Kind) -> Result<()> {
             writer.run(sql)?;
         }
     }
-    let (held_then, unheld_then) = counts(&pair)?;
+    let (held_then, skipped_then) = counts(&pair)?;
     ensure!(
-        held_then == held && unheld_then == unheld + 60,
-        "{held_then} held, {unheld_then} not; {held} and {unheld} before"
+        held_then == held && skipped_then == skipped + 60,
+        "{held_then} held, {skipped_then} not; {held} and {skipped} before"
     );
     // Behind its own write a session reads what is kept: the commit that it was told of is as good as an end of the binlog.
     pair.until_hit(&mut writer, "SELECT n FROM item WHERE id = 2")?;
@@ -107,15 +107,15 @@ fn transactions(kind: Kind) -> Result<()> {
     }
     let (mut writer, mut reader) = (pair.connect()?, pair.connect()?);
     let (read, other) = ("SELECT n FROM item WHERE id = 1", "SELECT n FROM item WHERE id = 2");
-    until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
+    until_skipped(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
     for n in 1..20 {
         pair.until_hit(&mut reader, read)?;
         // No write here touches it, so that something rests on the table all the time; and the writer's session knows its context.
         pair.until_hit(&mut writer, other)?;
         let (_, before) = counts(&pair)?;
         writer.run("UPDATE visit SET n = n + 1000 WHERE id = 1")?;
-        let (_, unheld) = counts(&pair)?;
-        ensure!(unheld == before + 1, "round {n}: a write that nothing rests on was held");
+        let (_, skipped) = counts(&pair)?;
+        ensure!(skipped == before + 1, "round {n}: a write that nothing rests on was held");
         writer.run("BEGIN")?;
         writer.run(&format!("UPDATE item SET n = {n} WHERE id = 1"))?;
         if n % 2 == 0 {
@@ -130,13 +130,13 @@ fn transactions(kind: Kind) -> Result<()> {
         writer.run("UPDATE visit SET n = n + 1 WHERE id = 1")?;
         writer.run("SET autocommit = 1")?;
         ensure!(reader.value(read)? == format!("-{n}"), "-{n} was acknowledged");
-        ensure!(counts(&pair)?.1 == unheld, "round {n}: a transaction that wrote to the table was not held");
+        ensure!(counts(&pair)?.1 == skipped, "round {n}: a transaction that wrote to the table was not held");
     }
     Ok(())
 }
 
 fn a_fill_that_begins_under_way_is_minded(kind: Kind) -> Result<()> {
-    let pair = Pair::over(Database::shared(kind)?, SCHEMA, &["--keep", "always", "--refresh-share", "0"])?;
+    let pair = Pair::over(Database::shared(kind)?, SCHEMA, &["--admission", "always", "--refresh-share", "0"])?;
     if !pair.freshet.is_there() {
         return Ok(());
     }
@@ -145,8 +145,8 @@ fn a_fill_that_begins_under_way_is_minded(kind: Kind) -> Result<()> {
     let read = "SELECT n FROM visit WHERE id = 1";
     pair.until_hit(&mut reader, read)?;
     for round in 1..20 {
-        // Evicts what rests on the table.
-        until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1000 WHERE id = 1")?;
+        // Invalidates what rests on the table.
+        until_skipped(&pair, &mut writer, "UPDATE visit SET n = n + 1000 WHERE id = 1")?;
         locker.run("BEGIN")?;
         locker.run("SELECT n FROM visit WHERE id = 1 FOR UPDATE")?;
         writer.send(&packets::query(&format!("UPDATE visit SET n = {round} WHERE id = 1")))?;
@@ -168,7 +168,7 @@ fn what_a_new_trigger_writes_is_seen(kind: Kind) -> Result<()> {
     let (mut writer, mut definer, mut reader) = (pair.connect()?, pair.connect()?, pair.connect()?);
     let read = "SELECT n FROM item WHERE id = 70";
     for n in 1000u32..1015 {
-        until_unheld(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
+        until_skipped(&pair, &mut writer, "UPDATE visit SET n = n + 1 WHERE id = 1")?;
         pair.until_hit(&mut reader, read)?;
         let trigger =
             "CREATE TRIGGER counts AFTER UPDATE ON visit FOR EACH ROW UPDATE item SET n = NEW.n WHERE id = 70";
@@ -211,14 +211,14 @@ fn what_foreign_keys_change_is_seen(kind: Kind) -> Result<()> {
 /// How often an acknowledged write was not seen.
 fn missed(kind: Kind, options: &[&str]) -> Result<u64> {
     let schema = [SCHEMA, ";"].into_iter().map(str::to_owned).chain((0..TABLES).map(table)).collect::<String>();
-    let options = [options, &["--keep", "always", "--refresh-share", "0"]].concat();
+    let options = [options, &["--admission", "always", "--refresh-share", "0"]].concat();
     let pair = Pair::over(Database::shared(kind)?, &schema, &options)?;
     let missed = races::missed(|| Ok(Session::Mysql(pair.connect()?)), Some("SELECT n FROM item WHERE id = 2"))?;
     if pair.freshet.is_there() {
-        let (hits, (held, unheld)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
+        let (hits, (held, skipped)) = (pair.freshet.metrics()?.hits(), counts(&pair)?);
         let none = options.contains(&"--test-fault");
         // Without the rule one read that missed is enough, however few hit.
-        ensure!(none || hits > 50 && unheld > 50 && held > 10, "{hits} hits, {held} held, {unheld} not");
+        ensure!(none || hits > 50 && skipped > 50 && held > 10, "{hits} hits, {held} held, {skipped} not");
     }
     Ok(missed)
 }

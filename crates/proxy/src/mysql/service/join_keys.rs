@@ -29,7 +29,7 @@ const LIMIT_OF_MYSQL: &str = "SET SESSION max_execution_time = 3000, SESSION loc
 const TOO_LONG: [u16; 3] = [1317, 1969, 3024];
 
 /// Starts to read, for ever.
-pub(super) fn read_lineages(mysql: &Arc<MySql>) {
+pub(super) fn run_key_queries(mysql: &Arc<MySql>) {
     for _ in 0..CONNECTIONS {
         tokio::spawn(read(Reader { mysql: mysql.clone(), link: None }));
     }
@@ -38,19 +38,19 @@ pub(super) fn read_lineages(mysql: &Arc<MySql>) {
 async fn read(mut reader: Reader) {
     let mut once = Once::default();
     loop {
-        let jobs = reader.mysql.next_lineages().await;
+        let jobs = reader.mysql.next_key_queries().await;
         match reader.read(&jobs).await {
             Ok(keys) => {
                 once.clear();
                 for (job, keys) in jobs.into_iter().zip(&keys) {
-                    let (complete, _) = reader.mysql.lineage_told(job, Some(keys));
+                    let (complete, _) = reader.mysql.keys_known(job, Some(keys));
                     reader.mysql.await_end(complete);
                 }
-                reader.mysql.want_reading();
+                reader.mysql.want_log_end();
             }
             Err(error) => {
                 once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
-                reader.mysql.lineages_failed(jobs, failure(&error));
+                reader.mysql.key_queries_failed(jobs, failure(&error));
             }
         }
     }
@@ -60,7 +60,9 @@ fn failure(error: &ServiceError) -> Failure {
     match error {
         ServiceError::Query(Error::Server(error)) if TOO_LONG.contains(&error.code) => Failure::Costly,
         ServiceError::Query(Error::TooLarge(_)) => Failure::Costly,
-        ServiceError::Query(Error::Server(_) | Error::Malformed(_)) | ServiceError::Shape(_) => Failure::Refused,
+        ServiceError::Query(Error::Server(_) | Error::Malformed(_)) | ServiceError::UnexpectedAnswer(_) => {
+            Failure::Refused
+        }
         _ => Failure::Broken,
     }
 }
@@ -78,7 +80,7 @@ impl Reader {
         };
         let answer = link.0.query_bytes_timeout(&keys_question(jobs), ANSWER_TIMEOUT).await;
         self.link = Some(link);
-        read_keys(answer?, jobs.len()).ok_or(ServiceError::Shape("a query for keys"))
+        read_keys(answer?, jobs.len()).ok_or(ServiceError::UnexpectedAnswer("a query for keys"))
     }
 
     async fn open(&self) -> Result<(Client, ServerIdentity), ServiceError> {
@@ -113,7 +115,7 @@ mod tests {
         for refused in [1142, 1146, 1064] {
             assert_eq!(server(refused), Failure::Refused, "{refused}");
         }
-        assert_eq!(failure(&ServiceError::Shape("keys")), Failure::Refused);
+        assert_eq!(failure(&ServiceError::UnexpectedAnswer("keys")), Failure::Refused);
         assert_eq!(failure(&ServiceError::Query(Error::Closed)), Failure::Broken);
         assert_eq!(failure(&ServiceError::OtherServer), Failure::Broken);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_net::pg::{Client, Error};
-use freshet_sql::{Lineage, Parameterised};
+use freshet_sql::{JoinKeys, Parameterised};
 use freshet_types::{CatalogVersion, Lsn, TableId};
 
 use crate::once::Once;
@@ -26,7 +26,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 const MANNERS: &str = "SET statement_timeout = '3s'; SET default_transaction_read_only = on; \
     SET default_transaction_isolation = 'read committed'; SET row_security = off; SET search_path = ''; \
     SET standard_conforming_strings = on";
-/// The end of the log, read behind the keys, and so behind the snapshots that they are of: whatever those show was in the log by then.
+/// The log end, read behind the keys, and so behind the snapshots that they are of: whatever those show was in the log by then.
 const END: &str = "SELECT pg_catalog.pg_current_wal_insert_lsn()::pg_catalog.text";
 /// SQLSTATE for a missing right, and for rows that row security would hide.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
@@ -37,7 +37,7 @@ const SESSION_ENDED: &str = "57P";
 const CLOSED_MAX: usize = 10_000;
 
 /// Reads, for ever.
-pub fn read_lineages(shared: &Arc<Pg>) {
+pub fn run_key_queries(shared: &Arc<Pg>) {
     for _ in 0..CONNECTIONS {
         let closed = (CatalogVersion::default(), HashSet::new());
         tokio::spawn(read(Reader { shared: shared.clone(), link: None, closed }));
@@ -47,10 +47,10 @@ pub fn read_lineages(shared: &Arc<Pg>) {
 async fn read(mut reader: Reader) {
     let mut once = Once::default();
     loop {
-        let jobs = reader.shared.next_lineages().await;
-        let (closed, jobs): (Vec<Job>, _) = jobs.into_iter().partition(|job| reader.may_not(&job.lineage));
+        let jobs = reader.shared.next_key_queries().await;
+        let (closed, jobs): (Vec<Job>, _) = jobs.into_iter().partition(|job| reader.may_not(&job.join_keys));
         for job in closed {
-            reader.shared.lineage_unknown(job);
+            reader.shared.keys_unknown(job);
         }
         if jobs.is_empty() {
             continue;
@@ -59,19 +59,19 @@ async fn read(mut reader: Reader) {
             Ok((keys, behind)) => {
                 once.clear();
                 for (job, keys) in jobs.into_iter().zip(&keys) {
-                    reader.shared.lineage_read(job, keys, behind);
+                    reader.shared.keys_read(job, keys, behind);
                 }
             }
             // Not for good: who redefines a table will be done.
             Err(error) if error.is_race() && jobs.len() == 1 => {
                 tracing::debug!("cannot read the keys that a result depends on: {error}");
                 for job in jobs {
-                    reader.shared.lineage_unknown(job);
+                    reader.shared.keys_unknown(job);
                 }
             }
             Err(error) => {
                 once.warn_of("cannot read the keys that results depend on, so that they go with any row", &error);
-                reader.shared.lineages_failed(jobs, failure(&error));
+                reader.shared.key_queries_failed(jobs, failure(&error));
             }
         }
     }
@@ -85,7 +85,7 @@ fn failure(error: &ServiceError) -> Failure {
             Some(state) if state.starts_with(SESSION_ENDED) => Failure::Broken,
             _ => Failure::Refused,
         },
-        ServiceError::Query(Error::Malformed(_)) | ServiceError::Shape(_) => Failure::Refused,
+        ServiceError::Query(Error::Malformed(_)) | ServiceError::UnexpectedAnswer(_) => Failure::Refused,
         _ => Failure::Broken,
     }
 }
@@ -99,37 +99,37 @@ struct Reader {
 
 impl Reader {
     /// Whether it is known that a table of these may not be read.
-    fn may_not(&mut self, lineage: &Lineage) -> bool {
+    fn may_not(&mut self, join_keys: &JoinKeys) -> bool {
         let catalog = self.shared.catalog_version();
         if self.closed.0 != catalog || self.closed.1.len() > CLOSED_MAX {
             self.closed = (catalog, HashSet::new());
         }
-        lineage.tables().iter().any(|table| self.closed.1.contains(table))
+        join_keys.tables().iter().any(|table| self.closed.1.contains(table))
     }
 
-    /// The keys, and an end of the log behind them.
+    /// The keys, and a log end behind them.
     async fn read(&mut self, jobs: &[Job]) -> Result<(Vec<Keys>, Lsn), ServiceError> {
         let mut link = match self.link.take() {
             Some(link) if !link.0.is_dead() && Some(&link.1) == self.shared.identity().as_deref() => link,
             _ => open(&self.shared).await?,
         };
-        let questions: Vec<Parameterised> = jobs.iter().map(|job| job.lineage.parameterised()).collect();
+        let questions: Vec<Parameterised> = jobs.iter().map(|job| job.join_keys.parameterised()).collect();
         let mut statements: Vec<(&str, Vec<&str>)> = questions.iter().map(Parameterised::parts).collect();
         statements.push((END, Vec::new()));
         let answer = link.0.query_prepared(&statements, ANSWER_TIMEOUT).await;
         if let ([job], Err(error)) = (jobs, &answer)
             && error.sqlstate() == Some(INSUFFICIENT_PRIVILEGE)
         {
-            let tables = unreadable(&mut link.0, job.lineage.tables()).await?;
+            let tables = unreadable(&mut link.0, job.join_keys.tables()).await?;
             self.closed.1.extend(tables);
         }
         self.link = Some(link);
         let mut answers = answer?;
         let end = answers.pop().unwrap_or_default();
         let behind = end.first().and_then(|row| Lsn::parse(row.first()?.as_deref()?));
-        let behind = behind.ok_or(ServiceError::Shape("a position"))?;
+        let behind = behind.ok_or(ServiceError::UnexpectedAnswer("a position"))?;
         let keys = answers.into_iter().map(|rows| read_keys(rows, 1)?.pop()).collect::<Option<_>>();
-        let keys = keys.ok_or(ServiceError::Shape("a query for keys"))?;
+        let keys = keys.ok_or(ServiceError::UnexpectedAnswer("a query for keys"))?;
         Ok((keys, behind.without_page_header(self.shared.wal_segment_bytes())))
     }
 }
@@ -190,7 +190,7 @@ mod tests {
         for refused in ["42501", "42P01", "22012", "XX000"] {
             assert_eq!(server(refused), Failure::Refused, "{refused}");
         }
-        assert_eq!(failure(&ServiceError::Shape("keys")), Failure::Refused);
+        assert_eq!(failure(&ServiceError::UnexpectedAnswer("keys")), Failure::Refused);
         for ended in ["57P01", "57P02", "57P03", "57P05"] {
             assert_eq!(server(ended), Failure::Broken, "{ended}");
         }
