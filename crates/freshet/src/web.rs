@@ -68,44 +68,48 @@ impl Collector for Figures {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut out = Writer { encoder: &mut encoder };
         let metrics = &self.shared.metrics;
-        out.counter("freshet_hits", "Statements answered from the cache", metrics.hits())?;
-        out.counter("freshet_hit_bytes", "Bytes answered from the cache", metrics.hit_bytes())?;
-        out.counter("freshet_fills", "Statements answered by the database, to be kept", metrics.fills())?;
+        out.counter("freshet_hits", "Statements served from the cache", metrics.hits())?;
+        out.counter("freshet_hit_bytes", "Bytes served from the cache", metrics.hit_bytes())?;
+        out.counter("freshet_fills", "Statements answered by the database, to be cached", metrics.fills())?;
         out.passed(&self.shared)?;
         out.counter("freshet_connections", "Connections accepted", metrics.connections.load(Relaxed))?;
         let failures = metrics.login_failures.load(Relaxed);
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
         let late = &self.shared.scheduling_delay;
         let (main_thread, probes) = (late.main_thread_seconds(), late.probe_seconds());
-        out.gauge(
-            "freshet_main_thread_scheduling_delay_seconds_total",
-            "By how much the main thread came late, in all",
+        out.seconds(
+            "freshet_main_thread_scheduling_delay_seconds",
+            "Scheduling delay of the main thread, which renews the lease",
             main_thread,
         )?;
-        let help = "By how much the database was late to tell the end of its log, in all";
-        out.gauge("freshet_log_end_probe_delay_seconds_total", help, probes)?;
+        let help = "By how much log-end probes took longer than 200 ms";
+        out.seconds("freshet_log_end_probe_delay_seconds", help, probes)?;
         let bypass = if self.shared.switches.bypass() { 1.0 } else { 0.0 };
         out.gauge("freshet_bypass", "1 while an operator has switched the cache off", bypass)?;
         let refreshes = &self.shared.refreshes;
-        out.counter("freshet_refreshes", "Results read again after a change evicted them", refreshes.read())?;
-        out.counter("freshet_refreshed", "Those of them that were kept", refreshes.installed())?;
+        out.counter(
+            "freshet_refreshes",
+            "Invalidated results that were read again in the background",
+            refreshes.read(),
+        )?;
+        out.counter("freshet_refreshed", "Those of them that were cached", refreshes.installed())?;
         let seconds = refreshes.nanos() as f64 / 1e9;
-        out.gauge("freshet_refresh_seconds_total", "Time that it took in all", seconds)?;
+        out.seconds("freshet_refresh_seconds", "Time that it took in all", seconds)?;
         out.gauge("freshet_refreshes_waiting", "Results that wait to be read again", refreshes.waiting_count() as f64)?;
         let key_queries = &self.shared.key_queries;
         out.counter(
             "freshet_key_queries",
-            "Times that the keys were read on which a result depends",
+            "Key queries: the join keys on which a result depends were read",
             key_queries.reads(),
         )?;
-        out.counter("freshet_key_query_failures", "Times that they could not be read", key_queries.failures())?;
-        let help = "Results on which any row of a table counts, since its keys are too many or not known";
+        out.counter("freshet_key_query_failures", "Key queries that failed", key_queries.failures())?;
+        let help = "Results that depend on any row of a table, since their join keys are too many or not known";
         out.counter("freshet_join_keys_coarse", help, key_queries.coarse())?;
-        let help = "Results with the keys of the rows that may go, which the answer does not show";
+        let help = "Results with member keys: those of all rows that matter, which the answer does not show";
         out.counter("freshet_member_keys", help, key_queries.by_members())?;
         out.gauge(
             "freshet_key_queries_waiting",
-            "Results whose keys are to be read",
+            "Results that wait for a key query",
             key_queries.waiting_count() as f64,
         )?;
         out.gauge("freshet_sessions", "Sessions open", metrics.sessions() as f64)?;
@@ -117,20 +121,19 @@ impl Figures {
     fn cache(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let cache = &self.shared.cache;
         let counters = cache.counters();
-        let (change, size) = (counters.invalidated.load(Relaxed), counters.evicted.load(Relaxed));
-        out.counter("freshet_cached", "Results kept", counters.installed.load(Relaxed))?;
+        let (invalidated, evicted) = (counters.invalidated.load(Relaxed), counters.evicted.load(Relaxed));
+        out.counter("freshet_cached", "Results cached", counters.installed.load(Relaxed))?;
         out.counter(
             "freshet_stale_fills",
-            "Results not kept, since a commit raced",
+            "Results not cached, since a commit raced with the fill",
             counters.stale_fills.load(Relaxed),
         )?;
         out.counter("freshet_too_large", "Results larger than an entry may be", counters.too_large.load(Relaxed))?;
-        out.counter("freshet_evictions", "Entries removed by changes or for room", change + size)?;
-        out.counter("freshet_invalidations", "Entries removed because a commit touched them", change)?;
-        out.counter("freshet_evictions", "Entries removed to make room", size)?;
+        out.counter("freshet_invalidations", "Results invalidated: a commit made them outdated", invalidated)?;
+        out.counter("freshet_evictions", "Results evicted: removed for want of room", evicted)?;
         out.counter(
             "freshet_flushed",
-            "Entries removed with the stream, catalogue or publication",
+            "Results removed with the change stream, the catalogue or the publication",
             counters.flushed.load(Relaxed),
         )?;
         out.counter("freshet_commits", "Commits delivered by the change stream", counters.commits.load(Relaxed))?;
@@ -149,36 +152,42 @@ impl Figures {
         let waits = &self.shared.waits;
         out.counter(
             "freshet_commit_waits",
-            "Acknowledgements of writes held for the stream",
+            "Acknowledgements of writes that waited for the change stream",
             waits.held.load(Relaxed),
         )?;
-        let help = "Those that were not, since nothing rested on the tables that they touched";
+        let help = "Commit waits skipped, since no cached result depends on the tables written";
         out.counter("freshet_commit_waits_skipped", help, waits.waits_skipped.load(Relaxed))?;
         let held_seconds = waits.held_nanos.load(Relaxed) as f64 / 1e9;
-        out.gauge("freshet_commit_wait_seconds_total", "Time for which they were held, in all", held_seconds)?;
+        out.seconds("freshet_commit_wait_seconds", "Time that acknowledgements waited", held_seconds)?;
         out.counter(
             "freshet_fences",
             "Writes acknowledged before the stream delivered them",
             waits.fences.load(Relaxed),
         )?;
         out.counter("freshet_log_flushes", "Messages committed to flush the log", waits.flushes.load(Relaxed))?;
+        self.levels(out)
+    }
+
+    /// What is cached now, and how current the proofs are.
+    fn levels(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let cache = &self.shared.cache;
         let levels = cache.levels(self.shared.clock.now());
         let seconds = |nanos: Option<u64>| nanos.map_or(f64::INFINITY, |n| n as f64 / 1e9);
         out.gauge("freshet_entries", "Entries", levels.entries as f64)?;
         out.gauge("freshet_bytes", "Bytes of entries with keys and tags", levels.bytes as f64)?;
         out.gauge("freshet_memory_limit_bytes", "The memory limit", cache.limits().memory_bytes as f64)?;
-        let help = "What of the memory limit is not for entries: statements, buffers, holes between entries";
+        let help = "The part of the memory limit that results cannot have: statements, buffers, holes between entries";
         out.gauge("freshet_memory_overhead_bytes", help, cache.aside() as f64)?;
         let statements = self.shared.statement_bytes();
         out.gauge(
             "freshet_statement_bytes",
-            "Bytes of the statements that are known, which are among them",
+            "Bytes of the statements that are known, part of the overhead",
             statements as f64,
         )?;
         out.gauge("freshet_commits_unproven", "Commits not yet proven visible", levels.pending as f64)?;
         out.gauge("freshet_fills_in_flight", "Fills in flight", levels.flights as f64)?;
-        out.gauge("freshet_tables_published", "Tables whose changes are complete", levels.published as f64)?;
-        let help = "Tables that are not followed for a while, since their changes cost more than hits saved";
+        out.gauge("freshet_tables_published", "Published tables, whose changes are complete", levels.published as f64)?;
+        let help = "Tables in cool-off: not published for a while, since their changes cost more than hits saved";
         out.gauge("freshet_tables_in_cool_off", help, self.shared.cool_off_count() as f64)?;
         out.gauge(
             "freshet_stream_age_seconds",
@@ -195,6 +204,12 @@ struct Writer<'a, 'b> {
 
 impl Writer<'_, '_> {
     fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+        let metric = ConstCounter::new(value);
+        metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    /// Seconds since the start, in all. The encoder adds `_total` to the name.
+    fn seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         let metric = ConstCounter::new(value);
         metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
     }

@@ -209,7 +209,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
                 },
             ));
             if query.figures.worth.is_low() {
-                pairs.push(("kept", format!("few results now: {}", Reason::NotAdmitted)));
+                pairs.push(("admission", format!("few results are cached now: {}", Reason::NotAdmitted)));
             }
             for table in &read_set.tables {
                 let name = catalog.table(*table).map_or(String::new(), |t| format!("{}.{}", t.schema, t.name));

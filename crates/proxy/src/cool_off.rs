@@ -1,4 +1,4 @@
-//! Tables that are not followed for a while: [`freshet_types::Reason::InCoolOff`].
+//! Tables in cool-off: [`freshet_types::Reason::InCoolOff`].
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

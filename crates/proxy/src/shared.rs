@@ -169,7 +169,7 @@ pub struct Shared {
     pub(crate) catalog_wanted: Notify,
     /// PostgreSQL: until then the catalogue is not read before its time for look-ups.
     pub(crate) catalog_rests: AtomicU64,
-    /// Tables that are not followed for a while: [`Reason::InCoolOff`].
+    /// Tables in cool-off: [`Reason::InCoolOff`].
     pub(crate) cool_off: ArcSwap<CoolOff>,
     /// Tables that the server refused to publish, and its words.
     refused: Mutex<HashMap<TableId, String>>,
@@ -338,7 +338,7 @@ impl Shared {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner).insert(table, why);
     }
 
-    /// How many tables are not followed for a while, since their changes cost more than hits saved.
+    /// How many tables are in cool-off, since their changes cost more than hits saved.
     pub fn cool_off_count(&self) -> usize {
         self.cool_off.load().len()
     }

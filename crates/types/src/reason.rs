@@ -152,7 +152,7 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSelect => f.write_str("not a SELECT"),
-            Self::NotParsed => f.write_str("the statement is not understood by the parser"),
+            Self::NotParsed => f.write_str("the parser does not understand the statement"),
             Self::SeveralStatements => f.write_str("several statements in one message"),
             Self::TooLong => f.write_str("the statement is too long to analyse"),
             Self::LocksRows => f.write_str("the statement locks rows"),
@@ -183,7 +183,7 @@ impl fmt::Display for Reason {
             }
             Self::NotPublished => f.write_str("a table is being added to the publication"),
             Self::InCoolOff => {
-                f.write_str("a table's changes cost more than hits saved, so it is not followed for a while")
+                f.write_str("a table is in cool-off: its changes cost more than hits saved, so it is not published for a while")
             }
             Self::CatalogStale => f.write_str("the catalogue is being read again"),
             Self::InTransaction => f.write_str("a transaction block is open whose isolation or settings are not known"),
@@ -206,10 +206,10 @@ impl fmt::Display for Reason {
             Self::Watermark => f.write_str("the session has read newer state than the stream has delivered"),
             Self::Fence => f.write_str("a write was acknowledged before the stream delivered it"),
             Self::NoStream => f.write_str("there is no change stream"),
-            Self::LeaseExpired => f.write_str("the change stream is late"),
+            Self::LeaseExpired => f.write_str("the lease has expired: the change stream lags or is broken"),
             Self::NotYetApplied => f.write_str("the stream has not yet passed the position the result was read at"),
             Self::NotAdmitted => {
-                f.write_str("its results change or have to go before they are asked for often enough (see --admission)")
+                f.write_str("its results are invalidated or evicted before they are asked for often enough (see --admission)")
             }
             Self::FillInFlight => f.write_str("another session is reading the same result"),
             Self::Disabled => f.write_str("an answer from the cache differed from the database's"),

@@ -60,7 +60,7 @@ pub(crate) struct ServeArgs {
     /// After SIGTERM, how long sessions may take to end what they are at
     #[arg(long, default_value = "30s")]
     drain_timeout: Span,
-    /// Name of the publication that Freshet keeps
+    /// Name of the publication that Freshet maintains
     #[arg(long, default_value = "freshet")]
     publication: String,
     /// Change nothing in the database's schema: what `freshet check --print-setup` prints was run by an administrator,
@@ -89,8 +89,8 @@ pub(crate) struct ServeArgs {
     /// any more
     #[arg(long, default_value = "0", value_name = "0..1")]
     verify: Share,
-    /// Which answers are kept: those of statements whose results pay for being kept, by Freshet's own measurements, or
-    /// all that can be
+    /// Which results are cached: those of statements whose results pay for it, by Freshet's own measurements, or all that
+    /// can be
     #[arg(long, default_value = "worthwhile")]
     admission: AdmissionArg,
     /// PostgreSQL: cache statements that call functions and aggregates in SQL or PL/pgSQL which are declared IMMUTABLE. One that reads
@@ -107,7 +107,7 @@ pub(crate) struct ServeArgs {
     access: AccessArgs,
 }
 
-/// Which answers are kept.
+/// Which results are cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum AdmissionArg {
     Worthwhile,

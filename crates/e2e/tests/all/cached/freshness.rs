@@ -264,8 +264,8 @@ fn memory_is_bounded(version: Version) -> Result<()> {
         }
     }
     if pair.freshet.is_there() {
-        let invalidated = pair.freshet.metrics()?.value("freshet_evictions_total");
-        ensure!(invalidated > 0.0, "nothing was invalidated");
+        let evicted = pair.freshet.metrics()?.value("freshet_evictions_total");
+        ensure!(evicted > 0.0, "nothing was evicted");
         ensure!(pair.freshet.peak_memory()? < 96 * 1024 * 1024, "{} bytes", pair.freshet.peak_memory()?);
     }
     Ok(())

@@ -338,7 +338,7 @@ impl Publishing {
                 self.shared.unwant(*table);
             }
             self.shared.forget_published(&gone);
-            tracing::info!(tables = ?gone, "tables are not followed for a while: their changes cost more than hits saved");
+            tracing::info!(tables = ?gone, "tables are in cool-off, and not published for a while: their changes cost more than hits saved");
             self.leaving.extend(gone);
         }
         self.leaving.retain(|table| left_out.contains(table));
