@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use freshet_sql::{Admin, Modes, ReadSet};
 use freshet_types::{Catalog, Reason};
 
-use crate::context::Context;
-use crate::registry::NormalizedQuery;
+use crate::session::context::Context;
 use crate::shared::Shared;
+use crate::statement::registry::NormalizedQuery;
 
 /// Rows beyond which a list ends.
 const ROWS_MAX: usize = 1000;

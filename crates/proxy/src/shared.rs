@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-use crate::body::Body;
-use crate::context::Contexts;
-use crate::cool_off::CoolOff;
 use crate::metrics::Metrics;
-use crate::moving::Latest;
-use crate::refreshes::Refreshes;
-use crate::registry::{NormalizedQuery, Registry};
-use crate::scheduling_delay::SchedulingDelay;
-use crate::switches::Switches;
-use crate::verify::Verifier;
-use crate::waits::Waits;
+use crate::server::scheduling_delay::SchedulingDelay;
+use crate::server::switches::Switches;
+use crate::service::cool_off::CoolOff;
+use crate::service::refreshes::Refreshes;
+use crate::session::body::Body;
+use crate::session::context::Contexts;
+use crate::session::moving::Latest;
+use crate::session::verify::Verifier;
+use crate::session::wait_queue::Waits;
+use crate::statement::registry::{NormalizedQuery, Registry};
 
 pub(crate) mod key_queries;
 mod log_end;
@@ -249,7 +249,7 @@ impl Shared {
         if admits { Ok(()) } else { Err(Reason::NotAdmitted) }
     }
 
-    /// What the database's answer is to be compared with: see [`crate::verify`].
+    /// What the database's answer is to be compared with: see [`crate::session::verify`].
     pub(crate) fn expected(&self, key: &[u8]) -> Option<Arc<Entry<Body>>> {
         (self.settings.verify > 0.0).then(|| self.cache.peek(key)).flatten()
     }

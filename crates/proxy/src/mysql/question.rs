@@ -10,8 +10,8 @@ use freshet_net::mysql::identity::{self, ServerRun};
 use freshet_sql::Client;
 use freshet_types::Reason;
 
-use crate::context::Described;
 use crate::mysql::session::reading::{Reading, is_multibyte};
+use crate::session::context::Described;
 
 /// Settings of both servers that can change a result (`docs/internals/protocol.md`, section 9), or that a statement may show
 /// ([`freshet_sql::KNOWN_VARIABLES`]), behind those with a meaning here.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_sql::{Client, Isolation, Temporary};
 use freshet_types::{Nanos, Reason};
 
-use crate::context::{ContextKey, Described};
+use crate::session::context::{ContextKey, Described};
 
 /// Settings that can change a result (`docs/internals/protocol.md`, section 9). One that a version lacks reads as NULL.
 const SETTINGS: &[&str] = &[

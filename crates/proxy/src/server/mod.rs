@@ -1,3 +1,9 @@
-//! The server side of Freshet: who is let in.
+//! The server side of Freshet: its sockets, who is let in, limits, memory and the end.
 
 pub(crate) mod access;
+pub(crate) mod listener;
+pub(crate) mod login_rate;
+pub(crate) mod memory;
+pub(crate) mod pre_auth;
+pub(crate) mod scheduling_delay;
+pub(crate) mod switches;

@@ -26,12 +26,12 @@ use freshet_cache::{Entry, FillPermit, FillRequest, Proven, admission};
 use freshet_sql::{Bound, JoinKeys, Parameter, ReadSet};
 use freshet_types::{Catalog, CatalogVersion, Nanos, Reason, TableId, Tag, Visible};
 
-use crate::body::{Body, Source};
-use crate::context::Context;
 use crate::metrics::WorkerCounters;
-use crate::moving::Limits;
-use crate::registry::Statement;
+use crate::session::body::{Body, Source};
+use crate::session::context::Context;
+use crate::session::moving::Limits;
 use crate::shared::Shared;
+use crate::statement::registry::Statement;
 
 /// A fill under way.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(crate) struct PendingFill<S> {
     pub(crate) join_keys: Option<Box<JoinKeys>>,
     /// A proof whose answer had arrived before the query was sent.
     pub(crate) proof: Option<Arc<Visible>>,
-    /// See [`crate::verify`]: what the answer is to be compared with.
+    /// See [`crate::session::verify`]: what the answer is to be compared with.
     pub(crate) expected: Option<Arc<Entry<Body>>>,
     /// How far it has come: [`Reading`] or [`Read`].
     pub(crate) stage: S,
@@ -66,7 +66,7 @@ pub(crate) struct Read {
     pub(crate) told: Option<Vec<Tag>>,
     /// What is to be installed.
     pub(crate) body: Body,
-    /// Freshet itself asked for it: see [`crate::refreshes`].
+    /// Freshet itself asked for it: see [`crate::service::refreshes`].
     pub(crate) refreshed: bool,
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use freshet_cache::{Entry, Lookup, Watermark};
 use freshet_types::Reason;
 
-use crate::body::Body;
+use crate::session::body::Body;
 use crate::shared::Shared;
 
 /// What becomes of an execution. The look-up, admission and the state of the session decide one after the other, each for what the one

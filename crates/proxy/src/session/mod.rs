@@ -1,5 +1,11 @@
-//! What the sessions of both families share: how an execution is looked up, and how a fill is begun.
+//! What the sessions of both families share.
 
 pub(crate) mod answer_tags;
+pub(crate) mod body;
+pub(crate) mod commit_wait;
+pub(crate) mod context;
 pub(crate) mod fill;
 pub(crate) mod lookup;
+pub(crate) mod moving;
+pub(crate) mod verify;
+pub(crate) mod wait_queue;

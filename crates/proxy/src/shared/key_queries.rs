@@ -28,7 +28,7 @@ use freshet_sql::{JoinKeys, Key};
 use freshet_types::{End, Lsn, Nanos, Reason, RowSet, TableId, Tag};
 use tokio::sync::Notify;
 
-use crate::body::Body;
+use crate::session::body::Body;
 use crate::session::fill::{PendingFill, Read};
 use crate::shared::Shared;
 

@@ -7,7 +7,7 @@ use freshet_net::mysql::{Client, ConnectError, Error, Rows, ServerVersion, ident
 use thiserror::Error as ThisError;
 
 use crate::mysql::MySql;
-use crate::once::{Failure, Hearing};
+use crate::service::once::{Failure, Hearing};
 use crate::shared::ServerIdentity;
 
 /// An answer later than this means that the connection is not alive.

@@ -10,7 +10,7 @@ use freshet_net::mysql::{Client, Error};
 
 use crate::mysql::MySql;
 use crate::mysql::service::connection::{ServiceError, open};
-use crate::once::Once;
+use crate::service::once::Once;
 use crate::shared::ServerIdentity;
 use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, keys_question, read_keys};
 

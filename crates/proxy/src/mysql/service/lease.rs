@@ -15,7 +15,7 @@ use freshet_types::{End, Lsn};
 
 use crate::mysql::MySql;
 use crate::mysql::service::connection::{Connection, ServiceError};
-use crate::once::Once;
+use crate::service::once::Once;
 
 /// Time between log-end probes when nobody waits.
 const TICK: Duration = Duration::from_millis(50);

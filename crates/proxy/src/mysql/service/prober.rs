@@ -13,7 +13,7 @@ use freshet_types::{GtidSet, Visible};
 use crate::mysql::MySql;
 use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::position;
-use crate::once::Once;
+use crate::service::once::Once;
 
 /// Time between questions: no less and no more than this, and in between so many times what the last one took.
 const PAUSE_MIN: Duration = Duration::from_millis(1);

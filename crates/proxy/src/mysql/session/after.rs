@@ -17,8 +17,8 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::track::Written;
 use crate::mysql::session::transaction::{Answered, Mark};
 use crate::mysql::session::{Outcome, Session, SessionError};
-use crate::registry::{Marks, Statement, first_word};
-use crate::waits_skipped::Touched;
+use crate::session::commit_wait::Touched;
+use crate::statement::registry::{Marks, Statement, first_word};
 
 /// Flags that tell of the statement that was answered, and not of those behind it.
 const OF_ONE_STATEMENT: Status = Status(Status::DB_DROPPED.0 | Status::QUERY_WAS_SLOW.0);

@@ -15,17 +15,17 @@ use freshet_wire::mysql::rows;
 use freshet_wire::mysql::statement::{Bound, Value, types};
 use freshet_wire::mysql::track::{Hidden, shown};
 
-use crate::body::Body;
-use crate::moving::Limits;
 use crate::mysql::session::Session;
 use crate::mysql::session::diagnostics::rows_found;
 use crate::mysql::session::moving::Moving;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::Shown;
 use crate::mysql::session::transaction::Snapshot;
-use crate::registry::Statement;
+use crate::session::body::Body;
 use crate::session::fill::{self, Miss, PendingFill, Read, Reading};
 use crate::session::lookup::{Decision, Found};
+use crate::session::moving::Limits;
+use crate::statement::registry::Statement;
 
 /// What is the session's own in a word of state. The rest tells of the statement.
 pub(crate) const OWN_STATUS: Status = Status(
@@ -249,7 +249,7 @@ impl Session {
                     entry.payload.source.query.figures.hits_behind_passed.fetch_add(1, Relaxed);
                 }
                 if self.watermark.snapshot.is_none() && self.shared.verifier.samples() {
-                    return Decision::Fill(()); // see [`crate::verify`]
+                    return Decision::Fill(()); // see [`crate::session::verify`]
                 }
             }
             Decision::Fill(()) => self.patience.gain(),

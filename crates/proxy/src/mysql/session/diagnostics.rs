@@ -23,13 +23,13 @@ use freshet_wire::mysql::command as code;
 use freshet_wire::mysql::packet::{self, HEADER_BYTES};
 use freshet_wire::mysql::response::{Done, Kind};
 
-use crate::body::FoundRows;
 use crate::mysql::session::decide::{Allowed, without_status};
 use crate::mysql::session::forward::To;
 use crate::mysql::session::settings::put_query;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{Leaves, NormalizedQuery, Statement};
+use crate::session::body::FoundRows;
+use crate::statement::registry::{Leaves, NormalizedQuery, Statement};
 
 /// The capacity that is kept.
 const KEEP_BYTES: usize = 4 << 10;

@@ -25,8 +25,8 @@ use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::text::{Decided, Joined};
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Outcome, Session, SessionError};
-use crate::registry::Statement;
 use crate::session::lookup::Decision;
+use crate::statement::registry::Statement;
 
 /// Bytes of COM_STMT_EXECUTE before the parameters: command, number, flags, iterations.
 const HEAD_BYTES: usize = 10;

@@ -5,11 +5,11 @@
 //! passed an end of the binlog that was asked for after it: one reading of the lease service, for all that wait. If that
 //! takes too long, a fence is set first, and then the client is told: hits wait instead of the writer. As long as the
 //! stream then does not move at all, it is set at once. A change of privileges that is in no log (`mandatory_roles`) waits for a look at the
-//! catalogue instead. What touched only tables on which nothing rests is not held ([`crate::waits_skipped`]).
+//! catalogue instead. What touched only tables on which nothing rests is not held ([`crate::session::commit_wait`]).
 //!
 //! **Look-ups.** A session that has just read from the database may find an entry that is not yet known to be as new.
 //! The position that tells is usually on its way, and waiting for it costs less than asking the database; but not for
-//! much longer than the database takes, and ever less often as long as waiting does not help ([`crate::waits::Patience`]). A
+//! much longer than the database takes, and ever less often as long as waiting does not help ([`crate::session::wait_queue::Patience`]). A
 //! look-up that misses while another session fills the same key waits for that fill likewise, and begins anew.
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,8 +21,8 @@ use freshet_wire::mysql::track::Gtid;
 use tokio::time::timeout;
 
 use crate::mysql::session::Session;
-use crate::waits::{Wait, WaitFor};
-use crate::waits_skipped::Touched;
+use crate::session::commit_wait::Touched;
+use crate::session::wait_queue::{Wait, WaitFor};
 
 /// How long an acknowledgement waits for its commit before an end of the binlog is asked for as well.
 const COMMIT_WAIT: Duration = Duration::from_millis(5);

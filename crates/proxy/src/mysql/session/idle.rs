@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 use crate::mysql::session::{Session, SessionError};
 use crate::peer::Peer;
-use crate::registry::TEXT_BYTES_MAX;
+use crate::statement::registry::TEXT_BYTES_MAX;
 
 /// Time for last words.
 const FAREWELL_TIMEOUT: Duration = Duration::from_secs(1);

@@ -11,7 +11,7 @@
 //! | decide | `decide`, `settings`, `transaction` | what the session allows; key, look-up, tags, permit (with [`crate::session`]) |
 //! | speak to the server | `server_connection` | owns the socket, what is prepared there, which settings are in force there |
 //! | forward | `forward` | commands and answers of any size, in bounded memory |
-//! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::waits_skipped`]) |
+//! | after | `after`, `track`, `temporaries`, `hold` | what the answer says of the session; an acknowledgement that waits for the stream, or need not ([`crate::session::commit_wait`]) |
 //!
 //! Nothing is written to the client before the session waits for something, so that a hit costs one read and one write, and an
 //! acknowledgement is held by not waiting for the client.
@@ -58,8 +58,8 @@ use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::TransactionState;
 use crate::peer::Peer;
 use crate::server::access::Incoming;
-use crate::waits::Patience;
-use crate::waits_skipped::{Counted, Touched};
+use crate::session::commit_wait::{Counted, Touched};
+use crate::session::wait_queue::Patience;
 
 /// Why a session ended other than by its client's wish.
 #[derive(Debug, Error)]

@@ -1,4 +1,4 @@
-//! Executions whose limits have moved: see [`crate::moving`].
+//! Executions whose limits have moved: see [`crate::session::moving`].
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use freshet_wire::mysql::result::Form;
 use freshet_wire::mysql::rows::Rows;
 use freshet_wire::mysql::statement::{Bound, Value};
 
-use crate::moving::{Limits, Reached, put_text};
 use crate::mysql::session::Session;
 use crate::mysql::session::decide::{Allowed, Execution, parameters};
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::shown::fields;
 use crate::mysql::session::text::Found;
-use crate::registry::Statement;
 use crate::session::lookup::{self, Decision};
+use crate::session::moving::{Limits, Reached, put_text};
+use crate::statement::registry::Statement;
 
 /// Of a fill: its limits, and how its answer will be written.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use freshet_sql::{Code, LiteralKind, Modes, Quoting};
 
-use crate::registry::Statement;
+use crate::statement::registry::Statement;
 
 /// Statements remembered per session.
 const NAMED_MAX: usize = 256;

@@ -10,7 +10,7 @@ use freshet_sql::Code;
 use freshet_types::{CatalogVersion, Reason};
 use rapidhash::quality::RandomState;
 
-use crate::registry::Statement;
+use crate::statement::registry::Statement;
 
 /// Statements remembered per session; further ones pass.
 const STATEMENTS_MAX: usize = 16_384;

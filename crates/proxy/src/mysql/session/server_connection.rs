@@ -13,7 +13,7 @@ use crate::mysql::session::decide::key_capabilities;
 use crate::mysql::session::prepared::Prepareds;
 use crate::mysql::session::settings::{Settings, put_query};
 use crate::peer::Peer;
-use crate::registry::Tracking;
+use crate::statement::registry::Tracking;
 
 /// A connection to the database.
 pub(super) struct ServerConnection {

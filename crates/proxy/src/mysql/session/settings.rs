@@ -19,7 +19,6 @@ use freshet_wire::mysql::packet::{self, HEADER_BYTES, Header};
 use freshet_wire::mysql::response::{Done, Kind};
 use freshet_wire::mysql::{command, result};
 
-use crate::context::Context;
 use crate::mysql::login::About;
 use crate::mysql::question::{Answer, Level, question, take_server};
 use crate::mysql::session::decide::Allowed;
@@ -27,8 +26,9 @@ use crate::mysql::session::forward::To;
 use crate::mysql::session::reading::{Readable, Reading, without_comments};
 use crate::mysql::session::temporaries::Temporaries;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{Statement, first_word};
+use crate::session::context::Context;
 use crate::shared::{ServerIdentity, Shared};
+use crate::statement::registry::{Statement, first_word};
 
 /// Settings by which a session sees what is run in it: in the state that answers tell, SHOW PROFILES, OPTIMIZER_TRACE.
 const WATCHING: [&str; 3] = ["session_track_transaction_info", "profiling", "optimizer_trace"];

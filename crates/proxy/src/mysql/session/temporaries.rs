@@ -21,7 +21,7 @@ use crate::mysql::session::Session;
 use crate::mysql::session::named::Named;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::transaction::Mark;
-use crate::registry::{NormalizedQuery, Statement};
+use crate::statement::registry::{NormalizedQuery, Statement};
 
 /// Reads the words of a statement on its way.
 #[derive(Debug)]

@@ -12,7 +12,6 @@ use freshet_wire::mysql::result::{Form, Shape, put_text_result};
 use freshet_wire::mysql::statement::{Bound, Query};
 
 use crate::admin::Asker;
-use crate::body::Body;
 use crate::mysql::admin;
 use crate::mysql::session::decide::{Allowed, Execution, Fill, parameters};
 use crate::mysql::session::forward::To;
@@ -21,8 +20,9 @@ use crate::mysql::session::settings::Known;
 use crate::mysql::session::temporaries::Reading;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
+use crate::session::body::Body;
 use crate::session::lookup::Decision;
+use crate::statement::registry::{self, Leaves, Statement, TEXT_BYTES_MAX};
 
 /// Of a long statement so much is waited for.
 const HEAD_BYTES: usize = 512;

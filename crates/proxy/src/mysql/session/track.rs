@@ -29,8 +29,8 @@ use freshet_wire::mysql::track::{Gtid, Hidden, commits, shown};
 use crate::mysql::session::forward::To;
 use crate::mysql::session::transaction::Mark;
 use crate::mysql::session::{Session, SessionError};
-use crate::registry::{Statement, Tracking, first_word};
-use crate::waits_skipped::Touched;
+use crate::session::commit_wait::Touched;
+use crate::statement::registry::{Statement, Tracking, first_word};
 
 /// Has commits told. Where they are told already it fails: NULL is no value.
 const TELL: &str = "SET SESSION session_track_system_variables = IF(@@session_track_system_variables = '*' \

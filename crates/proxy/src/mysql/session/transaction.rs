@@ -28,8 +28,8 @@ use crate::mysql::question::Level;
 use crate::mysql::session::Session;
 use crate::mysql::session::decide::Allowed;
 use crate::mysql::session::settings::Settings;
-use crate::registry::Statement;
-use crate::waits_skipped::Counted;
+use crate::session::commit_wait::Counted;
+use crate::statement::registry::Statement;
 
 /// A transaction, or the room for one if each statement is not one of its own.
 #[derive(Clone, Debug)]

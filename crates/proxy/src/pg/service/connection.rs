@@ -6,9 +6,9 @@ use std::time::Duration;
 use freshet_net::pg::{Client, ConnectError, Error, Purpose, Rows};
 use thiserror::Error as ThisError;
 
-use crate::once::{Failure, Hearing};
 use crate::pg::Pg;
 use crate::pg::question::{POSTMASTER_START, SYSTEM_ID};
+use crate::service::once::{Failure, Hearing};
 use crate::shared::ServerIdentity;
 
 /// An answer later than this means that the connection is not alive.

@@ -12,9 +12,9 @@ use freshet_net::pg::{Client, Error};
 use freshet_sql::{JoinKeys, Parameterised};
 use freshet_types::{CatalogVersion, Lsn, TableId};
 
-use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{ServiceError, connect};
+use crate::service::once::Once;
 use crate::shared::ServerIdentity;
 use crate::shared::key_queries::{ANSWER_BYTES_MAX, Failure, Job, Keys, read_keys};
 

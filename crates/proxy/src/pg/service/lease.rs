@@ -22,9 +22,9 @@ use std::time::Duration;
 use freshet_types::{End, Lsn, Nanos, Visible};
 use tokio::time::Instant;
 
-use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
+use crate::service::once::Once;
 
 /// Time between log-end probes when nobody waits.
 const TICK: Duration = Duration::from_millis(50);

@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use freshet_cache::admission::Keep;
 use freshet_types::{Catalog, CatalogVersion, Epoch, RelationKind, ReplicaIdentity, Table, TableId};
 
-use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
 use crate::pg::service::following::{Accounts, Earner};
 use crate::pg::service::publication::{Move, move_table, published_sql, read_published};
+use crate::service::once::Once;
 
 /// Tables that are asked for within this time go into one batch.
 const BATCH_DELAY: Duration = Duration::from_millis(10);

@@ -8,10 +8,10 @@ use freshet_net::pg::{Client, Error, Purpose};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::timeout;
 
-use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::login::Question;
 use crate::pg::service::connection::ServiceError;
+use crate::service::once::Once;
 
 /// Connections that look up.
 const CONNECTIONS: usize = 4;

@@ -10,7 +10,7 @@ use freshet_wire::pg::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::pg::frontend::{self, Bind, Execute, Parse, Target};
 use smallvec::SmallVec;
 
-use crate::registry::TEXT_BYTES_MAX;
+use crate::statement::registry::TEXT_BYTES_MAX;
 
 /// Executions in one batch beyond which it passes.
 const GROUPS_MAX: usize = 256;

@@ -15,8 +15,8 @@ use crate::pg::session::long_text::LongText;
 use crate::pg::session::plan::{self, Allowed, TransactionState, View};
 use crate::pg::session::unit::{ClientUnit, Effects, Kind, NAMES_MAX, Unit};
 use crate::pg::session::{Ending, Known, Session};
-use crate::registry::{Statement, TEXT_BYTES_MAX};
-use crate::waits_skipped::Counted;
+use crate::session::commit_wait::Counted;
+use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
 /// Units in flight beyond which the client is not read: a bound on the queue.
 const UNITS_MAX: usize = 1024;

@@ -11,8 +11,6 @@ use freshet_wire::pg::backend;
 use freshet_wire::pg::frontend::{Bind, Parse};
 
 use crate::admin;
-use crate::body::Body;
-use crate::moving::Limits;
 use crate::pg::session::batch::Describe;
 use crate::pg::session::client::Step;
 use crate::pg::session::moving::Moving;
@@ -22,9 +20,11 @@ use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Answer, Fill};
 use crate::pg::session::{Known, Session};
-use crate::registry::{NormalizedQuery, Statement};
+use crate::session::body::Body;
 use crate::session::fill::{self, Miss};
 use crate::session::lookup::Decision;
+use crate::session::moving::Limits;
+use crate::statement::registry::{NormalizedQuery, Statement};
 
 /// What a look-up comes to.
 pub(crate) type Found = Decision<Arc<Entry<Body>>, (), ()>;
@@ -151,7 +151,7 @@ impl Session {
             if self.hides(&body.source.query) {
                 return Err(Reason::TemporaryTables);
             }
-            Ok(!self.is_sampled()) // see [`crate::verify`]
+            Ok(!self.is_sampled()) // see [`crate::session::verify`]
         };
         match self.shared.look_up(&self.key, &self.watermark, accepts) {
             Decision::Hit(entry) => {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use freshet_types::{End, Lsn};
 
-use crate::body::Body;
 use crate::pg::session::Session;
 use crate::pg::session::unit::Answer;
+use crate::session::body::Body;
 use crate::session::fill::{PendingFill, Read, Reading};
 
 impl Session {

@@ -10,7 +10,6 @@ use freshet_wire::pg::frame::HEADER_BYTES;
 use freshet_wire::pg::frontend::Parse;
 use smallvec::SmallVec;
 
-use crate::body::Body;
 use crate::pg::session::Session;
 use crate::pg::session::batch::{self, Batch, Describe, Group, Lead};
 use crate::pg::session::client::Step;
@@ -18,8 +17,9 @@ use crate::pg::session::decide::Execution;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::statements::ParsedUnder;
 use crate::pg::session::unit::{Ask, Fill, Kind};
-use crate::registry::Statement;
+use crate::session::body::Body;
 use crate::session::lookup::Decision;
+use crate::statement::registry::Statement;
 
 /// What is found for each execution of a batch.
 type Found = SmallVec<[Option<Arc<Entry<Body>>>; 1]>;

@@ -30,8 +30,8 @@ use tokio::time::{Instant, Sleep};
 use crate::pg::session::batch;
 use crate::pg::session::unit::Unit;
 use crate::pg::session::{Ending, Session};
-use crate::waits::{Patience, Wait, WaitFor};
-use crate::waits_skipped::Touched;
+use crate::session::commit_wait::Touched;
+use crate::session::wait_queue::{Patience, Wait, WaitFor};
 
 /// What an acknowledgement waits for.
 #[derive(Clone, Copy, Debug)]
@@ -85,7 +85,7 @@ pub(crate) struct Waiting {
     look: Option<Look>,
     /// Whole messages at the start of the input wait for the rest of their batch until then; 0: no longer.
     batch: Option<Nanos>,
-    /// [`crate::waits::Waits::generation`] before the last look-up.
+    /// [`crate::session::wait_queue::Waits::generation`] before the last look-up.
     pub(crate) generation: u64,
     patience: Patience,
     wait: Option<Wait>,

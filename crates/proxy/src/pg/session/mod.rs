@@ -61,7 +61,7 @@ use crate::pg::session::server_connection::{Known, ServerConnection};
 use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Fill, Unit};
 use crate::pg::session::way::Way;
-use crate::waits_skipped::Counted;
+use crate::session::commit_wait::Counted;
 
 pub(crate) use own::first_question;
 pub(crate) use startup::serve;

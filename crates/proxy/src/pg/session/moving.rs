@@ -1,4 +1,4 @@
-//! Executions whose limits have moved: see [`crate::moving`].
+//! Executions whose limits have moved: see [`crate::session::moving`].
 
 use std::sync::Arc;
 
@@ -6,14 +6,14 @@ use freshet_sql::ReadSet;
 use freshet_wire::pg::backend::rows;
 use freshet_wire::pg::frontend::Bind;
 
-use crate::context::Context;
-use crate::moving::{Limits, Reached, put_text, put_without};
 use crate::pg::session::batch::Describe;
 use crate::pg::session::decide::{Execution, Found, parameters};
 use crate::pg::session::shown::fields;
 use crate::pg::session::{Known, Session};
-use crate::registry::Statement;
+use crate::session::context::Context;
 use crate::session::lookup::Decision;
+use crate::session::moving::{Limits, Reached, put_text, put_without};
+use crate::statement::registry::Statement;
 
 /// Of a fill: its limits, and how its answer will be written.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use crate::pg::question::is_keyed;
 use crate::pg::session::decide::{Execution, parameters, write_key};
 use crate::pg::session::unit::Ask;
 use crate::pg::session::{Known, Session};
-use crate::registry::Statement;
+use crate::statement::registry::Statement;
 
 impl Session {
     /// The key of an execution whose statement is known. If it reads settings by name, the tag is another, and what their values hash to and

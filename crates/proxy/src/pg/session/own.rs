@@ -17,7 +17,7 @@ use crate::pg::question as context;
 use crate::pg::session::Session;
 use crate::pg::session::server_connection::{Known, ServerConnection};
 use crate::pg::session::unit::{Ask, EndWithin, Unit};
-use crate::registry::Statement;
+use crate::statement::registry::Statement;
 
 /// Look-ups of a session that all missed, after which the next ones are expected to miss, too.
 const MISSES_IN_ROW: u8 = 8;

@@ -15,7 +15,7 @@ use crate::pg::session::transaction::Block;
 use crate::pg::session::unit::{Ask, Kind, NAMES_MAX, Response, Unit};
 use crate::pg::session::way::is_suspect;
 use crate::pg::session::{Ending, Session};
-use crate::registry::{Statement, TEXT_BYTES_MAX};
+use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
 /// The server answers the message by one of those that [`super::upstream`] counts, unless it skips it.
 fn is_answered_once(tag: u8) -> bool {

@@ -2,8 +2,8 @@
 
 use freshet_types::Reason;
 
-use crate::context::Context;
 use crate::pg::session::transaction::Block;
+use crate::session::context::Context;
 
 /// What decides whether a session may use the cache at this moment.
 #[derive(Clone, Copy, Debug)]

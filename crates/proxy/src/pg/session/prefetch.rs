@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use crate::registry::Statement;
+use crate::statement::registry::Statement;
 
 /// A statement behind another, as a number: different ones hardly ever have the same.
 pub(crate) type Place = u32;

@@ -9,15 +9,15 @@ use freshet_wire::pg::backend;
 use freshet_wire::pg::frame::Header;
 use freshet_wire::pg::frontend;
 
-use crate::body::Body;
 use crate::pg::session::Session;
 use crate::pg::session::client::{Nature, Step};
 use crate::pg::session::decide::Execution;
 use crate::pg::session::long_text::LongText;
 use crate::pg::session::plan::Allowed;
 use crate::pg::session::unit::{Ask, Fill, Kind};
-use crate::registry::{Statement, TEXT_BYTES_MAX};
+use crate::session::body::Body;
 use crate::session::lookup::Decision;
+use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
 impl Session {
     /// A `Query` at the start of the input.

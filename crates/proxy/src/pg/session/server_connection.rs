@@ -10,13 +10,13 @@ use freshet_sql::{Isolation, Temporary};
 use freshet_types::{CatalogVersion, Nanos, Reason};
 use freshet_wire::pg::frontend;
 
-use crate::context::Context;
 use crate::peer::Peer;
 use crate::pg::Pg;
 use crate::pg::question::{Answer, IdleMax};
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::statements::{Statements, Unnamed};
 use crate::pg::session::upstream::Way;
+use crate::session::context::Context;
 use crate::shared::ServerIdentity;
 
 /// What is known of a session's context.

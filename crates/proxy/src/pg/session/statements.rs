@@ -14,7 +14,7 @@ use rapidhash::quality::RandomState;
 
 use crate::pg::session::Session;
 use crate::pg::session::server_connection::ServerConnection;
-use crate::registry::Statement;
+use crate::statement::registry::Statement;
 
 /// Named statements remembered per session; further ones pass.
 const NAMED_MAX: usize = 10_000;

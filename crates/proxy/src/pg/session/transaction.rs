@@ -23,8 +23,8 @@ use freshet_wire::pg::backend;
 
 use crate::pg::session::unit::{Ask, ClientUnit, Fill, Kind, Unit};
 use crate::pg::session::{Known, Session};
-use crate::registry::Statement;
-use crate::waits_skipped::Touched;
+use crate::session::commit_wait::Touched;
+use crate::statement::registry::Statement;
 
 /// Answers of one block that wait for its end.
 const BLOCK_FILLS_MAX: usize = 16;

@@ -7,8 +7,8 @@ use crate::pg::session::moving::Moving;
 use crate::pg::session::prefetch::Place;
 use crate::pg::session::shown::Shown;
 use crate::pg::session::transaction::{Block, Mark};
+use crate::session::commit_wait::Counted;
 use crate::session::fill::{PendingFill, Reading};
-use crate::waits_skipped::Counted;
 
 /// Statement names remembered per unit: a bound on a batch that never ends.
 pub(crate) const NAMES_MAX: usize = 1024;

@@ -10,7 +10,7 @@ use crate::pg::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
 use crate::pg::session::own::OwnStatements;
 use crate::pg::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
 use crate::pg::session::{Known, Session, SessionError};
-use crate::waits_skipped::Touched;
+use crate::session::commit_wait::Touched;
 
 /// The largest row that Freshet's own statements may answer.
 const OWN_ROW_BYTES_MAX: usize = 64 << 10;

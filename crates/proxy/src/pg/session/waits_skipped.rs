@@ -1,10 +1,10 @@
-//! Writes that are acknowledged at once ([`crate::waits_skipped`]).
+//! Writes that are acknowledged at once ([`crate::session::commit_wait`]).
 
 use freshet_sql::{Defines, Effect};
 use freshet_wire::pg::backend;
 
 use crate::pg::session::Session;
-use crate::waits_skipped::{Counted, Touched};
+use crate::session::commit_wait::{Counted, Touched};
 
 impl Session {
     /// Something is about to be sent with this effect.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot::Receiver;
 use tokio::time::timeout;
 
 use crate::pg::session::Session;
-use crate::registry::Statement;
+use crate::statement::registry::Statement;
 
 /// The longest that a statement is held for it.
 const WAY_MAX: Duration = Duration::from_secs(1);

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use freshet_net::tls::{ServerFiles, ServerTls, TlsError};
 use thiserror::Error;
 
-use crate::login_rate::LoginRateLimit;
-use crate::pre_auth::PreAuthLimit;
+use crate::server::login_rate::LoginRateLimit;
+use crate::server::pre_auth::PreAuthLimit;
 
 pub use users_file::UsersError;
 pub(crate) use users_file::UsersFile;

@@ -36,7 +36,7 @@ use crate::mysql::service::catalog::server::Server;
 use crate::mysql::service::connection::{Connection, ServiceError};
 use crate::mysql::service::lease::{end_question, read_end};
 use crate::mysql::service::prober::read_visible;
-use crate::once::Once;
+use crate::service::once::Once;
 
 pub(crate) use redefined::Redefinitions;
 

@@ -33,10 +33,10 @@ use std::time::Duration;
 use freshet_cache::Redefinition;
 use freshet_types::{CatalogVersion, Epoch, Nanos, TableId, Visible};
 
-use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::connection::{Connection, ServiceError};
 use crate::pg::service::publication::{published_sql, read_published};
+use crate::service::once::Once;
 
 use self::definitions::Definitions;
 use self::load::Shown;

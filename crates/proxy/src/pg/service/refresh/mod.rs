@@ -7,7 +7,7 @@
 //!
 //! - only an entry that was served since it was read comes back: for one reader at least the statement would have run;
 //!   what was brought back and not used is not brought back again;
-//! - the hottest come first, and when too many wait the coldest are dropped ([`crate::refreshes`]);
+//! - the hottest come first, and when too many wait the coldest are dropped ([`crate::service::refreshes`]);
 //! - the statements take no more than a given share of the time ([`Budget`]);
 //! - it is the cache's own flight of the key, so nobody else fills it meanwhile, and what a reader has brought back
 //!   already is left alone.
@@ -21,10 +21,10 @@ mod reader;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::once::Once;
 use crate::pg::Pg;
 use crate::pg::service::refresh::reader::{Reader, Timing};
-use crate::refreshes::{Budget, Outcome};
+use crate::service::once::Once;
+use crate::service::refreshes::{Budget, Outcome};
 
 /// Time after a failure.
 const RETRY: Duration = Duration::from_millis(200);

@@ -17,8 +17,6 @@ use freshet_types::{CatalogVersion, End, Lsn, Reason, Visible};
 use freshet_wire::pg::{backend, frontend};
 use tokio::time::timeout;
 
-use crate::body::Body;
-use crate::context::{Context, ContextKey};
 use crate::pg::Pg;
 use crate::pg::question::{self as context, Answer, Recipe};
 use crate::pg::service::connection::{ServiceError, connect};
@@ -26,10 +24,12 @@ use crate::pg::session::batch::Describe;
 use crate::pg::session::decide::{Execution, parameters, write_key};
 use crate::pg::session::moving::{Moving, limits};
 use crate::pg::session::shown::Shown;
-use crate::refreshes::{Job, Outcome};
-use crate::registry::Statement;
+use crate::service::refreshes::{Job, Outcome};
+use crate::session::body::Body;
+use crate::session::context::{Context, ContextKey};
 use crate::session::fill::{PendingFill, Read};
 use crate::shared::ServerIdentity;
+use crate::statement::registry::Statement;
 
 /// Time for one conversation.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);
@@ -419,7 +419,7 @@ impl Hearing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::registry::Registry;
+    use crate::statement::registry::Registry;
 
     #[test]
     fn keys_are_taken_apart_as_they_were_put_together() {

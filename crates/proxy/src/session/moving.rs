@@ -17,8 +17,8 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
-use crate::context::Context;
-use crate::registry::{NormalizedQuery, Statement};
+use crate::session::context::Context;
+use crate::statement::registry::{NormalizedQuery, Statement};
 
 /// Bytes of one key that leads to another, besides both.
 const OVERHEAD_BYTES: usize = 128;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use freshet_types::Nanos;
 use tokio::sync::Notify;
 
-use crate::body::{Body, Source};
+use crate::session::body::{Body, Source};
 
 /// Results that may wait; the coldest beyond it are dropped.
 const WAITING_MAX: usize = 1000;
@@ -173,7 +173,7 @@ mod tests {
     use std::sync::Weak;
 
     use super::*;
-    use crate::registry::Registry;
+    use crate::statement::registry::Registry;
 
     fn job(key: u64) -> Job {
         let statement = Registry::new(1 << 20, freshet_types::Dialect::Postgres).statement(b"select 1", &[]).unwrap();

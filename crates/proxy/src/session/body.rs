@@ -6,8 +6,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use freshet_cache::{Payload, block_bytes};
 use freshet_types::Nanos;
 
-use crate::moving::Reached;
-use crate::registry::{NormalizedQuery, Statement};
+use crate::session::moving::Reached;
+use crate::statement::registry::{NormalizedQuery, Statement};
 
 /// `RowDescription` if the client asked for it, `DataRow`s, `CommandComplete`. If it asked for the statement's description:
 /// `ParameterDescription`, `RowDescription`, `BindComplete`, `DataRow`s, `CommandComplete`.

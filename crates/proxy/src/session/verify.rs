@@ -18,7 +18,7 @@ use freshet_types::{Dialect, End, is_drawn};
 use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
 use freshet_wire::pg::frame;
 
-use crate::body::Body;
+use crate::session::body::Body;
 
 /// Comparisons that may wait; further ones are left out.
 const WAITING_MAX: usize = 1000;

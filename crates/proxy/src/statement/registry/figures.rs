@@ -7,7 +7,7 @@ use freshet_cache::admission::{Hits, Worth};
 use freshet_types::{Nanos, Reason};
 
 use crate::metrics::Spread;
-use crate::registry::NormalizedQuery;
+use crate::statement::registry::NormalizedQuery;
 
 /// Figures of one normalized query, for SHOW and the metrics.
 #[derive(Debug, Default)]

@@ -17,7 +17,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use rapidhash::quality::RandomState;
 
-use crate::context::Context;
+use crate::session::context::Context;
 
 mod figures;
 mod found_rows;
@@ -60,7 +60,7 @@ pub(crate) struct NormalizedQuery {
     leaves: OnceLock<Leaves>,
     /// PostgreSQL: see [`Words`].
     words: OnceLock<Words>,
-    /// Under some catalogue it has limits that may move: see [`crate::moving`].
+    /// Under some catalogue it has limits that may move: see [`crate::session::moving`].
     pub(crate) moves: AtomicBool,
     resolutions: Mutex<Vec<Resolution>>,
     charge: Charge,

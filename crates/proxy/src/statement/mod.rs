@@ -1,0 +1,3 @@
+//! Statements, each analysed once.
+
+pub(crate) mod registry;
