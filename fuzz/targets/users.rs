@@ -3,7 +3,7 @@
 #![no_main]
 
 #[allow(dead_code, unreachable_pub)]
-#[path = "../../crates/proxy/src/pg/login/users.rs"]
+#[path = "../../crates/proxy/src/server/access/users_file.rs"]
 mod users;
 
 use std::fs::OpenOptions;
@@ -26,7 +26,7 @@ fuzz_target!(|data: &[u8]| {
     }
     let mut file = OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&*PATH).expect("a file");
     file.write_all(data).expect("it is written");
-    match bounded(data.len() * 32 + 8192, || UsersFile::load(&PATH)) {
+    match bounded(data.len() * 32 + 8192, || UsersFile::of_verifiers(&PATH)) {
         Ok(_) => {}
         Err(error) => quiet(&error.to_string(), data),
     }
