@@ -265,23 +265,23 @@ impl Load {
 
     fn ask(&mut self, key: u32) {
         self.now += self.nanos;
-        if self.known && self.worth.passes_unseen(|| self.passed) {
+        if self.known && self.worth.skips_look_up(|| self.passed) {
             (self.missed, self.passed) = (true, self.passed + 1);
             return;
         }
         let Self { cache, worth, late, known, .. } = &*self;
-        let standing = || (self.hits, self.now);
+        let so_far = || (self.hits, self.now);
         let bytes = key.to_be_bytes();
-        let miss = Miss { key: &bytes, late: *late, known: *known };
+        let miss = Miss { key: &bytes, after_own_write: *late, known: *known };
         // As a payload does that belongs to a statement.
         let found = matches!(cache.lookup(&bytes, &Watermark::default(), 2), Lookup::Hit(_)) && worth.serves();
         let admits = !found
-            && !admission::rests(cache, worth, miss, standing)
-            && admission::admits(cache, worth, miss, standing);
+            && !admission::passes_suspended(cache, worth, miss, so_far)
+            && admission::admits(cache, worth, miss, so_far);
         if found {
             self.hits.all += 1;
-            self.hits.late += u64::from(self.late);
-            self.hits.behind_passed += u64::from(self.missed && !self.late);
+            self.hits.after_own_write += u64::from(self.late);
+            self.hits.after_pass += u64::from(self.missed && !self.late);
         }
         self.missed = !found;
         self.passed += u64::from(!found && !admits);
@@ -325,27 +325,27 @@ fn where_few_hit_of_what_is_cheap_and_no_more_can_be_kept_nothing_is_served() {
 fn where_few_hit_nothing_is_served(known: bool) {
     let mut load = Load { nanos: 25_000, known, ..Load::new(Keep::Worthwhile) };
     let (hits, fills) = load.run(20_000, 200_000);
-    assert!(load.worth.rests() && hits < 500 && fills < 500, "{hits} hits, {fills} fills");
+    assert!(load.worth.is_suspended() && hits < 500 && fills < 500, "{hits} hits, {fills} fills");
     // What share would hit is told by what is found.
     // How soon depends on what eviction draws: behind 140,000 reads on average, 260,000 at most of 400 times.
     let reads = load.reads_until_most_hit(2_000);
     assert!(reads < 500_000, "{reads} reads");
     // That it was so is no reason to go on.
     let (hits, _) = load.run(20_000, 400_000);
-    assert!(load.worth.rests() && hits < 500, "{hits} hits");
+    assert!(load.worth.is_suspended() && hits < 500, "{hits} hits");
     // Dear ones pay also if few hit.
     let mut load = Load { nanos: 1_000_000, ..load };
     load.run(20_000, 100_000);
     let (hits, _) = load.run(20_000, 100_000);
-    assert!(!load.worth.rests() && hits > 2_000, "{hits} hits");
+    assert!(!load.worth.is_suspended() && hits > 2_000, "{hits} hits");
 }
 
 #[test]
 fn where_all_is_kept_nothing_rests() {
     let mut load = Load { late: true, ..Load::new(Keep::Worthwhile) };
     let (_, fills) = load.run(20_000, 100_000);
-    assert!(load.worth.rests() && fills < 500, "{fills} fills");
+    assert!(load.worth.is_suspended() && fills < 500, "{fills} fills");
     let mut load = Load { late: true, ..Load::new(Keep::Always) };
     let (hits, fills) = load.run(20_000, 100_000);
-    assert!(!load.worth.rests() && hits > 1_000 && hits + fills == 50_000, "{hits} hits, {fills} fills");
+    assert!(!load.worth.is_suspended() && hits > 1_000 && hits + fills == 50_000, "{hits} hits, {fills} fills");
 }

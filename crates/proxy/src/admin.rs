@@ -105,7 +105,7 @@ fn caches(shared: &Shared) -> Table {
             fills.to_string(),
             figures.entries.load(Relaxed).to_string(),
             micros.to_string(),
-            hits.late.to_string(),
+            hits.after_own_write.to_string(),
         ]
     };
     let queries = shared.registry.queries();

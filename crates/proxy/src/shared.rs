@@ -234,18 +234,19 @@ impl Shared {
         *self.stream_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.to_owned());
     }
 
-    /// Err: the statement rests.
-    pub(crate) fn rests(&self, query: &NormalizedQuery, miss: Miss<'_>) -> Result<(), Reason> {
+    /// Err: caching is suspended for the statement.
+    pub(crate) fn passes_suspended(&self, query: &NormalizedQuery, miss: Miss<'_>) -> Result<(), Reason> {
         let figures = &query.figures;
-        let rests = admission::rests(&self.cache, &figures.worth, miss, || (figures.hits(), self.clock.now()));
-        if rests { Err(Reason::NotAdmitted) } else { Ok(()) }
+        let passes =
+            admission::passes_suspended(&self.cache, &figures.worth, miss, || (figures.hits(), self.clock.now()));
+        if passes { Err(Reason::NotAdmitted) } else { Ok(()) }
     }
 
     /// Whether the answer to a miss is to be kept.
     pub(crate) fn admits(&self, query: &NormalizedQuery, miss: Miss<'_>) -> Result<(), Reason> {
         let figures = &query.figures;
-        let standing = || (figures.hits(), self.clock.now());
-        let admits = admission::admits(&self.cache, &figures.worth, miss, standing);
+        let so_far = || (figures.hits(), self.clock.now());
+        let admits = admission::admits(&self.cache, &figures.worth, miss, so_far);
         if admits { Ok(()) } else { Err(Reason::NotAdmitted) }
     }
 

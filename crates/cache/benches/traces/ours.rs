@@ -130,10 +130,12 @@ impl Policy for Ours<'_> {
                 true
             }
             Lookup::Miss => {
-                let standing = || (Hits { all: self.hits, late: 0, behind_passed: 0 }, self.now);
+                let so_far = || (Hits { all: self.hits, after_own_write: 0, after_pass: 0 }, self.now);
                 let (cache, worth, key_bytes) = (&self.cache, &self.worth, key.to_le_bytes());
-                let miss = Miss { key: &key_bytes, late: false, known: false };
-                if !admission::rests(cache, worth, miss, standing) && admission::admits(cache, worth, miss, standing) {
+                let miss = Miss { key: &key_bytes, after_own_write: false, known: false };
+                if !admission::passes_suspended(cache, worth, miss, so_far)
+                    && admission::admits(cache, worth, miss, so_far)
+                {
                     self.fills += 1;
                     self.worth.fill();
                     self.fill(key);

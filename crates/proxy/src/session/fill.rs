@@ -136,8 +136,8 @@ impl Miss<'_> {
         let query = &statement.query;
         let limits = execution.limits();
         let counted = Limits::counted(limits.as_ref(), key);
-        let miss = admission::Miss { key: counted, late: self.late, known: execution.is_bound() };
-        shared.rests(query, miss)?;
+        let miss = admission::Miss { key: counted, after_own_write: self.late, known: execution.is_bound() };
+        shared.passes_suspended(query, miss)?;
         let catalog = shared.catalog.load_full();
         if catalog.version != known_under {
             return Err(Reason::CatalogStale);

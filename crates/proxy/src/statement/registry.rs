@@ -168,9 +168,9 @@ impl NormalizedQuery {
         self.disabled.load(Relaxed)
     }
 
-    /// It rests, and this time it is not even looked up.
-    pub(crate) fn passes_unseen(&self) -> bool {
-        self.figures.worth.passes_unseen(|| self.figures.passed.load(Relaxed))
+    /// Caching is suspended for it, and this execution is not looked up.
+    pub(crate) fn skips_look_up(&self) -> bool {
+        self.figures.worth.skips_look_up(|| self.figures.passed.load(Relaxed))
     }
 
     /// Bytes it takes, about.

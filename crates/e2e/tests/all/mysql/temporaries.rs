@@ -14,6 +14,7 @@ on_both!(
     tables_that_hide_others,
     names_that_are_odd,
     code_that_is_new,
+    code_that_the_catalogue_lacks,
     snapshots_of_others
 );
 
@@ -363,6 +364,48 @@ fn code_that_is_new(kind: Kind) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// While the catalogue is read, for as long as it takes, code that the session has defined is run by names that the one in use does not have.
+fn code_that_the_catalogue_lacks(kind: Kind) -> Result<()> {
+    if kind == Kind::Mysql {
+        return Ok(()); // it reads `information_schema` beside any statement
+    }
+    let pair = alone(kind)?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let (mut killer, mut slow) = (pair.database.connect()?, pair.database.connect()?);
+    let id = slow.value("SELECT CONNECTION_ID()")?;
+    // `information_schema` is read behind it.
+    let slow = std::thread::spawn(move || slow.query("CREATE TABLE slow SELECT SLEEP(1000) AS n").map(|_| ()));
+    let sleeping =
+        format!("SELECT COUNT(*) FROM information_schema.processlist WHERE id = {id} AND state = 'User sleep'");
+    eventually(PATIENCE, || {
+        ensure!(killer.value(&sleeping)? == "1", "it does not sleep");
+        Ok(())
+    })?;
+    let (mut first, mut second) = (pair.connect()?, pair.connect()?);
+    for c in [&mut first, &mut second] {
+        until_hit(&pair, c, READ)?;
+    }
+    first.run("CREATE VIEW newly AS SELECT hiding() AS n")?;
+    second.run("CREATE TRIGGER late AFTER UPDATE ON logged FOR EACH ROW SET @n = hiding()")?;
+    // The catalogue was looked at, and is still to be read.
+    rest();
+    first.run("SELECT n FROM newly")?;
+    second.run("UPDATE logged SET n = n + 1")?;
+    killer.run(&format!("KILL QUERY {id}"))?;
+    slow.join().expect("no panic")?;
+    let mut other = pair.connect()?;
+    until_hit(&pair, &mut other, READ)?;
+    for c in [&mut first, &mut second] {
+        for _ in 0..3 {
+            assert_eq!(c.value(READ)?, "mine");
+        }
+    }
+    // None was kept, and a session that ran no such code goes on.
+    until_hit(&pair, &mut other, READ)
 }
 
 /// A read of a temporary table takes no snapshot.

@@ -68,9 +68,10 @@ impl Stage {
     fn costs(&self, session: impl Fn(&mut RawClient) -> Result<()>) -> Result<(usize, u64)> {
         let hits = self.freshet.metrics()?.hits();
         let mut client = self.connect()?;
-        let login = self.relay.of_last()?;
+        let turns = self.relay.last()?;
+        let login = turns();
         session(&mut client)?;
-        Ok((self.relay.of_last()? - login, self.freshet.metrics()?.hits() - hits))
+        Ok((turns() - login, self.freshet.metrics()?.hits() - hits))
     }
 }
 

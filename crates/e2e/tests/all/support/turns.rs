@@ -53,8 +53,12 @@ impl Turns {
 
     /// Those of the connection that was opened last.
     pub(crate) fn of_last(&self) -> Result<usize> {
-        let connections = lock(&self.connections);
-        let last = connections.last().context("no connection")?;
-        Ok(lock(last).turns)
+        Ok(self.last()?())
+    }
+
+    /// Counts those of the connection that was opened last, whichever are opened later.
+    pub(crate) fn last(&self) -> Result<impl Fn() -> usize + use<>> {
+        let last = Arc::clone(lock(&self.connections).last().context("no connection")?);
+        Ok(move || lock(&last).turns)
     }
 }

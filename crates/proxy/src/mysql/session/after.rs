@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use freshet_cache::Watermark;
 use freshet_sql::{Bracket, Code, Effect};
 use freshet_types::{CatalogVersion, Nanos, Reason, TableId};
 use freshet_wire::mysql::capabilities::Status;
@@ -56,10 +57,9 @@ impl Session {
             Effect::Signal => template.is_silent_signal() && !calls(),
             Effect::Write | Effect::Definition | Effect::Forgets => false,
         };
-        // What it names the session may have defined a moment ago.
-        let is_behind = self.shared.cache.catalog_as_of() < self.watermark.catalog_since;
         let names = effect == Effect::Write || (effect == Effect::Pure && template.names_relations());
-        let may_be_new = is_behind && names;
+        // What it names the session may have defined a moment ago.
+        let may_be_new = names && !self.shows_own_definitions(catalog.version);
         Mark {
             effect,
             bracket,
@@ -72,6 +72,13 @@ impl Session {
             makes_temporary: marks.makes_temporary || may_be_new,
             runs_stored_code: marks.runs_stored_code || may_be_new,
         }
+    }
+
+    /// Whether a catalogue shows what the session has defined. That it was looked at later does not say so: a look renews the lease while
+    /// what the stream has delivered is still to be read.
+    pub(crate) fn shows_own_definitions(&self, version: CatalogVersion) -> bool {
+        let shows = |since| self.shared.cache.reflects(&Watermark { since, ..Watermark::default() }, version);
+        self.defined_at.is_none_or(shows)
     }
 
     /// The tables that a plain write may touch, and by which catalogue.
@@ -138,7 +145,7 @@ impl Session {
             self.raise_watermark(now);
         }
         if mark.effect >= Effect::Definition {
-            self.watermark.catalog_since = now;
+            (self.watermark.catalog_since, self.defined_at) = (now, Some(now));
         }
         if !failed && done.status.is_none() {
             return; // it tells nothing of transactions

@@ -246,7 +246,7 @@ impl Session {
             Decision::Hit(entry) => {
                 self.patience.gain();
                 if std::mem::take(&mut self.behind_passed) {
-                    entry.payload.source.query.figures.hits_behind_passed.fetch_add(1, Relaxed);
+                    entry.payload.source.query.figures.hits_after_pass.fetch_add(1, Relaxed);
                 }
                 if self.watermark.snapshot.is_none() && self.shared.verifier.samples() {
                     return Decision::Fill(()); // see [`crate::session::verify`]

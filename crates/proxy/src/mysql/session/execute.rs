@@ -330,7 +330,7 @@ impl Session {
                     self.ask_context().await?;
                     asked = true;
                 }
-                Allowed::Cache(_) if statement.query.passes_unseen() => {
+                Allowed::Cache(_) if statement.query.skips_look_up() => {
                     break Decision::Pass(Reason::NotAdmitted);
                 }
                 Allowed::Cache(context) => {

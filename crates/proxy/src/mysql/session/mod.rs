@@ -108,6 +108,8 @@ struct Session {
     touched: Touched,
     /// What may define anything was sent, and is not acknowledged yet.
     defining: Option<Counted>,
+    /// When the session has defined what the catalogue in use may lack.
+    defined_at: Option<Nanos>,
     /// The commits that the last answer told, if it was not held for them and nothing was told since.
     committed: Vec<Gtid>,
     replay: Replay,
@@ -171,6 +173,7 @@ impl Session {
             behind_passed: false,
             touched: Touched::default(),
             defining: None,
+            defined_at: None,
             committed: Vec::new(),
             replay: Replay::default(),
             counting: None,

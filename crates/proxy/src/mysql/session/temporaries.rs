@@ -56,7 +56,7 @@ impl Reading {
 
 /// Names that are remembered; with more it may be any.
 const NAMES_MAX: usize = 256;
-/// Pieces of code that wait for the catalogue.
+/// Pieces of code that wait for the catalogue one by one; more are one piece.
 const PENDING_MAX: usize = 64;
 
 /// A table that the session may have.
@@ -82,6 +82,12 @@ impl Pending {
         let stored = Some(&before.stored_code).filter(|stored| stored.is_complete);
         let made = stored.map_or(Made::None, |stored| code.temporaries(stored));
         Self { code, made, changes: before.code_changes }
+    }
+
+    /// Code that was run later counts as part of this.
+    fn add(&mut self, later: &Self) {
+        self.code = Arc::new(self.code.with(&later.code));
+        self.made.add(&later.made);
     }
 
     /// What it may have made.
@@ -137,9 +143,11 @@ impl Temporaries {
         if self.any || self.pending.iter().any(|pending| pending.code == code) {
             return;
         }
-        match before {
-            Some(before) if self.pending.len() < PENDING_MAX => self.pending.push(Pending::new(code, before)),
-            _ => self.become_any(),
+        let Some(before) = before else { return self.become_any() };
+        let ran = Pending::new(code, before);
+        match self.pending.get_mut(PENDING_MAX - 1) {
+            Some(last) => last.add(&ran),
+            None => self.pending.push(ran),
         }
     }
 
@@ -218,6 +226,9 @@ impl Session {
     pub(crate) fn note_code(&mut self, mark: Mark, statement: Option<&Arc<Statement>>) {
         // The sooner, the fewer definitions lie between.
         let _ = self.judge_pending();
+        if self.shows_own_definitions(self.shared.catalog_version()) {
+            self.defined_at = None;
+        }
         let runs = mark.makes_temporary || statement.is_some_and(|statement| self.may_quote_names(statement));
         self.code_before = runs.then(|| self.shared.catalog.load_full());
     }

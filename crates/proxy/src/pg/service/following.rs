@@ -116,7 +116,7 @@ impl Accounts {
         for Earner { digest, hits, saves, tables } in earners {
             let new = hits.since(before.get(&digest).copied().unwrap_or_default());
             self.hits.insert(digest, hits);
-            let saved = new.earn(saves);
+            let saved = new.save(saves);
             for table in (saved != 0).then(tables).into_iter().flatten() {
                 let sum = earned.entry(table).or_default();
                 *sum = sum.saturating_add(saved);
@@ -169,7 +169,7 @@ mod tests {
                 self.commits += if self.published { commits } else { 0 };
                 self.hits += if self.published { hits } else { 0 };
                 self.late_hits += if self.published && self.late { hits } else { 0 };
-                let hits = Hits { all: self.hits, late: self.late_hits, behind_passed: 0 };
+                let hits = Hits { all: self.hits, after_own_write: self.late_hits, after_pass: 0 };
                 let earner = Earner { digest: 7, hits, saves: 50_000, tables: || vec![TABLE] };
                 let (wanted, published) = (self.wanted, self.published);
                 let all = [(TABLE, self.commits)];

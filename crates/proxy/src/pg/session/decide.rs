@@ -158,7 +158,7 @@ impl Session {
                 let figures = &entry.payload.source.query.figures;
                 match self.prefetch.hit() {
                     Behind::Write => figures.late_hits.fetch_add(1, Relaxed),
-                    Behind::Read => figures.hits_behind_passed.fetch_add(1, Relaxed),
+                    Behind::Read => figures.hits_after_pass.fetch_add(1, Relaxed),
                     Behind::Hit => 0,
                 };
                 self.waiting.found();

@@ -112,8 +112,8 @@ impl Session {
             return Err(refusal.clone());
         }
         if let [statement, others @ ..] = statements.as_slice()
-            && statement.query.passes_unseen()
-            && others.iter().all(|other| other.query.passes_unseen())
+            && statement.query.skips_look_up()
+            && others.iter().all(|other| other.query.skips_look_up())
         {
             self.note_read(Some(statement));
             return Err(Reason::NotAdmitted);

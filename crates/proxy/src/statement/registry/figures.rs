@@ -17,7 +17,7 @@ pub(crate) struct StatementFigures {
     /// Of these, right behind a write of their session.
     pub(crate) late_hits: AtomicU64,
     /// Right behind a read that passed.
-    pub(crate) hits_behind_passed: AtomicU64,
+    pub(crate) hits_after_pass: AtomicU64,
     /// Answers from the database that were to be kept.
     pub(crate) fills: AtomicU64,
     /// Statements passed.
@@ -41,8 +41,8 @@ pub(crate) struct StatementFigures {
 impl StatementFigures {
     /// Hits so far.
     pub(crate) fn hits(&self) -> Hits {
-        let behind_passed = self.hits_behind_passed.load(Relaxed);
-        Hits { all: self.hits.sum(), late: self.late_hits.load(Relaxed), behind_passed }
+        let after_pass = self.hits_after_pass.load(Relaxed);
+        Hits { all: self.hits.sum(), after_own_write: self.late_hits.load(Relaxed), after_pass }
     }
 
     /// An answer of the database is to be kept.

@@ -495,5 +495,6 @@ fn is_number(word: &str) -> bool {
         || word.split_once(['e', 'E']).is_some_and(|(whole, exponent)| decimal(whole) && decimal(exponent))
 }
 
+mod joined;
 #[cfg(test)]
 mod tests;

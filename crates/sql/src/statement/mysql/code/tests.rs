@@ -103,6 +103,13 @@ fn what_a_text_makes_with_all_that_it_runs() {
     ] {
         assert_eq!(of(text).temporaries(&stored), made, "{text}");
     }
+    let joined = |texts: [&str; 2]| of(texts[0]).with(&of(texts[1])).temporaries(&stored);
+    assert_eq!(joined(["CALL plain()", "CALL makes()"]), x);
+    assert_eq!(joined(["CREATE TEMPORARY TABLE y (id INT)", "SELECT 1"]), y);
+    assert_eq!(joined(["SELECT 1", "SELECT `odd name`()"]), Temporaries::Any);
+    let words = |from: usize| (from..from + 3000).fold(String::from("SELECT"), |text, n| text + &format!(" w{n}"));
+    assert_eq!(of(&words(0)).with(&of(&words(0))).temporaries(&stored), Temporaries::None);
+    assert_eq!(of(&words(0)).with(&of(&words(3000))).temporaries(&stored), Temporaries::Any);
     let accents = stored_code(sources().filter(|(name, _)| !name.contains(' ')), true);
     assert_eq!(of("CALL m\u{e0}kes()").temporaries(&accents), x);
     assert_eq!(of("CALL plain()").temporaries(&stored_code(sources(), false)), Temporaries::Any);

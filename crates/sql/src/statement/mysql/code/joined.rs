@@ -1,0 +1,21 @@
+//! Several texts as one piece of code: where there are too many to keep each.
+
+use freshet_types::Temporaries;
+
+use super::{Code, WORDS_MAX};
+
+impl Code {
+    /// This text and another. With too many words they may do anything.
+    #[must_use]
+    pub fn with(&self, other: &Self) -> Self {
+        let mut both = Self { several: true, ..self.clone() };
+        both.own.add(&other.own);
+        both.words.extend(other.words.iter().cloned());
+        both.accented.extend(other.accented.iter().cloned());
+        both.has_odd_names |= other.has_odd_names;
+        if both.words.len().max(both.accented.len()) > WORDS_MAX {
+            both.own = Temporaries::Any;
+        }
+        both
+    }
+}
