@@ -1,10 +1,10 @@
-//! What an allocation takes: more than was asked for.
+//! The memory that an allocation takes, which is more than was requested.
 //!
-//! The memory limit is for what is resident, so that entries are weighed in blocks of the program's allocator (jemalloc, "Size
-//! classes" in its manual): sixteens up to 128 bytes, four sizes for each doubling above. A result just above a size takes
-//! up to a quarter more than its bytes.
+//! The memory limit is for resident memory, so entries are weighed in blocks of the program's allocator (jemalloc,
+//! "Size classes" in its manual). Up to 128 bytes the sizes are multiples of 16; above, there are four sizes for each
+//! doubling. An allocation just above a size takes up to a quarter more than its bytes.
 
-/// Bytes of the block behind an allocation of so many bytes; none for none.
+/// The bytes of the block behind an allocation of this size; 0 for 0.
 pub fn block_bytes(bytes: usize) -> usize {
     const QUANTUM: usize = 16;
     const QUANTA_UP_TO: usize = 128;

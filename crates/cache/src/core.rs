@@ -1,8 +1,8 @@
-//! What is behind the lock: flights, PENDING, the nodes of entries and the index over their tags.
+//! The state behind the lock: flights, unproven commits, the nodes of entries, and the index over their tags.
 //!
-//! A fill's node and its entry's node are the same thing at two times of its life, under one id: the tags are
-//! registered once, before the query is sent, and a delivered commit finds flights and entries by the same
-//! index. It taints the ones and invalidates the others.
+//! A fill and its entry share one node and one id. The tags are registered once, before the query is sent. A
+//! delivered commit finds flights and entries by the same index: it becomes a candidate of the flights and
+//! invalidates the entries.
 
 mod changed;
 mod kept_keys;
@@ -33,24 +33,24 @@ pub(crate) struct Node {
 
 #[derive(Debug)]
 enum State {
-    /// Apart, so that the nodes of entries stay small: there are many of them.
+    /// Boxed, so that the many nodes of entries stay small.
     Flight(Box<Flying>),
     Entry,
 }
 
-/// What is known of a flight.
+/// The state of a flight.
 #[derive(Debug)]
 struct Flying {
-    /// The commits that must be proven visible before its result may be kept.
+    /// The commits that must be proven visible before the result may be cached.
     candidates: Vec<CommitId>,
     failed: bool,
-    /// A fence on its tables: its entry is not served before the stream has passed it.
+    /// A fence on its tables: the entry is not served before the stream has passed it.
     fence: Lsn,
-    /// Its query, and that for its deferred tags, see all commits up to here.
+    /// Its query, and the query for its deferred tags, see all commits up to this position.
     since: Lsn,
-    /// Its deferred tags are known, from an earlier entry of its key.
+    /// The deferred tags, if an earlier entry of the key left them.
     derived: Option<Derived>,
-    /// Who waits for its end, and until when others may.
+    /// The tasks that wait for its end, and until when others may join.
     joiners: Joiners,
     join_until: Nanos,
 }
@@ -70,42 +70,44 @@ pub(crate) struct Core {
     epochs: u64,
     catalog: Option<CatalogVersion>,
     published: HashSet<TableId, RandomState>,
-    /// Counts the times that tables were published, or all unpublished.
+    /// How often tables were published, or all of them unpublished.
     publications: u64,
     next_id: Id,
     nodes: HashMap<Id, Node, RandomState>,
     flights: HashMap<Arc<[u8]>, Id, RandomState>,
     /// Commits that changed the catalogue and that no loaded catalogue is known to show.
     redefinitions: Vec<CommitId>,
-    /// The stream broke, and its slot keeps the place.
+    /// The stream broke; the slot keeps its position.
     suspended: bool,
     index: Index,
     pending: Vec<Pending>,
     pending_bytes: usize,
     ring: Ring,
-    /// What pending changes may take, and those in the ring.
+    /// The memory for the changes of unproven commits, and for those in the ring.
     pending_bytes_max: usize,
     ring_bytes_max: usize,
     probes: LogEndProbes,
     /// The tables of which the stream has delivered a change, in any epoch.
     changed: HashMap<TableId, Changed, RandomState>,
-    /// Keys that were read for entries, and outlive them.
+    /// Keys that were read for entries and outlive them.
     kept_keys: KeptKeys,
 }
 
 impl Core {
-    /// What changes in PENDING may take, as a share of the limit; beyond it commits are remembered as matching everything.
+    /// The share of the memory limit for the changes of unproven commits. Further commits are remembered as matching
+    /// everything.
     const PENDING_SHARE: u64 = 16;
-    /// Those in the ring. They lie between results that come and go, and where those were, pages stay for their sake: several times what they take themselves.
+    /// The share for the ring. Its blocks lie between those of results that come and go. They keep the pages of freed
+    /// results in use, so the ring costs several times its size.
     const RING_SHARE: u64 = 64;
-    /// Commits in PENDING beyond which no fill begins: nothing proves them, so nothing could be kept.
+    /// The number of unproven commits beyond which no fill begins. No proof arrives, so no result could be cached.
     const PENDING_COMMITS_MAX: usize = 10_000;
-    /// Candidates of one flight, beyond which it fails.
+    /// The number of candidates beyond which a flight fails.
     const CANDIDATES_MAX: usize = 10_000;
-    /// Log-end probes that wait for the stream; beyond it the newest is left out.
+    /// The number of log-end probes that wait for the stream. Beyond it the newest is dropped.
     const PROBES_MAX: usize = 64;
 
-    /// Remembers as many changes as go with this memory limit.
+    /// Sets the memory limit, which bounds the remembered changes.
     pub(crate) fn set_memory(&mut self, bytes: u64) {
         let share = |share| usize::try_from(bytes / share).unwrap_or(usize::MAX);
         (self.pending_bytes_max, self.ring_bytes_max) = (share(Self::PENDING_SHARE), share(Self::RING_SHARE));
@@ -138,7 +140,7 @@ impl Core {
         self.probes.clear();
     }
 
-    /// Removes all entries, returning their keys, and fails all flights.
+    /// Removes all entries and returns their keys; fails all flights.
     pub(crate) fn flush(&mut self) -> Vec<Arc<[u8]>> {
         self.remove_all(self.nodes.keys().copied().collect())
     }
@@ -152,7 +154,7 @@ impl Core {
         }
     }
 
-    /// Removes these entries, returning their keys, and fails these flights.
+    /// Removes these entries and returns their keys; fails these flights.
     fn remove_all(&mut self, ids: Vec<Id>) -> Vec<Arc<[u8]>> {
         let mut keys = Vec::new();
         for id in ids {
@@ -174,7 +176,7 @@ impl Core {
     pub(crate) fn set_suspended(&mut self, suspended: bool) {
         self.suspended = suspended;
         self.probes.clear();
-        // They may have been read of commits that a crash of the server takes back.
+        // They may reflect commits that a crash of the server takes back.
         self.forget_kept_keys();
     }
 
@@ -188,12 +190,12 @@ impl Core {
         self.catalog = version;
     }
 
-    /// A catalogue is to be loaded: there is none, or it is older than what the stream has delivered.
+    /// Whether a catalogue must be loaded: there is none, or it is older than what the stream has delivered.
     pub(crate) fn wants_catalog(&self) -> bool {
         self.catalog.is_none() || !self.redefinitions.is_empty()
     }
 
-    /// Forgets the redefinitions that a load shows; whether these were all.
+    /// Forgets the redefinitions that the loaded catalogue shows. Returns whether it shows all of them.
     pub(crate) fn redefinitions_shown(&mut self, load: &Visible) -> bool {
         self.redefinitions.retain(|id| !load.proves(*id));
         self.redefinitions.is_empty()
@@ -216,14 +218,15 @@ impl Core {
         self.published.len()
     }
 
-    /// No entry, flight or kept key rests on the tables, and the catalogue of this version is that of the last redefinition.
+    /// No entry, flight or retained key depends on the tables, and this catalogue version shows every delivered
+    /// redefinition.
     pub(crate) fn is_free_of(&self, tables: &[TableId], catalog: CatalogVersion) -> bool {
         self.catalog == Some(catalog)
             && self.redefinitions.is_empty()
             && !tables.iter().any(|table| self.index.has_tags_on(*table))
     }
 
-    /// Returns the keys of the entries that rested on the tables.
+    /// Returns the keys of the entries that depended on the tables.
     pub(crate) fn unpublish(&mut self, tables: &[TableId]) -> Vec<Arc<[u8]>> {
         for table in tables {
             self.published.remove(table);
@@ -231,7 +234,7 @@ impl Core {
         self.remove_dependents(tables)
     }
 
-    /// Removes the entries that depend on the relations, returning their keys, and fails the flights.
+    /// Removes the entries that depend on the relations and returns their keys; fails the flights.
     pub(crate) fn remove_dependents(&mut self, tables: &[TableId]) -> Vec<Arc<[u8]>> {
         let ids = self.dependents(tables);
         self.remove_all(ids)
@@ -250,8 +253,8 @@ impl Core {
         self.nodes.get(&id).map_or(&[], |node| &node.tags)
     }
 
-    /// No result over these tables that is read or was read before now may be served before the stream has passed
-    /// `lsn`. Returns the keys of the entries.
+    /// No result over these tables, installed or in flight, may be served before the stream has passed `lsn`. Returns
+    /// the keys of the entries.
     pub(crate) fn fence(&mut self, tables: &[TableId], lsn: Lsn) -> Vec<Arc<[u8]>> {
         let mut keys = Vec::new();
         for id in self.dependents(tables) {
@@ -313,7 +316,7 @@ impl Core {
         Ok(Begun { id, epoch, needs_proof, may_need_proof, wants_deferred, publications: self.publications })
     }
 
-    /// Ends a flight. It becomes an entry's node if the proof shows all its candidates; otherwise it is gone.
+    /// Ends a flight. It becomes an entry's node if the proof shows all its candidates; otherwise it is removed.
     pub(crate) fn end_flight(&mut self, id: Id, ending: Ending<'_>) -> Option<Flight> {
         let node = self.nodes.get(&id)?;
         let State::Flight(flying) = &node.state else { return None };
@@ -348,7 +351,7 @@ impl Core {
         Some(Flight::new(key, tags_bytes, fence, flying.joiners))
     }
 
-    /// Who waits for the flight of this key, if one is under way, and until when others may.
+    /// The tasks that wait for the flight of this key, and until when others may join. None without a flight.
     pub(crate) fn joiners(&mut self, key: &[u8]) -> Option<(&mut Vec<Waker>, Nanos)> {
         match &mut self.nodes.get_mut(self.flights.get(key)?)?.state {
             State::Flight(flying) => Some((&mut flying.joiners.0, flying.join_until)),
@@ -356,8 +359,8 @@ impl Core {
         }
     }
 
-    /// The commits behind `since` that hit these tags, which nobody could hold against them while they were not known.
-    /// None: it is not known any more which these were.
+    /// The commits after `since` that hit the deferred tags. They could not become candidates when they arrived,
+    /// since the tags were unknown. None if the ring no longer has all of them.
     fn raced(&self, deferred: &[Tag], since: Lsn) -> Option<Vec<CommitId>> {
         if deferred.is_empty() {
             return Some(Vec::new());
@@ -368,7 +371,7 @@ impl Core {
         Some(raced)
     }
 
-    /// Drops a node and its tags.
+    /// Removes a node and its tags.
     pub(crate) fn forget(&mut self, id: Id) -> Option<Node> {
         let node = self.nodes.remove(&id)?;
         trim(&mut self.nodes);
@@ -377,7 +380,7 @@ impl Core {
         Some(node)
     }
 
-    /// Drops it; its key, if it was an entry.
+    /// Removes a node. Returns its key if it was an entry.
     fn forget_entry(&mut self, id: Id) -> Option<Arc<[u8]>> {
         let is_entry = self.is_entry(id);
         self.forget(id).map(|node| node.key).filter(|_| is_entry)
@@ -398,7 +401,7 @@ impl Core {
 
     // --- the stream ----------------------------------------------------------------------------------------
 
-    /// The nodes whose rows the commit touched.
+    /// The nodes whose tags the commit hits.
     pub(crate) fn touched(&self, commit: &Commit) -> Vec<Id> {
         match &commit.changes {
             ChangeSet::Everything => self.nodes.keys().copied().collect(),
@@ -412,7 +415,7 @@ impl Core {
         }
     }
 
-    /// Keeps a delivered commit until it is proven visible.
+    /// Remembers a delivered commit until it is proven visible.
     pub(crate) fn remember_pending(&mut self, mut commit: Commit, before: Lsn) {
         if commit.redefines {
             self.redefinitions.push(commit.id);
@@ -439,17 +442,17 @@ impl Core {
         }
     }
 
-    /// Nothing has proven commits for so long that remembering them has become a burden.
+    /// No proof has arrived for so long that the remembered commits take too much memory.
     pub(crate) fn pending_is_hopeless(&self) -> bool {
         self.pending.len() > 100 * Self::PENDING_COMMITS_MAX
     }
 
-    /// The position before the oldest commit that is not proven visible.
+    /// The position before the oldest unproven commit.
     pub(crate) fn before_pending(&self) -> Option<Lsn> {
         self.pending.first().map(|pending| pending.before)
     }
 
-    /// Whether the proof shows all that the flight needs, as far as that can be told before its deferred tags are.
+    /// Whether the proof shows all that the flight needs, as far as that is known before its deferred tags.
     pub(crate) fn is_shown(&self, id: Id, proof: &Visible) -> bool {
         let Some(node) = self.nodes.get(&id) else { return false };
         let State::Flight(flying) = &node.state else { return false };
@@ -489,7 +492,7 @@ impl Core {
     }
 }
 
-/// The tables whose tags are told later.
+/// The tables whose tags are deferred.
 fn later(tags: &[Tag]) -> Vec<TableId> {
     tags.iter().filter(|tag| tag.rows == RowSet::Later).map(|tag| tag.table).collect()
 }

@@ -1,4 +1,4 @@
-//! What is kept: a result, where it comes from, and until when it may be served.
+//! A cached result, its origin, and the position from which it may be served.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::SeqCst};
@@ -9,17 +9,17 @@ use crate::blocks::block_bytes;
 use crate::flight::{Flight, Id};
 use crate::freshness::{Proven, Seen};
 
-/// What an entry holds for its reader.
+/// The payload of an entry.
 pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
-    /// Bytes it owns on the heap, in blocks: [`block_bytes`].
+    /// The bytes it owns on the heap, in allocator blocks: [`block_bytes`].
     fn heap_bytes(&self) -> usize;
 
-    /// What the database took for it, which is what a hit saves; at least 1.
+    /// The database time that the result took, which a hit saves; at least 1.
     fn nanos(&self) -> Nanos {
         1
     }
 
-    /// The key by which its misses were counted, if not by its own.
+    /// The key by which its misses were counted, if it differs from the entry's key.
     fn counted_by(&self) -> Option<&[u8]> {
         None
     }
@@ -29,15 +29,15 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
         true
     }
 
-    /// It would be an entry of so many bytes.
+    /// Tells the payload how many bytes its entry takes, before the entry is inserted.
     fn weighed(&self, bytes: u64) {
         let _ = bytes;
     }
 
-    /// It is not kept, or no longer, since what takes its place is worth more.
+    /// Tells the payload that its entry was evicted, or not stored, in favour of entries worth more.
     fn outweighed(&self) {}
 
-    /// Whether it was used so much that, invalidated by a change, it should be read again in the background.
+    /// Whether it was hit so often that, once invalidated, it should be read again in the background.
     fn worth_refreshing(&self) -> bool {
         false
     }
@@ -46,35 +46,36 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
 /// An installed result.
 #[derive(Debug)]
 pub struct Entry<P> {
-    /// What the reader gets.
+    /// The payload for the reader.
     pub payload: P,
     origin: Origin,
-    /// Served once the stream has passed this: the log end after its query, or a later fence.
+    /// The entry is served once the stream has passed this position: the log end after its query, or a later fence.
     servable_from: AtomicU64,
     weight: u64,
-    /// Hits since they were last fetched.
+    /// Hits since the eviction policy last fetched them.
     pub(crate) uses: AtomicU32,
-    /// Its place in the eviction policy.
+    /// Its index in the eviction policy.
     pub(crate) place: AtomicUsize,
 }
 
-/// Where an entry comes from.
+/// The origin of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
     pub(crate) id: Id,
     pub(crate) epoch: Epoch,
     /// The log end after its query.
     pub(crate) read_end: Lsn,
-    /// Before its query was sent.
+    /// A time before its query was sent.
     pub(crate) started: Nanos,
-    /// How often tables had been published then.
+    /// How often tables had been published at that time.
     pub(crate) publications: u64,
-    /// Served once a look at the catalogue has been taken in that was asked for then or later.
+    /// The entry is served once a check of the catalogue has succeeded that was requested at this time or later.
     pub(crate) catalog_since: Nanos,
 }
 
 impl<P: Payload> Entry<P> {
-    /// An allowance for the slots of the store, of the eviction policy and of the core, in tables that are half full at worst.
+    /// An allowance for the slots in the store, the eviction policy and the core. Their tables are half full at
+    /// worst.
     const ENTRY_BYTES: usize = 224;
     /// The counters of an `Arc`.
     const COUNTERS_BYTES: usize = 16;
@@ -90,7 +91,7 @@ impl<P: Payload> Entry<P> {
         Self { payload, origin, servable_from, weight: bytes as u64, uses, place }
     }
 
-    /// Its bytes, with key and tags.
+    /// The bytes of the entry with its key and tags.
     pub fn weight(&self) -> u64 {
         self.weight
     }
@@ -117,13 +118,13 @@ impl<P: Payload> Entry<P> {
             && seen.catalog_as_of >= self.origin.catalog_since
     }
 
-    /// Its query saw nothing but what was proven visible then.
+    /// Whether everything that its query may have seen was proven visible at that time.
     pub(crate) fn is_within(&self, lo: &Proven) -> bool {
         let Origin { epoch, read_end, publications, .. } = self.origin;
         epoch == lo.end.epoch && read_end <= lo.end.lsn && publications <= lo.publications
     }
 
-    /// No longer served before the stream has passed this.
+    /// Delays the entry until the stream has passed this position.
     pub(crate) fn fence(&self, lsn: Lsn) {
         self.servable_from.fetch_max(lsn.0, SeqCst);
     }

@@ -1,32 +1,37 @@
-//! Who has to go.
+//! The eviction policy: which entries leave when memory is short.
 //!
 //! # The problem
 //!
-//! Results differ by a factor of a thousand in size, and by as much in the time that the database takes for them. What an
-//! entry saves is how often it is asked for, times that time; what it takes is bytes. A cache that orders its entries by their
-//! last use, or by use alone, keeps a large answer that was cheap in place of many small ones that were dear. And one that takes
-//! in whatever was missed loses what it had to a scan, or to a loop larger than itself.
+//! Results differ by a factor of a thousand in size, and by as much in database time. An entry saves its request rate
+//! times its database time; it costs bytes. A cache that orders entries by their last use, or by use alone, prefers
+//! one large, cheap result to many small, expensive ones. A cache that stores every missed result loses its entries
+//! to a scan, or to a loop larger than itself.
 //!
-//! # The way
+//! # The policy
 //!
-//! Each entry has an estimate of how often it is asked for, which halves in every period. Times the database's time, that is its
-//! *value*. To make room a few entries are drawn at random and the one with the least value for its bytes goes, until there is room:
-//! no order has to be kept up when somebody hits, and a hit only counts. Those hits are fetched only of the one that would go, and of the next one if they save it: without
-//! them an entry is worth less, never more, and each look at another entry's counter waits for memory. But first what would have to go is compared with what
-//! comes: unless the candidate was missed often enough to be clearly worth more, all stays as it is. How often it is asked for is a
-//! guess, what a request for it saves is known; so the margin is for those that differ in nothing but the guess.
+//! Each entry has an estimated request rate, which halves in every period. The rate times the database time is the
+//! entry's *value*. To free memory, a few entries are drawn at random, and the one with the least value for each byte
+//! is evicted, until the candidate fits. So hits maintain no order; a hit only increments a counter in its entry. The
+//! counter is fetched only for the entry that would be evicted, and for the next one if the fetched hits save the
+//! first. Without its hits an entry is valued too low, never too high, and each fetch waits for memory.
 //!
-//! An entry that was hot would outlast its time: its estimate would have to halve many times. So one that was not asked for
-//! since some time is not taken to be asked for even once in that time. That forgets each for itself, and what was asked for every now and then
-//! only after a long idleness. Where many at once are idle that were asked for often, others are asked for now: all that is known of them
-//! is forgotten faster then, until they have gone or are asked for again. A scan or a loop silences nobody.
+//! Before anything is evicted, the value of the entries to be evicted is compared with that of the candidate. They
+//! stay unless the candidate was missed often enough to be clearly worth more. The request rate is an estimate, the
+//! saving of one request is known. So the margin applies only where the two differ in the estimate alone.
 //!
-//! All this happens under one lock, that of whoever inserts. Hits do not take it: they count in the entry.
+//! The estimate of a hot entry takes many periods to fall. An entry that has not been requested for some time is
+//! therefore assumed to be requested less than once in that time. This ages each entry separately, and ages a rarely
+//! requested entry only after long idleness. If many drawn entries are idle although they were requested often, the
+//! working set has changed. Then the estimates of all entries age faster, until the idle ones are evicted or
+//! requested again. A scan or a loop makes no entry idle.
 //!
-//! Reading list: Einziger, Friedman & Manes, "TinyLFU" (2017), for comparing what comes with what would have to go; Einziger et
-//! al., "Lightweight Robust Size Aware Cache Management" (2022), for comparing it with all of them; Cherkasova, "Improving WWW
-//! Proxies Performance with Greedy-Dual-Size-Frequency Caching" (1998), for value by bytes; Beckmann, Chen & Cidon, "LHD: Improving
-//! Cache Hit Rate by Maximizing Hit Density" (NSDI 2018), for drawing a few instead of ordering all.
+//! All this happens under one lock, which inserts take. Hits do not take it.
+//!
+//! Reading list: Einziger, Friedman & Manes, "TinyLFU" (2017), for comparing the candidate with its victim; Einziger
+//! et al., "Lightweight Robust Size Aware Cache Management" (2022), for comparing it with all its victims;
+//! Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency Caching" (1998), for value by
+//! bytes; Beckmann, Chen & Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density" (NSDI 2018), for sampling
+//! instead of ordering.
 
 use std::f32::consts::LN_2;
 use std::sync::Arc;
@@ -35,77 +40,79 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::entry::{Entry, Payload};
 use crate::frequency_sketch::Time;
 
-/// Entries drawn for one that goes.
+/// Entries drawn for each eviction.
 const DRAWN: usize = 32;
-/// Of these, entries whose hits are fetched at any rate, so that none go unnoticed for long.
+/// How many of them have their hits fetched in any case, so that no entry's hits stay uncounted for long.
 const FETCHED: usize = 4;
-/// What a candidate counts for: between equals, whoever is there stays. Otherwise a loop would change them all the time.
+/// The weight of a candidate's value. Between equals the present entries stay; otherwise a loop would replace them
+/// all the time.
 const CANDIDATES_SHARE: f32 = 0.6;
-/// What it counts for if a request for it saves more than one for each of those that would go, by [`CLEARLY`]. A loop cannot change
-/// them all the time then, since none of them can come back for it like that.
+/// The weight of its value if one request for it saves more than one request for all its victims together, by the factor
+/// [`CLEARLY`]. A loop cannot replace them all the time then, since no victim can replace it in the same way.
 const DEARER_SHARE: f32 = 1.1;
 const CLEARLY: f32 = 1.05;
-/// Requests that everything is credited with, since few have been seen of most: what is dear may come before it is
-/// known to be asked for often.
+/// Requests credited to every entry and candidate, since few requests have been seen for most. An expensive result
+/// may so be stored before its request rate is known.
 const CREDIT: f32 = 0.5;
-/// An entry that was not asked for in a time is taken to be asked for so often in that time. Nearer to one, a hot
-/// set that has passed goes later; much below, loops change all.
+/// An entry that was not requested in some time is assumed to be requested this often in that time. Nearer to one, a
+/// former hot set is evicted later. Much below, a loop replaces everything.
 const ONCE_SINCE_USED: f32 = 0.8;
 
-/// What is known of it: so many requests at least, as in [`Tracked`]'s rate.
+/// The least rate, as in [`Tracked`], from which idleness is judged.
 const OFTEN: f32 = 4.0;
-/// It is idle when so many requests should have come by now and none did. If they come by chance, one in twenty is.
+/// An entry is idle when this many requests were expected by now and none came. By chance this happens to one in
+/// twenty.
 const IDLE: f32 = 3.0;
-/// Of those that are drawn, the share of idle ones is that of so many.
+/// The share of idle entries is averaged over about this many draws.
 const IDLE_OF: f32 = 1024.0;
-/// Up to this share of them times have not changed.
+/// Up to this share of idle entries the working set has not changed.
 const IDLE_USUALLY: f32 = 0.1;
-/// All is forgotten so many times faster at most.
+/// The greatest factor by which estimates age faster.
 const PACE_MAX: f32 = 32.0;
 
-/// What would come in, or comes in.
+/// A result that is to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Candidate {
     pub(crate) bytes: u64,
-    /// What the database takes for it.
+    /// The database time that it took.
     pub(crate) nanos: f32,
     /// Its misses before this one.
     pub(crate) earlier: f32,
 }
 
-/// An entry and how often it is asked for.
+/// An entry with its request rate.
 #[derive(Debug)]
 pub(crate) struct Tracked<P> {
     pub(crate) key: Arc<[u8]>,
     pub(crate) entry: Arc<Entry<P>>,
-    /// What the database takes for it, for each of its bytes.
+    /// The database time for each of its bytes.
     nanos_per_byte: f32,
-    /// Requests for it, halved once in a period, as of `counted_at`.
+    /// The request rate as of `counted_at`: requests, halved in every period.
     rate: f32,
     counted_at: u64,
-    /// When hits were last found to have been counted.
+    /// When hits were last found in the counter.
     used_at: u64,
 }
 
 impl<P: Payload> Tracked<P> {
-    /// What it saves for each of its bytes.
+    /// The value for each byte.
     fn density(&mut self, time: Time) -> f32 {
         self.fetch_uses(time);
         self.density_without_uses(time)
     }
 
-    /// The same without the hits that were not fetched yet: no more than that.
+    /// The value for each byte without the hits that were not fetched yet: a lower bound.
     fn density_without_uses(&self, time: Time) -> f32 {
         (self.rate(time) + CREDIT) * self.nanos_per_byte
     }
 
-    /// Requests in about a period, without hits that were not fetched yet.
+    /// Requests in about one period, without the hits that were not fetched yet.
     fn rate(&self, time: Time) -> f32 {
         let once_since_used = ONCE_SINCE_USED / (LN_2 * time.since(self.used_at));
         (self.rate * (-time.since(self.counted_at)).exp2()).min(once_since_used)
     }
 
-    /// Requests for it should have come by now. None: it was not asked for often.
+    /// Whether requests were expected by now and none came. None if the rate is too low to judge.
     fn is_idle(&self, time: Time) -> Option<bool> {
         let expected = self.rate * LN_2 * time.since(self.counted_at);
         (self.rate >= OFTEN).then(|| expected > IDLE && self.entry.uses.load(Relaxed) == 0)
@@ -119,19 +126,19 @@ impl<P: Payload> Tracked<P> {
         self.entry.uses.fetch_sub(uses, Relaxed);
         let halvings = time.since(self.counted_at);
         let left = (-halvings).exp2();
-        // For all that is known, the hits since then came evenly.
+        // Assumes that the hits since then came evenly.
         let uses_left = if halvings < 1e-3 { 1.0 } else { (1.0 - left) / (halvings * LN_2) };
         self.rate = self.rate * left + uses as f32 * uses_left;
         (self.counted_at, self.used_at) = (time.now, time.now);
     }
 }
 
-/// The time of the eviction policy: that of requests, or faster.
+/// The clock of the eviction policy. It counts requests, or runs faster.
 #[derive(Debug, Default)]
 struct Clock {
-    /// The share of idle ones.
+    /// The share of idle entries among those drawn.
     idle: f32,
-    /// Requests when it was last looked at, and how far it is ahead of them.
+    /// The requests at the last reading, and how far the clock is ahead of them.
     requests: u64,
     ahead: u64,
 }
@@ -146,19 +153,19 @@ impl Clock {
         Time { now: requests.now + self.ahead, ..requests }
     }
 
-    /// One was drawn.
+    /// Counts one draw.
     fn note(&mut self, idle: bool) {
         self.idle += (f32::from(u8::from(idle)) - self.idle) / IDLE_OF;
     }
 }
 
-/// All entries, in no order.
+/// All entries, unordered.
 #[derive(Debug)]
 pub(crate) struct EvictionPolicy<P> {
     all: Vec<Tracked<P>>,
     bytes: u64,
     bytes_max: u64,
-    /// What comes is kept whatever has to go.
+    /// Every candidate is stored, whatever it evicts.
     keeps_all: bool,
     clock: Clock,
     random: u64,
@@ -181,13 +188,13 @@ impl<P: Payload> EvictionPolicy<P> {
         self.all.iter()
     }
 
-    /// Whether [`Self::insert`] would take it in, as far as a few draws tell.
+    /// Whether [`Self::insert`] would store the candidate, judged by a few draws.
     pub(crate) fn would_keep(&mut self, candidate: Candidate, time: Time) -> bool {
         let time = self.clock.at(time);
         self.choose(candidate, time).is_some()
     }
 
-    /// Room for so many bytes, without any that have to go.
+    /// Whether so many bytes fit without an eviction.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.free() >= bytes
     }
@@ -196,7 +203,8 @@ impl<P: Payload> EvictionPolicy<P> {
         self.bytes_max.saturating_sub(self.bytes)
     }
 
-    /// Takes an entry in and gives back those that go for it. None: they are worth more, or there is not as much room in all.
+    /// Inserts an entry and returns those that it evicts. None if they are worth more, or the entry is larger than
+    /// the capacity.
     pub(crate) fn insert(
         &mut self,
         key: Arc<[u8]>,
@@ -216,7 +224,7 @@ impl<P: Payload> EvictionPolicy<P> {
         Some(gone)
     }
 
-    /// Room for so many bytes from now on; gives back those that have to go.
+    /// Sets the capacity in bytes and returns the evicted entries.
     pub(crate) fn set_capacity(&mut self, bytes_max: u64, time: Time) -> Vec<Tracked<P>> {
         self.bytes_max = bytes_max;
         let (mut stay, time) = (self.all.len(), self.clock.at(time));
@@ -234,7 +242,7 @@ impl<P: Payload> EvictionPolicy<P> {
         gone
     }
 
-    /// Moves those that would have to go to the end, and says how many stay; None if they are worth more.
+    /// Moves the victims to the end and returns how many entries stay. None if the victims are worth more.
     fn choose(&mut self, candidate: Candidate, time: Time) -> Option<usize> {
         let worth = if self.keeps_all { f32::INFINITY } else { (candidate.earlier + CREDIT) * candidate.nanos };
         let (mut free, mut lost, mut lost_once) = (self.free(), 0.0, 0.0);
@@ -255,7 +263,7 @@ impl<P: Payload> EvictionPolicy<P> {
         Some(stay)
     }
 
-    /// The least of some of the first `count`, by value for its bytes.
+    /// Draws from the first `count` entries and returns the one with the least value for each byte.
     fn least(&mut self, count: usize, time: Time) -> Option<(usize, f32)> {
         let mut drawn = [(0, 0.0); DRAWN];
         for (at, drawn) in drawn.iter_mut().enumerate() {
@@ -286,7 +294,7 @@ impl<P: Payload> EvictionPolicy<P> {
         }
     }
 
-    /// Removes an entry that is among them; how often it was asked for.
+    /// Removes a present entry and returns its request rate.
     pub(crate) fn remove(&mut self, entry: &Entry<P>, time: Time) -> Option<f32> {
         let last = self.all.len().checked_sub(1)?;
         self.swap(entry.place.load(Relaxed), last);
@@ -298,16 +306,16 @@ impl<P: Payload> EvictionPolicy<P> {
         })
     }
 
-    /// A place below `count`; None if that is 0.
+    /// A random index below `count`; None if `count` is 0.
     fn draw(&mut self, count: usize) -> Option<usize> {
-        // xorshift64: nobody gains by foreseeing it who could not as well ask for everything.
+        // xorshift64. Nobody gains by predicting it: a client can evict as much by requesting many keys.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
         usize::try_from((u128::from(self.random) * count as u128) >> 64).ok().filter(|_| count > 0)
     }
 
-    /// Panics unless places and bytes are what they are said to be; for tests.
+    /// Panics unless places and bytes are consistent; for tests.
     pub(crate) fn validate(&self) {
         for (place, tracked) in self.all.iter().enumerate() {
             assert_eq!(tracked.entry.place.load(Relaxed), place);

@@ -1,26 +1,27 @@
-//! Switches that each turn one rule of the protocol off, so that tests can show that they would notice.
+//! Switches that each turn off one rule of the protocol. Tests use them to show that they would notice.
 
 /// The rules that are off.
 #[derive(Clone, Copy, Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "one per rule, independent of each other")]
 pub struct Faults {
-    /// Fills take no copy of PENDING.
+    /// Fills do not copy the unproven commits.
     pub ignore_pending: bool,
-    /// Deferred tags are not held against the commits that were delivered before they were told.
+    /// Deferred tags are not checked against the commits that were delivered before the tags were known.
     pub trust_deferred: bool,
-    /// Where deferred tags name by their keys the rows that may go, commits since the fill began are held against these alone.
+    /// Where deferred tags name rows by their keys, commits since the fill began are checked against these tags
+    /// alone.
     pub trust_members: bool,
-    /// … and the result is kept before the stream has passed the end that was read behind them.
+    /// In that case the result is cached before the stream has passed the log end that was read after the keys.
     pub keep_early: bool,
-    /// Keys that were read for an entry are used again although what they were read from has changed.
+    /// Retained keys are used again although the rows from which they were read have changed.
     pub keep_keys: bool,
-    /// Rows that came since keys were read are not named by them.
+    /// Rows that enter after the keys were read are not named.
     pub keep_names: bool,
-    /// Fills that begin with keys of an earlier entry are kept although what those were read from changes meanwhile.
+    /// Fills that begin with retained keys are cached although the rows behind the keys change meanwhile.
     pub trust_keys: bool,
-    /// Delivered commits do not taint the fills that they race with.
+    /// Delivered commits do not become candidates of the fills that they race with.
     pub ignore_doom: bool,
-    /// Entries are served before the stream has passed the position they were read at.
+    /// Entries are served before the stream has passed their `read_end`.
     pub ignore_read_end: bool,
     /// Hits are served however old the stream's last proof is.
     pub ignore_lease: bool,
@@ -32,8 +33,8 @@ pub struct Faults {
     pub ignore_lo: bool,
     /// Hits in REPEATABLE READ transactions may be older than the snapshot.
     pub ignore_hi: bool,
-    /// Commits that change the catalogue change nothing here.
+    /// Redefinitions have no effect.
     pub ignore_redefinitions: bool,
-    /// Entries are kept although commits were lost between two streams.
+    /// Entries stay although commits were lost between two streams.
     pub keep_on_reconnect: bool,
 }

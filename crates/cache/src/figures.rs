@@ -1,4 +1,4 @@
-//! What the cache counts, and what it holds: for metrics and SHOW.
+//! The counters and levels of the cache, for metrics and SHOW.
 
 use std::sync::atomic::AtomicU64;
 
@@ -10,15 +10,15 @@ use crate::{Cache, Limits};
 /// Counters since the start; all monotonic.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Results kept.
+    /// Results cached.
     pub installed: AtomicU64,
-    /// Results not kept because a commit raced with them.
+    /// Results not cached because a commit raced with them.
     pub stale_fills: AtomicU64,
-    /// Results not kept because they are larger than one entry may be.
+    /// Results not cached because they exceed the limit for one entry.
     pub too_large: AtomicU64,
-    /// Entries removed because a commit touched them.
+    /// Entries invalidated by a commit.
     pub invalidated: AtomicU64,
-    /// Entries removed to make room.
+    /// Entries evicted because of the memory budget.
     pub evicted: AtomicU64,
     /// Entries removed with a new epoch, a changed catalogue or a changed publication.
     pub flushed: AtomicU64,
@@ -26,39 +26,40 @@ pub struct Counters {
     pub commits: AtomicU64,
 }
 
-/// What is held now.
+/// The current levels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Levels {
-    /// Entries.
+    /// Cached entries.
     pub entries: u64,
-    /// Their bytes, keys and tags included.
+    /// Their bytes, with keys and tags.
     pub bytes: u64,
     /// Commits delivered and not yet proven visible.
     pub pending: usize,
     /// Fills in flight.
     pub flights: usize,
-    /// The position the stream has passed, if there is a stream.
+    /// The position that the stream has passed; None without a stream.
     pub applied: Option<End>,
-    /// Age of the proof that the stream is current; None without one.
+    /// The age of the proof that the stream is current; None without one.
     pub stream_age: Option<Nanos>,
-    /// Age of the last look at the catalogue; None without one.
+    /// The age of the last check of the catalogue; None without one.
     pub catalog_age: Option<Nanos>,
-    /// Tables whose changes are known to be delivered.
+    /// Tables whose changes the stream is known to deliver.
     pub published: usize,
 }
 
 impl<P: Payload> Cache<P> {
-    /// Whether the stream has ever delivered a change of the table's rows. As long as it has not, tags need not be precise.
+    /// Whether the stream has ever delivered a change of the table's rows. Until then, tags need not be precise.
     pub fn has_changed(&self, table: TableId) -> bool {
         self.core().has_changed(table)
     }
 
-    /// Whether any of these changes was more than a new row.
+    /// Whether any of these changes was not an insert.
     pub fn has_lost_rows(&self, table: TableId) -> bool {
         self.core().has_lost_rows(table)
     }
 
-    /// In how many commits the stream has delivered changes of each table's rows, about: more if they alternate.
+    /// About how many delivered commits changed the rows of each table. The count is too high if changes of several
+    /// tables alternate in one commit.
     pub fn changes(&self) -> Vec<(TableId, u64)> {
         self.core().changes()
     }
@@ -68,7 +69,7 @@ impl<P: Payload> Cache<P> {
         &self.counters
     }
 
-    /// What is held now.
+    /// The current levels.
     pub fn levels(&self, now: Nanos) -> Levels {
         let core = self.core();
         let (stream_age, catalog_age) = self.freshness.ages(now);
@@ -84,7 +85,7 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// The limits as they are now.
+    /// The current limits.
     pub fn limits(&self) -> Limits {
         let (memory_bytes, entry_bytes_max) = (self.budget.memory_bytes(), self.budget.entry_bytes_max());
         Limits { memory_bytes, entry_bytes_max, ..self.limits }

@@ -1,4 +1,4 @@
-//! What a fill is begun with, and what it ends with.
+//! The beginning and the end of a fill.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -14,9 +14,9 @@ pub(crate) type Id = u64;
 pub(crate) struct Ending<'a> {
     pub(crate) proof: Option<&'a Visible>,
     pub(crate) epoch: Epoch,
-    /// What the [`RowSet::Later`](freshet_types::RowSet) among its tags stand for.
+    /// The tags behind its [`RowSet::Later`](freshet_types::RowSet) tags.
     pub(crate) deferred: Option<Deferred>,
-    /// Not to be held against the commits since the fill began: a rule that is off.
+    /// A rule that is off: the deferred tags are not checked against the commits since the fill began.
     pub(crate) trust_deferred: bool,
 }
 
@@ -24,15 +24,15 @@ pub(crate) struct Ending<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Deferred {
     pub(crate) tags: Vec<Tag>,
-    /// The tables whose rows led to them, if that is all that they were made of.
+    /// The tables whose rows determined the tags. None if something else did, too.
     pub(crate) led_by: Option<Arc<[TableId]>>,
-    /// The rows that may go, which they name by their keys.
+    /// The rows that the tags name by their keys.
     pub(crate) named: Arc<[NamedRows]>,
-    /// Then, what the commits since the fill began are held against in their place.
+    /// If rows are named: the tags that are checked against the commits since the fill began, in place of `tags`.
     pub(crate) until_known: Option<Vec<Tag>>,
 }
 
-/// What a fill is begun with.
+/// What a fill begins with.
 #[derive(Debug)]
 pub struct FillRequest<'a> {
     /// The whole key.
@@ -41,11 +41,11 @@ pub struct FillRequest<'a> {
     pub tags: Vec<Tag>,
     /// The catalogue that the tags were derived from.
     pub catalog: CatalogVersion,
-    /// The query is sent now or later: sessions whose last answer is older may hit the entry at once.
+    /// The query is sent now or later. A session whose last answer is older may hit the entry at once.
     pub now: Nanos,
-    /// The query reads a snapshot that was taken after this was proven visible, instead of the state of now.
+    /// The query reads a snapshot that was taken after this was proven visible, not the current state.
     pub snapshot: Option<Proven>,
-    /// Others may wait for its end until then (0: nobody may): see [`crate::Cache::join`].
+    /// Others may wait for its end until this time (0: nobody may): see [`crate::Cache::join`].
     pub join_until: Nanos,
 }
 
@@ -54,11 +54,11 @@ pub struct FillRequest<'a> {
 pub(crate) struct Begun {
     pub(crate) id: Id,
     pub(crate) epoch: Epoch,
-    /// Some commit is not proven visible that its query may or may not see.
+    /// A matching commit is not proven visible: the query may or may not see it.
     pub(crate) needs_proof: bool,
-    /// The same, or so it may turn out once the deferred tags are told.
+    /// The same, or this may turn out once the deferred tags are known.
     pub(crate) may_need_proof: bool,
-    /// Some of its tags are told later.
+    /// Some of its tags are deferred.
     pub(crate) wants_deferred: bool,
     /// [`crate::core::Core::publications`]
     pub(crate) publications: u64,
@@ -67,10 +67,10 @@ pub(crate) struct Begun {
 /// A flight that may be installed.
 pub(crate) struct Flight {
     pub(crate) key: Arc<[u8]>,
-    /// Of all its tags, with their share of the index.
+    /// The bytes of all its tags, with their share of the index.
     pub(crate) tags_bytes: usize,
     pub(crate) fence: Lsn,
-    /// To be dropped once the entry can be found.
+    /// Dropped once the entry can be found.
     _joiners: Joiners,
 }
 
@@ -80,7 +80,7 @@ impl Flight {
     }
 }
 
-/// Tasks that wait for the end of a flight: they are woken when this is dropped.
+/// Tasks that wait for the end of a flight. They are woken when this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Joiners(pub(crate) Vec<Waker>);
 

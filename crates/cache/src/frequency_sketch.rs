@@ -1,34 +1,35 @@
-//! How often keys were missed lately: what is known of results that are not kept.
+//! The frequency sketch: how often keys were missed lately. It remembers keys without a cached result.
 //!
-//! A table of counters with marks: a key may be in any of eight places, and takes that of the least if it is in none. Each
-//! request halves one counter, in turn, so that all that is known halves in as many requests as there are counters: a *period*.
-//! Hits pay for that with an increment in their shard; a miss passes the time for those since.
+//! The sketch is a table of counters with marks. A key has eight possible places; if it is in none, it replaces the
+//! one with the least count. Each request halves one counter, in turn. So all counts halve within as many requests as
+//! there are counters: a *period*. A hit only increments a counter in its shard; a later miss advances the time for
+//! these hits.
 //!
-//! A sketch without marks takes less, and now and then a key for one that is asked for often, since it shares their counters. That is once
-//! in every loop for each of a few in a hundred keys, which are more than a small cache holds. A key that is forgotten too soon does less harm.
+//! A sketch without marks would be smaller, but would now and then take a key for a frequent one that shares its
+//! counters. In every loop this would happen once to a few in a hundred keys, which are more than a small cache
+//! holds. A key that is forgotten too early does less harm.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// The time of all that forgets: requests.
+/// The time by which counts and rates age, in requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
     pub(crate) now: u64,
-    /// In which a rate halves.
+    /// The requests in which a rate halves.
     pub(crate) period: u64,
 }
 
 impl Time {
-    /// Periods since then.
+    /// Periods since `then`.
     pub(crate) fn since(self, then: u64) -> f32 {
         self.now.saturating_sub(then) as f32 / self.period as f32
     }
 }
 
-/// Places that a key may be in: half a line of memory.
+/// The places of one key: half a cache line.
 const WAYS: usize = 8;
 
-/// A counter: the mark of its key, and its misses in 256ths, so that what was missed once is not forgotten by the first
-/// halving.
+/// A counter: the mark of its key, and its misses in 256ths, so that the first halving does not forget a single miss.
 #[derive(Clone, Copy, Debug)]
 struct Counter(u32);
 
@@ -46,7 +47,7 @@ impl Counter {
         self.0 >> 16
     }
 
-    /// Halved so many times.
+    /// The counter after so many halvings.
     fn halved(self, times: u32) -> Self {
         Self(self.mark() << 16 | u32::from(self.count().checked_shr(times).unwrap_or(0)))
     }
@@ -56,7 +57,7 @@ impl Counter {
 #[derive(Debug)]
 pub(crate) struct FrequencySketch {
     counters: Box<[AtomicU32]>,
-    /// Requests that have passed; those modulo the number of counters say which is the next to be halved.
+    /// All requests so far. Their number modulo the number of counters is the next counter to halve.
     requests: AtomicU64,
     noted: AtomicU64,
     hits_passed: AtomicU64,
@@ -64,12 +65,13 @@ pub(crate) struct FrequencySketch {
 
 impl FrequencySketch {
     const ONE: u16 = 256;
-    /// Misses after which the hits since are fetched.
+    /// The number of misses after which hits are fetched.
     const BETWEEN_FETCHES: u64 = 64;
 
-    /// For a cache of so many bytes.
+    /// A sketch for a cache of this size.
     pub(crate) fn new(memory_bytes: u64) -> Self {
-        // At least one for each entry: most take a kilobyte or more. A short period forgets what it is to find out.
+        // At least one counter for each entry: most entries take a kilobyte or more. With a short period, the sketch
+        // would forget keys before they are requested again.
         let count = usize::try_from(memory_bytes / 1024).unwrap_or(usize::MAX).clamp(1 << 16, 1 << 22);
         let counters = (0..count.next_power_of_two()).map(|_| AtomicU32::new(0)).collect();
         Self { counters, requests: AtomicU64::new(0), noted: AtomicU64::new(0), hits_passed: AtomicU64::new(0) }
@@ -99,7 +101,7 @@ impl FrequencySketch {
         (&self.counters[begin..begin + WAYS], (hash >> 48) as u16)
     }
 
-    /// In 256ths.
+    /// The count in 256ths.
     fn count(&self, hash: u64) -> u16 {
         let (places, mark) = self.places(hash);
         let counters = places.iter().map(|place| Counter(place.load(Relaxed)));
@@ -118,7 +120,8 @@ impl FrequencySketch {
         }
     }
 
-    /// Counts a miss of the key with this hash; how many there were before, about. `hits` says how many hits there were ever.
+    /// Counts a miss of the key with this hash. Returns about how many there were before. `hits` returns the number
+    /// of all hits so far.
     pub(crate) fn note(&self, hash: u64, hits: impl FnOnce() -> u64) -> u8 {
         let since = if self.noted.fetch_add(1, Relaxed).is_multiple_of(Self::BETWEEN_FETCHES) {
             let hits = hits();
@@ -132,13 +135,13 @@ impl FrequencySketch {
         u8::try_from(before.saturating_add(Self::ONE / 2) / Self::ONE).unwrap_or(u8::MAX)
     }
 
-    /// The key was asked for so often while a result of it was kept.
+    /// Remembers the request rate of a key whose result was cached.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "as of Rust 1.45 it saturates")]
     pub(crate) fn learn(&self, hash: u64, rate: f32) {
         self.raise(hash, (rate * f32::from(Self::ONE)) as u16);
     }
 
-    /// How many misses of the key there were before the one that was just noted.
+    /// The misses of the key before the one that was just noted.
     pub(crate) fn earlier(&self, hash: u64) -> f32 {
         f32::from(self.count(hash).saturating_sub(Self::ONE)) / f32::from(Self::ONE)
     }

@@ -1,11 +1,11 @@
-//! The lease, the applied position and the watermark of a session: all that a hit needs to know about time.
+//! The lease, the applied position and the watermark of a session: the state that decides whether a hit is fresh
+//! enough.
 //!
-//! The textbook lease ("the connection is alive") says nothing about what the stream has delivered. Here the
-//! lease is a proof: the log end was read at time t, and the stream has passed that position; so the
-//! cache reflects everything that was visible at t. One rule catches lag, broken links, asynchronous commits
-//! and a stalled decoder.
+//! The textbook lease ("the connection is alive") says nothing about what the stream has delivered. Here the lease is
+//! a proof: the log end was read at time t, and the stream has passed that position. So the cache reflects everything
+//! that was visible at t. This one rule detects lag, broken links, asynchronous commits and a stalled decoder.
 //!
-//! Reading list: Gray & Cheriton, "Leases" (1989); `docs/internals/protocol.md` sections 2 and 7.
+//! Reading list: Gray & Cheriton, "Leases" (1989); `docs/internals/protocol.md`, sections 2 and 7.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -27,31 +27,32 @@ pub struct Watermark {
     pub since: Nanos,
     /// When the last statement that may have changed the catalogue was answered; 0 if there was none.
     pub catalog_since: Nanos,
-    /// The snapshot of the open REPEATABLE READ transaction, once it has one. It stands in for all else here but
+    /// The snapshot of the open REPEATABLE READ transaction, once it has one. It replaces all other fields but
     /// `catalog_since`.
     pub snapshot: Option<SnapshotBounds>,
 }
 
-/// What a later query surely sees.
+/// What a later query is certain to see.
 ///
-/// A commit that wrote to a table before the table was published is passed without rows, and may be invisible for long
-/// after its position. So a position says nothing of tables that were published since.
+/// A commit that wrote to a table before the table was published is delivered without its rows, and may stay
+/// invisible long after the stream has passed its position. So a position proves nothing about tables that were
+/// published after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Proven {
-    /// All that was delivered up to here.
+    /// Everything that was delivered up to this position.
     pub(crate) end: End,
     /// How often tables had been published.
     pub(crate) publications: u64,
-    /// The catalogue then.
+    /// The catalogue at that time.
     pub(crate) catalog: Option<CatalogVersion>,
 }
 
-/// What is known of a snapshot that somebody else took: it lies between two positions.
+/// The bounds of a snapshot that a client's transaction took: it lies between two positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotBounds {
     /// What was proven visible before the snapshot was taken: see [`crate::Cache::proven`].
     pub lo: Proven,
-    /// When the answer arrived that showed that it had been taken: a log end asked for later is an upper bound.
+    /// When the first answer that used the snapshot arrived. A log end that is requested later is an upper bound.
     pub since: Nanos,
 }
 
@@ -60,11 +61,11 @@ pub(crate) struct Seen {
     pub(crate) epoch: Epoch,
     pub(crate) applied: Lsn,
     pub(crate) catalog_as_of: Nanos,
-    /// The stream, and the catalogue's lease, have passed the watermark.
+    /// The stream and the catalogue's lease have passed the watermark.
     pub(crate) watermark_passed: bool,
-    /// The catalogue's lease has.
+    /// The catalogue's lease has passed the watermark.
     pub(crate) catalog_passed: bool,
-    /// The stream has passed an upper bound of the snapshot, if the watermark has one.
+    /// The stream has passed an upper bound of the watermark's snapshot. False without a snapshot.
     pub(crate) snapshot_passed: bool,
 }
 
@@ -75,19 +76,19 @@ pub(crate) struct Freshness {
     applied: AtomicU64,
     stream_as_of: AtomicU64,
     catalog_as_of: AtomicU64,
-    /// A write was acknowledged that ends here at the latest: no hit before the stream has passed it.
+    /// The latest end of an acknowledged write: no hit before the stream has passed it.
     fence: AtomicU64,
-    /// Likewise, for a write of unknown position that was visible at this time.
+    /// The same for a write of unknown position that was visible at this time.
     fence_since: AtomicU64,
-    /// A definition was acknowledged that was visible at this time: no hit before the catalogue was looked at later.
+    /// The same for a redefinition that was visible at this time: no hit before a later check of the catalogue.
     catalog_fence: AtomicU64,
 }
 
 impl Freshness {
     /// What a look-up may rely on, or why it must bypass. Called before the key is looked up.
     ///
-    /// The order of the loads matters: a new epoch first revokes the lease. A lease of the new epoch is granted
-    /// only after the old entries are gone, so an old epoch read here with a new lease finds no entry of its own.
+    /// The order of the loads matters. A new epoch first revokes the lease and grants a new one only after the old
+    /// entries are removed. So an old epoch that is read here with a new lease finds no entry of that epoch.
     pub(crate) fn read(
         &self,
         watermark: &Watermark,
@@ -121,7 +122,7 @@ impl Freshness {
             || catalog_as_of < self.catalog_fence.load(SeqCst)
     }
 
-    /// A write was acknowledged that the stream has not passed yet, or a definition that the catalogue's lease has not.
+    /// The stream has not passed an acknowledged write, or the catalogue's lease has not passed a redefinition.
     pub(crate) fn has_fence(&self) -> bool {
         self.is_fenced(self.applied(), self.stream_as_of.load(SeqCst), self.catalog_as_of())
     }
@@ -146,7 +147,7 @@ impl Freshness {
         Lsn(self.applied.load(SeqCst))
     }
 
-    /// Publishes a position and renews the lease from the log-end probes it passes.
+    /// Publishes a position, and renews the lease from the log-end probes that it passes.
     pub(crate) fn advance(&self, lsn: Lsn, probes: &mut LogEndProbes) {
         self.applied.fetch_max(lsn.0, SeqCst);
         let applied = self.applied();
@@ -185,7 +186,7 @@ impl Freshness {
         self.epoch.store(epoch.0, SeqCst);
     }
 
-    /// Ages of the two leases.
+    /// The ages of the two leases: the stream's and the catalogue's.
     pub(crate) fn ages(&self, now: Nanos) -> (Option<Nanos>, Option<Nanos>) {
         let age = |as_of: u64| (as_of != 0).then(|| now.saturating_sub(as_of));
         (age(self.stream_as_of.load(SeqCst)), age(self.catalog_as_of.load(SeqCst)))
@@ -193,7 +194,8 @@ impl Freshness {
 }
 
 impl<P: Payload> Cache<P> {
-    /// Whether a catalogue of this version shows all that was defined before the last answer that a watermark stands for.
+    /// Whether a catalogue of this version shows every redefinition before the last answer of the watermark's
+    /// session.
     pub fn reflects(&self, watermark: &Watermark, version: CatalogVersion) -> bool {
         let core = self.core();
         let passed = |end: End| core.epoch() != Some(end.epoch) || self.freshness.applied() >= end.lsn;
@@ -201,12 +203,13 @@ impl<P: Payload> Cache<P> {
         current && (watermark.end.is_some_and(passed) || self.freshness.is_current_as_of(watermark.since))
     }
 
-    /// A definition that was visible at `now` is about to be acknowledged: no result is served before the catalogue has been looked at later.
+    /// A redefinition that was visible at `now` is about to be acknowledged: no result is served before a later check
+    /// of the catalogue.
     pub fn fence_catalog(&self, now: Nanos) {
         self.freshness.fence_catalog(now);
     }
 
-    /// When the catalogue was last looked at; 0: never.
+    /// When the catalogue was last checked; 0 if never.
     pub fn catalog_as_of(&self) -> Nanos {
         self.freshness.catalog_as_of()
     }

@@ -1,24 +1,25 @@
-//! The dependency index: from a row change to the ids whose tags it hits.
+//! The dependency index: it maps a row change to the ids whose tags the change hits.
 //!
-//! The naive answer, testing each tag against each change, costs (entries × changes). Here the tags of a table are grouped
-//! by the columns through which they are found, and a change costs one look-up for each group, however many tags are in it:
+//! To test each tag against each change would cost (entries × changes). Here the tags of a table are grouped by the
+//! columns through which they are found. A change costs one look-up for each group, however many tags the group has:
 //!
-//! * by equality: the values of all columns that a tag compares with `=`, IN or IS NULL, in a hash table. An IN list is
-//!   entered once for each value. A tag for any row is one that compares no column;
-//! * by equality and range: under the same key, the bounds on one further column in an interval structure. The beginning of
-//!   a text is such a range.
+//! * By equality: a hash table has the values of all columns that a tag compares with `=`, IN or IS NULL. An IN list
+//!   is entered once for each value. A tag on any row compares no column.
+//! * By equality and range: under the same key, an interval structure has the bounds on one further column. A text
+//!   prefix is such a range.
 //!
-//! What else a tag asks for (LIKE, NOT, IS NOT NULL among it) is tested on those found. A tag that asks for nothing by which it
-//! could be found is among those that compare no column, where each change would test all of them; so no more than
-//! [`TESTED_MAX`] are tested under one key. Those beyond are entered as if they asked for nothing else: hit needlessly, once, since
-//! a hit takes them out.
+//! The remaining conditions of a tag (LIKE, NOT, IS NOT NULL and so on) are tested on the tags found. A tag with none
+//! of these access paths is stored with those that compare no column, where each change would test all of them. So at
+//! most [`TESTED_MAX`] tags are tested under one key. Further tags are entered as if they had no other conditions.
+//! They are hit needlessly, but only once, since a hit removes them.
 //!
-//! Tags in one group mention the same columns, so an update that leaves
-//! them as they were skips the whole group. Those of rows that enter are in groups of their own, which no old row is looked up
-//! in: it may say so little that all of the group would be tested.
+//! All tags of a group mention the same columns, so an update that leaves these columns unchanged skips the whole
+//! group. Tags on rows that enter ([`RowSet::Enters`]) have their own groups, and old rows are not looked up there.
+//! An old row may lack so many columns that the whole group would be tested.
 //!
-//! A cell that the stream did not send, a column that the row image lacks and a value without a normal form may equal many
-//! values, so all tags of the group are tested. Hash collisions only hit too much.
+//! Three kinds of values may equal many others: a cell that the stream did not send, a column that the row image
+//! lacks, and a value without a normal form. All tags of the group are then tested. A hash collision only causes a
+//! needless hit.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher;
@@ -31,9 +32,9 @@ use rapidhash::quality::RandomState;
 use crate::flight::Id;
 use crate::intervals::Intervals;
 
-/// Values under which one tag is entered, but for a single longer IN list.
+/// The most keys under which one tag is entered. A single IN list may be longer.
 const KEYS_MAX: usize = 64;
-/// Room of a table below which none is given back.
+/// The capacity of a table below which it is never shrunk.
 const TRIMMED_MIN: usize = 1_024;
 /// Tags that are tested under one key of a group.
 const TESTED_MAX: u32 = 1_024;
@@ -46,14 +47,14 @@ pub(crate) struct Index {
 
 #[derive(Debug, Default)]
 struct TableIndex {
-    /// Hit by what hits the whole table only.
+    /// Hit only by changes of the whole table.
     whole: HashSet<Posting, RandomState>,
     equal: Vec<Group<HashMap<u64, Bucket, RandomState>>>,
     /// The range is on the last column.
     ranges: Vec<Group<HashMap<u64, Intervals<Posting>, RandomState>>>,
 }
 
-/// The tags that are found through the same columns, and mention the same ones.
+/// The tags that are found through the same columns and mention the same columns.
 #[derive(Debug)]
 struct Group<B> {
     of: Kind,
@@ -65,22 +66,22 @@ struct Group<B> {
 struct Kind {
     through: Box<[ComparedColumn]>,
     mentioned: Columns,
-    /// They are of rows that enter: [`RowSet::Enters`].
+    /// The tags are on rows that enter: [`RowSet::Enters`].
     enters: bool,
 }
 
-/// A tag of a fill or entry.
+/// One tag of a fill or an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Posting {
     id: Id,
-    /// Its place among the tags.
+    /// Its index among the tags of the id.
     place: u32,
-    /// It asks for nothing but what it is found by.
+    /// It has no conditions besides those by which it is found.
     exact: bool,
 }
 
 impl Posting {
-    /// The same, to be tested.
+    /// The same posting, to be tested.
     fn inexact(self) -> Self {
         Self { exact: false, ..self }
     }
@@ -90,7 +91,7 @@ impl Posting {
 #[derive(Debug, PartialEq, Eq)]
 enum Bucket {
     One(Posting),
-    /// Apart, so that the others stay small.
+    /// Boxed, so that the others stay small.
     Many(Box<Many>),
 }
 
@@ -109,7 +110,7 @@ enum Access {
 }
 
 impl Index {
-    /// What a tag is counted for, with its share of the index: `make bench-index`.
+    /// The bytes counted for a tag, with its share of the index, as measured by `make bench-index`.
     pub(crate) fn tag_bytes(tag: &Tag) -> usize {
         const WHOLE: usize = 80;
         const FOUND_BY_VALUE: usize = 208;
@@ -119,7 +120,7 @@ impl Index {
         }
     }
 
-    /// `first`: how many tags of this id are registered already.
+    /// `first` is the number of tags of this id that are registered already.
     pub(crate) fn register(&mut self, id: Id, first: u32, tags: &[Tag]) {
         for (place, tag) in (first..).zip(tags) {
             let access = self.access(tag);
@@ -239,12 +240,12 @@ impl Index {
         Access::Range { of, hashes, range, exact: exact && left.len() == 1 }
     }
 
-    /// Whether any tag is on the table, of whatever rows, told or to be told later.
+    /// Whether the table has any tags, deferred ones included.
     pub(crate) fn has_tags_on(&self, table: TableId) -> bool {
         self.tables.contains_key(&table)
     }
 
-    /// Adds the ids that `change` hits; `tags` are those that an id was registered with.
+    /// Adds the ids that `change` hits. `tags` returns the tags with which an id was registered.
     pub(crate) fn collect<'n>(
         &self,
         change: &Change,
@@ -269,7 +270,7 @@ impl Index {
             for image in group.images(change) {
                 match image.and_then(|(relation, row)| self.key(&group.of.through, relation, row)) {
                     Some(hash) => group.by.get(&hash).into_iter().for_each(|bucket| bucket.each(&mut found)),
-                    // What is known of the row may still tell them apart.
+                    // The known cells of the row may still exclude some of them.
                     None => group.by.values().for_each(|bucket| bucket.each(|posting| found(&posting.inexact()))),
                 }
             }
@@ -294,7 +295,7 @@ impl Index {
         }
     }
 
-    /// Under which key the tags are whose values the row has; None: it may have any.
+    /// The key of the tags whose values the row has. None if the row may have any values.
     fn key(&self, through: &[ComparedColumn], relation: &Relation, row: &[Cell]) -> Option<u64> {
         through.iter().try_fold(0, |hash, column| match column.image(relation, row) {
             Image::Value(value) => Some(self.with(hash, Some(&value))),
@@ -303,12 +304,12 @@ impl Index {
         })
     }
 
-    /// The hash of one more value behind others.
+    /// The hash of the values so far and one more.
     fn with(&self, hash: u64, value: Option<&Value>) -> u64 {
         self.hasher.hash_one((hash, value))
     }
 
-    /// Panics unless it holds exactly these tags.
+    /// Panics unless the index holds exactly these tags.
     pub(crate) fn validate<'a>(&self, nodes: impl Iterator<Item = (Id, &'a [Tag])>) {
         let mut expected = Self { tables: HashMap::default(), hasher: self.hasher };
         for (id, tags) in nodes {
@@ -323,7 +324,7 @@ impl Index {
         }
     }
 
-    /// All that it holds; which of too many are tested depends on their order.
+    /// All postings. Which of them are tested beyond the limit depends on their order, so they are made inexact.
     fn postings(&self) -> Vec<(TableId, String, Posting)> {
         let mut all = Vec::new();
         for (id, table) in &self.tables {
@@ -347,15 +348,15 @@ impl Index {
     }
 }
 
-/// Gives back room that a table has from when it held four times as much. It is moved then, as when it grew: each element
-/// pays for that once.
+/// Shrinks a table that is less than a quarter full. This moves its elements, as growth did: each element pays for
+/// one move.
 pub(crate) fn trim<K: Eq + std::hash::Hash, V, S: BuildHasher>(table: &mut HashMap<K, V, S>) {
     if table.capacity() > TRIMMED_MIN && table.len() < table.capacity() / 4 {
         table.shrink_to(2 * table.len());
     }
 }
 
-/// The group of this kind, made if there is none.
+/// The group of this kind; it is created if missing.
 fn group<B: Default>(groups: &mut Vec<Group<B>>, of: Kind) -> &mut Group<B> {
     let at = groups.iter().position(|group| group.of == of).unwrap_or_else(|| {
         groups.push(Group { of, by: B::default() });
@@ -364,7 +365,7 @@ fn group<B: Default>(groups: &mut Vec<Group<B>>, of: Kind) -> &mut Group<B> {
     &mut groups[at]
 }
 
-/// Takes something out of the group of this kind; the group goes if that leaves it empty.
+/// Removes from the group of this kind, and removes the group if it is empty then.
 fn leave<B>(groups: &mut Vec<Group<B>>, of: &Kind, take: impl FnOnce(&mut B) -> bool) {
     let Some(at) = groups.iter().position(|group| group.of == *of) else { return };
     if take(&mut groups[at].by) {
@@ -373,7 +374,7 @@ fn leave<B>(groups: &mut Vec<Group<B>>, of: &Kind, take: impl FnOnce(&mut B) -> 
 }
 
 impl<B> Group<B> {
-    /// The row images to look up; None stands for any row.
+    /// The row images to look up. None stands for any row.
     fn images<'c>(&self, change: &'c Change) -> impl Iterator<Item = Option<(&'c Relation, &'c [Cell])>> {
         let image = |relation: &'c Relation, row: &'c [Cell]| Some(Some((relation, row)));
         let Kind { mentioned, enters, .. } = &self.of;
@@ -404,7 +405,7 @@ impl Bucket {
         }
     }
 
-    /// However it was entered. Whether nothing is left.
+    /// Removes the posting, exact or not. Returns whether the bucket is empty.
     fn remove(&mut self, posting: Posting) -> bool {
         match self {
             Self::One(one) => *one == posting,
@@ -429,7 +430,7 @@ impl Bucket {
 
 impl Many {
     fn insert(&mut self, posting: Posting) {
-        // One that is there already, under the same hash of another value, stays as it is.
+        // A posting that is already present, under the equal hash of another value, stays unchanged.
         let full = self.tested >= TESTED_MAX && !self.postings.contains(&posting);
         let posting = Posting { exact: posting.exact || full, ..posting };
         self.tested += u32::from(self.postings.insert(posting) && !posting.exact);

@@ -1,25 +1,27 @@
-//! Intervals that contain a number: those of a million that do are found without looking at the others.
+//! Intervals that contain a number. A look-up finds them without visiting the others.
 //!
-//! An interval tree without a tree. The centres are fixed: of all numbers inside an interval the one that is divisible by the
-//! highest power of two. Each interval is kept once, at its centre, sorted by both ends. A number x meets only the
-//! centres on its way down the binary tree of all numbers, one per level, and at each of them the intervals are a prefix
-//! of one of the two orders: those that begin at x or before, if x is below the centre (all of them reach the centre);
-//! those that end at x or behind, if it is not. So a look-up costs one hash probe per level in use and one step per
-//! interval found.
+//! This is an interval tree with fixed centres and without tree nodes. The centre of an interval is the number in it
+//! that is divisible by the highest power of two. Each interval is stored once, at its centre, in two orders: by its
+//! low end and by its high end. A look-up of x visits only the centres on its path through the binary tree of all
+//! numbers, one for each level. At each centre the matching intervals are a prefix of one order. If x is below the
+//! centre, they are those that begin at x or before, since all of them reach the centre. Otherwise they are those
+//! that end at x or after. So a look-up costs one hash probe for each level in use, and one step for each interval
+//! found.
 
 use std::collections::{BTreeSet, HashMap};
 
 use rapidhash::quality::RandomState;
 
-/// Intervals of `u64`, both ends included, each with something that tells it from others.
+/// Intervals of `u64`, both ends included. Each has an item that distinguishes it from others.
 #[derive(Debug)]
 pub(crate) struct Intervals<T> {
     centres: HashMap<Centre, Ends<T>, RandomState>,
-    /// The levels in use, each with how many centres are: few, as a rule.
+    /// The levels in use, usually few, each with its number of centres.
     levels: Vec<(u8, usize)>,
 }
 
-/// The level, and the bits above it. Level 0: a single number; level n: the highest bit in which the ends differ is the n-th.
+/// The level, and the bits above it. Level 0 is a single number. At level n the highest bit in which the ends differ
+/// is the n-th.
 type Centre = (u8, u64);
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ impl<T> Default for Intervals<T> {
 }
 
 impl<T: Copy + Ord> Intervals<T> {
-    /// Nothing is added if `low` is above `high`: no number is within.
+    /// Inserts an interval. An interval with `low` above `high` contains no number and is ignored.
     pub(crate) fn insert(&mut self, (low, high): (u64, u64), item: T) {
         if low > high {
             return;
@@ -66,7 +68,7 @@ impl<T: Copy + Ord> Intervals<T> {
         }
     }
 
-    /// Calls `found` for each interval around `number`.
+    /// Calls `found` for each interval that contains `number`.
     pub(crate) fn around(&self, number: u64, mut found: impl FnMut(T)) {
         for &(level, _) in &self.levels {
             let Some(ends) = self.centres.get(&(level, above(number, level))) else { continue };
@@ -90,7 +92,7 @@ impl<T: Copy + Ord> Intervals<T> {
 }
 
 fn centre(low: u64, high: u64) -> Centre {
-    // At most 64.
+    // The level is at most 64.
     let level = u8::try_from(u64::BITS - (low ^ high).leading_zeros()).unwrap_or(u8::MAX);
     (level, above(low, level))
 }

@@ -1,35 +1,41 @@
-//! The deterministic cache engine: it keeps results true, or does not keep them.
+//! The deterministic cache engine. It keeps cached results true, and removes results that it cannot keep true.
 //!
-//! It knows no sockets, no SQL text and has no clock of its own (time is a parameter), so that a simulator can
-//! drive it through every race. The protocol is `docs/internals/protocol.md`; the model check in `spec/` explores it.
+//! The engine knows no sockets and no SQL text. It has no clock: time is a parameter, so that a simulator can drive
+//! the engine through every race. `docs/internals/protocol.md` describes the protocol; the model check in `spec/`
+//! explores it.
 //!
 //! # The problem
 //!
-//! A result is read from the database at one moment and installed at another, while commits arrive on the
-//! change stream in their own time, some of them *before* any new snapshot of the database shows them. So
-//! "invalidate what a delivered commit touches" is not enough: a query that was sent after the delivery may still
-//! have seen the old state. Hence:
+//! The database computes a result at one moment and the cache installs it at another. Meanwhile commits arrive on the
+//! change stream. Some arrive *before* any new snapshot of the database shows them. To invalidate what a delivered
+//! commit touches is therefore not enough: a query that was sent after the delivery may still have seen the old
+//! state. Hence:
 //!
-//! 1. A fill is registered with its tags *before* its query is sent ([`Cache::begin_fill`]). It takes a copy of
-//!    the matching commits that are PENDING (delivered, not yet proven visible), and each matching commit
-//!    delivered afterwards is added. All these are its *candidates*.
-//! 2. It is installed only if a snapshot read on the same connection before the query proves every candidate
-//!    visible ([`FillPermit::commit`]). Otherwise the client has its answer, and nothing is cached.
-//! 3. PENDING shrinks by proof only ([`Cache::prove`]), never by time. For tags that are known before the query is
-//!    sent candidates are collected as they come; for tags that are told later a ring of past commits is searched.
-//! 4. An entry remembers `read_end`, an upper bound on what its query saw, and is served only once the stream
-//!    has passed it.
-//! 5. A hit is served only under the *lease*: the stream has passed a position that was the log end less
-//!    than D ago, and the catalogue was found unchanged less than D ago.
+//! 1. A fill is registered with its tags *before* its query is sent ([`Cache::begin_fill`]). It copies the matching
+//!    *unproven commits*: those that were delivered and are not yet proven visible. Each matching commit that is
+//!    delivered later is added. Together they are the fill's *candidates*.
+//! 2. The result is installed only if a visibility proof shows every candidate ([`FillPermit::commit`]). The proof is
+//!    a snapshot that was read on the same connection before the query. Without a sufficient proof the client
+//!    receives its answer and nothing is cached.
+//! 3. Within an epoch, commits leave the unproven set by proof only ([`Cache::prove`]), never by time.
+//! 4. Past commits are searched in two cases only: for deferred tags, which are known after the query has run, and
+//!    for queries that read an older snapshot. A bounded ring of proven commits serves both. In all other cases the
+//!    candidates are collected as they arrive.
+//! 5. An entry remembers `read_end`, an upper bound on what its query saw. It is served only once the stream has
+//!    passed this position.
+//! 6. A hit is served only under the *lease*. The stream must have passed a position that was the log end less than D
+//!    ago, and the catalogue must have been found unchanged less than D ago.
 //!
 //! # Access rules
 //!
-//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store; they never take the `core` lock, nor that of the eviction policy.
+//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store. They take neither the `core` lock nor the
+//!    lock of the eviction policy.
 //! 2. A hit reads epoch, applied position and lease **before** it looks the key up, in this order.
-//! 3. All else happens under the `core` lock: what a commit does to entries and flights is complete before
-//!    its position is published as applied.
-//! 4. An entry is in the store only while its node is in `core`; the node owns the entry's tags.
-//! 5. A new epoch voids everything: first the lease is taken away, then the entries go, then the epoch is published.
+//! 3. Entries, flights and tags change under the `core` lock only. The effects of a commit on them are complete
+//!    before its position is published as applied.
+//! 4. An entry is in the store only while its node is in `core`. The node owns the entry's tags.
+//! 5. A new epoch voids everything, in this order: the lease is revoked, the entries are removed, the epoch is
+//!    published.
 
 pub mod admission;
 mod blocks;
@@ -70,30 +76,30 @@ pub use freshness::{Proven, SnapshotBounds, Watermark};
 pub use memory_budget::Limits;
 pub use permit::{FillPermit, Installed};
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Debug)]
 pub enum Lookup<P> {
-    /// Serve this.
+    /// Serve this entry.
     Hit(Arc<Entry<P>>),
-    /// Nothing there: a fill may be begun.
+    /// No entry can be served: a fill may begin.
     Miss,
-    /// Go to the database and keep nothing.
+    /// Send the query to the database and do not cache the result.
     Bypass(Reason),
 }
 
-/// What a newly loaded catalogue says otherwise than the one before.
+/// How a newly loaded catalogue differs from the previous one.
 #[derive(Clone, Copy, Debug)]
 pub enum Redefinition<'a> {
-    /// Perhaps everything.
+    /// Anything may differ.
     Everything,
-    /// These relations, and nothing that any other depends on.
+    /// Only these relations differ, and no other relation depends on them.
     Tables(&'a [TableId]),
 }
 
-/// The cache. `P` is what an entry holds for its reader.
+/// The cache. `P` is the payload of an entry.
 #[derive(Debug)]
 pub struct Cache<P: Payload> {
-    /// Those of its beginning: what may be others now is in `room`.
+    /// The limits at the start. `budget` has the current memory limits.
     limits: Limits,
     budget: MemoryBudget,
     faults: Faults,
@@ -104,7 +110,7 @@ pub struct Cache<P: Payload> {
 }
 
 impl<P: Payload> Cache<P> {
-    /// An empty cache without a stream: everything bypasses until [`Self::connected`].
+    /// An empty cache without a stream: every look-up bypasses it until [`Self::connected`].
     pub fn new(limits: Limits, faults: Faults) -> Self {
         let mut core = Core::default();
         core.set_memory(limits.memory_bytes);
@@ -119,7 +125,7 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// Looks a key up under the rules of section 3 and the watermark of the session.
+    /// Looks a key up under the hit rules (section 3 of the protocol) and the watermark of the session.
     pub fn lookup(&self, key: &[u8], watermark: &Watermark, now: Nanos) -> Lookup<P> {
         let seen = match self.freshness.read(watermark, now, self.limits.staleness_max, self.faults) {
             Ok(seen) => seen,
@@ -130,7 +136,7 @@ impl<P: Payload> Cache<P> {
             return Lookup::Bypass(Reason::NotYetApplied);
         }
         if let Some(snapshot) = &watermark.snapshot {
-            // The commits that matter to the entry are then exactly those of the snapshot.
+            // The commits that match the entry are then exactly those of the snapshot.
             return if !entry.is_within(&snapshot.lo) && !self.faults.ignore_lo {
                 Lookup::Bypass(Reason::Snapshot)
             } else if !(seen.snapshot_passed || self.faults.ignore_hi) || !seen.catalog_passed {
@@ -148,41 +154,42 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// Counts a miss of a key whose answer could be kept; how many there were lately, about.
+    /// Counts a miss of a key whose result could be cached. Returns about how many misses there were lately.
     pub fn missed(&self, key: &[u8]) -> u8 {
         self.store.missed(key)
     }
 
-    /// Whether a result would be kept that weighs so much, for which the database takes so long, and whose miss was just
-    /// counted; those that would have to go may be worth more.
+    /// Whether the cache would store a result of this size and database time. Its miss must just have been counted.
+    /// False if the entries that it would replace are worth more.
     pub fn would_keep(&self, key: &[u8], bytes: u64, nanos: Nanos) -> bool {
         self.store.would_keep(key, bytes, nanos)
     }
 
-    /// Whether there is room for so many bytes, without any result that has to go.
+    /// Whether a result of this size fits without an eviction.
     pub fn has_room(&self, bytes: u64) -> bool {
         self.store.has_room(bytes)
     }
 
-    /// Registers a fill, before its query is sent. Only one fill of a key is in flight at a time.
+    /// Registers a fill before its query is sent. Only one fill of a key is in flight at a time.
     pub fn begin_fill(self: &Arc<Self>, request: FillRequest<'_>) -> Result<FillPermit<P>, Reason> {
         let mut core = self.core();
         if core.flight_count() >= self.limits.flights_max {
             return Err(Reason::TooBusy);
         }
-        // An old snapshot is newer than nobody's last answer.
+        // A query on an older snapshot may miss what a session has already read: no session may take it for newer.
         let started = if request.snapshot.is_none() { request.now } else { 0 };
         let begun = core.begin_flight(request, self.freshness.applied(), !self.faults.ignore_pending)?;
         Ok(FillPermit::new(self.clone(), begun, started))
     }
 
-    /// Until when whoever misses may wait for the fill of this key that is in flight, and look up again then; another fill
-    /// could not be installed meanwhile. None: it is not worth waiting for, or there is none.
+    /// Until when another session may wait for the fill of this key that is in flight, and then look up again.
+    /// Another fill of the key could not be installed meanwhile. None if there is no fill, or waiting is not worth
+    /// it.
     pub fn joinable_until(&self, key: &[u8], now: Nanos) -> Option<Nanos> {
         self.core().joiners(key).map(|(_, until)| until).filter(|until| *until > now)
     }
 
-    /// Wakes the task once that fill has ended; false if there is none.
+    /// Wakes the task once the fill of this key has ended; false if there is none.
     pub fn join(&self, key: &[u8], waker: &Waker) -> bool {
         let mut core = self.core();
         let Some((joiners, _)) = core.joiners(key) else { return false };
@@ -194,7 +201,7 @@ impl<P: Payload> Cache<P> {
 
     // --- the stream's side, in stream order, one caller ----------------------------------------------------
 
-    /// A new stream stands: voids everything and returns the new epoch.
+    /// A new stream is established: voids everything and returns the new epoch.
     pub fn connected(&self) -> Epoch {
         let mut core = self.core();
         self.freshness.revoke();
@@ -209,11 +216,12 @@ impl<P: Payload> Cache<P> {
         epoch
     }
 
-    /// The stream broke, but the server keeps its place: nothing is served until it goes on ([`Self::resumed`]) and
-    /// has caught up. What is cached stays, and so does PENDING.
+    /// The stream broke, but the slot keeps its position. Nothing is served until the stream continues
+    /// ([`Self::resumed`]) and has caught up. Cached entries and unproven commits stay.
     ///
-    /// The server may have crashed and lost log that was not flushed, so that positions beyond what was delivered are
-    /// written again with other content: what was read there, or is being read, goes.
+    /// The server may have crashed and lost log that was not flushed. It then writes the positions beyond the last
+    /// delivered commit again, with other content. Entries that were read beyond that commit are removed, and all
+    /// fills in flight fail.
     pub fn suspended(&self) {
         let mut core = self.core();
         self.freshness.revoke();
@@ -228,8 +236,8 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// The stream of this epoch goes on where it broke: every commit behind the position that was passed is delivered.
-    /// False: the epoch has ended, and only [`Self::connected`] helps.
+    /// The stream of this epoch continues where it broke: it delivers every commit after the applied position. False
+    /// if the epoch has ended; a new stream must then begin with [`Self::connected`].
     pub fn resumed(&self, epoch: Epoch) -> bool {
         let mut core = self.core();
         let same = core.epoch() == Some(epoch) && core.is_suspended();
@@ -239,14 +247,14 @@ impl<P: Payload> Cache<P> {
         same
     }
 
-    /// How far a slot may be confirmed: a process that starts from there knows of no PENDING commits, so it must be
-    /// sent them again.
+    /// The position up to which a slot may be confirmed. A new process that starts there knows no unproven commits,
+    /// so the server must deliver them again.
     pub fn confirmable(&self) -> Option<Lsn> {
         let core = self.core();
         core.epoch().map(|_| core.before_pending().unwrap_or_else(|| self.freshness.applied()))
     }
 
-    /// The stream is gone or said something unknown: fails closed at once.
+    /// The stream has ended or delivered something unknown: fails closed at once.
     pub fn disconnected(&self) {
         if self.faults.keep_on_reconnect {
             return self.suspended();
@@ -254,10 +262,11 @@ impl<P: Payload> Cache<P> {
         self.fail_closed(&mut self.core());
     }
 
-    /// A commit was delivered: invalidates what it touches, taints the fills that it races with, and publishes its position.
-    /// Returns the invalidated entries that are [`Payload::worth_refreshing`].
+    /// A commit was delivered. It invalidates the entries that it touches and becomes a candidate of the fills that
+    /// it races with; then its position is published. Returns the invalidated entries that are
+    /// [`Payload::worth_refreshing`].
     ///
-    /// If so many commits wait for proof that memory is at stake, the epoch ends as if the stream were gone.
+    /// If too many commits wait for a proof, the epoch ends as if the stream had ended. This bounds memory.
     pub fn apply(&self, commit: Commit) -> Vec<Keyed<P>> {
         let mut hot = Vec::new();
         let mut core = self.core();
@@ -291,7 +300,7 @@ impl<P: Payload> Cache<P> {
 
     // --- proofs --------------------------------------------------------------------------------------------
 
-    /// A snapshot of the primary: what it shows is pending no longer.
+    /// A snapshot of the primary: the commits that it shows are no longer unproven.
     pub fn prove(&self, epoch: Epoch, visible: &Visible) {
         let mut core = self.core();
         if core.epoch() == Some(epoch) {
@@ -299,13 +308,13 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// Whether a commit waits for proof.
+    /// Whether any commit waits for a proof.
     pub fn has_pending(&self) -> bool {
         self.core().pending_count() > 0
     }
 
-    /// The lease: `end` was read from the primary by a request sent at `asked_at`. The lease is renewed to that
-    /// moment once the stream has passed the position.
+    /// Offers a log-end probe: `end` was read from the primary by a request sent at `asked_at`. Once the stream has
+    /// passed `end`, the lease is renewed to `asked_at`.
     pub fn offer_log_end(&self, end: End, asked_at: Nanos) {
         let mut core = self.core();
         if core.epoch() == Some(end.epoch) && !core.is_suspended() {
@@ -315,7 +324,7 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// What is proven visible to any later query; None without a stream. For the lower bound of a snapshot.
+    /// What is proven visible to any later query; None without a stream. It is the lower bound of a snapshot.
     pub fn proven(&self) -> Option<Proven> {
         let core = self.core();
         let epoch = core.epoch()?;
@@ -325,8 +334,8 @@ impl<P: Payload> Cache<P> {
 
     // --- fences --------------------------------------------------------------------------------------------
 
-    /// A write that ended before `end` is about to be acknowledged without the stream having delivered it: no result over
-    /// `tables` (None: over any) is served before the stream has passed `end`.
+    /// A write that ended before `end` is about to be acknowledged before the stream has delivered it. No result over
+    /// `tables` (None: over any table) is served before the stream has passed `end`.
     pub fn fence(&self, tables: Option<&[TableId]>, end: End) {
         let mut core = self.core();
         if core.epoch() != Some(end.epoch) {
@@ -340,49 +349,54 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// Likewise for a write of unknown position that was visible at `now`.
+    /// Like [`Self::fence`] over all tables, for a write of unknown position that was visible at `now`.
     pub fn fence_since(&self, now: Nanos) {
         self.freshness.fence_since(now);
     }
 
-    /// Whether a write that may have touched these tables only, as this catalogue tells, can be acknowledged although the stream has
-    /// not delivered it. To be asked after the upstream has answered it, so that every query sent later sees it.
+    /// Whether the commit wait of a write can be skipped. The write may have touched only `tables`, according to this
+    /// catalogue. Must be called after the database has answered the write, so that every query sent later sees it.
     ///
-    /// Once it is acknowledged no look-up may find an entry that misses it. An entry whose `read_end` was read behind the
-    /// write's commit is served only once the stream has passed that, and with it has delivered the write, under whose tags it then
-    /// goes. One whose `read_end` was read before was at that moment a flight already, and is now an entry or a flight still: its tags,
-    /// told or to be told, would be on one of the tables. Keys that outlive their entry have their tags as well. So where there are none
-    /// the write has nothing to wait for. That holds whatever snapshot a fill reads; a snapshot taken before the write is no reason, since its entry's
-    /// `read_end` is read at its block's end.
+    /// Once the write is acknowledged, no look-up may find an entry that misses it. There are two kinds of entries:
     ///
-    /// What the write touched is told by the catalogue. If a definition is not delivered, or not loaded, it may be another (a new trigger);
-    /// if the stream is so late that acknowledgements were given under a fence, one of those may be a definition.
+    /// * The `read_end` of the entry was read after the write's commit. The entry is served only once the stream has
+    ///   passed that position. By then the stream has delivered the write, which invalidates the entry.
+    /// * The `read_end` was read before. At that moment the fill was in flight, so it is now an entry or still a
+    ///   flight. Its tags, deferred ones included, would be on one of the tables.
+    ///
+    /// Retained keys keep their tags in the index as well. So if the index has no tags on the tables, the write has
+    /// nothing to wait for. This holds for every snapshot that a fill reads. A snapshot taken before the write
+    /// changes nothing, since the entry's `read_end` is read at the end of its block.
+    ///
+    /// The catalogue determines which tables a write touches. A redefinition that is not yet delivered or loaded may
+    /// change them (a new trigger). While a fence is up, the stream is late, and an acknowledged write may have been
+    /// a redefinition.
     pub fn is_free_of(&self, tables: &[TableId], catalog: CatalogVersion) -> bool {
         self.core().is_free_of(tables, catalog) && !self.freshness.has_fence()
     }
 
-    /// The stream has passed this position, or there is no stream in which it could.
+    /// The stream has passed this position, or belongs to another epoch, or there is no stream.
     pub fn has_passed(&self, end: End) -> bool {
         let core = self.core();
         core.epoch() != Some(end.epoch) || self.freshness.applied() >= end.lsn
     }
 
-    /// Where the stream is.
+    /// The position that the stream has passed.
     pub fn applied(&self) -> Lsn {
         self.freshness.applied()
     }
 
-    /// When the last log end was asked for that the stream has passed; 0: none.
+    /// When the latest log-end probe that the stream has passed was sent; 0 if there is none.
     pub fn current_as_of(&self) -> Nanos {
         self.freshness.current_as_of()
     }
 
-    /// The stream has passed a log end that was asked for at `since` or later, or there is no stream that could.
+    /// The stream has passed a log end that was requested at `since` or later, or there is no stream.
     pub fn is_current_as_of(&self, since: Nanos) -> bool {
         self.freshness.is_current_as_of(since) || self.epoch().is_none()
     }
 
-    /// When the oldest reading that the stream has not yet passed was asked for.
+    /// When the oldest log-end probe that the stream has not yet passed was sent.
     pub fn oldest_probe(&self) -> Option<Nanos> {
         self.core().probes().front().map(|(_, asked_at)| *asked_at)
     }
@@ -402,7 +416,7 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// The catalogue changed in an unknown way: a commit that matches everything. No fill starts until
+    /// The catalogue changed in an unknown way: everything is flushed, and no fill begins until
     /// [`Self::catalog_loaded`].
     pub fn catalog_changed(&self) {
         let mut core = self.core();
@@ -411,13 +425,14 @@ impl<P: Payload> Cache<P> {
         self.flush(&mut core);
     }
 
-    /// Whether a catalogue is to be loaded: there is none, or the stream has delivered redefinitions.
+    /// Whether a catalogue must be loaded: there is none, or the stream has delivered redefinitions.
     pub fn wants_catalog(&self) -> bool {
         self.core().wants_catalog()
     }
 
-    /// A catalogue was loaded by a request sent at `asked_at`, in this epoch. `load` is what differs from the catalogue before, and
-    /// `proof` was read in the same snapshot. False if a delivered redefinition is not in it: load again.
+    /// A catalogue was loaded by a request sent at `asked_at`, in this epoch. `load` is its difference from the
+    /// previous catalogue; `proof` was read in the same snapshot. False if the catalogue misses a delivered
+    /// redefinition: it must be loaded again.
     pub fn catalog_loaded(
         &self,
         epoch: Epoch,
@@ -442,7 +457,7 @@ impl<P: Payload> Cache<P> {
         true
     }
 
-    /// Every later snapshot's changes of these tables are known to be delivered.
+    /// The stream is known to deliver all changes of these tables that any later snapshot may miss.
     pub fn publish(&self, epoch: Epoch, tables: &[TableId]) {
         let mut core = self.core();
         if core.epoch() == Some(epoch) {
@@ -450,7 +465,7 @@ impl<P: Payload> Cache<P> {
         }
     }
 
-    /// The publication no longer holds these tables.
+    /// The publication no longer contains these tables.
     pub fn unpublish(&self, tables: &[TableId]) {
         let mut core = self.core();
         let keys = core.unpublish(tables);
@@ -462,7 +477,7 @@ impl<P: Payload> Cache<P> {
         self.core().is_published(table)
     }
 
-    /// What is held for the key, whether it may be served or not.
+    /// The entry of the key, whether it may be served or not.
     pub fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
         self.store.peek(key)
     }

@@ -1,9 +1,9 @@
-//! How much the store may hold, which may be another while the program runs.
+//! The memory budget of the store, which may change while the program runs.
 //!
-//! It is the memory limit less what is set aside for what others keep for the cache's sake. Less room means that entries go, and
-//! their tags with them, under the core's lock. All at once, that would hold up every fill and the change stream, until its
-//! proofs are too old and nothing is served. So room is taken away step by step ([`Cache::make_room`]), and whoever waits
-//! for the lock comes between.
+//! The budget is the memory limit minus the memory that other parts use for the cache. A smaller budget evicts
+//! entries and removes their tags under the core's lock. All at once, this would delay every fill and the change
+//! stream, until the lease expires and nothing is served. So the budget shrinks in steps ([`Cache::make_room`]), and
+//! others take the lock in between.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -13,37 +13,39 @@ use crate::Cache;
 use crate::admission::Keep;
 use crate::entry::Payload;
 
-/// What is taken away under one hold of the lock: some thousands of small entries, some milliseconds.
+/// The bytes evicted under one hold of the lock: some thousands of small entries, some milliseconds.
 const STEP_BYTES: u64 = 4 << 20;
-/// What is set aside is a multiple of this share of the limit, so that the room is not another all the time.
+/// The reserve for other parts is a multiple of this share of the limit, so that the budget does not change all the
+/// time.
 const ASIDE_SHARE: u64 = 64;
-/// How many of these it is less before it is set so.
+/// The reserve shrinks only by at least this many multiples.
 const LESS_UNITS: u64 = 4;
-/// The least that is left for entries, as a share of the limit; half of a limit so small that this would be next to nothing.
+/// The least share of the limit that is left for entries. A very small limit leaves half of it, since the share would
+/// be next to nothing.
 const ROOM_SHARE: u64 = 8;
 const ROOM_BYTES: u64 = 2 << 20;
-/// The most that results may take while they are read, as a share of the limit.
+/// The share of the limit for results that are being read.
 const READ_SHARE: u64 = 4;
-/// The same where entries have no more than their least, so that nothing else can make room for what is read.
+/// The same where entries have only their least share: no eviction can free memory for what is read.
 const READ_SHARE_AT_LEAST: u64 = 32;
 
-/// How large and how old things may become.
+/// Limits of size and age.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of all entries with their keys and tags.
+    /// The bytes of all entries with their keys and tags.
     pub memory_bytes: u64,
-    /// Bytes of one entry.
+    /// The bytes of one entry.
     pub entry_bytes_max: u64,
-    /// D: a hit is served only while the stream is proven younger than this.
+    /// D: a hit is served only while the stream is proven to be younger than this.
     pub staleness_max: Nanos,
     /// Fills in flight at once.
     pub flights_max: usize,
-    /// Which answers are kept.
+    /// Which results are cached.
     pub keep: Keep,
 }
 
 impl Limits {
-    /// The defaults for a memory bound.
+    /// The defaults for a memory limit.
     pub fn with_memory(memory_bytes: u64) -> Self {
         Self {
             memory_bytes,
@@ -55,15 +57,15 @@ impl Limits {
     }
 }
 
-/// What may be held now.
+/// The current budget.
 #[derive(Debug)]
 pub(crate) struct MemoryBudget {
     memory_bytes: AtomicU64,
     entry_bytes_max: AtomicU64,
     aside: AtomicU64,
-    /// How much the store is told to hold, on its way to the limit. Written under the core's lock.
+    /// The capacity given to the store, on its way to the budget. Written under the core's lock.
     given: AtomicU64,
-    /// What is reserved for results that are being read.
+    /// The bytes reserved for results that are being read.
     reserved: AtomicU64,
 }
 
@@ -78,7 +80,7 @@ impl MemoryBudget {
         }
     }
 
-    /// For a result that is being read; false if there is not as much room.
+    /// Reserves memory for a result that is being read; false if too little is left.
     pub(crate) fn reserve(&self, bytes: u64) -> bool {
         let limit = self.memory_bytes();
         let share = if self.wanted() > least(limit) { READ_SHARE } else { READ_SHARE_AT_LEAST };
@@ -107,43 +109,42 @@ impl MemoryBudget {
     }
 }
 
-/// What entries have at any rate.
+/// The least that is left for entries.
 fn least(limit: u64) -> u64 {
     (limit / ROOM_SHARE).max(ROOM_BYTES.min(limit / 2))
 }
 
 impl<P: Payload> Cache<P> {
-    /// Another limit from now on, and for one entry that which goes with it; returns what it was before. It is reached by
-    /// [`Self::make_room`].
+    /// Sets the memory limit, and the limit for one entry with it. Returns the previous memory limit.
+    /// [`Self::make_room`] applies it.
     pub fn set_memory(&self, bytes: u64) -> u64 {
         self.core().set_memory(bytes);
         self.budget.entry_bytes_max.store(Limits::with_memory(bytes).entry_bytes_max, Relaxed);
         self.budget.memory_bytes.swap(bytes, Relaxed)
     }
 
-    /// Bytes of all entries, with keys and tags.
+    /// The bytes of all entries, with keys and tags.
     pub fn bytes(&self) -> u64 {
         self.store.bytes()
     }
 
-    /// How much less than the limit is for entries.
+    /// By how much the budget of entries is below the limit.
     pub fn aside(&self) -> u64 {
         self.budget.memory_bytes() - self.budget.wanted()
     }
 
-    /// So much of the limit is taken by others: entries have what is left of it, or an eighth of it
-    /// at least. One caller.
+    /// Sets how much of the limit other parts use. Entries have the rest, but at least an eighth of the limit. One
+    /// caller.
     pub fn set_aside(&self, bytes: u64) {
         let unit = (self.budget.memory_bytes() / ASIDE_SHARE).max(1);
         let (bytes, before) = (bytes.next_multiple_of(unit), self.budget.aside.load(Relaxed));
-        // What goes up and down a little does not lead to and fro: the store forgets with each step a little of what it knows
-        // of entries that went.
+        // Small variations do not change the budget: with each step the store forgets a little about evicted entries.
         if bytes > before || bytes + LESS_UNITS * unit <= before {
             self.budget.aside.store(bytes, Relaxed);
         }
     }
 
-    /// Gives the store the room that it is to have, or takes some of what is too much away: to be called until it returns true.
+    /// Gives the store a larger capacity, or takes one step of a smaller one. Must be called until it returns true.
     pub fn make_room(&self) -> bool {
         if self.budget.given.load(Relaxed) == self.budget.wanted() {
             return true;

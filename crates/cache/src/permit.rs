@@ -1,4 +1,4 @@
-//! From the right to keep a result to the installed entry.
+//! The right to cache a result, and its way into an installed entry.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -12,19 +12,18 @@ use crate::flight::{Begun, Deferred, Ending};
 /// What became of a fill's result.
 #[derive(Debug)]
 pub enum Installed<P> {
-    /// It is kept.
+    /// It is cached.
     Stored {
         /// The new entry.
         entry: Arc<Entry<P>>,
-        /// The entry that it took the place of. Nothing that matters was committed between the two readings, so both
-        /// hold the same answer.
+        /// The entry that it replaced. No matching commit lies between the two, so both hold the same answer.
         replaced: Option<Arc<Entry<P>>>,
     },
-    /// A commit that matters is not proven to be in it, or the ground under it changed.
+    /// A matching commit is not proven to be in the result, or the epoch, publication or catalogue changed.
     Stale,
     /// It is larger than an entry may be.
     TooLarge,
-    /// What would have to go for it is worth more.
+    /// The entries that it would replace are worth more.
     Outweighed,
 }
 
@@ -36,63 +35,65 @@ pub struct FillPermit<P: Payload> {
     started: Nanos,
     deferred: Option<Box<Deferred>>,
     ended: bool,
-    /// What is reserved for the result while it is read.
+    /// Bytes reserved for the result while it is read.
     reserved: u64,
     catalog_since: Nanos,
 }
 
 impl<P: Payload> FillPermit<P> {
-    /// Nothing is reserved for so little.
+    /// Results up to this size need no reservation.
     const FREE_BYTES: u64 = 16 << 10;
 
     pub(crate) fn new(cache: Arc<Cache<P>>, begun: Begun, started: Nanos) -> Self {
         Self { cache, begun, started, deferred: None, ended: false, reserved: 0, catalog_since: 0 }
     }
 
-    /// The result, which has been read, may show a definition that no look at the catalogue has shown: it is served once one has been taken
-    /// in that is asked for at `now` or later.
+    /// The result has been read and may show a redefinition that no check of the catalogue has found. The entry is
+    /// served only after a check that was requested at `now` or later.
     pub fn may_show_definition(&mut self, now: Nanos) {
         self.catalog_since = now;
     }
 
-    /// Without a proof the result cannot be kept: a delivered commit that matters is not proven visible.
+    /// The result cannot be cached without a proof: a delivered commit that matters is not proven visible.
     pub fn needs_proof(&self) -> bool {
         self.begun.needs_proof
     }
 
-    /// Likewise, but it may turn out so only once the deferred tags are told: a delivered commit changed their tables.
+    /// The same, or this may turn out once the deferred tags are known: a delivered commit changed their tables.
     pub fn may_need_proof(&self) -> bool {
         self.begun.may_need_proof
     }
 
-    /// Whether the proof shows all that the result needs, as far as is known before its deferred tags are told. Without that it
-    /// will hardly be kept.
+    /// Whether the proof shows all that the result needs, as far as that is known before its deferred tags. If not,
+    /// the result will hardly be cached.
     pub fn is_shown(&self, proof: &Visible) -> bool {
         self.cache.core().is_shown(self.begun.id, proof)
     }
 
-    /// Some of its tags are [`RowSet::Later`](freshet_types::RowSet), and not known from an earlier entry of the same key:
-    /// [`Self::set_deferred`] comes before [`Self::commit`].
+    /// Some of its tags are [`RowSet::Later`](freshet_types::RowSet), and no earlier entry of the key left them:
+    /// [`Self::set_deferred`] must precede [`Self::commit`].
     pub fn wants_deferred(&self) -> bool {
         self.begun.wants_deferred
     }
 
-    /// What those tags stand for, by a query that was sent after the fill began. `led_by`: the tables of which any changed row that
-    /// matters may make them others. None: so may other things. As long as no such row changes, later fills of the same key begin with
-    /// these tags.
+    /// Sets the deferred tags, as read by a query that was sent after the fill began. `led_by` has the tables whose
+    /// rows determined them: only a changed row of these tables can change the tags. None if other things can, too.
+    /// As long as no such row changes, later fills of the key begin with these tags.
     pub fn set_deferred(&mut self, tags: Vec<Tag>, led_by: Option<Arc<[TableId]>>) {
         self.deferred = Some(Deferred { tags, led_by, named: [].into(), until_known: None }.into());
     }
 
-    /// Likewise, if they name by their keys the rows that may go: all that there were when that query read them, behind the result. Which rows went
-    /// since the result was read it cannot tell, so until the stream has passed a log end that was read behind it, commits are held against
-    /// `until_known`, and nothing is kept ([`Self::may_commit`]).
+    /// Sets deferred tags that name, by their keys, the rows that may leave the result. A second query reads these
+    /// rows after the result. It cannot tell which rows left in between. Until the stream has passed a log end that
+    /// was read after the second query, commits are checked against `until_known`, and nothing is cached
+    /// ([`Self::may_commit`]).
     ///
-    /// A row that goes while neither of the two readings has it is no row of the result. One that went between them is hit by `until_known`: whatever
-    /// the second one shows has been delivered by then, and must be in the proof. One that goes later is among those that the second one names,
-    /// or came after it, as a change that hits the tags.
+    /// A row that neither query read is no row of the result when it leaves. A row that left between the two queries
+    /// is hit by `until_known`: whatever the second query shows has been delivered by then and must be in the proof.
+    /// A row that leaves later was named by the second query, or came after it with a change that hits the tags.
     ///
-    /// `led_by` as before; where it is known, `named` says which rows the tags name so: rows that come are named, too, from then on.
+    /// `led_by` is that of [`Self::set_deferred`]. If it is known, `named` says which rows the tags name, and rows
+    /// that come later are named, too.
     pub fn set_members(
         &mut self,
         tags: Vec<Tag>,
@@ -104,23 +105,25 @@ impl<P: Payload> FillPermit<P> {
         self.deferred = Some(Deferred { tags, led_by, named, until_known: Some(until_known) }.into());
     }
 
-    /// Whether they were, by [`Self::set_members`].
+    /// Whether [`Self::set_members`] was called.
     pub fn knows_members(&self) -> bool {
         self.deferred.as_ref().is_some_and(|deferred| deferred.until_known.is_some())
     }
 
-    /// Whether the result may be kept now if `read_end` was read behind all that it rests on. If not yet: once the stream has passed that.
+    /// Whether the result may be cached now. `read_end` was read after the result and after everything its tags were
+    /// read from. If not, it may be cached once the stream has passed `read_end`.
     pub fn may_commit(&self, read_end: Lsn) -> bool {
         !self.knows_members() || self.cache.faults.keep_early || self.cache.applied() >= read_end
     }
 
-    /// Whether they were told.
+    /// Whether the deferred tags are set.
     pub fn knows_deferred(&self) -> bool {
         self.deferred.is_some()
     }
 
-    /// The result, as it is read, grows to so many bytes. Err: it may not, since that is more than one entry may have, or all results
-    /// that are being read take more of the memory limit than is for them. The permit is of no use then.
+    /// Reserves memory as the result grows to this size while it is read. Fails if the result exceeds the limit for
+    /// one entry, or if all results that are being read exceed their share of the memory limit. The permit is then of
+    /// no further use.
     pub fn grow(&mut self, bytes: usize) -> Result<(), Reason> {
         let bytes = bytes as u64;
         if bytes <= Self::FREE_BYTES.max(self.reserved) {
@@ -138,8 +141,9 @@ impl<P: Payload> FillPermit<P> {
         Ok(())
     }
 
-    /// Installs `payload` if `proof`, read on the same connection before the query was sent, shows every candidate; without
-    /// a proof, if there is none. `read_end` was read after the query's result, and after that of a query for deferred tags.
+    /// Installs `payload` if every candidate is shown by `proof`, which was read on the same connection before the
+    /// query was sent. Without candidates no proof is needed. `read_end` was read after the result of the query, and
+    /// after that of the query for deferred tags.
     pub fn commit(mut self, payload: P, proof: Option<&Visible>, read_end: Lsn) -> Installed<P> {
         if !self.may_commit(read_end) {
             return Installed::Stale;

@@ -1,24 +1,24 @@
-//! Commits of late, for fills that must be held against what was committed before.
+//! A ring of recent commits, for fills that are checked against past commits.
 //!
-//! * What a REPEATABLE READ transaction reads is the state of its snapshot. It is the state of now as well if nothing that
-//!   matters was committed since; then it may be kept like any other answer, and a transaction of many reads fills the cache
-//!   with all of them.
-//! * Some tags are told only when the fill ends: those of rows that are found by the keys in other rows. Commits that came
-//!   meanwhile could not be held against them when they came.
+//! * A read in a REPEATABLE READ transaction shows the state of its snapshot. If no matching commit has happened
+//!   since, this is also the current state. The result may then be cached like any other, and a transaction with many
+//!   reads fills the cache with all of them.
+//! * Deferred tags are known only when the fill ends: they name rows found by the keys of other rows. Commits that
+//!   arrived during the fill could not be checked against them on arrival.
 //!
-//! The commits since are those that are pending and those kept here. The memory is bounded: what is older than the oldest
-//! commit here cannot be told, and such fills are refused.
+//! Both look at the unproven commits and at the proven ones in the ring. The ring is bounded. Commits older than its
+//! oldest are unknown, and fills that depend on them are refused.
 
 use std::collections::VecDeque;
 
 use freshet_types::{ChangeSet, Commit, CommitId, Lsn, TableId, Tag};
 
-/// Commits of this epoch that were proven visible, in the order of their proofs.
+/// The proven commits of this epoch, in the order of their proofs.
 #[derive(Debug, Default)]
 pub(crate) struct Ring {
     commits: VecDeque<Kept>,
     bytes: usize,
-    /// Commits up to here may have been dropped.
+    /// Commits up to this position may have been dropped.
     dropped: Lsn,
 }
 
@@ -26,12 +26,12 @@ pub(crate) struct Ring {
 struct Kept {
     commit: Commit,
     bytes: usize,
-    /// The furthest end up to here, since proofs come in another order.
+    /// The furthest end among the commits so far: the order of proofs differs from the order of ends.
     furthest: Lsn,
 }
 
 impl Ring {
-    /// Keeps one more, which takes so many bytes; the oldest go for it, so that all take no more than `bytes_max`.
+    /// Appends a commit of this size and drops the oldest ones until the ring takes at most `bytes_max`.
     pub(crate) fn push(&mut self, commit: Commit, bytes: usize, bytes_max: usize) {
         self.bytes += bytes;
         let furthest = self.commits.back().map_or(commit.end, |last| last.furthest.max(commit.end));
@@ -44,24 +44,25 @@ impl Ring {
         }
     }
 
-    /// The commits behind `since` that matter; None if some may have been dropped.
+    /// The matching commits after `since`. None if some may have been dropped.
     pub(crate) fn since(&self, since: Lsn, matters: impl Fn(&ChangeSet) -> bool) -> Option<Vec<CommitId>> {
         let behind = self.latest(since).filter(|commit| commit.end > since && matters(&commit.changes));
         (self.dropped <= since).then(|| behind.map(|commit| commit.id).collect())
     }
 
-    /// All commits behind `since`, the last one first, and few others: a fill under writes is not to look at all that is kept.
+    /// All commits after `since` and few others, the last one first. A fill under writes so need not search the whole
+    /// ring.
     fn latest(&self, since: Lsn) -> impl Iterator<Item = &Commit> {
         self.commits.iter().rev().take_while(move |kept| kept.furthest > since).map(|kept| &kept.commit)
     }
 }
 
-/// The memory that a remembered commit takes, its places in tables included.
+/// The memory that a remembered commit takes, with its slots in tables.
 pub(crate) fn commit_bytes(changes: &ChangeSet) -> usize {
     2 * size_of::<Kept>() + changes.bytes()
 }
 
-/// Whether any change may touch rows that a tag names.
+/// Whether any change may hit one of the tags.
 pub(crate) fn changes_match(tags: &[Tag], changes: &ChangeSet) -> bool {
     match changes {
         ChangeSet::Everything => true,
@@ -69,7 +70,7 @@ pub(crate) fn changes_match(tags: &[Tag], changes: &ChangeSet) -> bool {
     }
 }
 
-/// Whether any change is one of these tables.
+/// Whether any change is on one of these tables.
 pub(crate) fn touches(changes: &ChangeSet, tables: &[TableId]) -> bool {
     match changes {
         ChangeSet::Everything => !tables.is_empty(),

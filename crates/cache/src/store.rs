@@ -1,9 +1,9 @@
-//! The bounded store: bytes in, bytes out.
+//! The store: entries by key, bounded in bytes.
 //!
-//! Entries are found in shards, each a table behind a lock of its own: all that a hit takes, and all that it writes besides are
-//! two counters. Who has to go when there is no room is decided among all entries at once ([`crate::eviction_policy`]), so that a small
-//! cache is not divided into smaller ones. Those are handed back to the caller, so that their tags leave the dependency
-//! index under the same lock that inserted the new entry.
+//! Entries are divided into shards, each a table behind its own lock. A hit takes only the lock of one shard and
+//! increments two counters. The eviction policy spans all entries ([`crate::eviction_policy`]), so that a small cache
+//! is not divided into still smaller ones. Evicted ids are returned to the caller, who removes their tags from the
+//! dependency index under the same lock that inserted the new entry.
 
 use std::hash::BuildHasher as _;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::eviction_policy::{Candidate, EvictionPolicy, Tracked};
 use crate::flight::Id;
 use crate::frequency_sketch::FrequencySketch;
 
-/// The entries of some of the keys, and the hits among them.
+/// The entries of one part of the keys, and their hits.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Shard<P> {
@@ -50,11 +50,11 @@ impl<P: Payload> Store<P> {
     }
 
     fn shard(&self, hash: u64) -> &Shard<P> {
-        // Tables go by the low bits and the highest seven.
+        // The tables use the low bits and the highest seven.
         &self.shards[(hash >> 40) as usize % Self::SHARDS]
     }
 
-    /// For a reader, who counts.
+    /// Finds an entry for a reader and counts the hit.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
         let hash = self.hasher.hash_one(key);
         let shard = self.shard(hash);
@@ -65,31 +65,32 @@ impl<P: Payload> Store<P> {
         Some(entry.clone())
     }
 
-    /// For anybody else.
+    /// Finds an entry without counting a hit.
     pub(crate) fn peek(&self, key: &[u8]) -> Option<Arc<Entry<P>>> {
         let hash = self.hasher.hash_one(key);
         let entries = self.shard(hash).entries.read().unwrap_or_else(PoisonError::into_inner);
         entries.find(hash, |(other, _)| **other == *key).map(|(_, entry)| entry.clone())
     }
 
-    /// Counts a miss; how many there were before, about.
+    /// Counts a miss. Returns about how many there were before.
     pub(crate) fn missed(&self, key: &[u8]) -> u8 {
         let hits = || self.shards.iter().map(|shard| shard.hits.load(Relaxed)).sum();
         self.sketch.note(self.hasher.hash_one(key), hits)
     }
 
-    /// Whether an entry like this would be kept whose miss was just counted.
+    /// Whether an entry like this would be stored. Its miss must just have been counted.
     pub(crate) fn would_keep(&self, key: &[u8], bytes: u64, nanos: Nanos) -> bool {
         let earlier = self.sketch.earlier(self.hasher.hash_one(key));
         self.eviction_policy().would_keep(Candidate { bytes, nanos: nanos as f32, earlier }, self.sketch.time())
     }
 
-    /// Whether it would be kept without any that have to go.
+    /// Whether an entry of this size fits without an eviction.
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
         self.eviction_policy().has_room(bytes)
     }
 
-    /// Inserts an entry whose key is not present; returns the ids of those that had to go, or None if it is not kept.
+    /// Inserts an entry whose key is not present. Returns the ids of the evicted entries, or None if the entry is not
+    /// stored.
     pub(crate) fn insert(&self, key: Arc<[u8]>, entry: Arc<Entry<P>>) -> Option<Vec<Id>> {
         let hash = self.hasher.hash_one(&*key);
         let (earlier, time) = (self.sketch.earlier(self.counted(hash, &entry)), self.sketch.time());
@@ -103,18 +104,18 @@ impl<P: Payload> Store<P> {
         Some(gone)
     }
 
-    /// By what the misses of the entry under this key were counted.
+    /// The hash under which the misses of the entry were counted.
     fn counted(&self, hash: u64, entry: &Entry<P>) -> u64 {
         entry.payload.counted_by().map_or(hash, |key| self.hasher.hash_one(key))
     }
 
-    /// Room for so many bytes from now on; returns the ids of those that had to go.
+    /// Sets the capacity in bytes. Returns the ids of the evicted entries.
     pub(crate) fn set_capacity(&self, bytes: u64) -> Vec<Id> {
         let gone = self.eviction_policy().set_capacity(bytes, self.sketch.time());
         gone.iter().map(|gone| self.outweighed(gone)).collect()
     }
 
-    /// It had to go for others.
+    /// Removes an entry that the eviction policy has evicted.
     fn outweighed(&self, gone: &Tracked<P>) -> Id {
         self.take(self.hasher.hash_one(&*gone.key), &gone.key);
         gone.entry.payload.outweighed();
@@ -129,7 +130,7 @@ impl<P: Payload> Store<P> {
     pub(crate) fn remove(&self, key: &[u8]) -> Option<Keyed<P>> {
         let hash = self.hasher.hash_one(key);
         let (key, entry) = self.take(hash, key)?;
-        // It did not have to go for others: its next result begins with what is known of it.
+        // It was not evicted: the request rate of its key is remembered for the next result.
         let rate = self.eviction_policy().remove(&entry, self.sketch.time());
         self.sketch.learn(self.counted(hash, &entry), rate.unwrap_or_default());
         Some((key, entry))
@@ -147,7 +148,7 @@ impl<P: Payload> Store<P> {
         self.eviction_policy().iter().map(|tracked| (tracked.key.clone(), tracked.entry.clone())).collect()
     }
 
-    /// Panics unless shards and eviction policy are the same; for tests.
+    /// Panics unless the shards and the eviction policy hold the same entries; for tests.
     pub(crate) fn validate(&self) {
         let eviction_policy = self.eviction_policy();
         eviction_policy.validate();

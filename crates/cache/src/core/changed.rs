@@ -1,15 +1,16 @@
-//! What the stream has delivered of each table, in any epoch: whether tags need to be precise, and what following it costs.
+//! The changes that the stream has delivered of each table, in any epoch. They tell whether tags need to be precise,
+//! and what following the table costs.
 
 use freshet_types::{Change, TableId};
 
 use crate::core::Core;
 
-/// What the stream has delivered of a table.
+/// The delivered changes of one table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Changed {
-    /// Commits that changed it, about: more if changes of several tables alternate.
+    /// About how many commits changed it. The count is too high if changes of several tables alternate in one commit.
     commits: u64,
-    /// Any change was more than a new row.
+    /// Whether any change was not an insert.
     has_lost_rows: bool,
 }
 
@@ -32,7 +33,7 @@ impl Core {
         self.changed.get(&table).is_some_and(|changed| changed.has_lost_rows)
     }
 
-    /// In how many commits the stream has delivered changes of each table, about.
+    /// About how many delivered commits changed each table.
     pub(crate) fn changes(&self) -> Vec<(TableId, u64)> {
         self.changed.iter().map(|(table, changed)| (*table, changed.commits)).collect()
     }

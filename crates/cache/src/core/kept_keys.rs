@@ -1,31 +1,38 @@
-//! Keys that outlive the entry that they were read for.
+//! Retained keys: deferred tags that outlive the entry for which they were read.
 //!
-//! A vote changes a movie's rating and invalidates what shows it; which movie has that title it does not change. So the keys by which
-//! the rating was found need not be read again: the next fill of the same result begins with them, and with that knows all its
-//! tags before its query is sent. That spares the database a query for each fill that another row's change made necessary.
+//! A vote changes a movie's rating and invalidates the results that show it. It does not change which movie has a
+//! given title. So the keys by which the rating was found need not be read again. The next fill of the same result
+//! begins with them, and knows all its tags before its query is sent. This saves the database one query for each fill
+//! after another row's change.
 //!
 //! # Why they are still true
 //!
-//! The keys are a result of their own, read from the tables that lead to them, and the entry's tags on those tables are what they
-//! depend on. So they are kept like an entry: the node of the invalidated entry stays in the index with all of its tags, and goes as
-//! soon as a commit hits one of those on the tables that lead, or anything is redefined. What an entry was installed under
-//! holds for them, too: every such commit that had been delivered by then was visible to its query, and so to the later one that
-//! read the keys.
+//! The keys are themselves a result, read from the tables that lead to them. They depend on the entry's tags on those
+//! tables. So they are cached like an entry: the node of the invalidated entry stays in the index with all its tags.
+//! It is removed as soon as a commit hits one of its tags on the leading tables, or anything is redefined. The proof
+//! of the entry holds for the keys, too. Every matching commit that had been delivered by then was visible to the
+//! entry's query, and so to the later query that read the keys.
 //!
-//! A fill that begins with them must know as much of its own time: a commit that hits those tags while it is in flight was perhaps
-//! seen by its query and not by the keys, and no proof helps; the fill fails. One that is delivered after it has been installed
-//! invalidates it, and before that it is not served, since its `read_end` is behind all that its query saw (`docs/internals/protocol.md`,
-//! section 3). Snapshots of transactions may be older than the keys: they take none. A fill that is given up, or meets a commit that
-//! it may not have seen, gives the keys back.
+//! A fill that begins with retained keys needs the same guarantee for its own time:
 //!
-//! # Names of rows that may go
+//! * A commit that hits those tags during the flight may have been seen by the fill's query and not by the keys. No
+//!   proof helps; the fill fails.
+//! * A commit that is delivered after the installation invalidates the entry. Until then the entry is not served,
+//!   since its `read_end` lies behind everything that its query saw (`docs/internals/protocol.md`, section 3).
+//! * Snapshots of transactions may be older than the keys, so fills in snapshots do not use them.
 //!
-//! Deferred tags may name the rows of a table that satisfy a predicate, by their keys ([`NamedRows`]), where images of old rows
-//! hold no more. These change with each row that comes and goes, so their table does not lead to them. They stay, and a row
-//! that comes is named from then on (by its new image, for which there is a tag beside): so all rows that satisfy the predicate
-//! behind the commits delivered so far are named, and perhaps some that went. What a later fill of the key sees beyond that is
-//! delivered while it is in flight, or before it is served; then it is named, or the entry is invalidated. What takes a row
-//! away in the meantime hits its name, and has to be in the proof.
+//! A fill that is abandoned, or that races with a commit it may not have seen, returns the keys.
+//!
+//! # Names of rows that may leave
+//!
+//! Where old row images hold only keys, deferred tags may name the rows of a table that satisfy a predicate
+//! ([`NamedRows`]). These rows change with each insert and delete, so their table does not count as a leading table.
+//! The names stay, and a row that enters is named from then on. A tag on its new image detects it. So the tags name
+//! all rows that satisfy the predicate after the commits delivered so far, and perhaps some that have left.
+//!
+//! A later fill of the key may see further rows. Their commits are delivered while it is in flight, or before its
+//! entry is served. The rows are then named, or the entry is invalidated. A commit that removes a row in the meantime
+//! hits its name and must be in the proof.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -37,26 +44,26 @@ use crate::core::{Core, State};
 use crate::faults::Faults;
 use crate::flight::Id;
 
-/// Invalidated entries whose keys are kept.
+/// Invalidated entries whose keys are retained.
 const KEPT_MAX: usize = 1024;
-/// Bytes of the key and the tags of one of them.
+/// The most bytes of key and tags for which one of them is retained.
 const BYTES_MAX: usize = 8192;
-/// Rows that a tag names.
+/// The most rows that one tag names.
 const NAMED_MAX: usize = 1000;
 
 /// The deferred tags of a node.
 #[derive(Clone, Debug)]
 pub(crate) struct Derived {
-    /// The place of the first of them.
+    /// The index of the first deferred tag.
     pub(crate) first: u32,
-    /// The tables whose rows lead to them.
+    /// The tables whose rows lead to the tags.
     pub(crate) led_by: Arc<[TableId]>,
-    /// The rows that some of them name.
+    /// The rows that some of the tags name.
     pub(crate) named: Arc<[NamedRows]>,
 }
 
 impl Derived {
-    /// Whether the commit may have changed what they were read from.
+    /// Whether the commit may have changed the rows from which the tags were read.
     pub(crate) fn is_led_by(&self, tags: &[Tag], changes: &ChangeSet) -> bool {
         let ChangeSet::Rows(rows) = changes else { return true };
         let leads = |table: &TableId| self.led_by.contains(table);
@@ -64,22 +71,22 @@ impl Derived {
     }
 }
 
-/// Which nodes have such tags, and which of them are no entries any more.
+/// Which nodes have deferred tags that can be retained, and which of them are no longer entries.
 #[derive(Debug, Default)]
 pub(crate) struct KeptKeys {
     derived: HashMap<Id, Derived, RandomState>,
     kept: HashMap<Arc<[u8]>, Id, RandomState>,
-    /// The oldest first; some may be gone.
+    /// Oldest first. Some are no longer retained.
     order: VecDeque<(Id, Arc<[u8]>)>,
 }
 
 impl KeptKeys {
-    /// An entry has deferred tags that another fill of its key may begin with.
+    /// Notes that an entry has deferred tags with which another fill of its key may begin.
     pub(crate) fn note(&mut self, id: Id, derived: Derived) {
         self.derived.insert(id, derived);
     }
 
-    /// The node of this key is no entry any more.
+    /// Whether the node of this key is no longer an entry.
     pub(crate) fn is_kept(&self, id: Id, key: &[u8]) -> bool {
         self.kept.get(key) == Some(&id)
     }
@@ -94,7 +101,7 @@ impl KeptKeys {
         }
     }
 
-    /// Returns the nodes that go for it.
+    /// Retains the node. Returns the nodes that it displaces.
     fn keep(&mut self, id: Id, key: Arc<[u8]>) -> Vec<Id> {
         let mut gone: Vec<Id> = self.kept.insert(key.clone(), id).into_iter().collect();
         self.order.push_back((id, key));
@@ -118,9 +125,10 @@ impl KeptKeys {
 }
 
 impl Core {
-    /// Invalidates the entry, returning its key, or makes the commit a candidate of the flight. A flight that a redefinition
-    /// touches fails: whatever its query saw, its tags were derived from the definition before. So does one whose deferred tags were
-    /// known before, if the commit may have changed what they were read from.
+    /// Invalidates the entry and returns its key, or makes the commit a candidate of the flight. A flight that a
+    /// redefinition touches fails: its tags were derived from the previous definition, whatever its query saw. A
+    /// flight that began with retained keys also fails if the commit may have changed the rows from which they were
+    /// read.
     pub(crate) fn invalidate_or_taint(&mut self, id: Id, commit: &Commit, faults: Faults) -> Option<Arc<[u8]>> {
         let node = self.nodes.get_mut(&id)?;
         let State::Flight(flying) = &mut node.state else {
@@ -147,7 +155,7 @@ impl Core {
         None
     }
 
-    /// Names the rows that have come, too. None: they cannot be named.
+    /// Also names the rows that have entered. None if they cannot be named.
     fn name_more(&mut self, id: Id, named: &[NamedRows], changes: &ChangeSet, faults: Faults) -> Option<()> {
         if named.is_empty() || faults.keep_names {
             return Some(());
@@ -168,7 +176,7 @@ impl Core {
         Some(())
     }
 
-    /// Keys that the flight began with stay for the next one.
+    /// Ends a flight without an entry. Keys with which the flight began are retained for the next one.
     pub(crate) fn abandon(&mut self, id: Id) {
         let Some(node) = self.nodes.get_mut(&id) else { return };
         let key = node.key.clone();
@@ -185,13 +193,13 @@ impl Core {
         }
     }
 
-    /// The deferred tags that are kept for this key, appended to its tags.
+    /// Appends the deferred tags that are retained for this key to `tags`.
     pub(super) fn take_kept_keys(&mut self, key: &[u8], tags: &mut Vec<Tag>) -> Option<Derived> {
         let id = *self.kept_keys.kept.get(key)?;
         let derived = self.kept_keys.derived.get(&id)?.clone();
         let node = self.forget(id)?;
         let (early, deferred) = node.tags.split_at_checked(usize::try_from(derived.first).ok()?)?;
-        // The same key under the same catalogue: it cannot be otherwise.
+        // The tags are equal under the same key and catalogue; this check fails closed.
         if early != &tags[..] {
             return None;
         }
@@ -206,8 +214,8 @@ impl Core {
         }
     }
 
-    /// A commit has hit the entry, whose key is returned, or a node that is kept for its keys. It stays for their sake unless the
-    /// commit may have changed what they were read from, or rows have come that cannot be named.
+    /// A commit has hit an entry, whose key is returned, or a retained node. The node is retained unless the commit
+    /// may have changed the rows from which its keys were read, or rows have entered that cannot be named.
     pub(super) fn keep_keys(&mut self, id: Id, changes: &ChangeSet, faults: Faults) -> Option<Arc<[u8]>> {
         let node = self.nodes.get(&id)?;
         let is_entry = !self.kept_keys.is_kept(id, &node.key);
@@ -226,7 +234,7 @@ impl Core {
         key
     }
 
-    /// The node stays for its keys alone.
+    /// Turns the node into one that only retains keys.
     pub(super) fn keep(&mut self, id: Id, key: Arc<[u8]>) {
         for gone in self.kept_keys.keep(id, key) {
             self.forget(gone);
