@@ -1,41 +1,34 @@
 //! The deterministic cache engine. It keeps cached results true, and removes results that it cannot keep true.
 //!
-//! The engine knows no sockets and no SQL text. It has no clock: time is a parameter, so that a simulator can drive
-//! the engine through every race. `docs/internals/protocol.md` describes the protocol; the model check in `spec/`
-//! explores it.
+//! The engine knows no sockets and no SQL text. Time is a parameter, so that a simulator can drive it through every
+//! race. `docs/internals/protocol.md` describes the protocol; the model check in `spec/` explores it.
 //!
 //! # The problem
 //!
 //! The database computes a result at one moment and the cache installs it at another. Meanwhile commits arrive on the
-//! change stream. Some arrive *before* any new snapshot of the database shows them. To invalidate what a delivered
-//! commit touches is therefore not enough: a query that was sent after the delivery may still have seen the old
-//! state. Hence:
+//! change stream, some *before* any new snapshot of the database shows them. A query that was sent after the delivery
+//! of a commit may still have seen the old state, so to invalidate on delivery is not enough. Hence:
 //!
 //! 1. A fill is registered with its tags *before* its query is sent ([`Cache::begin_fill`]). It copies the matching
 //!    *unproven commits*: those that were delivered and are not yet proven visible. Each matching commit that is
 //!    delivered later is added. Together they are the fill's *candidates*.
-//! 2. The result is installed only if a visibility proof shows every candidate ([`FillPermit::commit`]). The proof is
-//!    a snapshot that was read on the same connection before the query. Without a sufficient proof the client
-//!    receives its answer and nothing is cached.
+//! 2. The result is installed only if a visibility proof shows every candidate ([`FillPermit::commit`]): a snapshot
+//!    read on the same connection before the query. Otherwise the client receives its answer and nothing is cached.
 //! 3. Within an epoch, commits leave the unproven set by proof only ([`Cache::prove`]), never by time.
-//! 4. Past commits are searched in two cases only: for deferred tags, which are known after the query has run, and
-//!    for queries that read an older snapshot. A bounded ring of proven commits serves both. In all other cases the
-//!    candidates are collected as they arrive.
-//! 5. An entry remembers `read_end`, an upper bound on what its query saw. It is served only once the stream has
-//!    passed this position.
+//! 4. Past commits are searched in two cases only: for deferred tags, known after the query has run, and for queries on
+//!    an older snapshot. A bounded ring of proven commits serves both. Otherwise candidates are collected on arrival.
+//! 5. An entry has a `read_end`, an upper bound on what its query saw. It is served once the stream has passed this.
 //! 6. A hit is served only under the *lease*. The stream must have passed a position that was the log end less than D
 //!    ago, and the catalogue must have been found unchanged less than D ago.
 //!
 //! # Access rules
 //!
-//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store. They take neither the `core` lock nor the
-//!    lock of the eviction policy.
+//! 1. Hits touch the atomics of [`Freshness`] and one shard of the store, never the locks of `core` or eviction policy.
 //! 2. A hit reads epoch, applied position and lease **before** it looks the key up, in this order.
 //! 3. Entries, flights and tags change under the `core` lock only. The effects of a commit on them are complete
 //!    before its position is published as applied.
 //! 4. An entry is in the store only while its node is in `core`. The node owns the entry's tags.
-//! 5. A new epoch voids everything, in this order: the lease is revoked, the entries are removed, the epoch is
-//!    published.
+//! 5. A new epoch voids everything: the lease is revoked, then the entries are removed, then the epoch is published.
 
 pub mod admission;
 mod blocks;
@@ -182,9 +175,8 @@ impl<P: Payload> Cache<P> {
         Ok(FillPermit::new(self.clone(), begun, started))
     }
 
-    /// Until when another session may wait for the fill of this key that is in flight, and then look up again.
-    /// Another fill of the key could not be installed meanwhile. None if there is no fill, or waiting is not worth
-    /// it.
+    /// Until when another session may wait for the fill of this key that is in flight, and then look up again. Another
+    /// fill could not be installed meanwhile. None if there is no fill, or waiting is not worth it.
     pub fn joinable_until(&self, key: &[u8], now: Nanos) -> Option<Nanos> {
         self.core().joiners(key).map(|(_, until)| until).filter(|until| *until > now)
     }
@@ -219,9 +211,8 @@ impl<P: Payload> Cache<P> {
     /// The stream broke, but the slot keeps its position. Nothing is served until the stream continues
     /// ([`Self::resumed`]) and has caught up. Cached entries and unproven commits stay.
     ///
-    /// The server may have crashed and lost log that was not flushed. It then writes the positions beyond the last
-    /// delivered commit again, with other content. Entries that were read beyond that commit are removed, and all
-    /// fills in flight fail.
+    /// The server may have crashed and lost unflushed log. It then writes the positions beyond the last delivered commit
+    /// again, with other content. Entries that were read beyond that commit are removed, and all fills in flight fail.
     pub fn suspended(&self) {
         let mut core = self.core();
         self.freshness.revoke();
@@ -262,11 +253,9 @@ impl<P: Payload> Cache<P> {
         self.fail_closed(&mut self.core());
     }
 
-    /// A commit was delivered. It invalidates the entries that it touches and becomes a candidate of the fills that
-    /// it races with; then its position is published. Returns the invalidated entries that are
-    /// [`Payload::worth_refreshing`].
-    ///
-    /// If too many commits wait for a proof, the epoch ends as if the stream had ended. This bounds memory.
+    /// A commit was delivered. It invalidates the entries that it touches and becomes a candidate of the fills that it
+    /// races with; then its position is published. Returns the invalidated entries that are
+    /// [`Payload::worth_refreshing`]. If too many commits wait for a proof, the epoch ends, which bounds memory.
     pub fn apply(&self, commit: Commit) -> Vec<Keyed<P>> {
         let mut hot = Vec::new();
         let mut core = self.core();
@@ -364,13 +353,12 @@ impl<P: Payload> Cache<P> {
     /// * The `read_end` was read before. At that moment the fill was in flight, so it is now an entry or still a
     ///   flight. Its tags, deferred ones included, would be on one of the tables.
     ///
-    /// Retained keys keep their tags in the index as well. So if the index has no tags on the tables, the write has
-    /// nothing to wait for. This holds for every snapshot that a fill reads. A snapshot taken before the write
-    /// changes nothing, since the entry's `read_end` is read at the end of its block.
+    /// Retained keys have their tags in the index as well. So if the index has no tags on the tables, the write has
+    /// nothing to wait for. This holds for every snapshot that a fill reads: `read_end` is read at the end of the
+    /// block.
     ///
-    /// The catalogue determines which tables a write touches. A redefinition that is not yet delivered or loaded may
-    /// change them (a new trigger). While a fence is up, the stream is late, and an acknowledged write may have been
-    /// a redefinition.
+    /// The catalogue determines which tables a write touches. A redefinition that is not yet loaded may change them (a
+    /// new trigger). While a fence is up, the stream is late, and an acknowledged write may have been a redefinition.
     pub fn is_free_of(&self, tables: &[TableId], catalog: CatalogVersion) -> bool {
         self.core().is_free_of(tables, catalog) && !self.freshness.has_fence()
     }
