@@ -1,12 +1,12 @@
-//! What Freshet knows of an upstream's schema: enough to resolve names, to choose tags, and to say what a new look at
-//! it changed.
+//! The schema of an upstream as Freshet knows it. It serves to resolve names, to choose tags, and to find what a new
+//! load changed.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Reason, StoredCode, ValueType};
 
-/// Which database's SQL, catalogue and wire protocol.
+/// The database product: its SQL, catalogue and wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// PostgreSQL.
@@ -37,13 +37,14 @@ impl Dialect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableId(pub u32);
 
-/// Numbers for the tables of a server that has none: a name keeps its number as long as the process lives.
+/// Assigns numbers to the tables of a server without object ids. A name keeps its number as long as the process
+/// lives.
 #[derive(Debug, Default)]
 pub struct TableNames {
     known: Mutex<HashMap<Arc<str>, IdsByName>>,
 }
 
-/// Of one schema.
+/// The tables of one schema.
 type IdsByName = HashMap<Arc<str>, TableId>;
 
 impl TableNames {
@@ -60,7 +61,7 @@ impl TableNames {
     }
 }
 
-/// Counts the catalogues loaded by this process. A verdict is valid under the version it was made with only.
+/// Counts the catalogues that this process has loaded. A verdict is valid only under the version it was made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CatalogVersion(pub u64);
 
@@ -92,10 +93,11 @@ pub enum RelationKind {
 pub enum ReplicaIdentity {
     /// The whole old row.
     Full,
-    /// These columns (a primary key, or the index chosen by `USING INDEX`); PostgreSQL: of an update only if it changed them.
+    /// These columns: a primary key, or the index of `USING INDEX`. PostgreSQL sends them of an update only if it
+    /// changed them.
     Columns(Vec<Arc<str>>),
-    /// None, or one that no publication may send (PostgreSQL 18: with virtual generated columns in it): a published update would
-    /// fail, so such a table is never published and never cached.
+    /// None, or one that no publication may send (PostgreSQL 18: with virtual generated columns). A published update
+    /// would fail, so the table is never published and never cached.
     Missing,
 }
 
@@ -106,11 +108,11 @@ pub struct Column {
     pub name: Arc<str>,
     /// How its values compare.
     pub value_type: ValueType,
-    /// A generated column: absent from the stream, but for stored ones from PostgreSQL 18 on, so no tag may rest on it.
+    /// A generated column. The stream omits it (PostgreSQL 18 can send stored ones), so no tag may use it.
     pub generated: bool,
 }
 
-/// A relation and what decides whether results over it can be cached.
+/// A relation, with the properties that decide whether results over it can be cached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub struct Table {
@@ -120,13 +122,13 @@ pub struct Table {
     pub schema: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
-    /// What it is.
+    /// The kind of relation.
     pub kind: RelationKind,
-    /// What the stream says of old rows.
+    /// The old row images that the stream carries.
     pub identity: ReplicaIdentity,
-    /// Columns by which its rows are told apart: of the replica identity, or of the primary key. None: they are not known.
+    /// The columns that identify its rows: those of the replica identity, or of the primary key. Empty if unknown.
     pub key: Vec<Arc<str>>,
-    /// Row-level security is enabled, so what a query sees depends on who asks.
+    /// Row-level security is enabled, so the result of a query depends on the role.
     pub row_security: bool,
     /// A column has a type that is neither built in nor an enum nor an array of one: its operators are not known.
     pub user_types: bool,
@@ -134,17 +136,19 @@ pub struct Table {
     pub datetime: bool,
     /// The columns, in the table's order.
     pub columns: Vec<Column>,
-    /// Stands for everything that makes it another relation: rights, columns, identity, policies, rules, children.
+    /// Represents everything that makes it another relation: rights, columns, identity, policies, rules, children.
     pub version: Arc<str>,
-    /// The query of a view, all its names qualified but those of `pg_catalog`; None also if it could not be read.
+    /// The query of a view, with all names qualified except those of `pg_catalog`. None also if it could not be read.
     pub definition: Option<Arc<str>>,
-    /// Its direct partitions or inheritance children, temporary tables left out.
+    /// Its direct partitions or inheritance children, without temporary tables.
     pub children: Vec<TableId>,
-    /// Writing to it may run other code than the server's own, or built-in code that changes settings: triggers; on PostgreSQL also
-    /// rules, defaults, checks, expressions of indexes and policies. A view there: reading it may.
+    /// Writing to it may run code that is not the server's own, or built-in code that changes settings. On all
+    /// servers this means triggers; on PostgreSQL also rules, defaults, checks, index expressions and policies. For a
+    /// view of PostgreSQL: reading it may run such code.
     pub runs_code: bool,
-    /// Of each column: up to which whole number, or up to how many characters, every value surely fits into it; 0: not known. Empty
-    /// if that is known of none, and for tables of parts, some of which a condition may leave out. MySQL and MariaDB.
+    /// For each column, the whole number or the number of characters up to which every value fits; 0 if unknown.
+    /// Empty if all are unknown, and for partitioned tables, of which a condition may exclude partitions. MySQL and
+    /// MariaDB.
     pub capacities: Vec<u64>,
 }
 
@@ -155,91 +159,92 @@ impl Table {
     }
 }
 
-/// What values of some types bring into a statement that neither its text nor the tables in it tell. PostgreSQL.
+/// Effects of the values of some types that neither the statement's text nor its tables show. PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeEffect {
     /// Why such a statement is not cached.
     pub reason: Reason,
-    /// Code that somebody made for the types: by a cast, or an operator class that sorts and groups. Otherwise their values print the
-    /// names of other objects.
+    /// User-defined code of the types runs: a cast, or an operator class that sorts and groups. Otherwise the values
+    /// print the names of other objects.
     pub runs_code: bool,
-    /// Only where the text asks for a cast.
+    /// Only where the text has an explicit cast.
     pub explicit: bool,
-    /// Code runs only where a value becomes one of these types: the names of the types, in lower case. Empty for all other effects.
+    /// Code runs only where a value is converted to one of these types (names in lower case). Empty for all other
+    /// effects.
     pub names: HashSet<Box<str>>,
-    /// The types, and those whose values hold such values: arrays, domains, ranges. Object ids.
+    /// Object ids of the types and of those that contain them: arrays, domains, ranges.
     pub types: HashSet<u32>,
-    /// Built-in functions and operators that make such values.
+    /// Built-in functions and operators that return values of the types.
     pub makers: HashSet<Box<str>>,
     /// The columns of these types.
     pub columns: HashMap<TableId, Vec<Arc<str>>>,
-    /// The relations whose rows are of these types.
+    /// The relations whose rows have these types.
     pub rows: HashSet<TableId>,
 }
 
-/// What a name of PostgreSQL means that is that of an enum in some schema.
+/// The meaning of a PostgreSQL type name that some schema uses for an enum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EnumType {
     /// An enum. Casts to it and to arrays of it run the server's own code only.
     Plain,
-    /// An enum to which casts by functions lead that somebody made, or another type.
+    /// An enum with user-defined casts by functions, or another type.
     Other,
 }
 
-/// The rows that foreign keys change with those of a parent.
+/// The rows that foreign keys change together with those of a parent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cascade {
-    /// The parent's columns that foreign keys refer to: an update that leaves them as they were changes nothing else.
+    /// The parent's columns that foreign keys refer to. An update that leaves them unchanged changes no other row.
     pub columns: Vec<Arc<str>>,
-    /// The tables that may change, all the way down.
+    /// All tables that may change, transitively.
     pub tables: Vec<TableId>,
 }
 
 /// All relations of one database, and the user-defined functions and operators that could shadow built-in ones.
 #[derive(Clone, Debug, Default)]
 pub struct Catalog {
-    /// Which load this is.
+    /// The number of this load.
     pub version: CatalogVersion,
     tables: HashMap<TableId, Arc<Table>>,
     by_name: HashMap<Arc<str>, IdsByName>,
-    /// Names of functions and aggregates that somebody made, and whose arguments may all be of types that a statement may handle: a call of
-    /// that name is not known to be the built-in function.
+    /// Names of user-defined functions and aggregates whose arguments may all have types that a statement may handle.
+    /// A call of one of these names may not be the built-in function.
     pub user_functions: HashSet<Box<str>>,
-    /// Names of such operators.
+    /// Names of user-defined operators, likewise.
     pub user_operators: HashSet<Box<str>>,
-    /// PostgreSQL: names of functions that somebody made and that `row.name` may call.
+    /// PostgreSQL: names of user-defined functions that `row.name` may call.
     pub row_functions: HashSet<Box<str>>,
-    /// PostgreSQL: names of such functions that are all immutable by declaration, where the operator trusts that, and no type or built-in
-    /// function bears; and whether they are aggregates.
+    /// PostgreSQL: names of user-defined functions that are all declared immutable, where the operator trusts this
+    /// declaration. No type or built-in function has the same name. The value tells whether they are aggregates.
     pub trusted: HashMap<Box<str>, bool>,
-    /// PostgreSQL: the types of each name that an enum has, by schema.
+    /// PostgreSQL: for each name of an enum, the types of that name by schema.
     pub enums: HashMap<Box<str>, HashMap<Box<str>, EnumType>>,
-    /// Types whose values are more than data.
+    /// Effects of types.
     pub type_effects: Vec<Arc<TypeEffect>>,
-    /// Stands for all that verdicts and rights rest on beside relations: schemas, types, functions, operators, operator
-    /// classes, casts, collations.
+    /// Represents everything besides relations on which verdicts and rights depend: schemas, types, functions,
+    /// operators, operator classes, casts, collations.
     pub surroundings: Box<str>,
-    /// PostgreSQL: no type, cast or operator makes a write run other code than the server's own, or any that changes settings: only what
-    /// relations have of their own may ([`Table::runs_code`]).
+    /// PostgreSQL: no type, cast or operator makes a write run code that is not the server's own, or code that
+    /// changes settings. Only the relations themselves may do so ([`Table::runs_code`]).
     pub built_in_surroundings: bool,
-    /// PostgreSQL: nor does any relation.
+    /// PostgreSQL: the same holds for all relations.
     pub built_in_code_only: bool,
-    /// PostgreSQL: tables that foreign keys refer to which change rows of other tables when a row here changes or goes (CASCADE, SET
-    /// NULL, SET DEFAULT).
+    /// PostgreSQL: tables referenced by foreign keys with an action (CASCADE, SET NULL, SET DEFAULT): a changed or
+    /// deleted row here changes rows of other tables.
     pub acted_on: HashSet<TableId>,
-    /// The change stream carries the definition of relations: with it, REFRESH MATERIALIZED VIEW.
+    /// The change stream carries the definitions of relations, and with them REFRESH MATERIALIZED VIEW.
     pub ddl_in_stream: bool,
-    /// MySQL and MariaDB: what foreign keys change when rows of this table are updated or deleted. The binlog does not
-    /// say it.
+    /// MySQL and MariaDB: the rows that foreign keys change when rows of this table are updated or deleted. The
+    /// binlog omits them.
     pub cascades: HashMap<TableId, Cascade>,
-    /// MySQL and MariaDB: which temporary tables routines, triggers and views may make. No result depends on it.
+    /// MySQL and MariaDB: the temporary tables that routines, triggers and views may create. No result depends on it.
     pub stored_code: StoredCode,
-    /// How often that has become another.
+    /// How often `stored_code` has changed.
     pub code_changes: u64,
 }
 
 impl Catalog {
-    /// An index over the relations.
+    /// Builds the index over the relations.
     pub fn new(
         version: CatalogVersion,
         tables: Vec<Table>,
@@ -255,7 +260,7 @@ impl Catalog {
         Self { version, tables: by_id, by_name, user_functions, user_operators, ..Self::default() }
     }
 
-    /// The same with these relations in the place of those with these numbers.
+    /// A copy with these relations in place of those with the same ids.
     #[must_use]
     pub fn with_anew(&self, version: CatalogVersion, numbers: &HashSet<TableId>, tables: Vec<Table>) -> Self {
         let mut catalog = Self { version, ..self.clone() };
@@ -270,13 +275,13 @@ impl Catalog {
         catalog
     }
 
-    /// The relations whose results must go when this catalogue takes the place of `old`: those that changed or went,
-    /// and all of a name that came, went or moved, since an unqualified name may now mean another relation. They are
-    /// relations of `old`. None: more than relations changed, and everything must go.
+    /// The relations of `old` whose results must be flushed when this catalogue replaces it. These are relations that
+    /// changed or disappeared, and all relations of a name that appeared, disappeared or moved: an unqualified name
+    /// may now mean another relation. None if more than relations changed; everything must then be flushed.
     pub fn changed_since(&self, old: &Self) -> Option<Vec<TableId>> {
         let same_surroundings = self.surroundings == old.surroundings
             && self.ddl_in_stream == old.ddl_in_stream
-            // Behind a write that was taken for one that leaves settings as they are, answers may have been kept under others.
+            // A write may have changed settings unnoticed, so results may have been cached under other settings.
             && self.built_in_surroundings >= old.built_in_surroundings
             && !(old.built_in_surroundings && self.tables().any(|table| table.runs_code && old.took_for_plain(table.id)))
             && self.cascades == old.cascades
@@ -315,7 +320,8 @@ impl Catalog {
         self.tables.get(self.by_name.get(schema)?.get(name)?)
     }
 
-    /// Whether a type's name means an enum to which a statement may cast, under the schemas of a search path unless it names its own.
+    /// Whether a type name means an enum to which a statement may cast. Without a schema of its own, the name
+    /// resolves by the search path.
     pub fn is_plain_enum(&self, schemas: &[Arc<str>], schema: Option<&str>, name: &str) -> bool {
         let Some(types) = self.enums.get(name) else { return false };
         let found = match schema {
@@ -327,7 +333,7 @@ impl Catalog {
 
     /// The relation that an unqualified name means under the schemas of a search path, in their order.
     ///
-    /// `schemas` is what `current_schemas(true)` answers: the implicit `pg_catalog` is in it.
+    /// `schemas` is the result of `current_schemas(true)`, so it contains the implicit `pg_catalog`.
     pub fn resolve<'a>(&self, schemas: impl IntoIterator<Item = &'a str>, name: &str) -> Option<&Arc<Table>> {
         schemas.into_iter().find_map(|schema| self.in_schema(schema, name))
     }

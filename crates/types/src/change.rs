@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use crate::{CommitId, Lsn, TableId};
 
-/// The columns of a row image: what the stream said of the relation before it sent rows of it.
+/// The columns of a row image, as the stream described the relation before its rows.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Relation {
     /// The table.
     pub table: TableId,
-    /// Column names, in the order of the cells. Columns that the stream leaves out (generated, dropped) are missing.
+    /// Column names, in the order of the cells. Columns that the stream omits (generated, dropped) are missing.
     pub columns: Vec<Arc<str>>,
 }
 
 impl Relation {
-    /// Where the cells of the column of that name stand.
+    /// The index of the column's cells.
     pub fn position(&self, name: &str) -> Option<usize> {
         self.columns.iter().position(|c| &**c == name)
     }
@@ -29,27 +29,27 @@ pub enum Cell {
     /// The value in the server's text form: PostgreSQL's in UTF-8; strings of MySQL and MariaDB in their column's character
     /// set.
     Text(Box<[u8]>),
-    /// Not sent (an unchanged TOAST value, a column outside the replica identity or row image) or without a normal form: it
-    /// may be anything.
+    /// Not sent (an unchanged TOAST value, a column outside the replica identity or row image), or without a normal
+    /// form. Any value is possible.
     Absent,
-    /// In the new image of an update: what the old one does not say either, but the same.
+    /// In the new image of an update: the same unknown value as in the old image.
     Unchanged,
 }
 
-/// A row image; as many cells as its [`Relation`] has columns.
+/// A row image, with as many cells as its [`Relation`] has columns.
 pub type Row = Box<[Cell]>;
 
-/// What happened to one row, or to a whole table.
+/// A change of one row or of a whole table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A row came.
+    /// A row was inserted.
     Insert {
         /// Names its columns.
         relation: Arc<Relation>,
         /// The row.
         new: Row,
     },
-    /// A row changed. Cells of `old` that the stream does not know are [`Cell::Absent`].
+    /// A row was updated. Cells of `old` that the stream omits are [`Cell::Absent`].
     Update {
         /// Names the columns of both images.
         relation: Arc<Relation>,
@@ -58,7 +58,7 @@ pub enum Change {
         /// The row after.
         new: Row,
     },
-    /// A row went.
+    /// A row was deleted.
     Delete {
         /// Names its columns.
         relation: Arc<Relation>,
@@ -77,7 +77,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The table it happened to.
+    /// The changed table.
     pub fn table(&self) -> TableId {
         match self {
             Self::Insert { relation, .. } | Self::Update { relation, .. } | Self::Delete { relation, .. } => {
@@ -87,7 +87,7 @@ impl Change {
         }
     }
 
-    /// The memory that its rows take, about.
+    /// About how much memory its rows take.
     pub fn bytes(&self) -> usize {
         const QUANTUM: usize = 16;
         let text = |cell: &Cell| if let Cell::Text(text) = cell { text.len().next_multiple_of(QUANTUM) } else { 0 };
@@ -100,7 +100,7 @@ impl Change {
         }
     }
 
-    /// Whether it is of the relation as such.
+    /// Whether the change affects the relation as a whole.
     pub fn is_whole(&self) -> bool {
         matches!(self, Self::AnyRow(_) | Self::Redefined { .. })
     }
@@ -116,7 +116,7 @@ pub enum ChangeSet {
 }
 
 impl ChangeSet {
-    /// Rows of one transaction beyond which its tables are taken as changed in any row.
+    /// The number of rows in one transaction beyond which its tables count as changed in any row.
     pub const ROWS_MAX: usize = 10_000;
 
     /// No change.
@@ -124,7 +124,7 @@ impl ChangeSet {
         Self::Rows(Vec::new())
     }
 
-    /// Adds a change; beyond [`Self::ROWS_MAX`] all that is held is coarsened to its tables.
+    /// Adds a change. Beyond [`Self::ROWS_MAX`] all changes are coarsened to their tables.
     pub fn push(&mut self, change: Change) {
         let Self::Rows(rows) = self else { return };
         if rows.len() >= Self::ROWS_MAX {
@@ -141,7 +141,7 @@ impl ChangeSet {
         }
     }
 
-    /// The memory that it takes, about.
+    /// About how much memory it takes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Rows(rows) => rows.iter().map(Change::bytes).sum::<usize>() + rows.capacity() * size_of::<Change>(),
@@ -158,13 +158,13 @@ impl ChangeSet {
 /// A delivered commit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Which transaction it was.
+    /// The transaction's id.
     pub id: CommitId,
-    /// Where its commit record ends: the stream has then passed everything before.
+    /// The end of its commit record. The stream has then passed everything before it.
     pub end: Lsn,
-    /// What it changed in published tables, and which relations it defined anew.
+    /// The changes of published tables, and the relations that it redefined.
     pub changes: ChangeSet,
-    /// It changed the catalogue, as far as the stream tells: what was resolved before may mean something else now.
+    /// It changed the catalogue, as far as the stream shows: names resolved before may now mean something else.
     pub redefines: bool,
 }
 

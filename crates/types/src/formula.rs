@@ -1,12 +1,14 @@
-//! Conditions on the columns of one row that no index finds: columns compared with each other, parts of dates, sums, CASE.
+//! Conditions on the columns of one row that no index can find: comparisons between columns, parts of dates, sums,
+//! CASE.
 //!
-//! They are evaluated on a row's image as the database evaluates them on the row, in the logic of three values and a fourth one:
-//! *unknown*, for all that the image does not say or of which it is not sure here what the database makes of it. A row may pass if the
-//! condition is true or unknown. The rule for each operation is that a result other than unknown is the database's own, or
-//! the database raises an error. So whatever depends on the width of a type, on settings, locales or zones is unknown.
+//! They are evaluated on a row image as the database evaluates them on the row. The logic has a fourth value,
+//! *unknown*. It stands for everything that the image lacks, and for operations whose result in the database is not
+//! certain here. A row may pass if the condition is true or unknown. Each operation follows one rule: a result other
+//! than unknown is the database's own result, or the database raises an error. So whatever depends on the width of a
+//! type, on settings, locales or time zones is unknown.
 //!
-//! Texts are taken as they are. How they compare is told with the comparison ([`Formula::Compare`]), since texts that the server calls equal
-//! need not be the same.
+//! Texts are not normalised. Each comparison states how its texts compare ([`Formula::Compare`]), since texts that
+//! the server calls equal need not be identical.
 
 mod numbers;
 
@@ -17,7 +19,7 @@ use numbers::{arithmetic, order};
 use crate::value::{floor_to, part_of};
 use crate::{Cell, ComparedColumn, Image, Pattern, Piece, Relation, Value, ValueType};
 
-/// Texts are not made longer.
+/// Operations produce no longer texts than this.
 const TEXT_LEN_MAX: usize = 4_096;
 
 /// An expression over one row.
@@ -29,9 +31,9 @@ pub enum Formula {
     Null,
     /// A constant, in normal form.
     Constant(Value),
-    /// A column; texts as they are.
+    /// A column; texts are not normalised.
     Column(ComparedColumn),
-    /// A comparison. Texts compare as values of this type: if they differ in its normal form they are not equal.
+    /// A comparison. Texts compare as values of this type: if their normal forms differ, they are not equal.
     Compare(Comparison, ValueType, Box<[Formula; 2]>),
     /// `AND`
     Both(Box<[Formula; 2]>),
@@ -43,13 +45,13 @@ pub enum Formula {
     IsNull(Box<Formula>),
     /// `IS TRUE`, `IS FALSE`
     Is(bool, Box<Formula>),
-    /// Arithmetic, exact or of doubles; integers within these bounds, both included.
+    /// Arithmetic, exact or on doubles. Integers stay within these bounds, both included.
     Arithmetic(Operation, (i64, i64), Box<[Formula; 2]>),
     /// A part of a date or time.
     Part(Part, Box<Formula>),
-    /// The beginning of the unit of time in which a moment is: `date_trunc`, and what makes dates of moments.
+    /// The start of the unit of time that contains a moment: `date_trunc`, and casts to dates.
     Floor(Part, Box<Formula>),
-    /// A moment so many months, then days and then microseconds later.
+    /// A moment plus months, then days, then microseconds.
     Later([i64; 3], Box<Formula>),
     /// `CASE WHEN … THEN … ELSE … END`
     Case(Box<[(Formula, Formula)]>, Box<Formula>),
@@ -57,11 +59,11 @@ pub enum Formula {
     First(Box<[Formula]>),
     /// `LIKE`, with a backslash to escape.
     Like(Box<[Formula; 2]>),
-    /// What is made of plain texts.
+    /// A function of plain texts.
     Text(TextFunction, Box<[Formula]>),
 }
 
-/// How two values compare.
+/// How two values are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Comparison {
     /// `=`
@@ -72,7 +74,7 @@ pub enum Comparison {
     LessOrEqual,
 }
 
-/// What is made of two numbers.
+/// An operation on two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// `+`
@@ -96,7 +98,7 @@ pub enum Part {
     Week,
     Day,
     DayOfYear,
-    /// From Sunday, which is 0.
+    /// Counted from Sunday, which is 0.
     DayOfWeek,
     Hour,
     Minute,
@@ -108,28 +110,28 @@ pub enum Part {
     Time,
 }
 
-/// What is made of texts of plain ASCII, or makes one.
+/// A function that takes or returns texts of plain ASCII.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TextFunction {
     /// `upper`
     Upper,
     /// `lower`
     Lower,
-    /// Characters
+    /// The number of characters.
     Length,
     /// `||`
     Concat,
-    /// Of a text, from a character (the first is 1) on, so many.
+    /// The part of a text that starts at a character (the first is 1) and has a given length.
     Substring,
-    /// In a text each of these by that.
+    /// Replaces each occurrence of one text by another.
     Replace,
-    /// Its characters from the last to the first.
+    /// The characters in reverse order.
     Reverse,
     /// The decimal digits of an integer.
     Digits,
 }
 
-/// What is known of a value.
+/// The knowledge about a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Known {
     Unknown,
@@ -143,12 +145,12 @@ impl Formula {
         self.of(&|column: &ComparedColumn| known(column, relation, row)).may_be_true()
     }
 
-    /// The same of a row of NULLs.
+    /// Whether the condition may be true of a row of NULLs.
     pub fn may_hold_of_nulls(&self) -> bool {
         self.of(&|_: &ComparedColumn| Known::Null).may_be_true()
     }
 
-    /// Bytes outside itself, about.
+    /// About how many bytes it owns on the heap.
     pub fn bytes(&self) -> usize {
         let of_parts = |parts: &[Self]| parts.iter().map(|part| size_of::<Self>() + part.bytes()).sum::<usize>();
         match self {
@@ -240,7 +242,7 @@ impl Formula {
     }
 }
 
-/// What is made of texts; NULL if one of them is.
+/// The result of a text function; NULL if an argument is NULL.
 fn of_texts(function: TextFunction, parts: &[Formula], column: &dyn Fn(&ComparedColumn) -> Known) -> Known {
     let mut values = Vec::with_capacity(parts.len());
     let mut is_null = false;
@@ -281,7 +283,7 @@ impl Known {
         !matches!(self.truth(), Truth::NotTrue)
     }
 
-    /// What is made of a value that is not NULL; None: that is not known.
+    /// Applies `of` to a value that is not NULL. None from `of` means unknown.
     fn map(self, of: impl FnOnce(Value) -> Option<Self>) -> Self {
         match self {
             Self::Value(value) => of(value).unwrap_or(Self::Unknown),
@@ -289,7 +291,7 @@ impl Known {
         }
     }
 
-    /// The same of two, of which the one is NULL if the other one is not known.
+    /// Applies `of` to two values. NULL if one is NULL, even if the other is unknown.
     fn and(self, other: Self, of: impl FnOnce(Value, Value) -> Option<Self>) -> Self {
         match (self, other) {
             (Self::Value(left), Self::Value(right)) => of(left, right).unwrap_or(Self::Unknown),
@@ -299,7 +301,7 @@ impl Known {
     }
 }
 
-/// AND, or OR, of which true is decisive.
+/// AND or OR. `decisive` is the truth value that alone decides the result.
 fn both(sides: &[Formula; 2], decisive: bool, column: &dyn Fn(&ComparedColumn) -> Known) -> Known {
     let mut result = Known::Value(Value::Bool(!decisive));
     for side in sides {
@@ -309,7 +311,7 @@ fn both(sides: &[Formula; 2], decisive: bool, column: &dyn Fn(&ComparedColumn) -
         };
         match value {
             Known::Value(Value::Bool(value)) if value == decisive => return Known::Value(Value::Bool(decisive)),
-            // What is not known may be what decides, NULL does not.
+            // An unknown operand may be the decisive one; NULL is not.
             Known::Unknown => result = Known::Unknown,
             Known::Null if result != Known::Unknown => result = Known::Null,
             Known::Value(_) | Known::Null => {}
@@ -318,7 +320,7 @@ fn both(sides: &[Formula; 2], decisive: bool, column: &dyn Fn(&ComparedColumn) -
     result
 }
 
-/// Numbers other than zero are true to MySQL.
+/// MySQL takes numbers other than zero as true.
 fn truth(value: &Value) -> Option<bool> {
     match value {
         Value::Bool(truth) => Some(*truth),
@@ -369,7 +371,7 @@ fn compare(how: Comparison, by: ValueType, left: &Value, right: &Value) -> Optio
     }))
 }
 
-/// A text of which each byte is a character that all servers take alike.
+/// A text of bytes that all servers read as the same characters.
 fn plain(value: &Value) -> Option<&[u8]> {
     match value {
         Value::Text(text) if text.len() <= TEXT_LEN_MAX && text.iter().all(|byte| matches!(byte, b' '..=b'~')) => {
@@ -381,7 +383,7 @@ fn plain(value: &Value) -> Option<&[u8]> {
 
 fn like(text: &Value, pattern: &Value) -> Option<Known> {
     let (text, pattern) = (plain(text)?, plain(pattern)?);
-    // At its end it is an error.
+    // A backslash at the end is an error.
     let escapes = pattern.iter().rev().take_while(|byte| **byte == b'\\').count();
     if escapes % 2 == 1 {
         return None;
@@ -396,7 +398,7 @@ fn text(function: TextFunction, values: &[Value]) -> Option<Value> {
     let is_dotless = |text: &&[u8]| !text.iter().any(|byte| byte.eq_ignore_ascii_case(&b'i'));
     let of = |bytes: Vec<u8>| (bytes.len() <= TEXT_LEN_MAX).then(|| Value::Text(bytes.into()));
     match function {
-        // In some languages its capital is another letter than `I`.
+        // In some languages the capital of `i` is not `I`.
         Upper => of(text(0).filter(is_dotless)?.to_ascii_uppercase()),
         Lower => of(text(0).filter(is_dotless)?.to_ascii_lowercase()),
         Length => Some(Value::Int(i64::try_from(text(0)?.len()).ok()?)),

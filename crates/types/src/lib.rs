@@ -1,8 +1,8 @@
-//! The nouns of Freshet, shared by every other crate and depending on none of them.
+//! The shared types of Freshet. All other crates use this crate; it depends on none of them.
 //!
-//! Two kinds of position must never be confused (see `docs/internals/protocol.md`, section 2): [`Visible`] is a *lower*
-//! bound on what a later query sees and serves as proof, [`End`] is an *upper* bound on everything visible
-//! and serves watermarks, fences and the lease. They are two types for that reason.
+//! There are two kinds of position, which must never be confused (see `docs/internals/protocol.md`, section 2).
+//! [`Visible`] is a *lower* bound on what a later query sees and serves as a proof. [`End`] is an *upper* bound on
+//! everything visible and serves watermarks, fences and the lease. They are therefore two types.
 
 mod catalog;
 mod change;

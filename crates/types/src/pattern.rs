@@ -1,29 +1,30 @@
-//! Patterns of LIKE, matched with a row's text as it is rather than with its normal form.
+//! LIKE patterns, matched against the text of a row rather than its normal form.
 //!
-//! What is a match depends on collations, so there are two answers: what *may* match, for LIKE, and what *certainly* does, for
-//! NOT LIKE. Both are known of plain ASCII alone; any other text passes either. Of MySQL control characters are
-//! no plain ASCII, since some collations skip them, and a text may have had blanks or zeros at its end, which row images lack.
+//! Matching depends on collations, so there are two answers. LIKE uses what *may* match; NOT LIKE uses what
+//! *certainly* matches. Both are known for plain ASCII alone; any other text passes both. On MySQL control characters
+//! do not count as plain ASCII, since some collations ignore them. The text may also have had trailing blanks or
+//! zeros there, which row images omit.
 
-/// Longer texts pass: a change is compared with many patterns.
+/// Longer texts pass unmatched, since one change is compared with many patterns.
 const TEXT_LEN_MAX: usize = 4_096;
 
-/// A pattern, and which texts pass.
+/// A pattern, and which texts pass it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    /// What it is made of.
+    /// The parts of the pattern.
     pub pieces: Box<[Piece]>,
     /// Letters may match in the other case.
     pub folded: bool,
-    /// Those pass that do not match: for sure only if they match in the same case.
+    /// Texts pass that do not match. A text certainly matches only in the same case.
     pub negated: bool,
-    /// Of MySQL: see above.
+    /// The pattern is MySQL's: see the module documentation.
     pub collated: bool,
 }
 
 /// A part of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Piece {
-    /// This character, or this part of one.
+    /// A character, or one byte of a character.
     Byte(u8),
     /// `_`
     One,
@@ -38,7 +39,7 @@ impl Piece {
         let mut rest = pattern.iter().copied();
         while let Some(byte) = rest.next() {
             pieces.push(match byte {
-                // At the end it stands for itself, or is an error.
+                // At the end the escape character stands for itself, or is an error.
                 _ if Some(byte) == escape => Self::Byte(rest.next().unwrap_or(byte)),
                 b'%' => Self::Any,
                 b'_' => Self::One,
@@ -63,10 +64,10 @@ impl Pattern {
         }
     }
 
-    /// `padded`: anything may stand at the end of the text that `_` or a blank matches.
+    /// `padded`: `_` and blanks may match further characters at the end of the text.
     fn matches(&self, text: &[u8], folded: bool, padded: bool) -> bool {
         let (mut at, mut piece) = (0, 0);
-        // Where the text goes on behind the last `%` if what follows that does not match.
+        // Where to continue behind the last `%` if the rest does not match.
         let mut behind_any: Option<(usize, usize)> = None;
         loop {
             let next = self.pieces.get(piece);
@@ -160,7 +161,7 @@ mod tests {
             assert_eq!(exact.may_pass(row.as_bytes()), expected, "{text} {row}");
             let loose = Pattern { folded, collated: true, ..exact.clone() };
             assert!(loose.may_pass(row.as_bytes()), "{text} {row}");
-            // What may match in another case is not known to.
+            // A match that is only possible in another case is not certain.
             let others = Pattern { negated: true, ..loose };
             assert!(others.may_pass(row.as_bytes()), "{text} {row}");
         }

@@ -1,30 +1,30 @@
-//! Positions in an upstream's history, and time as the engine sees it.
+//! Positions in an upstream's log, and the engine's time.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Nanoseconds on the process's monotonic clock. The engine has no clock of its own: time is a parameter.
+/// Nanoseconds on the process's monotonic clock. Time is a parameter: the engine has no clock.
 pub type Nanos = u64;
 
 /// A PostgreSQL transaction id as the change stream carries it: 32 bits, without its epoch.
 pub type Xid = u32;
 
-/// Generation of the change stream. Positions of different epochs do not compare.
+/// The generation of the change stream. Positions of different epochs do not compare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// Names a committed transaction to a proof of visibility. GTIDs are identities, never an order.
+/// Identifies a committed transaction for visibility proofs. GTIDs are identities, never an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CommitId {
     /// PostgreSQL: its top-level transaction id.
     Xid(Xid),
-    /// MariaDB: where its group ends in the binlog.
+    /// MariaDB: the end of its group in the binlog.
     Position(Lsn),
     /// MySQL: its GTID.
     Gtid {
-        /// The UUID of the server that it was committed on first.
+        /// The UUID of the server that committed it first.
         source: u128,
-        /// Its number there, from 1.
+        /// Its number on that server, from 1.
         number: u64,
     },
 }
@@ -45,8 +45,8 @@ impl Lsn {
 
     const BINLOG_OFFSET_BITS: u32 = 40;
 
-    /// A position in the binlog file of that number (`binlog.000012`: 12); None beyond a file of 1 TiB or the
-    /// 16,777,215th file.
+    /// The position in the binlog file of this number (`binlog.000012`: 12). None beyond 1 TiB in a file, or beyond
+    /// file 16,777,215.
     pub fn in_binlog(file_number: u64, offset: u64) -> Option<Self> {
         let fits = file_number >> (64 - Self::BINLOG_OFFSET_BITS) == 0 && offset >> Self::BINLOG_OFFSET_BITS == 0;
         fits.then_some(Self(file_number << Self::BINLOG_OFFSET_BITS | offset))
@@ -59,9 +59,9 @@ impl Lsn {
 
     /// The largest position the stream can reach that is not past `self`.
     ///
-    /// An insert position that stands right behind a page header (24 bytes, 40 at the start of a segment;
-    /// `SizeOfXLogShortPHD` and `SizeOfXLogLongPHD` in PostgreSQL's `xlog_internal.h`) covers no record of
-    /// that page yet: the stream stops at the boundary, so waiting for the offset would wait for the next write.
+    /// An insert position right behind a page header covers no record of that page yet. (A header has 24 bytes, 40 at
+    /// the start of a segment; see `SizeOfXLogShortPHD` and `SizeOfXLogLongPHD` in PostgreSQL's `xlog_internal.h`.)
+    /// The stream stops at the page boundary, so a wait for the offset would last until the next write.
     #[must_use]
     pub fn without_page_header(self, segment_bytes: u64) -> Self {
         const PAGE_BYTES: u64 = 8192;
@@ -150,29 +150,29 @@ impl Snapshot {
 
     /// Whether the committed transaction `xid` is visible to every later query.
     ///
-    /// The stream carries 32-bit ids; the id meant is the one within 2^31 of `xmax`.
+    /// The stream carries 32-bit ids. The full id is the one within 2^31 of `xmax`.
     pub fn proves(&self, xid: Xid) -> bool {
         let distance = xid.wrapping_sub(self.xmax as u32).cast_signed();
         let Some(full) = self.xmax.checked_add_signed(i64::from(distance)) else { return false };
         full < self.xmax && self.in_progress.binary_search(&full).is_err()
     }
 
-    /// Whether everything that `older` shows is shown here too.
+    /// Whether this snapshot shows everything that `older` shows.
     pub fn covers(&self, older: &Self) -> bool {
         let hidden_here = |x: &u64| *x < older.xmax && older.in_progress.binary_search(x).is_err();
         !self.in_progress.iter().any(hidden_here) && (self.xmax..older.xmax).all(|x| !hidden_here(&x))
     }
 }
 
-/// A set of MySQL's GTIDs: for each source the numbers, as ranges.
+/// A set of MySQL's GTIDs: ranges of numbers for each source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GtidSet {
-    /// First and last number of each range; sorted, apart by more than one.
+    /// The first and last number of each range, sorted, with a gap between ranges.
     ranges: BTreeMap<u128, Vec<(u64, u64)>>,
 }
 
 impl GtidSet {
-    /// Parses `uuid:1-5:7,uuid:1` with line breaks, as `@@gtid_executed` prints it. None for anything else, also for
+    /// Parses `uuid:1-5:7,uuid:1` with line breaks, as `@@gtid_executed` prints it. None for anything else, such as
     /// the tags of MySQL 8.3.
     pub fn parse(text: &str) -> Option<Self> {
         let mut set = Self::default();
@@ -191,14 +191,14 @@ impl GtidSet {
         Some(set)
     }
 
-    /// Adds one.
+    /// Adds a GTID.
     pub fn add(&mut self, source: u128, number: u64) {
         self.add_range(source, number, number);
     }
 
     fn add_range(&mut self, source: u128, first: u64, last: u64) {
         let ranges = self.ranges.entry(source).or_default();
-        // Those before end more than one below it; those behind begin more than one above.
+        // Earlier ranges end more than one below it; later ranges begin more than one above.
         let start = ranges.partition_point(|(_, end)| end.saturating_add(1) < first);
         let end = ranges.partition_point(|(begin, _)| *begin <= last.saturating_add(1));
         let joined = ranges.get(start..end).unwrap_or_default();
@@ -218,7 +218,7 @@ impl GtidSet {
         ranges.get(at).is_some_and(|range| range.0 <= first && last <= range.1)
     }
 
-    /// Whether all of it is in the other.
+    /// Whether the other set contains this one.
     pub fn is_subset_of(&self, other: &Self) -> bool {
         self.iter().all(|(source, first, last)| other.holds(source, first, last))
     }
@@ -229,7 +229,7 @@ impl GtidSet {
     }
 }
 
-/// As `@@gtid_executed` prints it, in one line.
+/// Prints the set like `@@gtid_executed`, in one line.
 impl fmt::Display for GtidSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, (source, ranges)) in self.ranges.iter().enumerate() {

@@ -21,14 +21,14 @@ pub enum Reason {
     Function(Arc<str>),
     /// It uses an operator that is not on the allow-list.
     Operator(Arc<str>),
-    /// A user-defined function or operator of that name could be meant, or that cast or operator class.
+    /// The name may mean a user-defined function, operator, cast or operator class.
     UserDefined(Arc<str>),
     /// A literal or parameter such as `now` may be folded to a clock reading.
     ClockLiteral,
     /// It uses a construct that is never cached, named here.
     Construct(&'static str),
     // --- the tables ----------------------------------------------------------------------------------------
-    /// No such relation is known (or a name that cannot be resolved).
+    /// The relation is unknown, or its name cannot be resolved.
     UnknownTable(Arc<str>),
     /// A system table, view, materialised view, foreign, partitioned, inherited, unlogged or temporary table.
     TableKind(Arc<str>),
@@ -38,36 +38,36 @@ pub enum Reason {
     UserType(Arc<str>),
     /// The table has no replica identity, so it cannot be published.
     NoReplicaIdentity(Arc<str>),
-    /// A table has none, or one with generated columns that no publication sends.
+    /// The table has no replica identity, or one with generated columns that no publication sends.
     GeneratedIdentity(Arc<str>),
     /// The table is being added to the publication.
     NotPublished,
-    /// Changes of the table cost more than what was kept of it saved: it is not in the publication for a while.
+    /// Changes of the table cost more than its cached results saved, so it is out of the publication for a while.
     InCoolOff,
     /// The catalogue changed since the statement was analysed, or is not loaded.
     CatalogStale,
     // --- the session ---------------------------------------------------------------------------------------
     /// A transaction block is open.
     InTransaction,
-    /// The transaction has written, or may have: its later reads see what no other session sees.
+    /// The transaction has written, or may have: its later reads see changes that no other session sees.
     WroteInTransaction,
-    /// The result may be newer than the snapshot of the REPEATABLE READ transaction, or it is the first read, which takes it.
+    /// The result may be newer than the snapshot of the REPEATABLE READ transaction, or this read takes the snapshot.
     Snapshot,
     /// The session is SERIALIZABLE.
     Serializable,
-    /// The session has temporary tables, which may hide what the statement names.
+    /// The session has temporary tables, which may hide tables that the statement names.
     TemporaryTables,
-    /// Code that the session has run may have made temporary tables of any name.
+    /// Code that the session ran may have created temporary tables of any name.
     MayHaveTemporary,
     /// The session's settings cannot be known.
     SettingsUnknown,
-    /// A setting under which statements are not analysed, or answers not repeated.
+    /// Under this setting, statements are not analysed or results not repeated.
     Setting(&'static str),
     /// The session uses another database than the change stream.
     OtherDatabase,
     /// The session's connection leads to another server than the change stream.
     OtherServer,
-    /// The message sequence is not one that is answered from the cache (cursors, partial fetches, Flush …).
+    /// The message sequence is never answered from the cache (cursors, partial fetches, Flush …).
     MessageShape,
     /// The prepared statement is not known to the proxy.
     UnknownStatement,
@@ -80,9 +80,9 @@ pub enum Reason {
     NoStream,
     /// The lease has run out: the stream lags or is broken.
     LeaseExpired,
-    /// The entry exists and waits for the stream to pass the position it was read at.
+    /// The entry exists; the stream has not passed its `read_end` yet.
     NotYetApplied,
-    /// The statement's results change, or have to go, before they are asked for often enough to pay for being kept.
+    /// The statement's results are invalidated or evicted before hits pay for caching them.
     NotAdmitted,
     /// Another session is filling the same key.
     FillInFlight,
@@ -92,14 +92,14 @@ pub enum Reason {
     SwitchedOff,
     /// Too many fills are in flight, or the results being read take too much memory.
     TooBusy,
-    /// A delivered commit that may matter is not yet proven visible, and nothing proves it here.
+    /// A delivered commit that may matter is not proven visible, and no proof is available here.
     Unproven,
-    /// The result is larger than one entry may be.
+    /// The result exceeds the limit for one entry.
     TooLarge,
 }
 
 impl Reason {
-    /// Its name as a metric label: fixed, without details.
+    /// The name as a metric label: fixed, without details.
     pub fn label(&self) -> &'static str {
         match self {
             Self::NotSelect => "not_select",

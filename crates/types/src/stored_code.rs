@@ -1,27 +1,28 @@
-//! The temporary tables that stored code of MySQL and MariaDB may make, which the servers list to nobody.
+//! The temporary tables that stored code of MySQL and MariaDB may create. The servers list them to nobody.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// Names in one list; with more they may be any.
+/// The number of names in one list beyond which any name is assumed.
 const NAMES_MAX: usize = 64;
 
-/// The temporary tables that a piece of code may make.
+/// The temporary tables that a piece of code may create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Temporaries {
     /// None.
     #[default]
     None,
-    /// Those of these names, as they are spelled there, in whatever database.
+    /// Tables of these names, spelled as in the code, in any database.
     Named(BTreeSet<Box<str>>),
     /// Any.
     Any,
 }
 
 impl Temporaries {
-    /// Among the names: the code may set what holds for the next transaction only (`SET TRANSACTION`). No table has this name.
+    /// A pseudo name: the code may change settings of the next transaction (`SET TRANSACTION`). No table has this
+    /// name.
     pub const NEXT_TRANSACTION: &str = "\0transaction";
 
-    /// One more name.
+    /// Adds a name.
     pub fn name(&mut self, name: &str) {
         match self {
             Self::None => *self = Self::Named(BTreeSet::from([name.into()])),
@@ -33,7 +34,7 @@ impl Temporaries {
         }
     }
 
-    /// Those of other code, too.
+    /// Adds the tables of other code.
     pub fn add(&mut self, other: &Self) {
         match other {
             Self::None => {}
@@ -43,13 +44,13 @@ impl Temporaries {
     }
 }
 
-/// What the routines, triggers and views of a server may make, with all that they call.
+/// The temporary tables that the routines, triggers and views of a server may create, with all code that they call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredCode {
-    /// By a name in lower case whose mention may run it: of a routine, of a table with triggers, of a view. What is not here makes
-    /// none.
+    /// By the lower-case name whose mention may run the code: a routine, a table with triggers, a view. Other names
+    /// create none.
     pub by_name: HashMap<Box<str>, Temporaries>,
-    /// Of all whose names need quotes, or have other letters than those of ASCII.
+    /// The tables of all code whose name needs quotes or has letters outside ASCII.
     pub odd: Temporaries,
     /// All routines and triggers are known.
     pub is_complete: bool,

@@ -1,9 +1,8 @@
-//! What a cached result depends on.
+//! Tags: what a cached result depends on.
 //!
-//! For each table reference of a query a predicate T such that leaving the rows that satisfy T unchanged
-//! leaves the result unchanged. A row change hits if the old or the new row satisfies T, unless both say the same in all
-//! columns that the query mentions. [`RowSet::Any`] always suffices, so correctness never depends on cleverness;
-//! precision does.
+//! A tag is a predicate T for one table reference of a query. As long as the rows that satisfy T stay unchanged, the
+//! result stays unchanged. A row change hits the tag if the old or the new row satisfies T, unless both agree in all
+//! columns that the query mentions. [`RowSet::Any`] always suffices: a more precise tag never affects correctness.
 
 use std::sync::Arc;
 
@@ -14,9 +13,9 @@ use crate::{Cell, Change, Formula, Pattern, Relation, TableId, Value, ValueType}
 pub struct Tag {
     /// The table.
     pub table: TableId,
-    /// Which of its rows.
+    /// The rows.
     pub rows: RowSet,
-    /// Which columns of theirs.
+    /// The columns of these rows.
     pub columns: Columns,
 }
 
@@ -25,40 +24,42 @@ pub struct Tag {
 pub enum RowSet {
     /// Any row.
     Any,
-    /// None, but what the relation is: a view's text, a parent's children, what a materialised view held at its last
-    /// REFRESH. Its rows are not in the stream, or are under other relations, so it needs no coverage.
+    /// No rows, only the definition: a view's text, a parent's children, the content of a materialised view at its
+    /// last REFRESH. The stream has its rows under other relations or not at all, so the relation need not be
+    /// published.
     Definition,
-    /// Rows that are told when the fill ends, by deferred tags. By itself it is hit only by what hits a whole table.
+    /// Rows that deferred tags name when the fill ends. This tag itself is hit only by changes of the whole table.
     Later,
-    /// Rows for which all these hold; at least one, sorted by column.
+    /// Rows that satisfy all these terms; at least one term, sorted by column.
     Where(Box<[Term]>),
-    /// Rows that come to be such, by an insert or an update, told by the new row alone; any, if there are no terms. A row that is such and goes does
-    /// not matter, or another tag names it: images of old rows may lack what the terms compare.
+    /// Rows that enter the set by an insert or an update, judged by the new row alone. Without terms: all rows. A row
+    /// that leaves the set does not matter, or another tag names it. Old row images may lack the columns of the
+    /// terms.
     Enters(Box<[Term]>),
 }
 
 /// The columns that a query mentions of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Columns {
-    /// All, or it is not known which.
+    /// All columns, or the columns are unknown.
     All,
-    /// These; sorted, each name once.
+    /// These columns, sorted, each name once.
     Only(Arc<[Arc<str>]>),
 }
 
-/// Rows of a table that tags name by what they hold in some columns, one test of a list for each, and that may come and go: beside them stand tags of
-/// those that come ([`RowSet::Enters`]).
+/// Rows of a table that tags name by their values in some columns. Each tag tests these columns against lists. Rows
+/// may enter and leave; tags on entering rows ([`RowSet::Enters`]) accompany them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedRows {
     /// The table.
     pub table: TableId,
     /// The columns that name them, sorted.
     pub key: Box<[ComparedColumn]>,
-    /// The columns that matter of them.
+    /// The columns of these rows that matter.
     pub columns: Columns,
 }
 
-/// What a row must have in one column. NULL passes [`Test::Null`], [`Test::OrNull`] and [`Test::Row`] only.
+/// A test of one column of a row. NULL passes [`Test::Null`], [`Test::OrNull`] and [`Test::Row`] only.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
     /// The column.
@@ -74,7 +75,7 @@ pub enum Test {
     In(Box<[Value]>),
     /// It is NULL.
     Null,
-    /// Its [`Value::order_key`] is within these bounds, both included; nothing is if `low` is above `high`.
+    /// Its [`Value::order_key`] is within these bounds, both included. No value is if `low` is above `high`.
     Within {
         /// Lower bound.
         low: u64,
@@ -85,14 +86,14 @@ pub enum Test {
     Begins(Box<[u8]>),
     /// It is not NULL.
     NotNull,
-    /// It is not NULL, and not known to equal one of these, sorted and distinct: in a form in which equality here implies
-    /// equality of the database.
+    /// It is not NULL, and not known to equal one of these values. They are sorted and distinct, in a form in which
+    /// equality here implies equality in the database.
     Not(Box<[Value]>),
-    /// It is a text that this lets pass.
+    /// It is a text that passes the pattern.
     Like(Box<Pattern>),
-    /// It is NULL, or passes this.
+    /// It is NULL, or passes this test.
     OrNull(Box<Test>),
-    /// It is one of these columns, in a row of which the condition on them may be true.
+    /// It is one of the columns of a condition that may be true of the row.
     Row(Arc<RowTest>),
 }
 
@@ -101,7 +102,7 @@ pub enum Test {
 pub struct RowTest {
     /// The condition.
     pub condition: Formula,
-    /// The columns that it is on.
+    /// The columns of the condition.
     pub columns: Box<[Arc<str>]>,
 }
 
@@ -114,7 +115,7 @@ pub struct ComparedColumn {
     pub value_type: ValueType,
 }
 
-/// What a row image says of a column.
+/// What a row image shows of a column.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Image {
     /// NULL.
@@ -123,12 +124,13 @@ pub enum Image {
     Value(Value),
     /// A text without a normal form: it equals only texts whose normal form begins with this.
     Begins(Box<[u8]>),
-    /// Nothing: the image lacks it, or it has no normal form. It passes every test.
+    /// Unknown: the image lacks it, or it has no normal form. It passes every test.
     Unknown,
 }
 
 impl NamedRows {
-    /// What the rows hold in the key that come, by these changes, to be such as one of the tags says; None: it cannot be told of one.
+    /// The key values of the rows that these changes make enter, by one of the tags. None if they are unknown for
+    /// some row.
     pub fn coming(&self, tags: &[Tag], changes: &[Change]) -> Option<Vec<Vec<Value>>> {
         let enters = |tag: &Tag, change: &Change| matches!(tag.rows, RowSet::Enters(_)) && tag.may_be_hit(change);
         let comes = |change: &&Change| change.table() == self.table && tags.iter().any(|tag| enters(tag, change));
@@ -136,7 +138,7 @@ impl NamedRows {
         changes.iter().filter(comes).map(key).collect()
     }
 
-    /// Names another row. False: that would be more than so many.
+    /// Names another row. False if a list would exceed `values_max` values.
     pub fn add(&self, tags: &mut Vec<Tag>, values: Vec<Value>, values_max: usize) -> bool {
         let list = |term: &Term| matches!(term.test, Test::In(_));
         let is_own =
@@ -170,7 +172,7 @@ impl NamedRows {
 }
 
 impl Tag {
-    /// Whether the change may touch a row that it names, in a column that it mentions.
+    /// Whether the change may hit one of its rows in one of its columns.
     pub fn may_be_hit(&self, change: &Change) -> bool {
         let untouched = |change: &Change| match change {
             Change::Update { relation, old, new } => self.columns.unchanged(relation, old, new),
@@ -179,7 +181,7 @@ impl Tag {
         self.may_name_row_of(&mut Images::of(change)) && !untouched(change)
     }
 
-    /// Whether the change may touch a row that it names, whatever columns it touches.
+    /// Whether the change may hit one of its rows, in whatever columns.
     pub fn may_name_row_of(&self, images: &mut Images<'_>) -> bool {
         let change = images.change;
         if self.table != change.table() {
@@ -205,14 +207,14 @@ impl Tag {
         }
     }
 
-    /// Allowance for one more value of an IN list: the value, and its place in the index.
+    /// An allowance for one more value of an IN list: the value, and its place in the index.
     const VALUE_BYTES: usize = 112;
-    /// Allowance for one more term.
+    /// An allowance for one more term.
     const TERM_BYTES: usize = 64;
-    /// Allowance for the place of a range in the index.
+    /// An allowance for the place of a range in the index.
     const RANGE_BYTES: usize = 240;
 
-    /// Bytes beyond those of a tag that compares one column with one short value, about.
+    /// About how many bytes it takes beyond a tag that compares one column with one short value.
     pub fn extra_bytes(&self) -> usize {
         let (RowSet::Where(terms) | RowSet::Enters(terms)) = &self.rows else { return 0 };
         terms.len().saturating_sub(1) * Self::TERM_BYTES + terms.iter().map(|term| term.test.bytes()).sum::<usize>()
@@ -220,7 +222,7 @@ impl Tag {
 }
 
 impl Test {
-    /// The same of one test.
+    /// The same for one test.
     fn bytes(&self) -> usize {
         match self {
             Self::In(values) => {
@@ -237,7 +239,7 @@ impl Test {
     }
 }
 
-/// Bytes of a value outside itself.
+/// The bytes that a value owns on the heap.
 fn heap(value: &Value) -> usize {
     match value {
         Value::Decimal(text) => text.len(),
@@ -247,7 +249,8 @@ fn heap(value: &Value) -> usize {
 }
 
 impl ComparedColumn {
-    /// What the row holds in it behind a change that left one; None: that is not known, or has no normal form, as NULL has none.
+    /// The value of the column in the new row of a change. None if it is unknown or has no normal form; NULL has
+    /// none.
     fn value_behind(&self, change: &Change) -> Option<Value> {
         let (relation, new, old) = match change {
             Change::Insert { relation, new } => (relation, new, None),
@@ -262,7 +265,7 @@ impl ComparedColumn {
         }
     }
 
-    /// What the row says of it.
+    /// What the row shows of the column.
     pub fn image(&self, relation: &Relation, row: &[Cell]) -> Image {
         match relation.position(&self.name).and_then(|at| row.get(at)) {
             None | Some(Cell::Absent | Cell::Unchanged) => Image::Unknown,
@@ -275,7 +278,7 @@ impl ComparedColumn {
     }
 }
 
-/// A change, and what was found out of its rows.
+/// A change, with cached evaluations of its row images.
 #[derive(Debug)]
 pub struct Images<'c> {
     change: &'c Change,
@@ -286,19 +289,19 @@ pub struct Images<'c> {
 #[derive(Clone, Copy)]
 struct Side<'c> {
     cells: &'c [Cell],
-    /// The new one of two.
+    /// The new image of an update.
     is_second: bool,
 }
 
 impl<'c> Images<'c> {
-    /// Of this change.
+    /// The images of this change.
     pub fn of(change: &'c Change) -> Self {
         Self { change, known: Vec::new() }
     }
 }
 
 impl Term {
-    /// Whether the row may pass.
+    /// Whether the row may satisfy the condition.
     pub fn may_hold(&self, relation: &Relation, row: &[Cell]) -> bool {
         self.may_hold_by(relation, Side { cells: row, is_second: false }, &mut Vec::new())
     }
@@ -308,7 +311,7 @@ impl Term {
             Test::OrNull(test) => (&**test, true),
             test => (test, false),
         };
-        // A value without a normal form is a value, and a text.
+        // A value without a normal form is not NULL, and has a text.
         if or_null || matches!(test, Test::Null | Test::NotNull | Test::Like(_)) {
             let cell = relation.position(&self.column.name).and_then(|at| row.cells.get(at));
             match (cell, test) {
@@ -338,14 +341,14 @@ impl Test {
         matches!(self, Self::Null | Self::OrNull(_) | Self::Row(_))
     }
 
-    /// Whether a value of which this is known may pass.
+    /// Whether a value with this image may pass.
     fn may_pass(&self, image: &Image) -> bool {
         match (self, image) {
             (Self::Null, _) => matches!(image, Image::Null | Image::Unknown),
             (Self::Row(_), _) => true,
             (_, Image::Null) => false,
             (Self::Within { low, high }, Image::Unknown) => low <= high,
-            // Most of these ask for no normal form.
+            // Most of these tests need no normal form.
             (_, Image::Unknown)
             | (Self::NotNull | Self::Like(_) | Self::OrNull(_), _)
             | (Self::Not(_), Image::Begins(_)) => true,
@@ -370,7 +373,7 @@ impl Test {
 }
 
 impl Columns {
-    /// Whether the two images of a row certainly say the same in all of them.
+    /// Whether the two images of a row certainly agree in all these columns.
     pub fn unchanged(&self, relation: &Relation, old: &[Cell], new: &[Cell]) -> bool {
         let Self::Only(names) = self else { return false };
         names.iter().all(|name| {
@@ -416,9 +419,9 @@ mod tests {
             (update(["1", "?", "?"], ["1", "6", "b"]), false),
             (update(["1", "5", "a"], ["1", "6", "a"]), false),
             (update(["1", "5", "a"], ["2", "5", "a"]), true),
-            // What it mentions is what it was.
+            // The mentioned columns are unchanged.
             (update(["1", "5", "a"], ["1", "5", "b"]), false),
-            // It may be anything.
+            // The value is unknown.
             (update(["1", "?", "?"], ["1", "?", "b"]), true),
             (update(["1", "?", "?"], ["1", "=", "b"]), false),
             (update(["1", "?", "?"], ["2", "=", "b"]), true),

@@ -1,12 +1,11 @@
-//! Values in a normal form in which equality of the database implies equality here.
+//! Values in a normal form: if the database calls two values equal, their normal forms are equal.
 //!
-//! The rule that everything rests on: if the database says a = b for a column of this type, then
-//! `normalise(a) == normalise(b)`. The converse need not hold (over-invalidation is fine, under-invalidation
-//! never is). Where the rule is not known to hold for a type, the type is [`ValueType::Other`] and has no
-//! normal form: a tag over it is any row.
+//! Tags rely on this rule: if the database finds a = b for a column of this type, then `normalise(a) ==
+//! normalise(b)`. The converse need not hold: needless invalidations are allowed, missed ones never. A type for which
+//! the rule is not known to hold is [`ValueType::Other`] and has no normal form; a tag over it is any row.
 //!
-//! MySQL and MariaDB compare more than one type with another by rules of their own, and texts by collations: which
-//! parameters may be compared with which columns at all is decided where statements are read, in the `sql` crate.
+//! MySQL and MariaDB have their own rules to compare different types, and compare texts by collations. The `sql`
+//! crate decides which parameters may be compared with which columns.
 
 mod moment;
 mod numbers;
@@ -17,7 +16,7 @@ pub(crate) use moment::{floor_to, part_of};
 /// How the values of a column compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ValueType {
-    /// `int2`, `int4`, `int8`; MySQL's integers but the next one.
+    /// `int2`, `int4`, `int8`; the integers of MySQL except `BIGINT UNSIGNED`.
     Int,
     /// `BIGINT UNSIGNED` of MySQL.
     Unsigned,
@@ -25,20 +24,20 @@ pub enum ValueType {
     Numeric,
     /// `text` and `varchar` under a deterministic collation: equal only if the bytes are.
     Text,
-    /// The same under a collation that orders by the bytes of UTF-8: `C` and its kin.
+    /// Like [`Self::Text`], under a collation that orders by the bytes of UTF-8: `C` and its kin.
     OrderedText,
     /// `char(n)` under a deterministic collation: trailing blanks do not count.
     PaddedText,
-    /// Text of MySQL under a collation that belongs to no language: values of printable ASCII are equal only if they are
-    /// so in lower case and without trailing blanks. Values with any other character have no normal form.
+    /// Text of MySQL under a collation that belongs to no language. Values of printable ASCII are equal only if they
+    /// are equal in lower case without trailing blanks. Values with any other character have no normal form.
     FoldedText,
-    /// Text of MySQL under `_bin`: the same, but case counts. Those with a normal form are in the order of its bytes, whether the
-    /// collation pads or not.
+    /// Like [`Self::FoldedText`], under `_bin`: case matters. Values with a normal form are ordered by its bytes,
+    /// whether the collation pads or not.
     ExactText,
-    /// Bytes of MySQL (BINARY, VARBINARY, BLOB): equal only if they are, but for zeros at the end, which the binlog leaves out of
-    /// BINARY.
+    /// Bytes of MySQL (BINARY, VARBINARY, BLOB). They are equal only if identical, except for trailing zeros, which
+    /// the binlog omits from BINARY.
     Bytes,
-    /// BIT of MySQL: the number that its bytes are, the highest first.
+    /// BIT of MySQL: its bytes as a number, the highest first.
     Bit,
     /// UUID of MariaDB.
     MariadbUuid,
@@ -48,7 +47,7 @@ pub enum ValueType {
     Inet6,
     /// `bytea`: equal only if the bytes are.
     Bytea,
-    /// An enum: equal only if the label is.
+    /// An enum: equal only if the label is equal.
     Enum,
     /// `bool`.
     Bool,
@@ -56,7 +55,7 @@ pub enum ValueType {
     Uuid,
     /// Anything else that is built in and is not a date or time: no normal form.
     Other,
-    /// `float4`; `FLOAT` of MySQL. It compares with others as the double that it is.
+    /// `float4`; `FLOAT` of MySQL. It compares with other values as a double.
     Float4,
     /// `float8`; `DOUBLE` of MySQL.
     Float8,
@@ -64,14 +63,15 @@ pub enum ValueType {
     Date,
     /// `timestamp`; `DATETIME` of MySQL.
     Timestamp,
-    /// `timestamptz`; `TIMESTAMP` of MySQL: a moment, shown in the zone of the session. Its texts have normal forms only with
-    /// their offset.
+    /// `timestamptz`; `TIMESTAMP` of MySQL: a moment, shown in the session's zone. Only texts with an offset have
+    /// normal forms.
     TimestampTz,
     /// Any other date or time type, also arrays and ranges of dates: no normal form.
     DateTime,
-    /// `timetz` and arrays of it: no normal form. A text without an offset takes that of the session's zone at the current date.
+    /// `timetz` and arrays of it: no normal form. A text without an offset takes the offset of the session's zone at
+    /// the current date.
     TimeTz,
-    /// `TIME` of MySQL, which takes the current date if it is compared with a date: no normal form.
+    /// `TIME` of MySQL: no normal form, since a comparison with a date adds the current date.
     Time,
 }
 
@@ -95,13 +95,13 @@ pub enum Value {
 }
 
 impl Value {
-    /// A number that never falls where values of one column rise: numerically, or by the bytes of texts. Different values
-    /// may have the same.
+    /// A number that never falls as the values of one column rise: by number, or by the bytes of texts. Different
+    /// values may have the same key.
     pub fn order_key(&self) -> u64 {
         let of_integer = |integer: i64| integer.cast_unsigned() ^ (1 << 63);
         match self {
             Self::Int(integer) | Self::Moment(integer) => of_integer(*integer),
-            // Cut towards zero; what does not fit is beyond one end.
+            // Truncated towards zero. A number that does not fit lies beyond one end.
             Self::Decimal(text) => {
                 let whole = text.split_once('.').map_or(&**text, |(whole, _)| whole);
                 let end = if text.starts_with('-') { i64::MIN } else { i64::MAX };
@@ -117,7 +117,7 @@ impl Value {
         }
     }
 
-    /// The double that a server makes of a number.
+    /// The double to which a server converts the number.
     pub fn to_float(&self) -> Option<Self> {
         match self {
             Self::Int(integer) => ValueType::Float8.normalise_text(integer.to_string().as_bytes()),
@@ -127,7 +127,7 @@ impl Value {
         }
     }
 
-    /// The double that it is.
+    /// The value as a double.
     pub fn double(&self) -> Option<f64> {
         const SIGN: u64 = 1 << 63;
         let Self::Float(key) = self else { return None };
@@ -138,16 +138,16 @@ impl Value {
         float(value)
     }
 
-    /// Whether it is a double that is of single precision, too.
+    /// Whether it is a double that single precision represents exactly.
     pub fn is_single(&self) -> bool {
         let Some(value) = self.double() else { return false };
-        // A double is one of these if the lower bits of its fraction are zero, and its exponent is in their range.
+        // The lower bits of its fraction are then zero, and its exponent is in the smaller range.
         let bits = value.to_bits();
         let exponent = bits >> 52 & 0x7FF;
         value == 0.0 || ((1023 - 126..=1023 + 127).contains(&exponent) && bits.trailing_zeros() >= 52 - 23)
     }
 
-    /// A moment so many months and then days later; None: it is none, or there is none in the years that are read.
+    /// The moment so many months and then days later. None if the value is no moment, or the result is out of range.
     pub fn later(&self, months: i64, days: i64) -> Option<Self> {
         match self {
             Self::Moment(micros) => moment::later(*micros, months, days).map(Self::Moment),
@@ -155,7 +155,7 @@ impl Value {
         }
     }
 
-    /// A moment so many microseconds later; None: it is none, or there is none in the years that are read.
+    /// The moment so many microseconds later. None if the value is no moment, or the result is out of range.
     pub fn plus(&self, micros: i64) -> Option<Self> {
         match self {
             Self::Moment(moment) => moment::plus(*moment, micros).map(Self::Moment),
@@ -163,12 +163,12 @@ impl Value {
         }
     }
 
-    /// The microseconds since midnight that a text says, which is in the one spelling `hh:mm:ss[.ffffff]`.
+    /// The microseconds since midnight of a text in the spelling `hh:mm:ss[.ffffff]`.
     pub fn time_of_day(text: &[u8]) -> Option<i64> {
         moment::time_of_day(text)
     }
 
-    /// The lowest and the highest order key of texts that begin so.
+    /// The lowest and the highest order key of texts with this prefix.
     pub fn order_keys_from(beginning: &[u8]) -> (u64, u64) {
         let key = |filling: u8| {
             let mut first = [filling; 8];
@@ -180,17 +180,17 @@ impl Value {
 }
 
 impl ValueType {
-    /// Whether its values are dates, or may be among them: a text that is compared with one may be read as one.
+    /// Whether its values are or may be dates. A text that is compared with one may be read as a date.
     pub fn is_date(self) -> bool {
         matches!(self, Self::Date | Self::Timestamp | Self::TimestampTz | Self::DateTime | Self::TimeTz)
     }
 
-    /// Whether it is one of the types that MariaDB alone has: their normal forms have no order.
+    /// Whether only MariaDB has the type. Normal forms of these types have no order.
     pub fn is_mariadb(self) -> bool {
         matches!(self, Self::MariadbUuid | Self::Inet4 | Self::Inet6)
     }
 
-    /// A moment that is the normal form of a value of this type, as text; None: there is none.
+    /// The text of a moment that is the normal form of a value of this type; None if there is no text.
     pub fn moment_text(self, micros: i64) -> Option<String> {
         match self {
             Self::Date | Self::Timestamp => Some(moment::text(micros)),
@@ -200,8 +200,8 @@ impl ValueType {
         }
     }
 
-    /// The normal form of a value in PostgreSQL's text form; None if there is none or the text is not canonical
-    /// enough to be sure, in which case the value must be taken as equal to anything.
+    /// The normal form of a value in PostgreSQL's text form. None if there is none, or the text is not certainly
+    /// canonical: the value must then be taken as equal to anything.
     pub fn normalise_text(self, text: &[u8]) -> Option<Value> {
         match self {
             Self::Int => std::str::from_utf8(text).ok()?.trim_ascii().parse().ok().map(Value::Int),
@@ -240,9 +240,9 @@ impl ValueType {
         }
     }
 
-    /// For a text of MySQL without a normal form: with what the normal form of any text begins that the server may call
-    /// equal to it. That is what stands before its first character that is not printable ASCII, but for the last character
-    /// there, which may belong together with that one.
+    /// For a MySQL text without a normal form: the prefix of the normal forms of all texts that the server may call
+    /// equal to it. This is the text before its first character that is not printable ASCII. The last character
+    /// before it is left out, since the two may belong together.
     pub fn beginning(self, text: &[u8]) -> Option<Box<[u8]>> {
         let count = text.iter().take_while(|b| matches!(b, b' '..=b'~')).count();
         let text = text.get(..count.saturating_sub(1))?.trim_ascii_end();
@@ -276,13 +276,13 @@ impl ValueType {
             Self::Timestamp | Self::TimestampTz => {
                 moment::of_micros(i64::from_be_bytes(bytes.try_into().ok()?)).map(Value::Moment)
             }
-            // The bytes of a constant of MariaDB.
+            // The bytes of a MariaDB constant.
             Self::MariadbUuid | Self::Inet4 | Self::Inet6 => numbers::of_bytes(self, bytes),
             Self::Numeric
             | Self::Other
             | Self::DateTime
             | Self::TimeTz
-            // No parameter of MySQL is read so.
+            // MySQL parameters have other binary forms.
             | Self::Unsigned
             | Self::FoldedText
             | Self::ExactText
@@ -304,7 +304,7 @@ impl ValueType {
         } else if named(&["decimal"]) {
             Self::Numeric
         } else if named(&["float", "double"]) && !column_type.contains('(') {
-            // With a number of digits they compare as equal what differs by little (`compare_real_fixed`).
+            // With a number of digits, they compare slightly different values as equal (`compare_real_fixed`).
             if named(&["float"]) { Self::Float4 } else { Self::Float8 }
         } else if named(&["char", "varchar", "tinytext", "text", "mediumtext", "longtext"]) {
             collation.map_or(Self::Other, of_collation)
@@ -327,14 +327,15 @@ impl ValueType {
         } else if named(&["inet6"]) {
             Self::Inet6
         } else {
-            // Floats of so many digits, years, enums and sets (equal to label and number both), JSON, geometry, plug-ins' types.
+            // Floats with a number of digits, years, enums and sets (equal to both label and number), JSON, geometry,
+            // plug-in types.
             Self::Other
         }
     }
 }
 
-/// How texts compare under a collation of MySQL or MariaDB. Language tailorings know contractions, and character sets that
-/// are not listed may have other characters in the places of ASCII: no normal form.
+/// How texts compare under a collation of MySQL or MariaDB. Language tailorings have contractions. Character sets
+/// that are not listed may map ASCII bytes to other characters. Both have no normal form.
 fn of_collation(name: &str) -> ValueType {
     let name = name.to_ascii_lowercase();
     let Some((charset, rules)) = name.split_once('_') else {
@@ -378,7 +379,7 @@ fn printable(text: &[u8]) -> Option<&[u8]> {
     text.iter().all(|b| matches!(b, b' '..=b'~')).then_some(text)
 }
 
-/// Plain decimal notation only: an exponent, `NaN` or `Infinity` has no normal form here.
+/// Accepts plain decimal notation only: exponents, `NaN` and `Infinity` have no normal form here.
 fn decimal(text: &str) -> Option<Value> {
     let (negative, digits) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -403,19 +404,19 @@ fn decimal(text: &str) -> Option<Value> {
     Some(Value::Decimal(format!("{sign}{whole}.{fraction}").into()))
 }
 
-/// A spelling that both families read as doubles do here: rounded to the nearest one.
+/// A spelling that both families read as the nearest double, as Rust does.
 fn float_text(text: &[u8]) -> Option<&str> {
     let number = |byte: &u8| byte.is_ascii_digit() || b"+-.eE".contains(byte);
     let named = matches!(text, b"NaN" | b"Infinity" | b"-Infinity");
     (named || text.iter().all(number)).then(|| std::str::from_utf8(text).ok()).flatten()
 }
 
-/// A number beyond all doubles is an error, or the largest one.
+/// A number beyond all doubles is an error, or the largest double.
 fn float_value(value: f64, text: &[u8]) -> Option<Value> {
     (!value.is_infinite() || text.ends_with(b"Infinity")).then(|| float(value))
 }
 
-/// In the order of the numbers, with all NaNs as one beyond all others, which is PostgreSQL's order, and one zero.
+/// Orders doubles by number, with one zero, and with all NaNs as one value beyond all others, as in PostgreSQL.
 fn float(value: f64) -> Value {
     const SIGN: u64 = 1 << 63;
     let bits = if value == 0.0 { 0 } else { value.to_bits() };
@@ -426,7 +427,8 @@ fn float(value: f64) -> Value {
     })
 }
 
-/// PostgreSQL's spellings of bytes: `\x` and hexadecimal digits, or characters of ASCII with escapes. Others may stand for several bytes.
+/// PostgreSQL's spellings of bytes: `\x` and hexadecimal digits, or ASCII characters with escapes. Other characters
+/// may stand for several bytes.
 fn bytea(text: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     if let Some(digits) = text.strip_prefix(b"\\x") {
@@ -453,7 +455,7 @@ fn bytea(text: &[u8]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Hexadecimal digits with hyphens anywhere and optional braces, as PostgreSQL's `uuid_in` accepts or stricter.
+/// Accepts hexadecimal digits with hyphens and optional braces, at most as leniently as PostgreSQL's `uuid_in`.
 fn uuid(text: &[u8]) -> Option<Value> {
     let text = text.strip_prefix(b"{").and_then(|t| t.strip_suffix(b"}")).unwrap_or(text);
     let mut bits: u128 = 0;

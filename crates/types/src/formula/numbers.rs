@@ -1,17 +1,17 @@
-//! Numbers: their order, and what is calculated of them as far as nothing is rounded.
+//! Numbers: their order, and arithmetic as far as nothing is rounded.
 
 use std::cmp::Ordering;
 
 use super::Operation;
 use crate::{Value, ValueType};
 
-/// Digits of numbers that are calculated with, so that nothing is rounded, here or there.
+/// The digits up to which numbers are computed, so that neither side rounds.
 const DIGITS_MAX: usize = 15;
 
-/// The order of two numbers: of doubles, if one of them is one.
+/// The order of two numbers; as doubles, if one of them is a double.
 pub(super) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     let number = |value: &Value| match value {
-        // To MySQL truth is a number.
+        // MySQL takes truth values as numbers.
         Value::Bool(truth) => Value::Int((*truth).into()),
         other => other.clone(),
     };
@@ -23,7 +23,7 @@ pub(super) fn order(left: &Value, right: &Value) -> Option<Ordering> {
                 _ => None,
             }
         }
-        // Each has one normal form.
+        // Equal decimals have one normal form.
         (left, right) if left == right => matches!(left, Value::Decimal(_)).then_some(Ordering::Equal),
         (left, right) => {
             let (left, right) = aligned(Digits::of(&left)?, Digits::of(&right)?)?;
@@ -32,7 +32,7 @@ pub(super) fn order(left: &Value, right: &Value) -> Option<Ordering> {
     }
 }
 
-/// A decimal: an integer, and how many of its digits stand behind the point.
+/// A decimal: an integer, and the number of its digits behind the point.
 #[derive(Clone, Copy)]
 struct Digits {
     number: i128,
@@ -62,7 +62,7 @@ impl Digits {
     }
 }
 
-/// The integers of two decimals of as many digits behind the point.
+/// The integers of two decimals, scaled to the same number of digits behind the point.
 fn aligned(left: Digits, right: Digits) -> Option<(i128, i128)> {
     let scale = left.scale.max(right.scale);
     let widened = |of: Digits| of.number.checked_mul(10i128.checked_pow(scale - of.scale)?);
@@ -77,7 +77,7 @@ pub(super) fn arithmetic(operation: Operation, (low, high): (i64, i64), left: &V
                 Add => left.checked_add(*right),
                 Subtract => left.checked_sub(*right),
                 Multiply => left.checked_mul(*right),
-                // By zero it is an error, or NULL.
+                // Division by zero is an error, or NULL.
                 Remainder => left.checked_rem(*right),
             };
             result.filter(|result| (low..=high).contains(result)).map(Value::Int)
@@ -90,7 +90,7 @@ pub(super) fn arithmetic(operation: Operation, (low, high): (i64, i64), left: &V
                 Multiply => left * right,
                 Remainder => return None,
             };
-            // Beyond all doubles, or below the least, it is an error.
+            // A result beyond all doubles, or below the least, is an error.
             (result.is_finite() && (result == 0.0 || result.is_normal())).then(|| Value::of_double(result))
         }
         _ => {

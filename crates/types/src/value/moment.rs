@@ -1,28 +1,28 @@
-//! Dates and times as microseconds, so that their order is that of numbers.
+//! Dates and times as microseconds, so that they are ordered as numbers.
 //!
-//! Only one spelling is read: `YYYY-MM-DD[ hh:mm:ss[.ffffff]]`, which means the same under each setting of both families; of
-//! PostgreSQL also with `T` in the middle, an offset at the end, and `infinity`. All else has no normal form: years before
-//! Christ and beyond 9999, days that no calendar has, MySQL's zero dates.
+//! Only one spelling is read: `YYYY-MM-DD[ hh:mm:ss[.ffffff]]`. It means the same under every setting of both
+//! families. From PostgreSQL, a `T` in the middle, an offset at the end, and `infinity` are read as well. All else
+//! has no normal form: years before Christ or beyond 9999, impossible days, MySQL's zero dates.
 
 use crate::{Part, Value, ValueType};
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 86_400 * SECOND;
-/// 2000-01-01, from which PostgreSQL's binary format counts, in days from 1970-01-01.
+/// 2000-01-01, the epoch of PostgreSQL's binary format, in days from 1970-01-01.
 const EPOCH_DAYS: i64 = 10_957;
-/// 0001-01-01 and 9999-12-31, the same.
+/// 0001-01-01 and 9999-12-31, in days from 1970-01-01.
 const DAYS: std::ops::RangeInclusive<i64> = -719_162..=2_932_896;
 
-/// Later than all, and earlier.
+/// Later than all moments; the second is earlier than all.
 const INFINITY: i64 = i64::MAX;
 const MINUS_INFINITY: i64 = i64::MIN;
 
-/// What a text says.
+/// The moment in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
-    /// Microseconds from 1970-01-01, in UTC or, without an offset, in a zone that is not told.
+    /// Microseconds from 1970-01-01, in UTC, or in an unknown zone if the text has no offset.
     pub(super) micros: i64,
-    /// None: the two infinities, which have none.
+    /// Whether the text has an offset; None for the two infinities.
     pub(super) has_offset: Option<bool>,
 }
 
@@ -82,8 +82,8 @@ pub(super) fn of_micros(micros: i64) -> Option<i64> {
     micros.checked_add(EPOCH_DAYS * DAY).filter(|micros| DAYS.contains(&micros.div_euclid(DAY)))
 }
 
-/// So many months and then days later; None: beyond the years that are read. The last days of a month are its last one
-/// where a month is shorter, as in both families (`timestamp_pl_interval`, `date_add_interval`).
+/// The moment so many months and then days later; None if out of range. A day beyond the end of the month becomes its
+/// last day, as in both families (`timestamp_pl_interval`, `date_add_interval`).
 pub(super) fn later(micros: i64, months: i64, more_days: i64) -> Option<i64> {
     if matches!(micros, INFINITY | MINUS_INFINITY) {
         return None;
@@ -97,7 +97,7 @@ pub(super) fn later(micros: i64, months: i64, more_days: i64) -> Option<i64> {
     Some(day * DAY + rest)
 }
 
-/// So many microseconds later; None: beyond the years that are read.
+/// The moment so many microseconds later; None if out of range.
 pub(super) fn plus(micros: i64, more: i64) -> Option<i64> {
     if matches!(micros, INFINITY | MINUS_INFINITY) {
         return None;
@@ -105,13 +105,13 @@ pub(super) fn plus(micros: i64, more: i64) -> Option<i64> {
     micros.checked_add(more).filter(|micros| DAYS.contains(&micros.div_euclid(DAY)))
 }
 
-/// The microseconds since midnight of a time of day in the one spelling `hh:mm:ss[.ffffff]`.
+/// The microseconds since midnight of a time in the spelling `hh:mm:ss[.ffffff]`.
 pub(super) fn time_of_day(text: &[u8]) -> Option<i64> {
     let moment = Moment::parse(&[b"1970-01-01 ", text].concat())?;
     (moment.has_offset == Some(false)).then_some(moment.micros)
 }
 
-/// A part of a moment, as both families count it; None: of an infinite one.
+/// A part of a moment, as both families count it; None for an infinite one.
 pub(crate) fn part_of(micros: i64, part: Part) -> Option<Value> {
     let (year, month, day, since, rest) = fields(micros)?;
     let seconds = rest / SECOND;
@@ -136,7 +136,8 @@ pub(crate) fn part_of(micros: i64, part: Part) -> Option<Value> {
     }))
 }
 
-/// The first moment of the year, month … in which a moment is; None: of an infinite one, or of parts that have none.
+/// The start of the year, month or other unit that contains a moment. None for an infinite one, or for a part without
+/// a start.
 pub(crate) fn floor_to(micros: i64, part: Part) -> Option<i64> {
     let (year, month, _, since, rest) = fields(micros)?;
     let of_time = |unit: i64| Some(since * DAY + rest / unit * unit);
@@ -144,7 +145,7 @@ pub(crate) fn floor_to(micros: i64, part: Part) -> Option<i64> {
         Part::Year => days(year, 1, 1).map(|days| days * DAY),
         Part::Quarter => days(year, (month - 1) / 3 * 3 + 1, 1).map(|days| days * DAY),
         Part::Month => days(year, month, 1).map(|days| days * DAY),
-        // From Monday.
+        // Weeks begin on Monday.
         Part::Week => Some((since - (since + 3).rem_euclid(7)) * DAY),
         Part::Day => Some(since * DAY),
         Part::Hour => of_time(3_600 * SECOND),
@@ -161,7 +162,7 @@ fn fields(micros: i64) -> Option<(i64, i64, i64, i64, i64)> {
     Some((year, month, day, since, rest))
 }
 
-/// Year and week of ISO 8601: that of the Thursday in the same week.
+/// The year and week of ISO 8601: those of the Thursday in the same week.
 fn iso_week(since: i64) -> (i64, i64) {
     let thursday = since - (since + 3).rem_euclid(7) + 3;
     let (year, ..) = civil(thursday);
@@ -169,7 +170,7 @@ fn iso_week(since: i64) -> (i64, i64) {
     (year, (thursday - first) / 7 + 1)
 }
 
-/// In the spelling that is read.
+/// The text in the spelling that is read.
 pub(super) fn text(micros: i64) -> String {
     match micros {
         INFINITY => return "infinity".to_owned(),
@@ -200,7 +201,7 @@ fn number(digits: &[u8]) -> Option<i64> {
     digits.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + i64::from(byte - b'0')))
 }
 
-/// Microseconds; more digits would be rounded.
+/// Parses the fraction in microseconds; more digits would be rounded.
 fn fraction(digits: &[u8]) -> Option<i64> {
     let missing = 6u32.checked_sub(u32::try_from(digits.len()).ok()?).filter(|missing| *missing < 6)?;
     Some(number(digits)? * 10i64.pow(missing))
