@@ -1,12 +1,12 @@
 //! A cursor over untrusted bytes.
 //!
-//! Every decoder of this crate reads through it, so that there is one place that checks lengths: no read goes past
-//! the end, no length field is trusted, nothing is copied, and bytes that are left over are an error of their own
-//! ([`Reader::finish`]), since a message that is longer than expected was not understood.
+//! Every decoder of this crate reads through it, so that lengths are checked in one place. No read goes past the end,
+//! no length field is trusted, and nothing is copied. Leftover bytes are an error ([`Reader::finish`]), since a
+//! message that is longer than expected was not understood.
 
 use core::ffi::CStr;
 
-/// Why bytes were not understood. The peer is at fault, or a message has a form that this version does not know.
+/// Why bytes were not understood. Either the peer is at fault, or this version does not know the form of the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// The message ends before the value it announces.
@@ -23,7 +23,7 @@ pub enum Malformed {
         /// The byte that was read.
         tag: u8,
     },
-    /// A field holds a value that it cannot hold.
+    /// A field has an invalid value.
     #[error("invalid {0}")]
     Invalid(&'static str),
 }
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         self.array(what).map(i64::from_be_bytes)
     }
 
-    /// The bytes up to the next zero byte, which is read too and left out.
+    /// The bytes up to the next zero byte. The zero byte is consumed and not returned.
     pub fn cstr(&mut self, what: &'static str) -> Result<&'a [u8], Malformed> {
         let text = CStr::from_bytes_until_nul(self.rest).map_err(|_| Malformed::Truncated(what))?;
         let whole = self.bytes(text.count_bytes() + 1, what)?;
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         rest
     }
 
-    /// Ends the message: what is unread was not understood.
+    /// Ends the message. Unread bytes are an error.
     pub const fn finish(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Trailing(self.rest.len())) }
     }

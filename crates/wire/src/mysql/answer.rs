@@ -1,20 +1,20 @@
-//! Which form the answer to a command has, the patching of one that is given again, and what clients send in between.
+//! The form of a command's answer, the patching of a cached answer, and the client's packets in between.
 
 use super::capabilities::Status;
 use super::command;
 use super::packet::{HEADER_BYTES, Header};
 
-/// Where the flags of COM_STMT_EXECUTE are in its payload.
+/// The position of COM_STMT_EXECUTE's flags in its payload.
 pub const EXECUTE_FLAGS: usize = 5;
-/// The one of these that both servers read.
+/// The flag that both servers read.
 const CURSOR_READ_ONLY: u8 = 1;
 
 /// How a command is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// Not at all.
+    /// No answer.
     None,
-    /// By packets that [`Response`](super::response::Response) follows.
+    /// Packets that [`Response`](super::response::Response) follows.
     Packets(Kind),
 }
 
@@ -29,7 +29,7 @@ pub enum Kind {
     Query,
     /// Results in binary form.
     Execute,
-    /// The same to a command that asks for a cursor: the rows of a result that has one come later.
+    /// Results in binary form, for a command that requests a cursor: the rows of a result with a cursor come later.
     Cursor,
     /// The statement's number and definitions.
     Prepare,
@@ -37,15 +37,16 @@ pub enum Kind {
     Fetch,
     /// Column definitions alone.
     Fields,
-    /// A login: packets in both directions until OK or ERR. The client's are not this machine's concern. Each of the
-    /// server's is waited for as a whole.
+    /// A login: packets in both directions until OK or ERR. This machine follows only the server's packets, and each
+    /// of them as a whole.
     Login,
     /// Packets without end, until ERR or EOF.
     Stream,
 }
 
 impl Answer {
-    /// How the command with this payload is answered, of which the first few bytes are enough. Commands that are not known are
+    /// The answer's form for the command with this payload. The first few bytes suffice. Servers refuse unknown
+    /// commands by ERR.
     /// refused by ERR.
     pub fn to(payload: &[u8]) -> Self {
         let first_byte = payload.first().copied().unwrap_or_default();
@@ -70,12 +71,12 @@ impl Answer {
 }
 
 impl Kind {
-    /// Of COM_STMT_EXECUTE with these flags.
+    /// The form for COM_STMT_EXECUTE with these flags.
     pub fn of_execute(flags: u8) -> Self {
         if flags & CURSOR_READ_ONLY == 0 { Self::Execute } else { Self::Cursor }
     }
 
-    /// Whether packets are numbered from 1. Logins go on from the client's numbers, and streams have no end.
+    /// Whether packets are numbered from 1. Logins continue the client's numbers, and streams have no end.
     pub(super) fn counts(self) -> bool {
         !matches!(self, Self::Login | Self::Stream)
     }
@@ -86,7 +87,8 @@ impl Kind {
     }
 }
 
-/// Puts a session's own flags into an answer at the places of [`Done::status_places`](super::response::Done::status_places): those of `mask` from `status`.
+/// Puts a session's own flags into an answer, at the places of
+/// [`Done::status_places`](super::response::Done::status_places). The flags in `mask` are taken from `status`.
 pub fn patch_status(answer: &mut [u8], places: &[u64], status: Status, mask: Status) {
     for place in places {
         let at = usize::try_from(*place).unwrap_or(usize::MAX);
@@ -97,24 +99,24 @@ pub fn patch_status(answer: &mut [u8], places: &[u64], status: Status, mask: Sta
     }
 }
 
-/// Bytes that come on and are not looked at.
+/// Bytes that follow and are not decoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Skip {
-    /// Of the packet at hand.
+    /// The rest of the current packet.
     pub(super) bytes: usize,
-    /// The next packet goes on with the payload.
+    /// The payload continues in the next packet.
     pub(super) continues: bool,
 }
 
-/// Follows what a client sends after [`Step::SendFile`](super::response::Step::SendFile): packets, of which an empty
-/// payload is the last.
+/// Follows the client's packets after [`Step::SendFile`](super::response::Step::SendFile). The last one has an empty
+/// payload.
 #[derive(Clone, Debug, Default)]
 pub struct Upload {
     skip: Skip,
 }
 
 impl Upload {
-    /// How many bytes at the front belong to the file, and whether it ends with them.
+    /// How many bytes at the front belong to the file, and whether the file ends with them.
     pub fn scan(&mut self, bytes: &[u8]) -> (usize, bool) {
         let mut at = 0;
         loop {

@@ -1,7 +1,7 @@
-//! What a client or server can do, and the flags of a session's state.
+//! Capabilities of clients and servers, and the status flags of a session.
 //!
-//! Both ends work with what both have. MariaDB has more than 32 capabilities: a server that leaves
-//! [`Capabilities::MYSQL`] out, and a client that does so too, send another 32 in reserved bytes.
+//! Both ends use the capabilities that both have. MariaDB has more than 32: a server and a client that both leave out
+//! [`Capabilities::MYSQL`] send another 32 in reserved bytes.
 
 use std::fmt;
 use std::ops::{BitAnd, BitOr};
@@ -11,9 +11,9 @@ use std::ops::{BitAnd, BitOr};
 pub struct Capabilities(pub u64);
 
 impl Capabilities {
-    /// `CLIENT_LONG_PASSWORD` once; now `CLIENT_MYSQL`: there are no capabilities of MariaDB.
+    /// Formerly `CLIENT_LONG_PASSWORD`, now `CLIENT_MYSQL`: MariaDB's capabilities are absent.
     pub const MYSQL: Self = Self(1);
-    /// Matched instead of changed rows are counted.
+    /// Counts matched rows instead of changed rows.
     pub const FOUND_ROWS: Self = Self(1 << 1);
     /// The login names a database.
     pub const CONNECT_WITH_DB: Self = Self(1 << 3);
@@ -21,9 +21,9 @@ impl Capabilities {
     pub const COMPRESS: Self = Self(1 << 5);
     /// `LOAD DATA LOCAL`
     pub const LOCAL_FILES: Self = Self(1 << 7);
-    /// The protocol of version 4.1; nothing older is spoken.
+    /// The protocol of version 4.1. Older ones are not supported.
     pub const PROTOCOL_41: Self = Self(1 << 9);
-    /// `wait_timeout` is the interactive one.
+    /// `wait_timeout` takes the interactive value.
     pub const INTERACTIVE: Self = Self(1 << 10);
     /// TLS.
     pub const SSL: Self = Self(1 << 11);
@@ -45,9 +45,9 @@ impl Capabilities {
     pub const PLUGIN_AUTH_LENENC_DATA: Self = Self(1 << 21);
     /// Users with expired passwords may log in to change it.
     pub const CAN_HANDLE_EXPIRED_PASSWORDS: Self = Self(1 << 22);
-    /// OK packets tell what changed in the session.
+    /// OK packets report changes of the session.
     pub const SESSION_TRACK: Self = Self(1 << 23);
-    /// No EOF packet behind column definitions, and an OK packet with its mark in place of the last.
+    /// No EOF packet follows column definitions, and an OK packet with its mark replaces the last EOF packet.
     pub const DEPRECATE_EOF: Self = Self(1 << 24);
     /// Column definitions may be left out on wish (MySQL).
     pub const OPTIONAL_RESULTSET_METADATA: Self = Self(1 << 25);
@@ -57,7 +57,7 @@ impl Capabilities {
     pub const QUERY_ATTRIBUTES: Self = Self(1 << 27);
     /// Several factors of authentication (MySQL).
     pub const MULTI_FACTOR_AUTHENTICATION: Self = Self(1 << 28);
-    /// Progress reports (MariaDB), where it stood before [`Self::MARIADB_PROGRESS`].
+    /// Progress reports (MariaDB), at their place before [`Self::MARIADB_PROGRESS`].
     pub const PROGRESS_OBSOLETE: Self = Self(1 << 29);
     /// Progress reports.
     pub const MARIADB_PROGRESS: Self = Self(1 << 32);
@@ -70,29 +70,29 @@ impl Capabilities {
     /// Bulk statements answer with a result for each row.
     pub const MARIADB_BULK_UNIT_RESULTS: Self = Self(1 << 37);
 
-    /// Whether all of `other` is in it.
+    /// Whether it contains all of `other`.
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// All but those of `other`.
+    /// All except those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Those of `other` too.
+    /// The union with `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// The 32 of the first protocol.
+    /// The lower 32, of the original protocol.
     pub const fn basic(self) -> u32 {
         self.0 as u32
     }
 
-    /// The 32 of MariaDB; 0 if bit [`Self::MYSQL`] says that there are none.
+    /// MariaDB's 32; 0 if bit [`Self::MYSQL`] says that there are none.
     pub const fn extended(self) -> u32 {
         if self.has(Self::MYSQL) { 0 } else { (self.0 >> 32) as u32 }
     }
@@ -125,7 +125,7 @@ impl fmt::LowerHex for Capabilities {
     }
 }
 
-/// Flags of a session's state, as OK and EOF packets carry them.
+/// The status flags of a session, as in OK and EOF packets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Status(pub u16);
 
@@ -140,15 +140,15 @@ impl Status {
     pub const NO_GOOD_INDEX_USED: Self = Self(1 << 4);
     /// The statement used no index.
     pub const NO_INDEX_USED: Self = Self(1 << 5);
-    /// Rows are to be fetched.
+    /// A cursor has rows to fetch.
     pub const CURSOR_EXISTS: Self = Self(1 << 6);
-    /// No further row is to be fetched.
+    /// The cursor has no further rows.
     pub const LAST_ROW_SENT: Self = Self(1 << 7);
     /// The session's database was dropped.
     pub const DB_DROPPED: Self = Self(1 << 8);
-    /// `\` is no escape in strings.
+    /// `\` is not an escape in strings.
     pub const NO_BACKSLASH_ESCAPES: Self = Self(1 << 9);
-    /// A prepared statement was prepared anew and has other columns.
+    /// A prepared statement was prepared again and has other columns.
     pub const METADATA_CHANGED: Self = Self(1 << 10);
     /// The statement was slow.
     pub const QUERY_WAS_SLOW: Self = Self(1 << 11);
@@ -156,7 +156,7 @@ impl Status {
     pub const PS_OUT_PARAMS: Self = Self(1 << 12);
     /// The open transaction reads only.
     pub const IN_TRANS_READONLY: Self = Self(1 << 13);
-    /// The OK packet tells what changed in the session.
+    /// The OK packet reports changes of the session.
     pub const SESSION_STATE_CHANGED: Self = Self(1 << 14);
     /// `"` quotes names (MariaDB).
     pub const ANSI_QUOTES: Self = Self(1 << 15);
@@ -166,13 +166,13 @@ impl Status {
         self.0 & other.0 == other.0
     }
 
-    /// All but those of `other`.
+    /// All except those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// Those of `other` too.
+    /// The union with `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

@@ -5,9 +5,9 @@ use crate::reader::{Malformed, Reader};
 
 /// The first byte of an ERR packet.
 pub const MARK: u8 = 0xff;
-/// In the place of an error's number: a progress report.
+/// In place of an error number: a progress report.
 pub const PROGRESS: u16 = 0xffff;
-/// The SQLSTATE of errors that have none of their own.
+/// The SQLSTATE of errors without a specific one.
 pub const GENERAL: &str = "HY000";
 
 /// An ERR packet.
@@ -37,8 +37,8 @@ impl<'a> ErrorPacket<'a> {
     }
 }
 
-/// Appends an ERR packet. `sqlstate` has five characters ([`GENERAL`] if nothing fits better); without one the packet is of
-/// the form that clients understand before the login.
+/// Appends an ERR packet. `sqlstate` has five characters ([`GENERAL`] if nothing fits better). Without it, the packet
+/// has the form that clients understand before the login.
 pub fn put_error(out: &mut Vec<u8>, sequence: &mut u8, code: u16, sqlstate: Option<&str>, message: &str) {
     packet::put_with(out, sequence, |out| {
         out.push(MARK);

@@ -1,8 +1,8 @@
-//! The packets of a login: the server's handshake (version 10), TLS, the client's response, and what authentication
-//! plugins exchange (manual: "Connection Phase Packets").
+//! The packets of a login: the server's handshake (version 10), TLS, the client's response, and the data of
+//! authentication plugins (manual: "Connection Phase Packets").
 //!
-//! A client's response that is handed on is not written anew but patched ([`set_capabilities`]): what clients put
-//! into its reserved bytes goes on as it is.
+//! A client's response is forwarded by patching it ([`set_capabilities`]), not by writing it anew. So the client's
+//! reserved bytes stay unchanged.
 
 use super::capabilities::{Capabilities, Status};
 use super::integers::{put_cstr, put_lenenc_bytes};
@@ -13,11 +13,12 @@ use crate::reader::{Malformed, Reader};
 const VERSION: u8 = 10;
 /// Bytes of the server's nonce without the zero at its end.
 pub const NONCE_BYTES: usize = 20;
-/// Bytes of the nonce that stand before the capabilities.
+/// Bytes of the nonce before the capabilities.
 const NONCE_HEAD_BYTES: usize = 8;
 /// Bytes of an SSLRequest, and of a response before the user's name.
 pub const SSL_REQUEST_BYTES: usize = 32;
-/// The largest response that is taken from a client. Attributes have at most 64 KiB (`MAX_CONNECTION_ATTR_STORAGE_LENGTH`).
+/// The largest response accepted from a client. Attributes have at most 64 KiB
+/// (`MAX_CONNECTION_ATTR_STORAGE_LENGTH`).
 pub const RESPONSE_BYTES_MAX: usize = 256 << 10;
 
 /// `mysql_native_password`
@@ -46,14 +47,14 @@ pub struct Handshake {
     pub character_set: u8,
     /// The session's state.
     pub status: Status,
-    /// What the proof of the password has to be made with, without the zero at its end.
+    /// The nonce for the proof of the password, without the zero at its end.
     pub nonce: Vec<u8>,
-    /// The plugin that the nonce is for; empty if the server knows none.
+    /// The plugin of the nonce; empty if the server knows none.
     pub plugin: Vec<u8>,
 }
 
 impl Handshake {
-    /// Reads a payload. In its place there may be an ERR packet ([`error::MARK`]).
+    /// Reads a payload. An ERR packet may take its place ([`error::MARK`]).
     pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(payload);
         match reader.u8("protocol version")? {
@@ -77,7 +78,7 @@ impl Handshake {
             nonce.extend_from_slice(tail.strip_suffix(&[0]).unwrap_or(tail));
         }
         let plugin = if capabilities.has(Capabilities::PLUGIN_AUTH) { reader.rest() } else { b"" };
-        // Some servers leave out the zero at its end.
+        // Some servers omit the zero at its end.
         let plugin = plugin.strip_suffix(&[0]).unwrap_or(plugin).to_vec();
         Ok(Self { server_version, connection_id, capabilities, character_set, status, nonce, plugin })
     }
@@ -111,10 +112,10 @@ fn put_padded(out: &mut Vec<u8>, bytes: &[u8], length: usize) {
     out.extend(bytes.iter().copied().chain(std::iter::repeat(0)).take(length));
 }
 
-/// The client's answer to the handshake, which may come twice: as SSLRequest before TLS, and whole in it.
+/// The client's answer to the handshake. With TLS it comes twice: as an SSLRequest before TLS, and whole within TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HandshakeResponse<'a> {
-    /// What the client wants of what both can do.
+    /// The capabilities that the client wants of those that both have.
     pub capabilities: Capabilities,
     /// The largest packet that the client takes.
     pub packet_bytes_max: u32,
@@ -122,7 +123,7 @@ pub struct HandshakeResponse<'a> {
     pub character_set: u8,
     /// The user's name.
     pub user: &'a [u8],
-    /// What proves the password; empty if there is none, or if another plugin is to be asked.
+    /// The proof of the password; empty if there is none, or if another plugin must be used.
     pub proof: &'a [u8],
     /// The default database.
     pub database: Option<&'a [u8]>,
@@ -134,10 +135,10 @@ pub struct HandshakeResponse<'a> {
     pub zstd_level: Option<u8>,
 }
 
-/// What a client's first packet is.
+/// The client's first packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientHello<'a> {
-    /// TLS begins behind it.
+    /// A request to begin TLS.
     SslRequest(Capabilities),
     /// A login.
     Response(HandshakeResponse<'a>),
@@ -178,7 +179,7 @@ impl<'a> HandshakeResponse<'a> {
         } else {
             reader.cstr("proof")?
         };
-        // Servers take a response that ends early, and there are clients that count on it.
+        // Servers accept a response that ends early, and some clients depend on it.
         if self.capabilities.has(Capabilities::CONNECT_WITH_DB) && !reader.is_empty() {
             self.database = Some(reader.cstr("database")?);
         }
@@ -194,7 +195,8 @@ impl<'a> HandshakeResponse<'a> {
         Ok(self)
     }
 
-    /// Appends an SSLRequest: the response up to the user's name. The capabilities have to have [`Capabilities::SSL`].
+    /// Appends an SSLRequest: the response up to the user's name. The capabilities must include
+    /// [`Capabilities::SSL`].
     pub fn put_ssl_request(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.capabilities.basic().to_le_bytes());
         out.extend_from_slice(&self.packet_bytes_max.to_le_bytes());
@@ -203,15 +205,15 @@ impl<'a> HandshakeResponse<'a> {
         out.extend_from_slice(&self.capabilities.extended().to_le_bytes());
     }
 
-    /// Appends the payload. The capabilities have to have [`Capabilities::SECURE_CONNECTION`], and say of each optional
-    /// part that it is there.
+    /// Appends the payload. The capabilities must include [`Capabilities::SECURE_CONNECTION`], and that of each
+    /// optional part that is present.
     pub fn put(&self, out: &mut Vec<u8>) {
         self.put_ssl_request(out);
         put_cstr(out, self.user);
         if self.capabilities.has(Capabilities::PLUGIN_AUTH_LENENC_DATA) {
             put_lenenc_bytes(out, self.proof);
         } else {
-            // A proof that is longer has to be asked for with the other capability.
+            // A longer proof needs the other capability.
             let proof = self.proof.get(..usize::from(u8::MAX)).unwrap_or(self.proof);
             out.push(u8::try_from(proof.len()).unwrap_or(u8::MAX));
             out.extend_from_slice(proof);
@@ -231,12 +233,12 @@ impl<'a> HandshakeResponse<'a> {
     }
 }
 
-/// A string whose zero may be missing where it is the last.
+/// A string whose zero may be missing if it is the last field.
 fn cstr_or_rest<'a>(reader: &mut Reader<'a>) -> &'a [u8] {
     reader.cstr("plugin").unwrap_or_else(|_| reader.rest())
 }
 
-/// Puts other capabilities into the payload of a client's response or SSLRequest; all else stays as it is.
+/// Replaces the capabilities in the payload of a client's response or SSLRequest; the rest is unchanged.
 pub fn set_capabilities(payload: &mut [u8], capabilities: Capabilities) {
     if let Some(field) = payload.get_mut(..4) {
         field.copy_from_slice(&capabilities.basic().to_le_bytes());
@@ -265,14 +267,14 @@ pub fn put_attribute(block: &mut Vec<u8>, name: &str, value: &str) {
     put_lenenc_bytes(block, value.as_bytes());
 }
 
-/// What a server says while it finds out who the client is.
+/// The server's messages during authentication.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthReply<'a> {
     /// The login is complete; the payload is an OK packet.
     Ok,
     /// It failed; the payload is an ERR packet.
     Error,
-    /// Another plugin is to be used.
+    /// The server requests another plugin.
     Switch(AuthSwitch<'a>),
     /// The plugin's own data.
     MoreData(&'a [u8]),
@@ -288,7 +290,7 @@ pub struct AuthSwitch<'a> {
 }
 
 impl<'a> AuthSwitch<'a> {
-    /// The data without the zero at its end. That of ed25519 need have none there, and may end in one by chance.
+    /// The data without the zero at its end. Data of ed25519 may lack the zero, and may end in a zero by chance.
     pub fn nonce(&self) -> &'a [u8] {
         const ED25519_BYTES: usize = 32;
         match self.plugin {
@@ -311,13 +313,13 @@ impl<'a> AuthReply<'a> {
             ok::EOF_MARK if reader.is_empty() => Self::Switch(AuthSwitch { plugin: b"", data: b"" }),
             ok::EOF_MARK => Self::Switch(AuthSwitch { plugin: reader.cstr("plugin")?, data: reader.rest() }),
             MORE_DATA => Self::MoreData(reader.rest()),
-            // Only what would be mistaken for something else needs a mark.
+            // Only data that could be mistaken for another message needs a mark.
             _ => Self::MoreData(payload),
         })
     }
 }
 
-/// Appends the payload of an AuthSwitchRequest with a nonce, which gets its zero.
+/// Appends the payload of an AuthSwitchRequest with a nonce, and the zero at its end.
 pub fn put_auth_switch(out: &mut Vec<u8>, plugin: &[u8], nonce: &[u8]) {
     out.push(ok::EOF_MARK);
     put_cstr(out, plugin);
@@ -331,7 +333,7 @@ pub fn put_more_data(out: &mut Vec<u8>, data: &[u8]) {
     out.extend_from_slice(data);
 }
 
-/// COM_CHANGE_USER as far as the proxy looks into it.
+/// COM_CHANGE_USER, as far as the proxy decodes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChangeUser<'a> {
     /// The user's name.

@@ -1,9 +1,9 @@
-//! Integers and strings as this protocol writes them: little-endian, or with a length in front that is itself of varying
-//! length ("length-encoded", here `lenenc`).
+//! Integers and strings in this protocol's encoding: little-endian, or length-encoded (`lenenc`): the length is
+//! itself an integer of varying length.
 
 use crate::reader::{Malformed, Reader};
 
-/// In the place of a length-encoded integer: NULL in rows.
+/// NULL in rows, in place of a length-encoded integer.
 pub const NULL: u8 = 0xfb;
 
 impl<'a> Reader<'a> {
@@ -32,7 +32,7 @@ impl<'a> Reader<'a> {
         self.array(what).map(u64::from_le_bytes)
     }
 
-    /// A length-encoded integer. NULL (0xfb) and 0xff are none.
+    /// A length-encoded integer. NULL (0xfb) and 0xff are not integers.
     pub fn lenenc(&mut self, what: &'static str) -> Result<u64, Malformed> {
         match self.u8(what)? {
             small @ 0..=0xfa => Ok(u64::from(small)),
@@ -80,7 +80,7 @@ pub fn put_lenenc_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// Appends a zero-terminated string; zeros in it are left out.
+/// Appends a zero-terminated string; zeros within it are omitted.
 pub fn put_cstr(out: &mut Vec<u8>, text: &[u8]) {
     out.extend(text.iter().copied().filter(|byte| *byte != 0));
     out.push(0);

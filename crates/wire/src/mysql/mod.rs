@@ -1,8 +1,8 @@
 //! The client/server protocol of MySQL and MariaDB (MySQL's source documentation, "Client/Server Protocol"; MariaDB's
 //! knowledge base, "Clients & Utilities: MariaDB Client/Server Protocol").
 //!
-//! One module per kind of packet. A packet's meaning depends on what was asked and on the capabilities that both ends
-//! agreed on, never on the packet alone: [`response`] keeps track of it.
+//! Each kind of packet has one module. The meaning of a packet depends on the command and on the capabilities that
+//! both ends agreed on, never on the packet alone: [`response`] keeps track of them.
 
 mod answer;
 pub mod binlog;

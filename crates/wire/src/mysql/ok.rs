@@ -1,7 +1,8 @@
 //! OK and EOF packets: the end of a result, with the session's state.
 //!
-//! With [`Capabilities::DEPRECATE_EOF`] there are no EOF packets: a result's end is an OK packet that begins with the EOF
-//! packet's mark. With [`Capabilities::SESSION_TRACK`] an OK packet tells what the statement changed in the session.
+//! With [`Capabilities::DEPRECATE_EOF`] there are no EOF packets: an OK packet with the EOF packet's mark ends a
+//! result. With [`Capabilities::SESSION_TRACK`] an OK packet reports the changes that the statement made in the
+//! session.
 
 use super::capabilities::{Capabilities, Status};
 use super::integers::{put_lenenc, put_lenenc_bytes};
@@ -18,15 +19,15 @@ pub const EOF_MARK: u8 = 0xfe;
 pub struct Ok<'a> {
     /// Rows changed (or matched).
     pub affected_rows: u64,
-    /// The first AUTO_INCREMENT value that the statement made; 0 if none.
+    /// The first AUTO_INCREMENT value that the statement generated; 0 if none.
     pub last_insert_id: u64,
     /// The session's state.
     pub status: Status,
     /// How many warnings the statement caused.
     pub warnings: u16,
-    /// What the server has to say.
+    /// The server's message.
     pub info: &'a [u8],
-    /// What changed in the session, for [`state_changes`].
+    /// Changes of the session, for [`state_changes`].
     pub state: &'a [u8],
 }
 
@@ -49,7 +50,7 @@ impl<'a> Ok<'a> {
             ok.info = reader.rest();
             return Ok(ok);
         }
-        // Servers leave both out if there is neither.
+        // Servers omit both fields if there is neither.
         if !reader.is_empty() {
             ok.info = reader.lenenc_bytes("info")?;
         }
@@ -63,7 +64,7 @@ impl<'a> Ok<'a> {
     /// Appends the packet.
     pub fn put(&self, out: &mut Vec<u8>, sequence: &mut u8, mark: u8, capabilities: Capabilities) {
         let tracks = capabilities.has(Capabilities::SESSION_TRACK);
-        // A flag that promises what is not there has broken clients.
+        // A flag without the fields that it announces has broken clients.
         let promises = tracks && !self.state.is_empty();
         let status = self.status.without(Status::SESSION_STATE_CHANGED);
         let status = if promises { status.with(Status::SESSION_STATE_CHANGED) } else { status };
@@ -95,8 +96,8 @@ pub struct Eof {
 }
 
 impl Eof {
-    /// Bytes of the longest EOF packet's payload, and one more: what begins with its mark and is longer is a row or an
-    /// OK packet (manual: "EOF_Packet").
+    /// The bytes of the longest EOF payload, plus one. A longer payload with its mark is a row or an OK packet
+    /// (manual: "EOF_Packet").
     pub const LIMIT_BYTES: usize = 9;
 
     /// Reads a payload.
@@ -120,7 +121,7 @@ impl Eof {
         });
     }
 
-    /// Appends the packet that ends rows between these two ends: an EOF packet, or the OK packet in its place.
+    /// Appends the packet that ends rows between these two ends: an EOF packet, or an OK packet in its place.
     pub fn put_end_of_rows(self, out: &mut Vec<u8>, sequence: &mut u8, capabilities: Capabilities) {
         if capabilities.has(Capabilities::DEPRECATE_EOF) {
             let ok = Ok { status: self.status, warnings: self.warnings, ..Ok::default() };
@@ -131,10 +132,10 @@ impl Eof {
     }
 }
 
-/// Something that changed in the session (`enum_session_state_type`).
+/// A change in the session (`enum_session_state_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateChange<'a> {
-    /// A system variable has this value now.
+    /// A system variable has a new value.
     SystemVariable {
         /// Its name.
         name: &'a [u8],
@@ -143,19 +144,19 @@ pub enum StateChange<'a> {
     },
     /// The default database; empty if there is none.
     Schema(&'a [u8]),
-    /// Anything at all.
+    /// Any other state has changed.
     State,
-    /// The GTIDs of what was committed (MySQL).
+    /// The GTIDs of committed transactions (MySQL).
     Gtids(&'a [u8]),
-    /// Statements that would begin the open transaction again.
+    /// Statements that would restart the open transaction.
     TransactionCharacteristics(&'a [u8]),
-    /// What the open transaction has done, one letter for each kind of thing.
+    /// The characteristics of the open transaction, one letter for each.
     TransactionState(&'a [u8]),
-    /// A kind that is not known.
+    /// An unknown kind.
     Other(u8),
 }
 
-/// All that [`Ok::state`] tells.
+/// All changes that [`Ok::state`] reports.
 pub fn state_changes(state: &[u8]) -> Result<Vec<StateChange<'_>>, Malformed> {
     let mut changes = Vec::new();
     let mut reader = Reader::new(state);
@@ -163,7 +164,7 @@ pub fn state_changes(state: &[u8]) -> Result<Vec<StateChange<'_>>, Malformed> {
         let kind = reader.u8("kind of change")?;
         let mut data = Reader::new(reader.lenenc_bytes("change")?);
         match kind {
-            // MySQL tells each on its own, MariaDB all in one.
+            // MySQL reports each change separately, MariaDB all in one.
             0 => {
                 while !data.is_empty() {
                     let name = data.lenenc_bytes("variable")?;
@@ -219,7 +220,7 @@ mod tests {
         let (mut out, mut sequence) = (Vec::new(), 1);
         ok.put(&mut out, &mut sequence, OK_MARK, TRACK);
         assert_eq!(&out[4..], variable);
-        // For a client without the capability the flag must not be there.
+        // A client without the capability must not receive the flag.
         out.clear();
         ok.put(&mut out, &mut sequence, OK_MARK, PLAIN);
         assert_eq!(&out[4..], b"\0\0\0\0\0\0\0");

@@ -1,13 +1,13 @@
-//! Packet boundaries: three bytes of length, one of sequence, then the payload.
+//! Packet boundaries: three bytes of length, one byte of sequence number, then the payload.
 //!
-//! A payload of 16 MiB - 1 or more is split: every packet of the greatest length is followed by another one, which may
-//! be empty. Pass-through needs no more than this.
+//! A payload of 16 MiB - 1 or more is split. Another packet, possibly empty, follows each packet of the greatest
+//! length. Pass-through decodes no more than this.
 
 use std::borrow::Cow;
 
 /// Bytes of a packet's length and sequence number.
 pub const HEADER_BYTES: usize = 4;
-/// The most that one packet carries; a packet with as much is not the payload's last.
+/// The most that one packet carries. A packet of this size is not the last of its payload.
 pub const PACKET_PAYLOAD_MAX: usize = 0xff_ffff;
 
 /// A packet's head.
@@ -20,7 +20,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads the head of the packet at the start of `bytes`; None if it is not there yet. All heads are possible.
+    /// Reads the head of the packet at the start of `bytes`; None if it is incomplete. Every head is valid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let [a, b, c, sequence, ..] = *bytes else { return None };
         Some(Self { payload_bytes: u32::from_le_bytes([a, b, c, 0]) as usize, sequence })
@@ -31,13 +31,13 @@ impl Header {
         HEADER_BYTES + self.payload_bytes
     }
 
-    /// Whether the next packet goes on with the same payload.
+    /// Whether the next packet continues the payload.
     pub fn continues(self) -> bool {
         self.payload_bytes == PACKET_PAYLOAD_MAX
     }
 }
 
-/// A whole payload at the start of some bytes, with all packets that carry it.
+/// A whole payload at the start of some bytes, with all its packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Whole {
     /// Bytes of all its packets, heads included.
@@ -49,7 +49,7 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Looks whether all packets of a payload are there; None if not.
+    /// Checks whether all packets of a payload are present; None if not.
     pub fn find(bytes: &[u8]) -> Option<Self> {
         let (mut end, mut payload_bytes) = (0_usize, 0);
         loop {
@@ -65,7 +65,7 @@ impl Whole {
         }
     }
 
-    /// The payload, out of the bytes in which it was found; joined if there are several packets.
+    /// The payload, from the bytes in which it was found. Several packets are joined.
     pub fn payload(self, bytes: &[u8]) -> Cow<'_, [u8]> {
         let bytes = bytes.get(..self.bytes).unwrap_or(bytes);
         if self.payload_bytes < PACKET_PAYLOAD_MAX {
@@ -79,7 +79,7 @@ impl Whole {
     }
 }
 
-/// Appends a payload in as many packets as it takes and sets the sequence number of the next one.
+/// Appends a payload in as many packets as needed, and sets the sequence number of the next one.
 pub fn put(out: &mut Vec<u8>, sequence: &mut u8, payload: &[u8]) {
     let mut rest = payload;
     loop {
@@ -95,7 +95,7 @@ pub fn put(out: &mut Vec<u8>, sequence: &mut u8, payload: &[u8]) {
     }
 }
 
-/// As [`put`], of a payload that `write` appends.
+/// Like [`put`], for a payload that `write` appends.
 pub fn put_with(out: &mut Vec<u8>, sequence: &mut u8, write: impl FnOnce(&mut Vec<u8>)) {
     let at = out.len();
     out.extend_from_slice(&[0; HEADER_BYTES]);

@@ -1,12 +1,12 @@
-//! Follows the answer to a command, packet by packet, without keeping any.
+//! Follows the answer to a command, packet by packet, without storing any packet.
 //!
-//! A packet does not say what it is: the same first byte begins a row, an OK packet or an EOF packet, depending on
-//! what was asked, what came before and what both ends can do. A proxy that takes one for the other hands the rest of
-//! an answer to the next command. So there is one state machine for all answers, fed with the bytes as they come; it looks
-//! at heads and first bytes only, and what is not a status packet may be of any size.
+//! A packet does not state its kind. The same first byte begins a row, an OK packet or an EOF packet, depending on
+//! the command, the previous packets and the capabilities of both ends. A proxy that confuses them hands the rest of
+//! an answer to the next command. So one state machine follows all answers and receives their bytes as they arrive.
+//! It reads heads and first bytes only, so a packet that is not a status packet may have any size.
 //!
-//! Sequence numbers are checked, as drivers do: a number out of order means that the two ends are out of step, and the
-//! connection is of no further use.
+//! Sequence numbers are checked, as drivers do. A number out of order means that the two ends are out of step, and
+//! the connection cannot be used any longer.
 
 use std::ops::Range;
 
@@ -20,36 +20,35 @@ use super::answer::Skip;
 
 pub use super::answer::{Answer, EXECUTE_FLAGS, Kind, Upload, patch_status};
 
-/// Status packets up to this size are waited for as a whole, to be shown in [`Done::last`]; of larger ones the
-/// head is enough.
+/// Status packets up to this size are awaited whole, for [`Done::last`]. Of larger ones the head suffices.
 const STATUS_PACKET_BYTES_MAX: usize = 64 << 10;
-/// Bytes of an OK packet up to and with its warnings, at most.
+/// The most bytes of an OK packet up to its warnings, included.
 const OK_HEAD_BYTES: usize = 1 + 9 + 9 + 2 + 2;
-/// Places of status words that are told; an answer that may be given again has two at most.
+/// The number of status words whose places are reported. An answer that can be cached has two at most.
 const STATUS_PLACES_MAX: usize = 4;
-/// In the place of a column count: the client is to send a file.
+/// In place of a column count: the client must send a file.
 const LOCAL_INFILE: u8 = 0xfb;
 
 /// What to do after [`Response::scan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The answer goes on: forward what was consumed and read more.
+    /// The answer continues: forward the consumed bytes and read more.
     Continue,
-    /// The server waits for a file: forward what was consumed, then the client's packets up to an empty payload, then
-    /// go on scanning.
+    /// The server waits for a file. Forward the consumed bytes, then the client's packets up to an empty payload,
+    /// then continue scanning.
     SendFile,
-    /// The answer ends with what was consumed.
+    /// The answer ends with the consumed bytes.
     Done(Done),
 }
 
 /// An answer that is complete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Done {
-    /// The session's state after it. None after ERR and COM_STATISTICS, which do not tell it.
+    /// The session's state afterwards. None after ERR and COM_STATISTICS, which do not report it.
     pub status: Option<Status>,
     /// Warnings of the last result.
     pub warnings: u16,
-    /// Rows that the last result says to have changed.
+    /// The changed rows that the last result reports.
     pub affected_rows: u64,
     /// Number of the error that ended it.
     pub error: Option<u16>,
@@ -63,17 +62,17 @@ pub struct Done {
     pub rows: u64,
     /// Bytes of all packets.
     pub bytes: u64,
-    /// The rows of a result are to be fetched.
+    /// The rows of a result remain to be fetched.
     pub cursor: bool,
     /// Where the status words are, counted from the answer's first byte; only the first few of a long answer.
     pub status_places: Vec<u64>,
     /// The prepared statement.
     pub prepared: Option<Prepared>,
-    /// The file that was asked for made this answer depend on the client.
+    /// The answer depends on the client, who sent a file.
     pub sent_file: bool,
-    /// Column definitions were left out, since the client is thought to know them.
+    /// Column definitions were omitted, since the server assumes that the client knows them.
     pub without_definitions: bool,
-    /// Payload of the last packet within the bytes that were given last; empty if it is unusually large.
+    /// The payload of the last packet, within the bytes that were passed last. Empty if it is unusually large.
     pub last: Range<usize>,
 }
 
@@ -88,47 +87,49 @@ pub struct Prepared {
     pub parameters: u16,
 }
 
-/// How far [`Response::scan`] came.
+/// The result of [`Response::scan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scanned {
-    /// Bytes at the front that belong to the answer. The rest (at most 64 KiB) has to be given again, with what follows.
+    /// The bytes at the front that belong to the answer. The rest (at most 64 KiB) must be passed again, with the
+    /// bytes that follow.
     pub consumed: usize,
     /// What to do.
     pub step: Step,
-    /// Where among them are packets, heads included, that tell of a change in the session; without unusually large ones.
+    /// The places of the packets among them, heads included, that report a change of the session. Unusually large
+    /// packets are omitted.
     pub changes: Vec<Range<usize>>,
 }
 
-/// The server's packets make no sense here; the connection is of no further use.
+/// The server's packets are invalid here; the connection cannot be used any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutOfStep {
     /// A packet of the wrong number.
     #[error("packet {found} where {expected} was due")]
     Sequence {
-        /// The number that was due.
+        /// The expected number.
         expected: u8,
-        /// The number that came.
+        /// The received number.
         found: u8,
     },
-    /// A packet that cannot be here.
+    /// A packet that is invalid here.
     #[error("{0}")]
     Malformed(#[from] Malformed),
 }
 
-/// Which packet is due.
+/// The expected packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     /// The first of a result.
     First,
-    /// So many definitions of columns, and then [`Due::EndOfDefinitions`].
+    /// This many column definitions, then [`Due::EndOfDefinitions`].
     Definitions(u64),
-    /// The EOF packet behind the definitions, of ends that have those.
+    /// The EOF packet behind the definitions, if both ends use it.
     EndOfDefinitions,
     /// A row, or the end of rows.
     Row,
-    /// So many definitions of a prepared statement, with the one that is due; behind them so many columns'.
+    /// This many definitions of a prepared statement, with the current one; then this many column definitions.
     Prepared { left: u16, columns: u16 },
-    /// The EOF packet behind definitions of a prepared statement; then so many columns' definitions.
+    /// The EOF packet behind definitions of a prepared statement; then this many column definitions.
     EndOfPrepared(u16),
     /// OK or ERR after a file.
     AfterFile,
@@ -141,24 +142,24 @@ pub struct Response {
     capabilities: Capabilities,
     due: Due,
     skip: Skip,
-    /// The number of the next packet; None if any will do.
+    /// The number of the next packet; None if any number is valid.
     sequence: Option<u8>,
-    /// A result of output parameters, of which MySQL says only behind the definitions that more follows
+    /// A result of output parameters. MySQL reports only behind its definitions that another result follows
     /// (`Protocol_binary::send_parameters`).
     out_parameters: bool,
-    /// The last packet has come, perhaps not all of it.
+    /// The last packet has begun to arrive.
     ended: bool,
-    /// The packet at hand tells of a change in the session.
+    /// The current packet reports a change of the session.
     changes: bool,
     done: Done,
 }
 
-/// What a packet means for the answer.
+/// The meaning of a packet for the answer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     /// The answer goes on.
     Pass,
-    /// More bytes of it are needed to say.
+    /// More of its bytes are needed.
     Wait,
     /// The client's turn.
     SendFile,
@@ -177,8 +178,8 @@ impl Response {
         Self { kind, capabilities, due, skip, sequence, out_parameters: false, ended: false, changes: false, done }
     }
 
-    /// The number of the answer's first packet, where it is not 1: a server goes on from the command's last packet, and a
-    /// command of 16 MiB or more has several.
+    /// Sets the number of the answer's first packet if it is not 1. A server continues from the command's last
+    /// packet, and a command of 16 MiB or more has several.
     #[must_use]
     pub fn starting_at(mut self, sequence: u8) -> Self {
         self.sequence = self.kind.counts().then_some(sequence);
@@ -200,7 +201,7 @@ impl Response {
         self.done.results
     }
 
-    /// Looks at all that has come and was not consumed before.
+    /// Scans all bytes that have arrived and were not consumed before.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<Scanned, OutOfStep> {
         let mut at = 0;
         let mut last = 0..0;
@@ -249,7 +250,7 @@ impl Response {
             return Ok(Verdict::Wait);
         }
         let expected = self.sequence.unwrap_or(header.sequence);
-        // An error that the server has to say unasked (a time-out, a shutdown) has the number 0 or 1.
+        // An unsolicited error of the server (a time-out, a shutdown) has the number 0 or 1.
         if expected != header.sequence && first != Some(error::MARK) {
             return Err(OutOfStep::Sequence { expected, found: header.sequence });
         }
@@ -303,8 +304,8 @@ impl Response {
         }
     }
 
-    /// Whether a packet that begins with EOF's mark is the end of rows: a row begins so if its first value is larger than
-    /// 16 MiB.
+    /// Whether a packet with EOF's mark is the end of rows. A row has this mark if its first value is larger than 16
+    /// MiB.
     fn ends_rows(&self, header: Header) -> bool {
         let deprecated = self.capabilities.has(Capabilities::DEPRECATE_EOF);
         if deprecated { !header.continues() } else { header.payload_bytes < Eof::LIMIT_BYTES }
@@ -323,7 +324,7 @@ impl Response {
             return Ok(Verdict::Pass);
         }
         self.done.error = Some(code);
-        // Whatever earlier results said does not hold after an error.
+        // After an error, the flags of earlier results no longer hold.
         self.done.status = None;
         Ok(Verdict::Last)
     }
@@ -362,8 +363,9 @@ impl Response {
         Ok(Verdict::Pass)
     }
 
-    /// Whether the rows of a result are to be fetched. The flag alone does not say so: it is also set while a procedure has a cursor
-    /// of its own open. Results within a procedure's answer come with their rows, and are followed by another packet.
+    /// Whether the rows of a result remain to be fetched. The flag alone does not show this: it is also set while a
+    /// procedure has its own cursor open. Results within a procedure's answer come with their rows, and another
+    /// packet follows them.
     fn opens_cursor(&self, status: Status) -> bool {
         self.kind == Kind::Cursor
             && status.has(Status::CURSOR_EXISTS)
@@ -425,19 +427,19 @@ impl Response {
         Ok(self.definitions(parameters, columns))
     }
 
-    /// So many definitions of a prepared statement are due, and behind them so many columns'.
+    /// Expects this many definitions of a prepared statement, then this many column definitions.
     fn definitions(&mut self, left: u16, columns: u16) -> Verdict {
         match (left, columns) {
             (0, 0) => return Verdict::Last,
             (0, columns) => return self.definitions(columns, 0),
-            // MySQL leaves out the definitions alone, not the EOF packets behind them.
+            // MySQL omits only the definitions, not the EOF packets behind them.
             _ if self.done.without_definitions => return self.end_of_prepared(columns),
             _ => self.due = Due::Prepared { left, columns },
         }
         Verdict::Pass
     }
 
-    /// Behind definitions of a prepared statement; so many columns' follow.
+    /// Behind the definitions of a prepared statement; this many column definitions follow.
     fn end_of_prepared(&mut self, columns: u16) -> Verdict {
         if self.capabilities.has(Capabilities::DEPRECATE_EOF) {
             return self.definitions(0, columns);
@@ -447,13 +449,13 @@ impl Response {
     }
 }
 
-/// Whether enough of a status packet is there: all of it, or of an unusually large one its head.
+/// Whether enough of a status packet has arrived: all of it, or the head of an unusually large one.
 fn has_status_packet(header: Header, payload: &[u8]) -> bool {
     let enough = if header.payload_bytes > STATUS_PACKET_BYTES_MAX { OK_HEAD_BYTES } else { header.payload_bytes };
     payload.len() >= enough
 }
 
-/// The part of an OK or EOF packet that every one has.
+/// The fields that every OK or EOF packet has.
 struct StatusWord {
     status: Status,
     warnings: u16,

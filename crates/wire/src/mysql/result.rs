@@ -1,4 +1,5 @@
-//! Results that Freshet gives itself: text columns, in text or binary form; and the reading of rows in text form.
+//! Results that Freshet itself sends, with text columns, in text or binary form; and the reading of rows in text
+//! form.
 
 use super::capabilities::{Capabilities, Status};
 use super::integers::{NULL, put_lenenc, put_lenenc_bytes};
@@ -9,7 +10,7 @@ use crate::reader::{Malformed, Reader};
 
 /// `utf8mb4_general_ci`, which both servers number alike.
 const UTF8MB4: u16 = 45;
-/// Longest value that a column is said to hold, in bytes.
+/// The longest value that a column is declared to hold, in bytes.
 const COLUMN_BYTES: u32 = 4 * 1024;
 
 /// Bytes at the end of a column definition from the number of its collation on.
@@ -30,12 +31,12 @@ pub enum Form {
     Binary,
 }
 
-/// Whose answer it is: what shapes it besides its content.
+/// The session's properties that shape an answer besides its content.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// What both ends agreed on.
+    /// The capabilities that both ends agreed on.
     pub capabilities: Capabilities,
-    /// The session's state, as the end of the answer tells it.
+    /// The session's state, as the end of the answer reports it.
     pub status: Status,
     /// Text or binary.
     pub form: Form,

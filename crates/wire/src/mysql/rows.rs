@@ -1,7 +1,7 @@
-//! The rows of an answer that is kept as it came: a column count, definitions, rows, and the end of rows.
+//! The rows of an answer that is stored as received: a column count, definitions, rows, and the end of rows.
 //!
-//! Rows in binary form do not say what they hold: that is in the definitions, which may be missing. Then the row cannot be
-//! read.
+//! Rows in binary form do not state their types. The definitions do, but they may be missing; the rows cannot be read
+//! then.
 
 use std::borrow::Cow;
 
@@ -23,14 +23,14 @@ pub enum Field<'a> {
     Null,
     /// The text.
     Text(Cow<'a, [u8]>),
-    /// A binary value whose text is not told here: floats and times.
+    /// A binary value without a text form here: floats and times.
     Other,
 }
 
 /// The rows of a whole answer.
 #[derive(Debug)]
 pub struct Rows<'a> {
-    /// The definitions of its columns; None: they are not in it.
+    /// The definitions of its columns; None if the answer omits them.
     definitions: Option<Vec<&'a [u8]>>,
     columns: u64,
     packets: Vec<&'a [u8]>,
@@ -63,12 +63,12 @@ impl<'a> Rows<'a> {
         Ok(Self { definitions: follow.then_some(definitions), columns, packets, capabilities, form })
     }
 
-    /// As they came.
+    /// The rows as received.
     pub fn packets(&self) -> &[&'a [u8]] {
         &self.packets
     }
 
-    /// The values of one of them; none if it cannot be read.
+    /// The values of one row; empty if it is in binary form and the definitions are missing.
     pub fn values(&self, row: &'a [u8]) -> Result<Vec<Field<'a>>, Malformed> {
         match (self.form, &self.definitions) {
             (Form::Text, _) => {

@@ -1,4 +1,4 @@
-//! Statements as clients send them: text with attributes in front, or a prepared statement's number with parameters in
+//! Statements of clients: a text with optional attributes, or the number of a prepared statement with parameters in
 //! binary form.
 
 use super::capabilities::Capabilities;
@@ -6,7 +6,7 @@ use crate::reader::{Malformed, Reader};
 
 /// Flag of COM_STMT_EXECUTE: the number of parameters is in the message (with attributes among them).
 const PARAMETER_COUNT_AVAILABLE: u8 = 0x08;
-/// Attributes of a statement, or parameters, that are looked at; the server's own limit is as large.
+/// The most attributes or parameters that are decoded; the server has the same limit.
 const PARAMETERS_MAX: u64 = 0xffff;
 
 /// A COM_QUERY.
@@ -50,14 +50,14 @@ pub struct Execute<'a> {
     pub statement: u32,
     /// Whether a cursor is wanted, and [`PARAMETER_COUNT_AVAILABLE`].
     pub flags: u8,
-    /// What follows: the parameters as they came.
+    /// The rest: the parameters as received.
     pub tail: &'a [u8],
 }
 
 /// Parameters as they are bound.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound<'a> {
-    /// Two bytes for each parameter: type, and 0x80 if unsigned. To be remembered for messages without types.
+    /// Two bytes for each parameter: its type, and 0x80 if unsigned. Must be remembered for messages without types.
     pub types: Vec<u8>,
     /// The types were in this message.
     pub has_types: bool,
@@ -76,7 +76,7 @@ pub enum Value<'a> {
     Integer(i128),
     /// A character string in the session's `character_set_client`.
     Text(&'a [u8]),
-    /// Anything else, as it came: binary strings, decimals, floating point numbers, dates, JSON.
+    /// Any other value, as received: binary strings, decimals, floating point numbers, dates, JSON.
     Opaque(&'a [u8]),
 }
 
@@ -97,8 +97,8 @@ impl<'a> Execute<'a> {
 
     /// Reads the parameters of a statement that has so many; `known_types` are those of an earlier message.
     ///
-    /// The values that were sent before with COM_STMT_SEND_LONG_DATA are not in the message: a statement that has such is
-    /// not to be read. An error means that the message was not understood, which is no reason not to hand it on.
+    /// Values that were sent before by COM_STMT_SEND_LONG_DATA are not in the message, so a statement with them must
+    /// not be read. An error means that the message was not understood. It may still be forwarded.
     pub fn bind(
         &self,
         parameters: u16,
@@ -181,7 +181,7 @@ impl<'a> Parameters<'a> {
                 Value::Opaque(reader.bytes(length, WHAT)?)
             }
             types::VARCHAR | types::VAR_STRING | types::STRING => Value::Text(reader.lenenc_bytes(WHAT)?),
-            // A decimal is no string: it is compared as a number.
+            // A decimal is not a string: it is compared as a number.
             types::DECIMAL | types::NEWDECIMAL | types::JSON | types::TINY_BLOB..=types::BLOB => {
                 Value::Opaque(reader.lenenc_bytes(WHAT)?)
             }

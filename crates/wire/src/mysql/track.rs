@@ -1,11 +1,11 @@
-//! Session state that Freshet asked for and the client did not.
+//! Session state that Freshet requested and the client did not.
 //!
-//! An OK packet can tell which commits it acknowledges: `session_track_gtids` in MySQL, the variable `last_gtid` among those
-//! that are tracked in MariaDB. Freshet reads it there and takes it out again, so that the client hears what it would hear
-//! from the server: nothing but what it asked for, and no flag that promises more.
+//! An OK packet can name the commits that it acknowledges. MySQL does so with `session_track_gtids`, MariaDB with
+//! `last_gtid` among the tracked variables. Freshet reads the commits and removes them again. So the client receives
+//! what it requested of the server, and no flag announces more.
 //!
-//! With and without [`Capabilities::SESSION_TRACK`] servers write the rest of the packet alike (`net_send_ok`): the info has
-//! its length in front and is left out if it is empty and no state follows.
+//! Servers write the rest of the packet alike with and without [`Capabilities::SESSION_TRACK`] (`net_send_ok`). The
+//! info follows its length; it is omitted if it is empty and no state follows.
 
 use freshet_types::GtidSet;
 
@@ -20,23 +20,24 @@ const LAST_GTID: &[u8] = b"last_gtid";
 /// Kinds of changes (`enum_session_state_type`).
 const SYSTEM_VARIABLE: u8 = 0;
 const GTIDS: u8 = 3;
-/// Commits that one packet may name; a procedure may make more.
+/// The most commits read from one packet; a procedure may make more.
 const NAMED_MAX: u64 = 64;
 
 /// A commit's identity: of MySQL its source's UUID and its number there, of MariaDB domain and server (32 bits each) and the
 /// sequence number.
 pub type Gtid = (u128, u64);
 
-/// What the client is not shown.
+/// The state that the client does not receive.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hidden {
-    /// All of the session's state: it did not agree to [`Capabilities::SESSION_TRACK`].
+    /// All of the session's state: the client did not agree to [`Capabilities::SESSION_TRACK`].
     pub all: bool,
-    /// Commits, which Freshet asked for; and the flag in EOF packets, which have no room for what it promises.
+    /// The commits that Freshet requested; and the flag in EOF packets, which cannot carry the state that it
+    /// announces.
     pub commits: bool,
 }
 
-/// A payload of an OK or EOF packet as the client is to see it; None: as it is.
+/// The payload of an OK or EOF packet for the client; None if it is unchanged.
 pub fn shown(payload: &[u8], hidden: Hidden) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(HEADER_BYTES + payload.len());
     if let Ok(eof) = Eof::parse(payload) {
@@ -83,7 +84,7 @@ fn without_commits(state: &[u8]) -> Result<Vec<u8>, Malformed> {
     Ok(out)
 }
 
-/// The commits that the payload of an OK packet names. None if they cannot all be told; an EOF packet names none.
+/// The commits that the payload of an OK packet names. None if some cannot be read; an EOF packet names none.
 pub fn commits(payload: &[u8]) -> Option<Vec<Gtid>> {
     if Eof::parse(payload).is_ok() {
         return Some(Vec::new());

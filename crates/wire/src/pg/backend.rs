@@ -1,4 +1,4 @@
-//! What the server sends, as far as the proxy looks into it, and the answers that Freshet gives itself.
+//! The server's messages, as far as the proxy decodes them, and the answers that Freshet sends itself.
 
 use crate::pg::frame::{self, HEADER_BYTES, put, put_cstr};
 use crate::reader::{Malformed, Reader};
@@ -70,7 +70,7 @@ pub fn rows(mut frames: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The columns of a whole `DataRow` frame, in the format that was asked for; None for NULL.
+/// The columns of a whole `DataRow` frame, in the requested format; None for NULL.
 pub fn data_row(frame: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
     let mut reader = Reader::new(frame);
     reader.bytes(HEADER_BYTES, "header")?;
@@ -87,7 +87,7 @@ pub fn data_row(frame: &[u8]) -> Result<Vec<Option<&[u8]>>, Malformed> {
     Ok(columns)
 }
 
-/// Whether a whole `ErrorResponse` frame says that the connection ends (its `V` field is not translated).
+/// Whether a whole `ErrorResponse` frame announces the end of the connection. Its `V` field is not translated.
 pub fn is_fatal(frame: &[u8]) -> bool {
     let fields = frame.get(HEADER_BYTES..).unwrap_or_default();
     fields.split(|byte| *byte == 0).any(|field| matches!(field, b"VFATAL" | b"VPANIC"))
@@ -121,7 +121,7 @@ pub fn put_message(out: &mut Vec<u8>, tag: u8, body: &[u8]) {
     put(out, tag, |out| out.extend_from_slice(body));
 }
 
-/// Appends an Authentication message (manual: "Message Formats"): which, and what it carries.
+/// Appends an Authentication message (manual: "Message Formats"): its kind and its data.
 pub fn put_authentication(out: &mut Vec<u8>, method: u32, data: &[u8]) {
     put(out, AUTHENTICATION, |out| {
         out.extend_from_slice(&method.to_be_bytes());
@@ -129,7 +129,7 @@ pub fn put_authentication(out: &mut Vec<u8>, method: u32, data: &[u8]) {
     });
 }
 
-/// Appends `NegotiateProtocolVersion`: the newest minor version, and the options that are not known.
+/// Appends `NegotiateProtocolVersion`: the newest minor version, and the unknown options.
 pub fn put_negotiate(out: &mut Vec<u8>, minor: u16, options: &[&[u8]]) {
     put(out, NEGOTIATE, |out| {
         out.extend_from_slice(&(3 << 16 | u32::from(minor)).to_be_bytes());

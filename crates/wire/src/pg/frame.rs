@@ -1,6 +1,6 @@
-//! Frame boundaries: one tag byte, then four bytes of length that count themselves but not the tag.
+//! Frame boundaries: a tag byte, then four bytes of length that include themselves but not the tag.
 //!
-//! Pass-through needs no more than this, so nothing more is decoded on that path and unknown tags pass too.
+//! Pass-through decodes no more than this, so unknown tags pass, too.
 
 use thiserror::Error;
 
@@ -19,7 +19,7 @@ pub struct Header {
     pub frame_bytes: usize,
 }
 
-/// A length field that no frame can have: the peer is out of step.
+/// An impossible length field: the peer has lost frame synchronisation.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error("message '{}' has the impossible length {length}", .tag.escape_ascii())]
 pub struct BadLength {
@@ -27,7 +27,7 @@ pub struct BadLength {
     length: u32,
 }
 
-/// Reads the head of the frame at the start of `bytes`; None if it is not there yet.
+/// Reads the head of the frame at the start of `bytes`; None if it is incomplete.
 pub fn header(bytes: &[u8]) -> Result<Option<Header>, BadLength> {
     let [tag, a, b, c, d, ..] = *bytes else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]);

@@ -1,4 +1,4 @@
-//! What clients send, as far as caching looks into it, and the frames Freshet sends upstream itself.
+//! The client's messages, as far as caching decodes them, and the frames that Freshet itself sends upstream.
 
 use crate::pg::frame::{HEADER_BYTES, put, put_cstr};
 use crate::reader::{Malformed, Reader};
@@ -57,7 +57,7 @@ impl<'a> Parse<'a> {
         Ok(Self { name, query, types })
     }
 
-    /// The declared type OID of parameter `at` (from 0); 0 if it was left to the server.
+    /// The declared type OID of parameter `at` (from 0); 0 if the server chooses the type.
     pub fn type_oid(types: &[u8], at: usize) -> u32 {
         types.get(at * 4..).and_then(|t| t.first_chunk()).map_or(0, |oid| u32::from_be_bytes(*oid))
     }
@@ -71,7 +71,7 @@ pub fn query_text(frame: &[u8]) -> Result<&[u8], Malformed> {
     Ok(text)
 }
 
-/// A `Bind` message: what names things, and the rest, which decides the answer.
+/// A `Bind` message: its names, and the rest, which determines the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bind<'a> {
     /// The portal's name.
@@ -92,7 +92,7 @@ pub struct Bound<'a> {
 }
 
 impl<'a> Bind<'a> {
-    /// Reads the names of a frame, of which at least the names must be there.
+    /// Reads the names of a frame. The frame may be incomplete behind the names.
     pub fn read(frame: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = body(frame)?;
         let portal = reader.cstr("portal name")?;
@@ -135,7 +135,7 @@ impl<'a> Bind<'a> {
     }
 }
 
-/// What `Describe` and `Close` name.
+/// The object of `Describe` and `Close`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target<'a> {
     /// `S` for a statement, `P` for a portal.

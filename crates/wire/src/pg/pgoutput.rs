@@ -1,9 +1,8 @@
 //! The messages of PostgreSQL's output plugin `pgoutput`, protocol version 1 ("Logical Replication Message Formats"
 //! in the manual; `src/backend/replication/logical/proto.c`).
 //!
-//! Decoding borrows from the message. Whatever is not known is an error: a message that is skipped may be a
-//! change that is missed. Version 1 has neither streamed nor prepared transactions, so a transaction is always
-//! Begin, its changes, Commit.
+//! Decoding borrows from the message. Anything unknown is an error, since a skipped message may be a missed change.
+//! Version 1 has neither streamed nor prepared transactions, so a transaction is always Begin, its changes, Commit.
 
 use freshet_types::Lsn;
 
@@ -14,7 +13,7 @@ use crate::reader::{Malformed, Reader};
 pub enum Message<'a> {
     /// A transaction starts.
     Begin(Begin),
-    /// It is complete.
+    /// A transaction is complete.
     Commit(Commit),
     /// The transaction came from another server.
     Origin {
@@ -23,9 +22,9 @@ pub enum Message<'a> {
         /// The origin's name.
         name: &'a [u8],
     },
-    /// What a table looks like, sent before its first row and again after it changed.
+    /// The columns of a table, sent before its first row and again after a change.
     Relation(Relation<'a>),
-    /// What a column type that is not built in is called.
+    /// The name of a column type that is not built in.
     Type {
         /// `pg_type.oid`.
         oid: u32,
@@ -34,14 +33,14 @@ pub enum Message<'a> {
         /// Its name.
         name: &'a str,
     },
-    /// A row came.
+    /// A row was inserted.
     Insert {
         /// `pg_class.oid`.
         relation: u32,
         /// The row.
         new: Tuple<'a>,
     },
-    /// A row changed.
+    /// A row was updated.
     Update {
         /// `pg_class.oid`.
         relation: u32,
@@ -50,14 +49,14 @@ pub enum Message<'a> {
         /// The row after.
         new: Tuple<'a>,
     },
-    /// A row went.
+    /// A row was deleted.
     Delete {
         /// `pg_class.oid`.
         relation: u32,
         /// The row.
         old: OldTuple<'a>,
     },
-    /// Tables were emptied.
+    /// Tables were truncated.
     Truncate {
         /// `pg_class.oid` of each.
         relations: Vec<u32>,
@@ -72,7 +71,7 @@ pub enum Message<'a> {
         transactional: bool,
         /// Its position.
         lsn: Lsn,
-        /// Names who it is for.
+        /// The recipient's prefix.
         prefix: &'a str,
         /// Its content.
         content: &'a [u8],
@@ -82,7 +81,7 @@ pub enum Message<'a> {
 /// The start of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Begin {
-    /// Where its commit record starts: the `commit` of its [`Commit`].
+    /// The start of its commit record: the `commit` of its [`Commit`].
     pub commit: Lsn,
     /// Commit time, in microseconds since 2000.
     pub time_us: i64,
@@ -93,15 +92,15 @@ pub struct Begin {
 /// The end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Where the commit record starts.
+    /// The start of the commit record.
     pub commit: Lsn,
-    /// Where it ends.
+    /// The end of the commit record.
     pub end: Lsn,
     /// Commit time, in microseconds since 2000.
     pub time_us: i64,
 }
 
-/// What a table looks like.
+/// The columns of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relation<'a> {
     /// `pg_class.oid`.
@@ -129,7 +128,7 @@ pub struct Column<'a> {
     pub type_modifier: i32,
 }
 
-/// Which columns of an old row were sent.
+/// The columns of an old row that were sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OldTuple<'a> {
     /// The replica identity; the other columns are sent as NULL.
@@ -263,7 +262,7 @@ fn truncate<'a>(reader: &mut Reader<'a>) -> Result<Message<'a>, Malformed> {
     if flags > 3 {
         return Err(Malformed::Invalid("truncate flags"));
     }
-    // The count is not trusted with an allocation: each relation must be there.
+    // The count does not size an allocation: each relation must be present.
     let mut relations = Vec::new();
     for _ in 0..count {
         relations.push(reader.u32("relation")?);
@@ -291,7 +290,7 @@ fn expect(reader: &mut Reader<'_>, wanted: u8) -> Result<(), Malformed> {
     if tag == wanted { Ok(()) } else { Err(Malformed::UnknownTag { what: "tuple kind", tag }) }
 }
 
-/// Commit flags are unused: a server that sets one means something unknown.
+/// Commit flags are unused. A server that sets one means something unknown.
 fn zero_flags(reader: &mut Reader<'_>) -> Result<(), Malformed> {
     if reader.u8("commit flags")? == 0 { Ok(()) } else { Err(Malformed::Invalid("commit flags")) }
 }

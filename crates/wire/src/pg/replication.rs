@@ -7,23 +7,23 @@ use crate::reader::{Malformed, Reader};
 /// Microseconds from 1970-01-01 to 2000-01-01, where PostgreSQL's clock starts.
 pub const POSTGRES_EPOCH_UNIX_US: i64 = 946_684_800_000_000;
 
-/// What a walsender sends.
+/// The walsender's messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WalMessage<'a> {
     /// A piece of the stream: one message of the output plugin.
     Data {
-        /// Where the record that the message came from stands; 0 if it came from none.
+        /// The position of the record from which the message was decoded; 0 if there is none.
         start: Lsn,
-        /// Where the server's log ended when it sent this. Logical walsenders repeat `start` here.
+        /// The end of the server's log when it sent this. Logical walsenders repeat `start` here.
         server_end: Lsn,
         /// The server's clock, in microseconds since 2000.
         sent_us: i64,
         /// The output plugin's message.
         payload: &'a [u8],
     },
-    /// A sign of life, sent when the stream stands still.
+    /// A keepalive, sent while the stream has nothing to deliver.
     Keepalive {
-        /// How far the walsender has read and sent the log: everything before was delivered.
+        /// The position up to which the walsender has read and sent the log. Everything before was delivered.
         end: Lsn,
         /// The server's clock, in microseconds since 2000.
         sent_us: i64,
@@ -59,12 +59,12 @@ impl<'a> WalMessage<'a> {
     }
 }
 
-/// How far the subscriber is.
+/// The progress of the subscriber.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusUpdate {
     /// Last byte received, plus one.
     pub written: Lsn,
-    /// Up to here the slot may forget.
+    /// The position up to which the slot may discard the log.
     pub flushed: Lsn,
     /// Last byte applied, plus one.
     pub applied: Lsn,

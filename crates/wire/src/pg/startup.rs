@@ -12,14 +12,14 @@ const CANCEL: u32 = 80_877_102;
 const SSL: u32 = 80_877_103;
 const GSS_ENC: u32 = 80_877_104;
 
-/// What a new connection asks for.
+/// The request of a new connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Startup<'a> {
     /// TLS.
     Ssl,
     /// GSSAPI encryption.
     GssEnc,
-    /// To cancel what another connection runs; the packet goes to the server as it is.
+    /// A cancel request. The packet is forwarded unchanged.
     Cancel,
     /// A session.
     Session(Session<'a>),
@@ -49,19 +49,19 @@ pub enum BadStartup {
     /// A protocol other than 3.
     #[error("unsupported frontend protocol {0}.{1}")]
     Protocol(u16, u16),
-    /// The parameters are not pairs of strings, in PostgreSQL's words for all that can be wrong with them.
+    /// The parameters are not pairs of strings. PostgreSQL's text for all such errors.
     #[error("invalid startup packet layout: expected terminator as last byte")]
     Layout(#[from] Malformed),
 }
 
 impl BadStartup {
-    /// TLS is asked for where it cannot be: the code is then taken for a protocol's version.
+    /// TLS is requested where it is not possible. The code then counts as a protocol version.
     pub const SSL_AGAIN: Self = Self::Protocol((SSL >> 16) as u16, SSL as u16);
-    /// GSSAPI encryption likewise.
+    /// The same for GSSAPI encryption.
     pub const GSS_AGAIN: Self = Self::Protocol((GSS_ENC >> 16) as u16, GSS_ENC as u16);
 }
 
-/// Bytes of the packet at the start of `bytes`; None if its length is not there yet.
+/// The length of the packet at the start of `bytes`; None if its length field is incomplete.
 pub fn packet_bytes(bytes: &[u8]) -> Result<Option<usize>, BadStartup> {
     let Some(length) = bytes.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;

@@ -1,4 +1,4 @@
-//! What asks for the binlog, and the packets that bring it.
+//! The requests for the binlog, and the packets of the answer.
 
 use freshet_types::GtidSet;
 
@@ -7,7 +7,7 @@ use crate::reader::{Malformed, Reader};
 const COM_BINLOG_DUMP: u8 = 0x12;
 const COM_BINLOG_DUMP_GTID: u8 = 0x1e;
 
-/// Asks for the events from a position on. `server_id` must be that of no server or replica.
+/// Requests the events from a position on. No server or replica may have this `server_id`.
 pub fn dump(file: &str, offset: u32, server_id: u32) -> Vec<u8> {
     let mut out = vec![COM_BINLOG_DUMP];
     out.extend(offset.to_le_bytes());
@@ -17,7 +17,7 @@ pub fn dump(file: &str, offset: u32, server_id: u32) -> Vec<u8> {
     out
 }
 
-/// Asks MySQL for all transactions but these.
+/// Requests all transactions of MySQL except these.
 pub fn dump_gtid(known: &GtidSet, server_id: u32) -> Vec<u8> {
     /// Where the first event of a file is; the file is the server's choice.
     const OFFSET: u64 = 4;

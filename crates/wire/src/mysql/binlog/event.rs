@@ -1,4 +1,4 @@
-//! What an event says.
+//! The content of binlog events.
 
 use std::borrow::Cow;
 
