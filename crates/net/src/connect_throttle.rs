@@ -1,9 +1,10 @@
-//! Sessions are opened so many at a time.
+//! The connect throttle: it limits the number of sessions that are opened at a time.
 //!
-//! A server's socket keeps few connections until the server takes them up: 50 and a fifth of `max_connections` at MySQL and
-//! MariaDB (`back_log`), twice `max_connections` at PostgreSQL. What comes beyond is dropped by the kernel without a word,
-//! so that one end takes it for open and waits for its time-out, when all clients of an application come at once. Those that
-//! wait here lose nothing: the server takes them up one after the other in any case.
+//! The listen queue of a server holds few connections that the server has not accepted yet. MySQL and MariaDB have
+//! room for 50 and a fifth of `max_connections` (`back_log`), PostgreSQL for twice `max_connections`. The kernel
+//! silently drops further ones. One end then takes the connection for open and waits for its time-out. This happens
+//! when all clients of an application connect at once. Waiting here costs nothing, since the server accepts one
+//! connection after the other in any case.
 
 use std::pin::pin;
 use std::sync::{Mutex, PoisonError};
@@ -14,18 +15,18 @@ use tokio::time::error::Elapsed;
 use tokio::time::{Instant, timeout, timeout_at};
 
 const AT_A_TIME: usize = 40;
-/// A server that has not spoken by then may be far away, or busy with what follows: the next one's turn has come.
+/// A server that has not spoken by then may be far away, or busy with the login: the next connection may be opened.
 const TURN_MAX: Duration = Duration::from_millis(100);
-/// On which the server has not spoken. A server that is merely slow is not handed all that wait, or none of them is opened in
-/// time.
+/// The most connections on which the server has not spoken yet. With more, a merely slow server would open none of
+/// them in time.
 const PENDING_MAX: usize = 160;
 
-/// Whose turn it is, for one upstream.
+/// The throttle of one upstream.
 #[derive(Debug)]
 pub(crate) struct ConnectThrottle {
     in_turn: Semaphore,
     pending: Semaphore,
-    /// When a connection was opened, or refused.
+    /// When a connection was last opened or refused.
     last_end: Mutex<Option<Instant>>,
 }
 
@@ -37,8 +38,8 @@ impl Default for ConnectThrottle {
 }
 
 impl ConnectThrottle {
-    /// Opens a connection when it is its turn, and then within `limit`; `open` lasts until the server's first word. Who waits for
-    /// its turn does so while connections are opened, however long that takes, and gives up behind `limit` in which none was.
+    /// Waits for its turn and opens a connection within `limit`. `open` lasts until the server's first message. The
+    /// wait may last as long as other connections are being opened; it ends when none was opened for `limit`.
     pub(crate) async fn take<T>(&self, limit: Duration, open: impl Future<Output = T>) -> Result<T, Elapsed> {
         let since = Instant::now();
         let (_pending, turn) = self.while_others_are_opened(since, limit, self.wait()).await?;
@@ -57,7 +58,7 @@ impl ConnectThrottle {
         (self.pending.acquire().await, self.in_turn.acquire().await)
     }
 
-    /// Ends early where nothing was opened for `limit`, of the time behind `since`.
+    /// Ends early if no connection was opened for `limit` after `since`.
     async fn while_others_are_opened<T>(
         &self,
         since: Instant,
@@ -100,7 +101,7 @@ mod tests {
         late: Cell<usize>,
     }
 
-    /// So many connections at once; `open` is called for each.
+    /// Opens so many connections at once; `open` is called for each.
     async fn at_once<O: Future<Output = ()> + 'static>(count: usize, open: impl Fn() -> O) -> Rc<Count> {
         let (connect_throttle, seen) = (Rc::new(ConnectThrottle::default()), Rc::new(Count::default()));
         let one = |_| {
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!((seen.most.get(), seen.opened.get()), (AT_A_TIME, 100));
     }
 
-    /// A slow server does not hold the others up for ever: each of these waits for all of them.
+    /// A slow server does not delay the others for ever: each of these waits for all of them.
     #[test]
     fn a_turn_ends() {
         let all = Rc::new(Barrier::new(PENDING_MAX));

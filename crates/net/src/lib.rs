@@ -1,7 +1,7 @@
-//! Sockets on both legs: connection strings, TLS, logins in both directions, and service connections for Freshet's own
-//! statements.
+//! Sockets to clients and servers: connection strings, TLS, logins in both directions, and service connections for
+//! Freshet's own statements.
 //!
-//! Client sessions are not here: they move frames over the [`Socket`]s that are opened here.
+//! Client sessions are in another crate. They move frames over the [`Socket`]s that this crate opens.
 
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 

@@ -24,7 +24,7 @@ pub enum Socket {
 }
 
 impl Socket {
-    /// Nobody between the ends can read along: TLS, or a Unix socket.
+    /// Nobody can read along between the ends: TLS, or a Unix socket.
     pub fn is_private(&self) -> bool {
         !matches!(self, Self::Tcp(_))
     }
@@ -34,7 +34,7 @@ impl Socket {
         matches!(self, Self::Client(_) | Self::Upstream(_))
     }
 
-    /// The peer's address; None for a Unix socket or a peer that is gone.
+    /// The peer's address; None for a Unix socket or a closed connection.
     pub fn peer_ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(tcp) => tcp.peer_ip(),
@@ -44,8 +44,8 @@ impl Socket {
         }
     }
 
-    /// Nothing has come since [`Self::poll_receive`] was last asked, and the task is woken when something does. Without a lock or
-    /// a system call.
+    /// Whether nothing has come since the last [`Self::poll_receive`]; the task is woken when something does. Takes
+    /// no lock and makes no system call.
     pub fn is_silent(&self) -> bool {
         match self {
             Self::Tcp(plain) | Self::Unix(plain) => plain.is_silent(),

@@ -31,7 +31,7 @@ impl Stream {
         Ok(Self(Inner::Watched(Watched::new(socket.into().into())?)))
     }
 
-    /// Connects by TCP. There is no time-out but the kernel's.
+    /// Connects by TCP, without a time-out but the kernel's.
     pub(crate) async fn connect_tcp(address: SocketAddr) -> io::Result<Self> {
         Ok(Self(if worker::is_here() {
             Inner::Watched(Watched::connect(&address.into()).await?)
@@ -49,7 +49,7 @@ impl Stream {
         }))
     }
 
-    /// The peer's address; None for a Unix socket or a peer that is gone.
+    /// The peer's address; None for a Unix socket or a closed connection.
     pub(crate) fn peer_ip(&self) -> Option<IpAddr> {
         match &self.0 {
             Inner::Watched(watched) => Some(watched.socket().peer_addr().ok()?.as_socket()?.ip()),
@@ -58,8 +58,8 @@ impl Stream {
         }
     }
 
-    /// Nothing has come since it was last received from, and the task is woken when something does. Without a lock or a system
-    /// call.
+    /// Whether nothing has come since the last receive; the task is woken when something does. Takes no lock and
+    /// makes no system call.
     pub(crate) fn is_silent(&self) -> bool {
         matches!(&self.0, Inner::Watched(watched) if watched.is_silent())
     }

@@ -1,8 +1,8 @@
 //! The upstream: its hosts, how the leg to them is encrypted, and which of them is in use.
 //!
-//! With several hosts the service connections choose: they try the hosts in the order given, as libpq does, and take
-//! the first that is what `target_session_attrs` asks for. Sessions follow that choice, since the changes that keep
-//! the cache true come from there; a session on another server would only pass.
+//! With several hosts the service connections choose one. They try the hosts in the given order, as libpq does, and
+//! take the first that satisfies `target_session_attrs`. Sessions use the same host, since the changes that keep the
+//! cache true come from it. A session on another server would only pass.
 
 use std::fmt;
 
@@ -68,7 +68,7 @@ impl Upstream {
         self.chosen.send_replace(Some(at));
     }
 
-    /// A service connection found that this host is not (or no longer) what is asked for.
+    /// A service connection found that this host does not satisfy the request, or no longer does.
     pub(crate) fn reject(&self, at: usize) {
         self.chosen.send_if_modified(|chosen| {
             let was = *chosen == Some(at);
@@ -79,8 +79,8 @@ impl Upstream {
         });
     }
 
-    /// The hosts that a session may use: the chosen one, then any other if any will do. Otherwise a session waits for
-    /// the choice rather than try a host that may be a standby; there is none if the wait is too long.
+    /// The hosts that a session may use: the chosen one, then the others if any host is acceptable. Otherwise the
+    /// session waits for the choice, since another host may be a standby. Empty if the wait is too long.
     pub(crate) async fn session_hosts(&self) -> Vec<usize> {
         if self.conninfo.target_session_attrs != TargetSessionAttrs::Any {
             let mut chosen = self.chosen.subscribe();

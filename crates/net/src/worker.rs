@@ -1,16 +1,18 @@
-//! A worker: one thread, the tasks that never leave it, and their sockets.
+//! A worker: one thread, with its tasks and their sockets. Neither ever leaves the thread.
 //!
-//! A hit is one receive and one send, so what wakes its task has to cost little beside them. In a runtime for everybody's tasks
-//! it does not: sockets may be polled by any task on any thread, so that each wait registers a waker behind a lock, which the event
-//! takes away again behind the same lock; and each sleep of the thread looks at a wheel of timers and reads the clock three times.
-//! Here a socket belongs to one task, and both to one thread. An event marks the socket and queues the task; whether a socket has
-//! something to say is a load; a wait registers nothing.
+//! A hit is one receive and one send, so waking its task must be cheap. In a general-purpose runtime it is not.
+//! There, any task on any thread may poll a socket, so each wait registers a waker under a lock, and the event
+//! removes it under the same lock. Each sleep of the thread checks a timer wheel and reads the clock three times.
+//! Here a socket belongs to one task, and both belong to one thread. An event marks the socket and queues the task.
+//! To check a socket is one load, and a wait registers nothing.
 //!
-//! Timers and names are rare. They are left to the runtime that the thread has entered ([`tokio::runtime::Handle::enter`]);
-//! what wakes a task from there, or from any other thread, goes by way of the [`Bell`].
+//! Timers and name resolution are rare. They use the runtime that the thread has entered
+//! ([`tokio::runtime::Handle::enter`]). A task that is woken from there, or from any other thread, is woken by the
+//! [`Bell`].
 //!
-//! The order of a turn: every task that was queued when it began is polled once, then events are fetched, without waiting if a
-//! task is queued again. A task that always finds something to receive is put behind the others after [`RECEIVES_MAX`] times.
+//! In each turn, every task that was queued at its start is polled once. Then events are fetched, without waiting if
+//! a task is queued again. A task that always has something to receive is queued behind the others after
+//! [`RECEIVES_MAX`] receives.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
@@ -35,25 +37,25 @@ use socket2::{SockAddr, Socket, Type};
 
 /// Events fetched at once.
 const EVENTS_MAX: usize = 256;
-/// Times that a task receives before it is others' turn.
+/// Receives of a task before the others' turn.
 const RECEIVES_MAX: u32 = 128;
 /// The bell's number among the sockets.
 const BELL: u64 = u64::MAX;
-/// What is told of a socket. That it takes more is told of those that once took no more: a Unix socket would tell it whenever its
-/// peer has read.
+/// The events of a socket. Writability is watched only after a send was incomplete: a Unix socket would otherwise
+/// report it after each read of its peer.
 const INPUT: EventFlags = EventFlags::IN.union(EventFlags::RDHUP).union(EventFlags::ET);
-/// Not to wait.
+/// A time-out of zero.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
 thread_local! {
     static HERE: OnceCell<Worker> = const { OnceCell::new() };
     /// The task that is being polled.
     static RUNNING: Cell<TaskId> = const { Cell::new(TaskId::NONE) };
-    /// What is left to it of [`RECEIVES_MAX`].
+    /// The receives left of [`RECEIVES_MAX`] for this task.
     static RECEIVES_LEFT: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A task's place, and in the upper half how many had it before.
+/// A task's slot; the upper half counts the earlier tasks in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct TaskId(u64);
 
@@ -64,7 +66,7 @@ impl TaskId {
         self.0 as u32 as usize
     }
 
-    /// Whoever has the place next.
+    /// The next task in the slot.
     fn next(self) -> Self {
         Self(self.0.wrapping_add(1 << 32))
     }
@@ -75,7 +77,7 @@ struct Task {
     waker: Waker,
 }
 
-/// Room for a task.
+/// A slot for a task.
 struct Place {
     id: TaskId,
     queued: bool,
@@ -88,7 +90,7 @@ struct Inside {
     places: Vec<Place>,
     free_places: Vec<TaskId>,
     queue: VecDeque<TaskId>,
-    /// By the numbers that the kernel knows them under.
+    /// Indexed by the numbers under which the kernel knows them.
     sockets: Vec<Option<Arc<Readiness>>>,
     free_sockets: Vec<usize>,
 }
@@ -109,7 +111,7 @@ impl Worker {
         Ok(Self { epoll, bell: Arc::new(Bell { ring, woken: Mutex::default() }), inside: RefCell::default() })
     }
 
-    /// Runs the task, and those that it spawns ([`spawn`]), for ever; an error if the kernel does not play.
+    /// Runs the task, and those that it spawns ([`spawn`]), for ever. Returns an error if the kernel reports one.
     pub fn run(self, first: impl Future<Output = ()> + 'static) -> io::Error {
         HERE.with(|here| {
             let worker = here.get_or_init(|| self);
@@ -147,7 +149,7 @@ impl Worker {
             RUNNING.set(id);
             RECEIVES_LEFT.set(RECEIVES_MAX);
             let mut cx = Context::from_waker(&task.waker);
-            // One that panics ends, and no other.
+            // A task that panics ends; the others continue.
             let polled = catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut cx)));
             if matches!(polled, Ok(Poll::Pending)) {
                 self.inside.borrow_mut().put_back(id, task);
@@ -170,7 +172,8 @@ impl Worker {
             return;
         }
         let inside = &mut *self.inside.borrow_mut();
-        // An event of a socket that is closed and had this number before it says nothing wrong: the next receive will see.
+        // The event may be that of a closed socket with the same number. This is harmless: the next receive finds
+        // nothing.
         let Some(Some(socket)) = inside.sockets.get(number as usize) else { return };
         socket.add(event.flags);
         let task = TaskId(socket.task.load(Relaxed));
@@ -194,7 +197,7 @@ impl Worker {
         Ok((readiness, number))
     }
 
-    /// Has other things told of the socket from now on; at once, if they are so already.
+    /// Changes the watched events of the socket. The kernel reports at once those that are already true.
     fn watch_for(&self, watched: &Watched, flags: EventFlags) -> io::Result<()> {
         Ok(epoll::modify(&self.epoll, &watched.socket, EventData::new_u64(watched.number as u64), flags)?)
     }
@@ -260,7 +263,7 @@ struct Bell {
 
 struct TaskWaker {
     id: TaskId,
-    /// It is among those woken from elsewhere.
+    /// The task is among those woken from elsewhere.
     rung: AtomicBool,
     bell: Arc<Bell>,
 }
@@ -290,18 +293,20 @@ impl Wake for TaskWaker {
     }
 }
 
-/// What the kernel has told of a socket. Of one thread; atomics only so that whoever holds it may be sent where there is no worker.
+/// The state of a socket as the kernel reported it. One thread uses it; it is atomic only so that its owner can be
+/// sent where there is no worker.
 #[derive(Debug)]
 struct Readiness {
     bits: AtomicU8,
-    /// Whom to tell.
+    /// The task to wake.
     task: AtomicU64,
 }
 
 impl Default for Readiness {
     fn default() -> Self {
-        // That it cannot be written to is told once that is so, and a client has mostly spoken before it is watched: of many that
-        // come at once none counts as silent because the event that tells so is yet to come.
+        // The kernel reports once that a socket is writable. A client has mostly sent something before its socket is
+        // watched. So a new socket counts as readable: among many that arrive at once, none counts as silent because
+        // its first event has yet to come.
         Self { bits: AtomicU8::new(Self::WRITABLE | Self::READABLE), task: AtomicU64::new(RUNNING.get().0) }
     }
 }
@@ -309,7 +314,7 @@ impl Default for Readiness {
 impl Readiness {
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
-    /// The peer has ended, or the connection has failed: told once, and to be read as long as it is not read.
+    /// The peer has ended, or the connection has failed. The kernel reports it once, so it holds until it is read.
     const ENDED: u8 = 4;
 
     fn add(&self, flags: EventFlags) {
@@ -337,7 +342,7 @@ impl Readiness {
         self.bits.store(self.bits.load(Relaxed) & !bits, Relaxed);
     }
 
-    /// The task that runs is the one to be told.
+    /// Registers the running task to be woken.
     fn wait<R>(&self) -> Poll<R> {
         self.task.store(RUNNING.get().0, Relaxed);
         Poll::Pending
@@ -404,7 +409,7 @@ impl Watched {
             let room = buffer.len();
             match rustix::net::recv(&self.socket, &mut *buffer, flags) {
                 Ok((_, count)) => {
-                    // What came did not fill the room: there is no more, and the next event will tell of it.
+                    // The bytes did not fill the buffer: no more have come, and the next event will report them.
                     if 0 < count && count < room {
                         self.readiness.take(Readiness::READABLE);
                     }
@@ -441,7 +446,7 @@ impl Watched {
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // The kernel forgets it when it is closed.
+        // The kernel forgets the socket when it is closed.
         let _ = HERE.try_with(|here| {
             if let Some(worker) = here.get() {
                 worker.inside.borrow_mut().forget(self.number);

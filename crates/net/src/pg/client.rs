@@ -18,11 +18,11 @@ use crate::Upstream;
 
 /// Bytes that all rows of one answer may hold.
 const ANSWER_BYTES_MAX: usize = MESSAGE_BYTES_MAX;
-/// What one row or value costs beside its text, counted so that empty values have a bound too.
+/// The cost of one row or value besides its text, so that empty values are bounded, too.
 const VALUE_OVERHEAD_BYTES: usize = 24;
 /// Time for a cancel request, which is a courtesy.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-/// Statements that a connection keeps prepared; beyond that it begins anew.
+/// The prepared statements of a connection; beyond that all are closed.
 const PREPARED_MAX: usize = 100;
 /// CancelRequest's code ("Message Formats" in the manual).
 const CANCEL_CODE: u32 = 80_877_102;
@@ -30,15 +30,16 @@ const CANCEL_CODE: u32 = 80_877_102;
 /// Rows in text form; None is NULL.
 pub type Rows = Vec<Vec<Option<String>>>;
 
-/// What one statement answers: whether it is a result set (without a description, whether it has rows), and its rows.
+/// The answer to one statement: whether it is a result set (without a description, whether it has rows), and its
+/// rows.
 type Answer = (bool, Rows);
 
-/// What the server expects next.
+/// The message that the server expects next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// A statement.
     Ready,
-    /// Nothing: it answers one. Found at the start of a call it means that an earlier call was dropped.
+    /// None: it answers a statement. At the start of a call this state means that an earlier call was dropped.
     Busy,
     /// Copy data, both ways.
     Copying,
@@ -58,14 +59,14 @@ pub struct Client {
     failed: bool,
 }
 
-/// Statements that are prepared.
+/// The prepared statements.
 #[derive(Default)]
 struct Prepared {
-    /// By their text, the numbers that are their names.
+    /// The numbers that are their names, by their text.
     names: HashMap<Box<str>, usize>,
     /// Numbers given so far.
     given: usize,
-    /// Which of them there are is not certain.
+    /// It is uncertain which of them exist.
     uncertain: bool,
 }
 
@@ -111,7 +112,7 @@ impl Client {
         Ok(client)
     }
 
-    /// What the server reports of its settings: `server_version`, `server_encoding`, `in_hot_standby` …
+    /// The settings that the server reports: `server_version`, `server_encoding`, `in_hot_standby` …
     pub fn parameters(&self) -> &HashMap<String, String> {
         &self.login.parameters
     }
@@ -123,7 +124,7 @@ impl Client {
         text.get(..digits).and_then(|d| d.parse().ok()).unwrap_or(0)
     }
 
-    /// Answers of more bytes are refused from now on, and leave the connection dead.
+    /// Refuses larger answers from now on; they leave the connection dead.
     pub fn limit_answers(&mut self, bytes_max: usize) {
         self.answer_bytes_max = bytes_max;
     }
@@ -135,8 +136,8 @@ impl Client {
 
     /// Runs a simple query and returns the rows of its last result set.
     ///
-    /// A server error of severity `ERROR` leaves the connection usable, and outside a transaction: one that was open is rolled back. After
-    /// anything else, and after a call that was dropped before it ended, it is dead.
+    /// A server error of severity `ERROR` leaves the connection usable and outside a transaction: an open one is
+    /// rolled back. After any other error, and after a call that was dropped before it ended, the connection is dead.
     pub async fn query(&mut self, sql: &str) -> Result<Rows, Error> {
         self.start(sql).await?;
         self.end_last().await
@@ -158,8 +159,8 @@ impl Client {
         self.in_time(answer, limit).await
     }
 
-    /// Runs statements with text parameters, each of which is prepared the first time and has a snapshot of its own, and returns the rows of each.
-    /// An error of one is that of all. Otherwise as [`Self::query_timeout`].
+    /// Runs statements with text parameters and returns the rows of each. Each is prepared the first time and has its
+    /// own snapshot. An error of one is an error of all. Otherwise as [`Self::query_timeout`].
     pub async fn query_prepared(
         &mut self,
         statements: &[(&str, Vec<&str>)],
@@ -198,8 +199,8 @@ impl Client {
         Err(Error::Timeout(limit))
     }
 
-    /// Sends messages and hands all that the server answers to `heard`, tag and body, up to as many ReadyForQuery; those
-    /// too.
+    /// Sends messages and passes the server's messages, tag and body, to `heard`, up to and with so many
+    /// ReadyForQuery.
     ///
     /// A call that was dropped before it ended leaves the connection dead.
     pub async fn converse(
@@ -318,7 +319,7 @@ impl Client {
         self.begin(&frame(b'Q', &body)).await
     }
 
-    /// Sends what the server answers up to a ReadyForQuery.
+    /// Sends messages that the server answers up to a ReadyForQuery.
     async fn begin(&mut self, messages: &[u8]) -> Result<(), Error> {
         if self.state != State::Ready {
             self.state = State::Dead;
@@ -381,7 +382,7 @@ impl Client {
         }
     }
 
-    /// Reads what is answered up to a ReadyForQuery.
+    /// Reads an answer up to a ReadyForQuery.
     async fn answer(&mut self) -> Result<Vec<Answer>, Error> {
         let mut answers = Vec::new();
         let (mut is_result_set, mut rows) = (false, Rows::new());

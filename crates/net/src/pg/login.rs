@@ -1,5 +1,5 @@
-//! Logging in to an upstream ("Start-up" and "SASL Authentication" in the manual's chapter on message flow), with a
-//! password or with what a client's own login has proved.
+//! Logins to an upstream ("Start-up" and "SASL Authentication" in the manual's chapter on message flow), with a
+//! password or with the proof of a client's own login.
 
 use std::collections::HashMap;
 
@@ -42,8 +42,8 @@ const SETTINGS: &[(&str, &str)] = &[
     ("row_security", "on"),
 ];
 
-/// How long a transaction of Freshet's may wait for its next statement, which follows at once unless this process is stopped. It may hold
-/// the lock of a table, and keeps old rows from being removed.
+/// How long a transaction of Freshet's may wait for its next statement. The statement follows at once unless this
+/// process is stopped. The transaction may hold the lock of a table, and keeps old rows from being removed.
 const IDLE_IN_TRANSACTION: &str = "30s";
 
 /// What a service connection is for.
@@ -59,49 +59,49 @@ pub enum Purpose {
 /// What a login tells.
 #[derive(Default)]
 pub(super) struct LoggedIn {
-    /// Which of the upstream's hosts it is.
+    /// The index of the host among the upstream's.
     pub(super) host: usize,
     pub(super) parameters: HashMap<String, String>,
     /// Process id and secret for a cancel request.
     pub(super) cancel_key: Option<Vec<u8>>,
 }
 
-/// How far the authentication is.
+/// The state of the authentication.
 enum Step {
-    /// Nothing was asked yet, or a password was sent.
+    /// No request yet, or a password was sent.
     Plain,
     /// SCRAM: our first message was sent.
     ScramStarted(Box<ScramClient>),
-    /// SCRAM: our proof was sent; the server's is to come.
+    /// SCRAM: our proof was sent; the server's proof is outstanding.
     ScramProven(Box<ScramClient>),
     /// SCRAM: the server proved that it knows the password.
     ScramDone,
-    /// AuthenticationOk came.
+    /// AuthenticationOk was received.
     Accepted,
 }
 
-/// Who logs in, and with what.
+/// The user that logs in, and the credentials.
 struct Who<'a> {
     user: &'a str,
     credentials: &'a Credentials,
     end_point: Option<&'a [u8]>,
     binding: ChannelBinding,
-    /// Messages to be sent with the last of the login, if it is known to be the last.
+    /// Messages to send with the last message of the login, if it is known to be the last.
     behind: &'a [u8],
 }
 
-/// A session of a client's, logged in: AuthenticationOk was taken, what follows it was not.
+/// A logged-in session of a client. AuthenticationOk was consumed, the following messages were not.
 pub struct SessionLogin {
     /// The connection.
     pub socket: Socket,
-    /// What came behind AuthenticationOk so far.
+    /// The bytes received behind AuthenticationOk so far.
     pub received: bytes::BytesMut,
-    /// The messages that were to follow the login went with the last proof.
+    /// The messages behind the login were sent with the last proof.
     pub asked: bool,
 }
 
-/// Opens a session for a client: its own start-up packet, its own role. `behind`: messages to be sent with the last proof, if one is
-/// asked for.
+/// Opens a session for a client, with the client's start-up packet and role. `behind` has messages to send with the
+/// last proof, if the server requests one.
 pub async fn login_session(
     upstream: &Upstream,
     packet: &[u8],
@@ -113,7 +113,8 @@ pub async fn login_session(
     hand_on(upstream, opened, user, credentials, behind).await
 }
 
-/// Opens a session without answering what the server asks, when it is its turn and then within the upstream's connect time-out.
+/// Opens a session without answering the server's requests. Waits for its turn; the upstream's connect time-out
+/// starts then.
 pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<Opened, ConnectError> {
     let limit = upstream.conninfo().connect_timeout;
     let mut last = ConnectError::NotWanted(upstream.to_string());
@@ -127,7 +128,7 @@ pub(super) async fn open_session(upstream: &Upstream, packet: &[u8]) -> Result<O
     Err(last)
 }
 
-/// Answers what the server asks on an opened session.
+/// Answers the server's requests on an opened session.
 pub(super) async fn hand_on(
     upstream: &Upstream,
     opened: Opened,
@@ -143,11 +144,11 @@ pub(super) async fn hand_on(
     Ok(SessionLogin { socket, received, asked })
 }
 
-/// Opens a service connection to the first host that is what is asked for, and waits for the first ReadyForQuery.
+/// Opens a service connection to the first host that satisfies the request, and waits for the first ReadyForQuery.
 pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Frames, LoggedIn), ConnectError> {
     let wanted = upstream.conninfo().target_session_attrs;
     let mut last = None;
-    // The second round of `prefer-standby` takes anything.
+    // The second round of `prefer-standby` accepts any host.
     let rounds: &[TargetSessionAttrs] = match wanted {
         TargetSessionAttrs::PreferStandby => &[TargetSessionAttrs::Standby, TargetSessionAttrs::Any],
         _ => &[wanted],
@@ -173,7 +174,7 @@ pub(super) async fn login(upstream: &Upstream, purpose: Purpose) -> Result<(Fram
     Err(last.unwrap_or_else(|| ConnectError::Tcp(std::io::ErrorKind::NotFound.into())))
 }
 
-/// As libpq: a host that refuses the login ends the search, unless it only cannot take connections now.
+/// As in libpq, a host that refuses the login ends the search, unless it only cannot take connections now.
 fn is_final(error: &ConnectError) -> bool {
     matches!(error, ConnectError::Refused(error) if error.code != "57P03")
 }
@@ -220,8 +221,8 @@ async fn login_host(
     Err(protocol(Error::TooLarge(LOGIN_MESSAGES_MAX)))
 }
 
-/// Whether the server is what `target_session_attrs` asks for. Service connections set
-/// `default_transaction_read_only` themselves, so that a server is read-only exactly when it is a standby.
+/// Whether the server satisfies `target_session_attrs`. Service connections set `default_transaction_read_only`
+/// themselves, so a server is read-only exactly if it is a standby.
 async fn fits(frames: &mut Frames, wanted: TargetSessionAttrs) -> Result<bool, ConnectError> {
     if wanted == TargetSessionAttrs::Any {
         return Ok(true);
@@ -242,12 +243,14 @@ async fn fits(frames: &mut Frames, wanted: TargetSessionAttrs) -> Result<bool, C
     Ok(standby == Some(wants_standby))
 }
 
-/// Whether the server asks for no more once this was answered, by the message's body: of SCRAM it asks twice, of MD5 once.
+/// Whether the server makes no further request after this one, by the message's body. SCRAM has two requests, MD5
+/// one.
 pub(super) fn is_last_question(body: &[u8]) -> bool {
     Reader::new(body).u32("authentication method").is_ok_and(|method| matches!(method, 5 | 11))
 }
 
-/// Answers what the server asks, up to AuthenticationOk. Whether what was to follow has been sent.
+/// Answers the server's requests, up to AuthenticationOk. Returns whether the messages behind the login have been
+/// sent.
 async fn authenticate(frames: &mut Frames, who: &Who<'_>) -> Result<bool, ConnectError> {
     let (mut step, mut asked) = (Step::Plain, false);
     for _ in 0..LOGIN_MESSAGES_MAX {
@@ -326,7 +329,7 @@ fn startup(upstream: &Conninfo, purpose: Purpose) -> Vec<u8> {
     message
 }
 
-/// One step for one Authentication message: what comes next, and what to answer.
+/// Handles one Authentication message: the next step, and the answer.
 fn answer(body: &[u8], step: Step, who: &Who<'_>) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
     let mut reader = Reader::new(body);
     let method = reader.u32("authentication method").map_err(malformed)?;
@@ -363,8 +366,8 @@ fn answer(body: &[u8], step: Step, who: &Who<'_>) -> Result<(Step, Option<Vec<u8
     }
 }
 
-/// Answers AuthenticationSASLContinue. Deriving keys from a password takes as long as the server wants, so it is not done
-/// on a thread that serves sessions, and not for many logins at once.
+/// Answers AuthenticationSASLContinue. The server determines how long the derivation of keys from a password takes.
+/// So it runs on no thread that serves sessions, and not for many logins at once.
 async fn prove(body: &[u8], mut scram: Box<ScramClient>) -> Result<(Step, Option<Vec<u8>>), ConnectError> {
     static DERIVING: Semaphore = Semaphore::const_new(1);
     let mut reader = Reader::new(body);

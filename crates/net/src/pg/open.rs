@@ -1,4 +1,5 @@
-//! From nothing to the server's first word: connection, TLS as `sslmode` asks for it, start-up packet.
+//! The opening of a connection up to the server's first message: TLS as `sslmode` requests it, then the start-up
+//! packet.
 //!
 //! The rules are libpq's (manual: "SSL Support", "Database Connection Control Functions"): `prefer` falls back to a
 //! plain connection when the server cannot do TLS, when the handshake fails or when the server refuses the encrypted
@@ -23,7 +24,7 @@ const SSL_REQUEST: &[u8] = b"\0\0\0\x08\x04\xd2\x16\x2f";
 /// A connection on which the start-up packet was sent and the first answer has come.
 pub(super) struct Opened {
     pub(super) frames: Frames,
-    /// What SCRAM-SHA-256-PLUS binds to.
+    /// The data that SCRAM-SHA-256-PLUS binds to.
     pub(super) end_point: Option<Vec<u8>>,
 }
 

@@ -1,4 +1,4 @@
-//! A session whose client and server talk the login out between themselves, message by message.
+//! A session whose client and server exchange the login themselves, message by message.
 
 use super::error::ConnectError;
 use super::frames::frame;
@@ -10,7 +10,7 @@ use crate::Upstream;
 /// A session on which AuthenticationOk has not come yet.
 pub struct Relay {
     opened: Opened,
-    /// What was to follow the login has been sent.
+    /// The messages behind the login have been sent.
     asked: bool,
 }
 
@@ -25,8 +25,8 @@ impl Relay {
         self.opened.frames.is_encrypted()
     }
 
-    /// An AuthenticationOk that nobody had to ask for may be meant for Freshet instead of its client: a Unix socket
-    /// tells the server who Freshet is (`peer`), and so does a certificate of Freshet's own (`cert`).
+    /// Whether AuthenticationOk without a request may be meant for Freshet instead of its client. A Unix socket tells
+    /// the server Freshet's user (`peer`), and so does Freshet's own certificate (`cert`).
     pub fn may_vouch_for_freshet(&self, upstream: &Upstream) -> bool {
         !self.opened.frames.is_tcp() || (self.is_encrypted() && upstream.conninfo().tls.cert.is_some())
     }
@@ -36,8 +36,8 @@ impl Relay {
         self.opened.frames.receive().await.map_err(ConnectError::Protocol)
     }
 
-    /// Sends the client's answer, a PasswordMessage or its like, to a question with this body. `behind`: messages to be sent with the
-    /// last answer, if it is known to be the last.
+    /// Sends the client's answer to a request with this body: a PasswordMessage or similar. `behind` has messages to
+    /// send with the last answer, if it is known to be the last.
     pub async fn answer(&mut self, question: &[u8], body: &[u8], behind: &[u8]) -> Result<(), ConnectError> {
         let mut message = frame(b'p', body);
         if is_last_question(question) && !behind.is_empty() && !self.asked {
@@ -47,7 +47,7 @@ impl Relay {
         self.opened.frames.send(&message).await.map_err(ConnectError::Tcp)
     }
 
-    /// Answers the question received last, and what follows, for the client.
+    /// Answers the last request and those that follow, on behalf of the client.
     pub async fn hand_on(
         mut self,
         upstream: &Upstream,
