@@ -1,4 +1,4 @@
-//! Who is let in: the options, and the files behind them, which are read again when they change.
+//! Access of clients: the options, and the files behind them, which are read again when they change.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
@@ -8,9 +8,9 @@ use freshet_net::tls::ServerFiles;
 use freshet_proxy::{AccessError, AccessSettings, Method};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Open files below which the operator is told.
+/// The number of open files below which the operator is warned.
 const FILES_WANTED: usize = 4096;
 /// Runs the function that docs/guide/authentication.md defines.
 const AUTH_QUERY: &str = "SELECT usename, passwd FROM freshet.user_lookup($1)";
@@ -75,7 +75,7 @@ impl AccessArgs {
         }
     }
 
-    /// Reads the files again when one has changed or SIGHUP comes, for ever.
+    /// Reads the files again after each change and each SIGHUP, for ever.
     pub(crate) async fn watch(self, reload: impl Fn() -> Vec<AccessError>) {
         let files: Vec<PathBuf> =
             [self.users, self.tls_cert, self.tls_key, self.tls_client_ca].into_iter().flatten().collect();
@@ -94,7 +94,7 @@ impl AccessArgs {
                 () = tokio::time::sleep(LOOK_EVERY) => false,
             };
             let now = states(&files);
-            // What could not be used is tried again: it may be half written, or its reason lie elsewhere.
+            // Unusable files are tried again: they may be half written, or the cause may lie elsewhere.
             if asked || now != seen || !told.is_empty() {
                 seen = now;
                 let failures: Vec<String> = reload().iter().map(ToString::to_string).collect();
@@ -118,12 +118,12 @@ fn states(files: &[PathBuf]) -> Vec<FileState> {
     files.iter().map(state).collect()
 }
 
-/// Lets the process open as many files as it may; each session needs two. Returns how many that is.
+/// Raises the limit of open files as far as permitted; each session needs two. Returns the limit.
 pub(crate) fn raise_descriptor_limit() -> usize {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // It stays as it is if it may not be raised.
+    // The limit stays if it may not be raised.
     let _ = setrlimit(Resource::Nofile, limit);
     let files_max = getrlimit(Resource::Nofile).current.and_then(|n| usize::try_from(n).ok()).unwrap_or(usize::MAX);
     if files_max < FILES_WANTED {

@@ -1,13 +1,13 @@
-//! How much memory the process has taken since its start.
+//! The memory that the process has taken since its start.
 //!
-//! What entries weigh says nothing of the holes that they leave when they go, of tables and buffers. The allocator knows in how
-//! many pages something lives, and the kernel how many there are in all. Neither counts pages that were never written to, as in
-//! tables with room, nor the program's own, which are of its file.
+//! The weights of entries do not include freed blocks, tables and buffers. The allocator knows how many pages it
+//! uses, and the kernel how many pages are resident. Neither counts pages that were never written, as in tables with
+//! free capacity, nor pages of the program file.
 
 use freshet_proxy::Taken;
 use tikv_jemalloc_ctl::{epoch, stats};
 
-/// The process at its start.
+/// The memory of the process at its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start(Taken);
 
@@ -17,7 +17,7 @@ impl Start {
         Self(taken().unwrap_or_default())
     }
 
-    /// Bytes taken since then; None: nobody knows.
+    /// Bytes taken since then; None if unknown.
     pub(crate) fn taken_since(self) -> Option<Taken> {
         let Taken { used, resident } = taken()?;
         Some(Taken { used: used.saturating_sub(self.0.used), resident: resident.saturating_sub(self.0.resident) })
@@ -31,7 +31,7 @@ fn taken() -> Option<Taken> {
     Some(Taken { used: used.min(resident), resident })
 }
 
-/// Bytes that are resident and not of files: `proc_pid_statm(5)`.
+/// Bytes that are resident and belong to no file: `proc_pid_statm(5)`.
 fn resident() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let mut pages = text.split_ascii_whitespace().skip(1).map_while(|pages| pages.parse::<u64>().ok());
@@ -48,7 +48,7 @@ mod tests {
         let start = Start::now();
         let block = vec![1u8; 64 << 20];
         let taken = start.taken_since();
-        // The tests' own allocator may be another, of which nothing is known but that it is resident.
+        // The tests may use another allocator, of which only the resident memory is known.
         let is_noticed = |taken: Taken| (64 << 20..128 << 20).contains(&taken.resident) && taken.used <= taken.resident;
         assert!(taken.is_none_or(is_noticed) || !cfg!(target_os = "linux"), "{taken:?}");
         assert_eq!(block.iter().map(|byte| usize::from(*byte)).sum::<usize>(), block.len());

@@ -21,7 +21,7 @@ enum State {
     Off,
 }
 
-/// Switches, and says what is so now.
+/// Switches, and prints the new state.
 pub(crate) async fn run(args: BypassArgs) -> Result<()> {
     let (sql, is) = match args.state {
         State::On => ("FRESHET BYPASS ON", "all statements go to the database"),

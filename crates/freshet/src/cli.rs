@@ -40,7 +40,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Runs what was asked for.
+    /// Runs the command.
     pub fn run(self) -> Result<ExitCode> {
         let filter = EnvFilter::from_str(&self.log).with_context(|| format!("--log {:?} is not a filter", self.log))?;
         tracing_subscriber::fmt()
@@ -48,7 +48,7 @@ impl Cli {
             .with_writer(std::io::stderr)
             .with_ansi(std::io::stderr().is_terminal())
             .init();
-        // Sessions have threads of their own; this runtime carries the services.
+        // Sessions have their own threads; this runtime runs the services.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         match self.command {
             Command::Serve(args) => runtime.block_on(serve::run(*args))?,

@@ -1,4 +1,4 @@
-//! `--test-fault`: switches that each turn one rule of the freshness protocol off, so that tests can show that they
+//! `--test-fault`: switches that each turn off one rule of the freshness protocol. Tests use them to show that they
 //! would notice. Only in binaries built for that.
 
 use freshet_cache::Faults as CacheFaults;
@@ -17,13 +17,13 @@ pub(crate) struct FaultArgs {
 #[cfg(feature = "fault-injection")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum TestFault {
-    /// Fills take no copy of the commits that are not proven visible
+    /// Fills do not copy the unproven commits
     IgnorePending,
-    /// Deferred tags are not held against the commits that were delivered before they were told
+    /// Deferred tags are not checked against the commits that were delivered before the tags were known
     TrustDeferred,
-    /// Delivered commits do not taint the fills that they race with
+    /// Delivered commits do not become candidates of the fills that they race with
     IgnoreDoom,
-    /// Entries are served before the stream has passed the position they were read at
+    /// Entries are served before the stream has passed their read_end
     IgnoreReadEnd,
     /// Hits are served however old the stream's last proof is
     IgnoreLease,
@@ -35,29 +35,29 @@ enum TestFault {
     IgnoreLo,
     /// Hits in REPEATABLE READ transactions may be older than the snapshot
     IgnoreHi,
-    /// Commits that change the catalogue change nothing here
+    /// Redefinitions have no effect
     IgnoreRedefinitions,
-    /// Entries are kept although commits were lost between two streams
+    /// Entries stay although commits were lost between two streams
     KeepOnReconnect,
     /// Tables count as published as soon as they are published
     NoPublicationBarrier,
     /// Writes are acknowledged at once
     NoHold,
-    /// Writes that tell which tables they touch are acknowledged at once, whatever rests on those
+    /// Writes whose tables are known are acknowledged at once, although cached results depend on these tables
     FreeAll,
     /// Transactions read from the cache what they have written themselves
     HitsAfterWrite,
-    /// The flush position is taken for the end of the log
+    /// The flush position is taken for the log end
     FlushedEnd,
-    /// The last proof counts for what a transaction reads, whose snapshot may be older than that
+    /// The last proof counts for the reads of a transaction, whose snapshot may be older
     ProvesInBlocks,
-    /// Breaks nothing: one reading of the end of the log serves all who want one, however few
+    /// Breaks nothing: one log-end probe serves all who need one, however few
     ShareProbes,
-    /// Breaks nothing: the log is flushed, and its end read, only where that is known to be needed, not because time has passed
+    /// Breaks nothing: the log is flushed, and the log end probed, only where this is known to be needed, not by time
     NoTimedFlushes,
-    /// Breaks nothing: event triggers that were dropped are made again at the next look, not minutes later
+    /// Breaks nothing: dropped event triggers are created again at the next check, not minutes later
     TriggersAtOnce,
-    /// Breaks nothing: the catalogue is looked at only where it is known to be needed, not because time has passed
+    /// Breaks nothing: the catalogue is checked only where this is known to be needed, not by time
     NoTimedLooks,
 }
 

@@ -5,7 +5,7 @@ use freshet_units::MemorySize;
 
 use crate::running::{At, ask};
 
-/// As in the statement's grammar.
+/// The same minimum as in the statement's grammar.
 const BYTES_MIN: u64 = 1 << 20;
 
 /// Options of `freshet memory`.
@@ -17,9 +17,9 @@ pub(crate) struct MemoryArgs {
     at: At,
 }
 
-/// Sets it, and says what is so now.
+/// Sets the limit, and prints the new state.
 pub(crate) async fn run(args: MemoryArgs) -> Result<()> {
-    // Freshet's own refusal reads like that of a server which does not know the statement.
+    // Freshet's own refusal reads like that of a server that does not know the statement.
     ensure!(args.size.0 >= BYTES_MIN, "a memory limit has at least {BYTES_MIN} bytes");
     let (at, bytes) = ask(&args.at, &format!("FRESHET MEMORY {}", args.size.0)).await?;
     println!("memory {bytes} bytes at {at}");

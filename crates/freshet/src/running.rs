@@ -1,7 +1,7 @@
-//! What an operator says to a running Freshet.
+//! Commands of an operator to a running Freshet.
 //!
-//! It goes the way that a client goes, through Freshet's own port: whoever may is known there already, and no second
-//! door has to be guarded.
+//! They use Freshet's own port, like a client. The permitted users are known there already, and no second port needs
+//! protection.
 
 use std::sync::Arc;
 
@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use freshet_net::pg::{Client, Purpose, Rows};
 use freshet_net::{Upstream, mysql};
 
-/// SQLSTATE of what PostgreSQL itself says to a statement that it does not know.
+/// PostgreSQL's SQLSTATE for an unknown statement.
 const SYNTAX_ERROR: &str = "42601";
-/// `ER_PARSE_ERROR`, with which MySQL and MariaDB say it.
+/// `ER_PARSE_ERROR`, the same of MySQL and MariaDB.
 const PARSE_ERROR: u16 = 1064;
 
 /// Which Freshet.
@@ -23,7 +23,7 @@ pub(crate) struct At {
     at: String,
 }
 
-/// Says it; where that was, for people, and what the answer's one row has for a value.
+/// Sends the statement. Returns the address, for messages, and the value in the answer's one row.
 pub(crate) async fn ask(At { at }: &At, sql: &str) -> Result<(String, String)> {
     let (at, rows) =
         if mysql::Upstream::is_url(at) { ask_mysql(at, sql).await? } else { ask_postgres(at, sql).await? };

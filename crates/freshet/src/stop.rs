@@ -1,8 +1,8 @@
 //! The end of `freshet serve`: at once, or after a drain.
 //!
-//! SIGTERM is what service managers and orchestrators send, and what they follow up with a kill. So it drains: nothing
-//! is accepted any more, `/health` says so, sessions at rest are ended, and those within a statement or a transaction get
-//! a bounded time. SIGINT, or a second SIGTERM, ends everything at once.
+//! Service managers and orchestrators send SIGTERM, and follow it with a kill. So SIGTERM starts a drain: no
+//! connection is accepted, `/health` reports it, and idle sessions are ended. Sessions within a statement or a
+//! transaction get a bounded time. SIGINT, or a second SIGTERM, ends everything at once.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use freshet_proxy::Shared;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-/// How often it is looked whether sessions are left.
+/// How often the remaining sessions are counted.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Ends when the program is to end.
+/// Returns when the program must end.
 pub(crate) async fn until_stopped(shared: &Shared, drain_max: Duration) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;

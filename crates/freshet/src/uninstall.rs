@@ -1,7 +1,7 @@
-//! `freshet uninstall`: takes out of a database what Freshet made there.
+//! `freshet uninstall`: removes from a database what Freshet created there.
 //!
-//! What somebody else made, or still uses, stays: a slot that is read at the moment, and a schema `freshet` with more
-//! in it. Freshet's account stays too, since Freshet did not make it.
+//! Objects that others created or still use stay: a slot that is being read, and a schema `freshet` with other
+//! objects in it. Freshet's account stays too, since Freshet did not create it.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ async fn uninstall(args: &UninstallArgs) -> Result<bool> {
     Ok(schema(&mut database, args.dry_run).await? && clean)
 }
 
-/// Slots of this database that bear Freshet's name.
+/// The slots of this database with Freshet's name.
 async fn slots(database: &mut Database, active: bool) -> Result<Vec<String>> {
     let sql = format!(
         "SELECT slot_name FROM pg_replication_slots WHERE starts_with(slot_name, 'freshet_') AND active = {active} \
@@ -84,7 +84,7 @@ async fn slots(database: &mut Database, active: bool) -> Result<Vec<String>> {
     database.column(&sql).await
 }
 
-/// What takes out everything that is there, but for the schema.
+/// The statements that remove everything except the schema.
 async fn statements(database: &mut Database, publication: &str) -> Result<Vec<String>> {
     let mut statements = Vec::new();
     for slot in slots(database, false).await? {
@@ -102,7 +102,7 @@ async fn statements(database: &mut Database, publication: &str) -> Result<Vec<St
     Ok(statements)
 }
 
-/// Drops the schema if nothing is in it. False if it stays for another reason.
+/// Drops the schema if it is empty. False if it stays for another reason.
 async fn schema(database: &mut Database, dry_run: bool) -> Result<bool> {
     if database.column("SELECT 1 FROM pg_namespace WHERE nspname = 'freshet'").await?.is_empty() {
         return Ok(true);
@@ -112,7 +112,7 @@ async fn schema(database: &mut Database, dry_run: bool) -> Result<bool> {
         println!("{statement} -- if nothing else is in it");
         return Ok(true);
     }
-    // Without CASCADE it refuses to drop what is not empty.
+    // Without CASCADE, the server refuses to drop a schema that is not empty.
     match database.run(statement).await {
         Ok(()) => println!("{statement}"),
         Err(error) => {

@@ -58,7 +58,7 @@ async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
     }
 }
 
-/// Reads the counters when asked.
+/// Reads the counters on each request.
 #[derive(Debug)]
 struct Figures {
     shared: Arc<Shared>,

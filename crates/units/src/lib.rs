@@ -27,7 +27,7 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let form = "a time is 250ms, 1s or 2m";
-        // M would be months, and is meant for minutes.
+        // `M` would mean months; users mean minutes.
         if text.contains('M') {
             return Err(format!("{text:?}: {form}"));
         }

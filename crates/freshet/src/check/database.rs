@@ -1,4 +1,4 @@
-//! The connection that looks, and what is known from the first look.
+//! The connection of the check, and the properties that its start reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,8 +10,8 @@ use freshet_net::pg::{Client, Purpose};
 /// Time for one statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A connection to the upstream's database. Names resolve in `pg_catalog` alone, so that nothing of the database's own
-/// is taken for the server's, and names of relations are shown with their schema.
+/// A connection to the upstream's database. Names resolve in `pg_catalog` alone, so that no object of the database is
+/// taken for one of the server's, and relations are shown with their schema.
 pub(crate) struct Database {
     client: Client,
     /// Its name, quoted.
@@ -49,7 +49,7 @@ impl Database {
         Ok(Self { name, role, superuser: superuser == "t", version, ..database })
     }
 
-    /// Runs a statement whose answer does not matter.
+    /// Runs a statement whose answer is not needed.
     pub(crate) async fn run(&mut self, sql: &str) -> Result<()> {
         self.client.query_timeout(sql, ANSWER_TIMEOUT).await.with_context(|| sql.to_owned())?;
         Ok(())

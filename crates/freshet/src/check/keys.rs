@@ -1,7 +1,7 @@
 //! Whether Freshet may read the keys by which results join tables.
 //!
-//! What a result depends on that joins tables, or has subqueries, is known by the keys in them, and Freshet reads those
-//! itself. A query that names a parent needs the right to the parent alone, so parents count beside the tables.
+//! The dependencies of a result with joins or subqueries are found by the keys in the tables, which Freshet reads
+//! itself. A query on a parent needs the right on the parent alone, so parents are checked as well.
 
 use std::collections::BTreeSet;
 
@@ -46,7 +46,7 @@ pub(super) async fn relations(database: &mut Database, tables: &[Table]) -> Resu
     Ok(database.rows(&sql).await?.into_iter().map(relation).collect())
 }
 
-/// Whether all keys may be read.
+/// Checks whether all keys may be read.
 pub(super) fn look(database: &Database, mut relations: Vec<Relation>, report: &mut Report) {
     let role = &database.role;
     relations.retain(|relation| !relation.readable || !relation.schema_usable);
@@ -62,7 +62,7 @@ pub(super) fn look(database: &Database, mut relations: Vec<Relation>, report: &m
     report.hint(text, statements(&relations, role));
 }
 
-/// Has the role read them.
+/// The statements that let the role read them.
 pub(super) fn statements(relations: &[Relation], role: &str) -> Vec<String> {
     let schemas: BTreeSet<&str> = relations.iter().map(|relation| relation.schema.as_str()).collect();
     let usage = schemas.into_iter().map(|schema| format!("GRANT USAGE ON SCHEMA {schema} TO {role};"));

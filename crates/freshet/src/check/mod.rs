@@ -1,9 +1,9 @@
-//! `freshet check`: whether a database is fit for every guarantee, and what mends it if not.
+//! `freshet check`: whether a database satisfies every guarantee, and how to mend it if not.
 //!
-//! Freshet serves whatever it finds, uncached if need be, so a missing right shows as a missing speed-up and not as an
-//! error. Here everything is looked at beforehand, each thing by doing or asking what the services will do or ask, and
-//! each finding comes with the statement that mends it. `--print-setup` prints all that an administrator can do in
-//! advance, as one script, for a Freshet that is to change nothing itself (`freshet serve --prepared`).
+//! Freshet serves any database, uncached if necessary. So a missing right shows as a missing speed-up and not as an
+//! error. The check tests everything beforehand: it does or asks what the services will do or ask. Each finding comes
+//! with the statement that mends it. `--print-setup` prints one script with all that an administrator can do in
+//! advance, for a Freshet that must change nothing itself (`freshet serve --prepared`).
 
 pub(crate) mod database;
 mod keys;
@@ -27,7 +27,7 @@ use freshet_net::Upstream;
 use database::Database;
 use report::Report;
 
-/// Nothing could be looked at.
+/// The exit code if nothing could be checked.
 pub(crate) const NO_ANSWER: u8 = 2;
 
 /// Options of `freshet check`.
@@ -65,7 +65,7 @@ enum Mode {
     Prepared,
 }
 
-/// Prints what it finds: success if every guarantee holds, failure if not, 2 if the database cannot be looked at.
+/// Prints the findings. Success if every guarantee holds, failure if not, 2 if the database cannot be checked.
 pub(crate) async fn run(args: CheckArgs) -> ExitCode {
     let outcome = match (freshet_net::mysql::Upstream::is_url(&args.upstream), args.print_setup) {
         _ if args.print_triggers => print(&triggers::script()).map(|()| ExitCode::SUCCESS),
@@ -104,7 +104,7 @@ async fn check(args: &CheckArgs) -> Result<ExitCode> {
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Tables and publication.
+/// Checks tables and publication.
 async fn schema(database: &mut Database, args: &CheckArgs, report: &mut Report) -> Result<()> {
     let mode = if args.prepared { Mode::Prepared } else { Mode::Managed };
     let all = tables::all(database, &args.publication).await?;

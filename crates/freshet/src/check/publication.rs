@@ -1,4 +1,4 @@
-//! The publication: whether it sends every change of its tables, and breaks no update of others.
+//! The publication: whether it sends every change of its tables, and makes no update of others fail.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::tables::{Table, add_statements, names};
 /// Version from which a publication can have row filters, column lists and whole schemas.
 const VERSION_NUM_FILTERS: u32 = 150_000;
 
-/// What is known of the publication.
+/// The properties of the publication.
 struct Publication {
     all_tables: bool,
     sends_everything: bool,
@@ -23,7 +23,7 @@ struct Publication {
     owner: String,
 }
 
-/// Looks at the publication. True if one of that name exists and is not to be replaced.
+/// Checks the publication. True if one of this name exists and is not to be replaced.
 pub(super) async fn look(
     database: &mut Database,
     name: &str,
@@ -101,7 +101,8 @@ async fn missing(database: &mut Database, name: &str, tables: &[Table], mode: Mo
     Ok(())
 }
 
-/// A publication with all tables that can be published, if Freshet is to add none, or an empty one that it will fill.
+/// A publication with all tables that can be published, if Freshet may not add any; otherwise an empty one, which
+/// Freshet fills.
 fn create_statements(name: &str, database: &Database, tables: &[Table], mode: Mode) -> Vec<String> {
     let options = publication_options(database.version_num);
     let role = &database.role;
@@ -117,7 +118,7 @@ fn create_statements(name: &str, database: &Database, tables: &[Table], mode: Mo
     statements
 }
 
-/// A publication that belongs to the role.
+/// A publication owned by the role.
 fn create_for(name: &str, database: &Database) -> Vec<String> {
     create_statements(name, database, &[], Mode::Managed)
 }
@@ -134,7 +135,7 @@ fn ownership(database: &Database, name: &str, found: &Publication, report: &mut 
     report.problem(text, vec![format!("ALTER PUBLICATION {} OWNER TO {role};", quote_identifier(name))]);
 }
 
-/// Whether Freshet may add the tables to its publication, which exists or not.
+/// Checks whether Freshet may add the tables to its publication, whether it exists or not.
 pub(super) fn owners_of_tables(
     database: &Database,
     publication: &str,
@@ -158,7 +159,7 @@ pub(super) fn owners_of_tables(
             "{role} may not publish what belongs to {owner}, so it is not cached: {}",
             names(tables.iter().copied())
         );
-        // Membership in a superuser would make a superuser of Freshet.
+        // Membership in a superuser would make Freshet a superuser.
         let mend = if owner_is_superuser {
             let mut mend = if exists { Vec::new() } else { create_for(publication, database) };
             mend.extend(add_statements(publication, tables.iter().copied()));
@@ -170,7 +171,7 @@ pub(super) fn owners_of_tables(
     }
 }
 
-/// Tables of which a part is published only.
+/// Checks for tables that are published in part only.
 async fn filters(database: &mut Database, name: &str, report: &mut Report) -> Result<()> {
     let sql = format!(
         "SELECT r.prrelid::regclass FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid \
@@ -195,7 +196,7 @@ async fn filters(database: &mut Database, name: &str, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Whole schemas, into which a table may come that then cannot be updated.
+/// Checks for published schemas: a table created there may then fail on updates.
 async fn schemas(database: &mut Database, name: &str, report: &mut Report) -> Result<()> {
     let sql = format!(
         "SELECT quote_ident(n.nspname) FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid \
@@ -213,7 +214,7 @@ async fn schemas(database: &mut Database, name: &str, report: &mut Report) -> Re
     Ok(())
 }
 
-/// In prepared mode Freshet adds nothing.
+/// Checks for unpublished tables: in prepared mode Freshet adds none.
 fn unpublished(name: &str, tables: &[Table], report: &mut Report) {
     let left: Vec<&Table> = tables.iter().filter(|table| table.publishable_if_sent() && !table.published).collect();
     if left.is_empty() {

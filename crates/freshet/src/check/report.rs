@@ -1,14 +1,14 @@
-//! What was found, as text that an administrator can read and paste.
+//! The findings, as text that an administrator can read and paste.
 //!
-//! Every line below a finding is SQL or an SQL comment, so that the block can be taken as it is. What an administrator
-//! must do outside SQL is a comment that says so. The lines are indented, but for those of statements that have
-//! several. What is long has an option that prints it alone.
+//! Every line below a finding is SQL or an SQL comment, so that the block can be run unchanged. A task outside SQL is
+//! a comment. The lines are indented, except the continued lines of a statement. A separate option prints each long
+//! text alone.
 
 use std::fmt;
 
-/// Said where a setting counts from the next start only.
+/// Follows a setting that takes effect at the next start only.
 pub(crate) const THEN_RESTART: &str = "-- then restart the server";
-/// Said before statements that others would have to wait behind while they wait for a lock themselves.
+/// Precedes statements that may wait for a lock, while others would wait behind them.
 pub(crate) const LOCK_TIMEOUT: &str = "SET lock_timeout = '2s'; -- if it gives up, run it again";
 
 /// How much a finding matters.
@@ -16,9 +16,9 @@ pub(crate) const LOCK_TIMEOUT: &str = "SET lock_timeout = '2s'; -- if it gives u
 pub(crate) enum Mark {
     /// As it should be.
     Ok,
-    /// Worth knowing; nothing is missing.
+    /// A hint; nothing is missing.
     Hint,
-    /// All guarantees hold, at a price.
+    /// All guarantees hold, at a cost.
     Warning,
     /// A guarantee does not hold, or something is not cached that could be.
     Problem,
@@ -35,11 +35,11 @@ impl Mark {
     }
 }
 
-/// One thing that was looked at.
+/// One finding.
 #[derive(Clone, Debug)]
 struct Finding {
     mark: Mark,
-    /// What is so, and what it means for caching.
+    /// The finding, and what it means for caching.
     text: String,
     /// The statements that mend it.
     mend: Vec<String>,
@@ -77,7 +77,7 @@ impl Report {
         self.count(Mark::Problem) == 0
     }
 
-    /// What mends the problems.
+    /// The statements that mend the problems.
     pub(crate) fn mends(&self) -> impl Iterator<Item = &str> {
         let problems = self.findings.iter().filter(|finding| finding.mark == Mark::Problem);
         problems.flat_map(|finding| finding.mend.iter().map(String::as_str))
@@ -91,7 +91,7 @@ impl Report {
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for finding in &self.findings {
-            // Names may hold anything; a finding is one line all the same.
+            // Names may contain any character, but a finding is one line.
             let text = finding.text.replace(char::is_control, "?");
             writeln!(f, "{:<8} {text}", finding.mark.label())?;
             for statement in &finding.mend {
@@ -108,12 +108,12 @@ impl fmt::Display for Report {
     }
 }
 
-/// `ALTER SYSTEM SET …`, counting from the next start.
+/// `ALTER SYSTEM SET …`, which takes effect at the next start.
 pub(crate) fn set_and_restart(setting: &str, value: impl fmt::Display) -> Vec<String> {
     vec![format!("ALTER SYSTEM SET {setting} = '{value}';"), THEN_RESTART.into()]
 }
 
-/// `ALTER SYSTEM SET …`, counting at once.
+/// `ALTER SYSTEM SET …`, which takes effect at once.
 pub(crate) fn set_and_reload(setting: &str, value: impl fmt::Display) -> Vec<String> {
     vec![format!("ALTER SYSTEM SET {setting} = '{value}';"), "SELECT pg_catalog.pg_reload_conf();".into()]
 }

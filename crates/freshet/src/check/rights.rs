@@ -1,14 +1,15 @@
-//! Functions that Freshet calls: in its own connections, and in each session of a client as that client's role.
+//! The rights on the functions that Freshet calls. It calls them in its own connections, and in each client's session
+//! under the client's role.
 
 use anyhow::Result;
 
 use super::database::Database;
 use super::report::Report;
 
-/// For everybody: a session that cannot prove which server it is on neither hits nor fills.
+/// For all roles: a session that cannot prove its server neither hits nor fills.
 const FOR_ALL: &str = "'pg_control_system', 'pg_postmaster_start_time', 'pg_conf_load_time', 'pg_current_snapshot', \
                        'pg_current_wal_insert_lsn', 'pg_my_temp_schema', 'pg_current_xact_id_if_assigned'";
-/// For Freshet alone: what has the log flushed while somebody waits.
+/// For Freshet alone: it has the log flushed while a session waits.
 const FOR_SERVICES: &str = "'pg_logical_emit_message'";
 
 pub(super) async fn look(database: &mut Database, report: &mut Report) -> Result<()> {

@@ -1,6 +1,7 @@
-//! The script of `freshet check --print-setup`: all that Freshet needs in a database, for an administrator to run.
+//! The script of `freshet check --print-setup`: everything that Freshet needs in a database, for an administrator to
+//! run.
 //!
-//! It may be run again, after new tables or after an upgrade of Freshet: then it brings everything to what it says.
+//! It may be run again, after new tables or an upgrade of Freshet; it then brings everything up to date.
 
 use std::fmt::Write as _;
 
@@ -12,15 +13,15 @@ use super::database::Database;
 use super::keys::{self, Relation};
 use super::tables::{Kind, Table};
 
-/// What the script is to bring about.
+/// The desired state.
 pub(super) struct Wanted<'a> {
     /// Freshet's own account.
     pub(super) role: &'a str,
     pub(super) publication: &'a str,
     pub(super) tables: &'a [Table],
-    /// What the account is to read.
+    /// The tables that the account must read.
     pub(super) keys: &'a [Relation],
-    /// Triggers that stand are left alone: Freshet would start its change stream anew for others.
+    /// Existing triggers are left unchanged: for others, Freshet would restart its change stream.
     pub(super) triggers_stand: bool,
 }
 

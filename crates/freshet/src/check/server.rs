@@ -1,4 +1,4 @@
-//! The server: whether it can send a change stream at all, and at what price.
+//! The server: whether it can send a change stream at all, and at what cost.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use freshet_proxy::pg::service::stream_must_restart;
 use super::database::Database;
 use super::report::{Report, set_and_reload, set_and_restart};
 
-/// Places beyond those in use that are asked for.
+/// The required number of free slots beyond those in use.
 const SPARE: u32 = 10;
-/// Below this, in kB, transactions are decoded from disk rather early.
+/// Below this size, in kB, transactions are decoded from disk rather early.
 const DECODING_MEMORY_KB: u64 = 64 << 10;
 /// SQLSTATE `insufficient_privilege`.
 const INSUFFICIENT_PRIVILEGE: &str = "42501";
 /// SQLSTATE `too_many_connections`.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
-/// Version and role of the server. False if nothing else is worth a look.
+/// The version and the role of the server. False if no further check is useful.
 pub(super) async fn kind(database: &mut Database, report: &mut Report) -> Result<bool> {
     let version = database.version.clone();
     if database.version_num < 130_000 {
@@ -43,7 +43,7 @@ pub(super) async fn kind(database: &mut Database, report: &mut Report) -> Result
     Ok(true)
 }
 
-/// What the server logs, and whether there is room for a stream.
+/// Checks what the server logs, and whether it has a free slot for a stream.
 pub(super) async fn capacity(database: &mut Database, report: &mut Report) -> Result<()> {
     let wal_level = database.value("SELECT current_setting('wal_level')").await?;
     if wal_level == "logical" {
@@ -75,7 +75,7 @@ pub(super) async fn capacity(database: &mut Database, report: &mut Report) -> Re
     Ok(())
 }
 
-/// Opens a replication connection, which proves the right to it, a way through `pg_hba.conf` and a free walsender.
+/// Opens a replication connection. This proves the right to it, a rule in `pg_hba.conf` and a free walsender.
 pub(super) async fn replication(database: &mut Database, upstream: &Arc<Upstream>, report: &mut Report) -> Result<()> {
     let role = database.role.clone();
     let opened = Client::connect(upstream, Purpose::Replication).await;
@@ -105,7 +105,7 @@ pub(super) async fn replication(database: &mut Database, upstream: &Arc<Upstream
     Ok(())
 }
 
-/// Settings that decide what a stream costs, or what happens when one stands still.
+/// Checks settings that determine the cost of a stream, or what happens to one that stops.
 pub(super) async fn settings(database: &mut Database, report: &mut Report) -> Result<()> {
     let [keep, persistent, sender_timeout, memory, synchronous] = database
         .row(

@@ -1,4 +1,4 @@
-//! The tables that are to be cached: what is known of each, and what keeps it from being cached.
+//! The tables to be cached: their properties, and what prevents caching.
 
 use anyhow::Result;
 use freshet_net::pg::{quote_identifier, quote_literal};
@@ -7,44 +7,44 @@ use freshet_proxy::pg::service::updates_fail;
 use super::database::Database;
 use super::report::{LOCK_TIMEOUT, Report};
 
-/// Tables named in one line at most; the rest is counted.
+/// The most tables named in one line; the rest is counted.
 const NAMES_MAX: usize = 10;
-/// Tables for which full old rows are suggested at most: those that are updated most.
+/// The most tables for which full old rows are suggested: those with the most updates.
 const FULL_MAX: usize = 3;
-/// Updates and deletes, since the statistics began, below which that is not worth a word.
+/// Updates and deletes, since the statistics began, below which nothing is suggested.
 const CHANGES_MIN: u64 = 1000;
 
-/// What a relation is to the cache.
+/// The kind of relation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Rows of its own, all in the log.
+    /// It has rows of its own, all in the log.
     Table,
     Unlogged,
     Foreign,
 }
 
-/// How the log names a row that is updated or deleted.
+/// How the log identifies a row that is updated or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {
     /// By the whole old row.
     Full,
     /// By some columns.
     Columns,
-    /// Not at all: published, the table cannot be updated.
+    /// Not at all: once published, the table cannot be updated.
     Missing,
-    /// By columns of which some are generated and virtual: the same from version 18 on.
+    /// By columns of which some are generated and virtual: updates fail from version 18 on.
     Virtual,
-    /// By columns of which some are generated, which the publication as it is does not send: the same.
+    /// By columns of which some are generated and not sent by the current publication: updates fail.
     Unsent,
 }
 
-/// The role that a relation belongs to.
+/// The owner of a relation.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     /// Quoted.
     pub(super) name: String,
     pub(super) superuser: bool,
-    /// Freshet's role may act as this one.
+    /// Freshet's role may act as this role.
     pub(super) ours: bool,
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Table {
     pub(super) owner: Owner,
     /// Published under an identity of all its columns, it cannot be updated.
     full_fails: bool,
-    /// What gives it an identity.
+    /// The statements that give it an identity.
     mend: Vec<String>,
     /// Updates and deletes since the statistics began.
     changes: u64,
@@ -80,12 +80,12 @@ impl Table {
     }
 }
 
-/// All that could be cached, and what is in the publication. A usable key is a unique index over columns that are not
-/// null, whole and immediate; `deferred` is one that would do if it were not deferrable.
+/// Lists all tables that could be cached, and the content of the publication. A usable key is a unique index over NOT
+/// NULL columns, neither partial nor deferrable. `deferred` is one that is only unusable because it is deferrable.
 fn tables_sql(publication: &str) -> String {
     let publication = quote_literal(publication);
     let fails = updates_fail(&publication);
-    // None of that name: then stored columns are sent.
+    // Without a publication of that name, stored columns will be sent.
     let fails_by_virtual = updates_fail("NULL");
     let full_fails = fails.replace("c.relreplident", "'f'");
     format!(
@@ -173,8 +173,8 @@ fn table(row: [String; 15], publication: &str) -> Result<Table> {
     })
 }
 
-/// What gives a table an identity: a key that it has, or else a new one. Never the whole row, which is dear, unless
-/// somebody chooses it.
+/// The statements that give a table an identity: an existing key, or else a new one. Never the whole row, which is
+/// expensive, unless the administrator chooses it.
 fn identity_statements(name: &str, key: (&str, bool), deferred: &str, last: (&str, bool)) -> Vec<String> {
     let (root, full_fails) = last;
     let mut statements = vec![LOCK_TIMEOUT.to_owned()];
@@ -225,7 +225,7 @@ pub(super) async fn chosen(
     }
     let mut wanted = Vec::new();
     for name in names {
-        // What is no name at all is an error of the server's.
+        // The server reports an invalid name as an error.
         let ids = descendants(database, name).await.unwrap_or_default();
         let before = wanted.len();
         wanted.extend(tables.iter().filter(|table| ids.contains(&table.id)).map(|table| table.id));
@@ -247,7 +247,7 @@ async fn descendants(database: &mut Database, name: &str) -> Result<Vec<u32>> {
     Ok(database.column(&sql).await?.iter().map(|id| id.parse()).collect::<Result<_, _>>()?)
 }
 
-/// Which of the tables can be cached, and what the others lack.
+/// Checks which of the tables can be cached, and what the others lack.
 pub(super) fn look(tables: &[Table], report: &mut Report) {
     let of = |kind| tables.iter().filter(move |table| table.kind == kind);
     let good = of(Kind::Table).filter(|table| table.publishable() && !table.row_security).count();

@@ -1,4 +1,4 @@
-//! The event triggers: whether DDL comes with the change stream, or must be found by polling.
+//! The event triggers: whether the change stream carries DDL, or polling must find it.
 
 use anyhow::Result;
 use freshet_replication::triggers::{STATE_QUERY, create_statements};
@@ -7,7 +7,7 @@ use super::Mode;
 use super::database::Database;
 use super::report::{Report, set_and_reload};
 
-/// Without them.
+/// The consequences without them.
 const MEANING: &str = "changes of definitions and rights are found by polling, up to a second late, and materialised \
                        views are not cached; before SET UNLOGGED of a published table by others than through Freshet, \
                        ALTER PUBLICATION … DROP TABLE ONLY it";
@@ -31,7 +31,7 @@ pub(super) async fn look(database: &mut Database, mode: Mode, report: &mut Repor
         report.ok(format!("the event triggers do not stand yet, and {} may create them", database.role));
         return Ok(());
     }
-    // Often they are only disabled, or not ENABLE ALWAYS.
+    // They are often only disabled, or not ENABLE ALWAYS.
     let enable = "SELECT format('ALTER EVENT TRIGGER %I ENABLE ALWAYS;', evtname) FROM pg_event_trigger \
                   WHERE evtname IN ('freshet_ddl_end', 'freshet_sql_drop', 'freshet_ddl_start') AND evtenabled <> 'A' ORDER BY evtname";
     let disabled = database.column(enable).await?;
@@ -39,7 +39,7 @@ pub(super) async fn look(database: &mut Database, mode: Mode, report: &mut Repor
     if !disabled.is_empty() && !others {
         report.problem(format!("the event triggers are not enabled always: {MEANING}"), disabled);
     } else {
-        // Their function is longer than all that is said beside it.
+        // The script with their function is longer than the whole report.
         let mend = "-- as a superuser, in this database: freshet check --print-triggers | psql -v ON_ERROR_STOP=1";
         let text = format!("the event triggers are missing, or another release's, and need a superuser: {MEANING}");
         report.problem(text, vec![mend.into()]);
@@ -47,12 +47,12 @@ pub(super) async fn look(database: &mut Database, mode: Mode, report: &mut Repor
     Ok(())
 }
 
-/// Whether they are there, enabled, and of this release.
+/// Whether they exist, enabled, and of this release.
 pub(super) async fn stand(database: &mut Database) -> Result<bool> {
     Ok(!database.column(STATE_QUERY).await?.is_empty())
 }
 
-/// What makes them, for a superuser.
+/// The script that creates them, for a superuser.
 pub(super) fn script() -> String {
     let mut lines = vec!["BEGIN;".to_owned()];
     lines.extend(create_statements());
@@ -60,7 +60,7 @@ pub(super) fn script() -> String {
     lines.join("\n")
 }
 
-/// Whether they would stand if they were enabled.
+/// Their state if they were enabled.
 fn state_if_enabled() -> String {
     format!("SELECT EXISTS ({})", STATE_QUERY.replace("e.evtenabled = 'A'", "true"))
 }

@@ -1,8 +1,8 @@
-//! Who keeps a change stream from being set up.
+//! Transactions that prevent the set-up of a change stream.
 //!
-//! The creation of a slot waits for every transaction with a transaction id that is open at that moment, in whatever
-//! database. One that stays open for hours keeps everything uncached for hours. How long somebody else's transaction
-//! has been open is not shown to everybody, so this looks twice instead.
+//! The creation of a slot waits for every transaction with a transaction id that is open at that moment, in any
+//! database. One that stays open for hours keeps everything uncached for hours. Not every role may see how long
+//! another role's transaction has been open, so the check looks twice.
 
 use std::time::Duration;
 

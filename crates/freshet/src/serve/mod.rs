@@ -1,7 +1,7 @@
-//! `freshet serve`: puts the parts together.
+//! `freshet serve`: connects the parts.
 //!
-//! The change stream drives the cache, and the sessions read it; here is the one place that knows both. What differs
-//! between the databases is in [`postgres`] and [`mysql`].
+//! The change stream updates the cache, and the sessions read it. This is the only module that knows both. The
+//! differences between the databases are in [`postgres`] and [`mysql`].
 
 mod mysql;
 mod postgres;
@@ -25,7 +25,7 @@ use crate::allocator::Start;
 use crate::faults::FaultArgs;
 use crate::{stop, web};
 
-/// Time for the change stream to end, once everything else has.
+/// How long the change stream may take to end, after everything else has ended.
 const FOLLOWER_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of `freshet serve`.
@@ -123,13 +123,13 @@ impl From<AdmissionArg> for Keep {
     }
 }
 
-/// What follows the change stream; it ends when it is told to.
+/// The follower of the change stream. It ends on request.
 struct Following {
     control: Arc<Control>,
     follower: tokio::task::JoinHandle<()>,
 }
 
-/// Serves until SIGINT, or until what SIGTERM asks for is done.
+/// Serves until SIGINT, or until the drain after SIGTERM is complete.
 pub(crate) async fn run(args: ServeArgs) -> Result<()> {
     let start = Start::now();
     if Upstream::is_url(&args.upstream) {
@@ -153,7 +153,7 @@ impl ServeArgs {
         self.workers.unwrap_or_else(|| std::thread::available_parallelism().map_or(2, usize::from)).max(1)
     }
 
-    /// What the sessions and services of any upstream share. `user`: whom the URL names.
+    /// The state shared by the sessions and services of any upstream. `user` is the user in the URL.
     fn shared(&self, dialect: Dialect, upstream: String, user: &str) -> Arc<Shared> {
         let (cache_faults, faults) = self.faults.switches();
         let mut limits = Limits::with_memory(self.memory.0);
@@ -165,7 +165,8 @@ impl ServeArgs {
             dialect,
             hold_max: nanos(self.commit_wait),
             verify: self.verify.0,
-            // A service connection of MySQL or MariaDB cannot become another account, nor log in as each client did.
+            // A service connection of MySQL or MariaDB cannot switch to another account, nor log in as each client
+            // did.
             refresh_share: if dialect.is_mysql_family() { 0.0 } else { self.refresh_share.0 },
             trust_immutable: self.trust_immutable && !dialect.is_mysql_family(),
             faults,
@@ -177,7 +178,7 @@ impl ServeArgs {
     }
 }
 
-/// Listens, and says where.
+/// Listens, and logs the addresses.
 async fn listen(args: &ServeArgs, family: &Family) -> Result<Listener> {
     let mysql = matches!(family, Family::MySql(_));
     let shared = family.shared();
@@ -217,12 +218,12 @@ async fn serve(
     listener.run();
     stop::until_stopped(shared, args.drain_timeout.0).await?;
     following.control.shutdown();
-    // A lasting slot is dropped.
+    // A persistent slot is dropped.
     tokio::time::timeout(FOLLOWER_END_TIMEOUT, following.follower).await.ok();
     Ok(())
 }
 
-/// The socket in a directory of PostgreSQL's bears the port of the first TCP address, or else PostgreSQL's, in its name.
+/// A socket in a directory has a port in its name: that of the first TCP address, or else PostgreSQL's.
 fn listen_addresses(texts: &[String], mysql: bool) -> Result<Vec<ListenAddress>> {
     let tcp = texts.iter().filter(|text| !text.starts_with('/')).map(|text| {
         text.parse::<SocketAddr>().with_context(|| {
@@ -248,7 +249,7 @@ fn server_identity(identity: &Identity) -> ServerIdentity {
     }
 }
 
-/// Where a relation was created, renamed or dropped, its name may mean another one from now on.
+/// After a relation was created, renamed or dropped, its name may mean another relation.
 fn add_namesakes(shared: &Shared, changes: &mut ChangeSet) {
     let ChangeSet::Rows(rows) = &*changes else { return };
     let name = |change: &Change| if let Change::Redefined { name, .. } = change { Some(name.clone()) } else { None };
@@ -292,7 +293,7 @@ fn disconnected(shared: &Shared, why: &str) {
     shared.stream_lost(why);
 }
 
-/// Rings the follower when the cache wants something of it, for ever.
+/// Wakes the follower when the cache needs it, for ever.
 async fn ring(shared: Arc<Shared>, control: Arc<Control>) {
     loop {
         tokio::select! {

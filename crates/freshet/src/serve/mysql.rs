@@ -12,7 +12,7 @@ use freshet_types::{Change, ChangeSet, Commit, Dialect, Epoch, Lsn, TableId};
 use crate::access::raise_descriptor_limit;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
-/// Reads what the command line names.
+/// Parses the upstream on the command line.
 pub(super) fn open(args: &ServeArgs) -> Result<Arc<MySql>> {
     let upstream = Arc::new(Upstream::parse(&args.upstream).context("--upstream")?);
     let shared = args.shared(Dialect::MySql, upstream.to_string(), upstream.user());
@@ -31,7 +31,7 @@ pub(super) fn start_services(mysql: &Arc<MySql>) -> Following {
     Following { control, follower }
 }
 
-/// Names row images after the catalogue.
+/// Names the columns of row images by the catalogue.
 struct Columns {
     mysql: Arc<MySql>,
 }
@@ -46,13 +46,13 @@ impl Schemas for Columns {
     }
 }
 
-/// Hands the stream's changes to the cache.
+/// Passes the stream's changes to the cache.
 struct Changes {
     mysql: Arc<MySql>,
 }
 
 impl Changes {
-    /// Rows that foreign keys change without a word in the binlog.
+    /// Adds the rows that foreign keys change, which the binlog omits.
     fn add_cascades(&self, changes: &mut ChangeSet) {
         let ChangeSet::Rows(rows) = &*changes else { return };
         for table in self.mysql.cascades(rows) {
@@ -64,7 +64,7 @@ impl Changes {
 impl Sink for Changes {
     fn connected(&self, identity: &Identity) -> Epoch {
         self.mysql.stream_connected(server_identity(identity));
-        // Now, since from here on no service connection speaks to another server.
+        // Done now: from here on, no service connection uses another server.
         self.mysql.ends.forget();
         let epoch = self.mysql.cache.connected();
         self.mysql.want_catalog();

@@ -12,7 +12,7 @@ use freshet_types::{Commit, Dialect, Epoch, Lsn};
 use crate::access::raise_descriptor_limit;
 use crate::serve::{Following, ServeArgs, advance, apply, disconnected, ring, server_identity, suspended};
 
-/// Reads what the command line names.
+/// Parses the upstream on the command line.
 pub(super) fn open(args: &ServeArgs) -> Result<Arc<Pg>> {
     let upstream = Arc::new(Upstream::parse(&args.upstream).context("--upstream")?);
     for warning in &upstream.conninfo().warnings {
@@ -56,7 +56,7 @@ pub(super) fn start_services(pg: &Arc<Pg>, args: &ServeArgs) -> Following {
     Following { control, follower }
 }
 
-/// Hands the stream's changes to the cache.
+/// Passes the stream's changes to the cache.
 struct Changes {
     pg: Arc<Pg>,
 }

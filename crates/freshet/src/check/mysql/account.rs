@@ -1,4 +1,4 @@
-//! The account: what it may ask, and what it is shown.
+//! The account: its rights, and what the server shows to it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,10 +15,10 @@ const DUMP_TIMEOUT: Duration = Duration::from_secs(10);
 /// `COM_BINLOG_DUMP`, and its flag that asks for no more than there is.
 const DUMP: u8 = 0x12;
 const DUMP_NON_BLOCK: u16 = 1;
-/// No server's number, it is to be hoped: a replica that has it would be told to go.
+/// A number that hopefully no server has: a replica with the same number would be disconnected.
 const SERVER_ID: u32 = 0xf7e5_0000;
 
-/// What Freshet's account needs, on everything.
+/// The rights that Freshet's account needs, on everything.
 const NEEDED: &str = "SELECT, SHOW VIEW, TRIGGER, REPLICATION SLAVE, REPLICATION CLIENT";
 
 pub(super) async fn look(database: &mut Database, upstream: &Upstream, report: &mut Report) -> Result<()> {
@@ -40,7 +40,7 @@ pub(super) async fn look(database: &mut Database, upstream: &Upstream, report: &
     visibility(database, upstream.database(), report).await
 }
 
-/// Asks for the binlog, which proves the right to it.
+/// Requests the binlog, which proves the right to it.
 async fn replication(database: &Database, upstream: &Upstream, file: Option<&str>, report: &mut Report) -> Result<()> {
     let account = &database.account;
     let mut client = Client::connect(upstream).await?;
@@ -57,14 +57,14 @@ async fn replication(database: &Database, upstream: &Upstream, file: Option<&str
             let text = format!("{account} may not read the binlog ({}): nothing is cached", error.message);
             report.problem(text, vec![format!("GRANT REPLICATION SLAVE ON *.* TO {account};")]);
         }
-        // Without a binlog, or a server_id, there is nothing to read: that was said.
+        // Without a binlog or a server_id there is nothing to read; this was reported before.
         Err(Error::Server(_)) => {}
         Err(error) => return Err(error.into()),
     }
     Ok(())
 }
 
-/// What the catalogue shows to the account. Rights on some databases are enough for those.
+/// Checks what the catalogue shows to the account. Rights on some databases suffice for those databases.
 async fn visibility(database: &mut Database, wanted: Option<&str>, report: &mut Report) -> Result<()> {
     let account = database.account.clone();
     let held = privileges(database).await?;
@@ -97,7 +97,7 @@ async fn visibility(database: &mut Database, wanted: Option<&str>, report: &mut 
     Ok(())
 }
 
-/// For an account that may not read everything. `wanted`: the database that the URL names.
+/// For an account that may not read everything. `wanted` is the database in the URL.
 async fn readable(database: &mut Database, wanted: Option<&str>, report: &mut Report) -> Result<()> {
     let account = database.account.clone();
     let sql = format!(
@@ -128,8 +128,9 @@ async fn readable(database: &mut Database, wanted: Option<&str>, report: &mut Re
     Ok(())
 }
 
-/// Views whose text is hidden. Which right shows it differs: MariaDB takes SHOW VIEW on anything; MySQL 8.0.15 takes SELECT and SHOW
-/// VIEW, and shows it by SHOW CREATE VIEW alone. So the answers are looked at, not the rights.
+/// Views whose text is hidden. The right that shows it differs. MariaDB accepts SHOW VIEW on anything. MySQL 8.0.15
+/// needs SELECT and SHOW VIEW, and shows the text by SHOW CREATE VIEW alone. So the answers are checked, not the
+/// rights.
 async fn views(database: &mut Database, report: &mut Report) -> Result<()> {
     let account = database.account.clone();
     let sql = format!(
@@ -160,7 +161,7 @@ async fn views(database: &mut Database, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// What the account may do with everything, by itself and by its roles.
+/// The account's rights on everything, its own and those of its roles.
 async fn privileges(database: &mut Database) -> Result<BTreeSet<String>> {
     let grants = database.column("SHOW GRANTS").await?;
     Ok(grants.iter().filter_map(|grant| of_everything(grant)).flatten().collect())

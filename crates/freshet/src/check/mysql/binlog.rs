@@ -1,4 +1,4 @@
-//! The binlog: whether it is there, tells of everything, and tells it by rows.
+//! The binlog: whether it exists, contains all changes, and contains them as rows.
 
 use anyhow::Result;
 use freshet_net::mysql::ServerVersion;
@@ -7,7 +7,7 @@ use freshet_types::GtidSet;
 use super::database::{Database, in_option_file};
 use crate::check::report::{Report, THEN_RESTART};
 
-/// The steps from no global transaction identifiers to all, each of which may be taken while clients work.
+/// The steps from no GTIDs to GTIDs for all transactions. Each may be taken while clients work.
 const GTID_MODES: [&str; 4] = ["OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON"];
 
 pub(super) async fn look(database: &mut Database, report: &mut Report) -> Result<()> {
@@ -30,7 +30,7 @@ pub(super) async fn look(database: &mut Database, report: &mut Report) -> Result
     expiry(database, report).await
 }
 
-/// All that a server without a binlog lacks.
+/// All options that a server without a binlog lacks.
 fn option_lines(server: &ServerVersion) -> Vec<&'static str> {
     let mut lines = vec!["log-bin = binlog", "binlog-format = ROW", "server-id = 1 (a number of its own)"];
     if !server.is_mariadb {
@@ -39,7 +39,7 @@ fn option_lines(server: &ServerVersion) -> Vec<&'static str> {
     lines
 }
 
-/// What is logged of a change.
+/// Checks what is logged of a change.
 async fn format(database: &mut Database, report: &mut Report) -> Result<()> {
     let format = database.variable("binlog_format").await?;
     if format == "ROW" {
