@@ -5,7 +5,7 @@
 //! invalidates the entries.
 
 mod changed;
-mod kept_keys;
+mod retained_keys;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ pub(crate) struct Core {
     /// The tables of which the stream has delivered a change, in any epoch.
     changed: HashMap<TableId, Changed, RandomState>,
     /// Keys that were read for entries and outlive them.
-    kept_keys: KeptKeys,
+    retained_keys: RetainedKeys,
 }
 
 impl Core {
@@ -177,7 +177,7 @@ impl Core {
         self.suspended = suspended;
         self.probes.clear();
         // They may reflect commits that a crash of the server takes back.
-        self.forget_kept_keys();
+        self.forget_retained_keys();
     }
 
     // --- catalogue and publication ----------------------------------------------------------------------------
@@ -261,7 +261,7 @@ impl Core {
             let Some(node) = self.nodes.get_mut(&id) else { continue };
             match &mut node.state {
                 State::Flight(flying) => flying.fence = lsn.max(flying.fence),
-                State::Entry if self.kept_keys.is_kept(id, &node.key) => {}
+                State::Entry if self.retained_keys.is_retained(id, &node.key) => {}
                 State::Entry => keys.push(node.key.clone()),
             }
         }
@@ -289,7 +289,7 @@ impl Core {
         if self.flights.contains_key(key) {
             return Err(Reason::FillInFlight);
         }
-        let derived = snapshot.is_none().then(|| self.take_kept_keys(key, &mut tags)).flatten();
+        let derived = snapshot.is_none().then(|| self.take_retained_keys(key, &mut tags)).flatten();
         let matching = |pending: &&Pending| carry && changes_match(&tags, &pending.commit.changes);
         let candidates: Vec<CommitId> = self.pending.iter().filter(matching).map(|pending| pending.commit.id).collect();
         let needs_proof = !candidates.is_empty();
@@ -342,7 +342,7 @@ impl Core {
         let State::Flight(flying) = std::mem::replace(&mut node.state, State::Entry) else { return None };
         let derived = flying.derived.or(led_by.map(|led_by| Derived { first: early, led_by, named }));
         if let Some(derived) = derived {
-            self.kept_keys.note(id, derived);
+            self.retained_keys.note(id, derived);
         }
         if !deferred.is_empty() {
             node.tags = std::mem::take(&mut node.tags).into_iter().chain(deferred).collect();
@@ -376,7 +376,7 @@ impl Core {
         let node = self.nodes.remove(&id)?;
         trim(&mut self.nodes);
         self.index.unregister(id, &node.tags);
-        self.kept_keys.forget(id, &node.key);
+        self.retained_keys.forget(id, &node.key);
         Some(node)
     }
 
@@ -391,12 +391,13 @@ impl Core {
     }
 
     pub(crate) fn is_entry(&self, id: Id) -> bool {
-        let is_entry = |node: &Node| matches!(node.state, State::Entry) && !self.kept_keys.is_kept(id, &node.key);
+        let is_entry =
+            |node: &Node| matches!(node.state, State::Entry) && !self.retained_keys.is_retained(id, &node.key);
         self.nodes.get(&id).is_some_and(is_entry)
     }
 
     pub(crate) fn entry_count(&self) -> usize {
-        self.nodes.len() - self.flights.len() - self.kept_keys.len()
+        self.nodes.len() - self.flights.len() - self.retained_keys.len()
     }
 
     // --- the stream ----------------------------------------------------------------------------------------
@@ -483,7 +484,7 @@ impl Core {
             let node = &self.nodes[id];
             assert!(matches!(node.state, State::Flight(_)) && node.key == *key);
         }
-        self.kept_keys.validate(|id| self.nodes.get(&id).map(|node| &node.key));
+        self.retained_keys.validate(|id| self.nodes.get(&id).map(|node| &node.key));
         assert_eq!(self.pending_bytes, self.pending.iter().map(|pending| pending.bytes).sum::<usize>());
     }
 

@@ -81,7 +81,7 @@ impl FaultArgs {
             ignore_hi: is_on(TestFault::IgnoreHi),
             ignore_redefinitions: is_on(TestFault::IgnoreRedefinitions),
             keep_on_reconnect: is_on(TestFault::KeepOnReconnect),
-            // The simulator's, and those of `cache/tests/kept_keys`.
+            // The simulator's, and those of `cache/tests/retained_keys`.
             keep_keys: false,
             trust_members: false,
             keep_early: false,

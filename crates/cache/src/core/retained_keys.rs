@@ -45,7 +45,7 @@ use crate::faults::Faults;
 use crate::flight::Id;
 
 /// Invalidated entries whose keys are retained.
-const KEPT_MAX: usize = 1024;
+const RETAINED_MAX: usize = 1024;
 /// The most bytes of key and tags for which one of them is retained.
 const BYTES_MAX: usize = 8192;
 /// The most rows that one tag names.
@@ -73,42 +73,42 @@ impl Derived {
 
 /// Which nodes have deferred tags that can be retained, and which of them are no longer entries.
 #[derive(Debug, Default)]
-pub(crate) struct KeptKeys {
+pub(crate) struct RetainedKeys {
     derived: HashMap<Id, Derived, RandomState>,
-    kept: HashMap<Arc<[u8]>, Id, RandomState>,
+    retained: HashMap<Arc<[u8]>, Id, RandomState>,
     /// Oldest first. Some are no longer retained.
     order: VecDeque<(Id, Arc<[u8]>)>,
 }
 
-impl KeptKeys {
+impl RetainedKeys {
     /// Notes that an entry has deferred tags with which another fill of its key may begin.
     pub(crate) fn note(&mut self, id: Id, derived: Derived) {
         self.derived.insert(id, derived);
     }
 
     /// Whether the node of this key is no longer an entry.
-    pub(crate) fn is_kept(&self, id: Id, key: &[u8]) -> bool {
-        self.kept.get(key) == Some(&id)
+    pub(crate) fn is_retained(&self, id: Id, key: &[u8]) -> bool {
+        self.retained.get(key) == Some(&id)
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.kept.len()
+        self.retained.len()
     }
 
     pub(crate) fn forget(&mut self, id: Id, key: &[u8]) {
-        if self.derived.remove(&id).is_some() && self.is_kept(id, key) {
-            self.kept.remove(key);
+        if self.derived.remove(&id).is_some() && self.is_retained(id, key) {
+            self.retained.remove(key);
         }
     }
 
     /// Retains the node. Returns the nodes that it displaces.
     fn keep(&mut self, id: Id, key: Arc<[u8]>) -> Vec<Id> {
-        let mut gone: Vec<Id> = self.kept.insert(key.clone(), id).into_iter().collect();
+        let mut gone: Vec<Id> = self.retained.insert(key.clone(), id).into_iter().collect();
         self.order.push_back((id, key));
-        while self.kept.len() > KEPT_MAX || self.order.len() > 2 * KEPT_MAX {
+        while self.retained.len() > RETAINED_MAX || self.order.len() > 2 * RETAINED_MAX {
             let Some((oldest, key)) = self.order.pop_front() else { break };
-            if self.is_kept(oldest, &key) {
-                self.kept.remove(&key);
+            if self.is_retained(oldest, &key) {
+                self.retained.remove(&key);
                 gone.push(oldest);
             }
         }
@@ -117,8 +117,8 @@ impl KeptKeys {
 
     pub(crate) fn validate<'n>(&self, key: impl Fn(Id) -> Option<&'n Arc<[u8]>>) {
         assert!(self.derived.keys().all(|id| key(*id).is_some()));
-        assert!(self.kept.len() <= KEPT_MAX && self.order.len() <= 2 * KEPT_MAX);
-        for (own, id) in &self.kept {
+        assert!(self.retained.len() <= RETAINED_MAX && self.order.len() <= 2 * RETAINED_MAX);
+        for (own, id) in &self.retained {
             assert!(self.derived.contains_key(id) && key(*id) == Some(own));
         }
     }
@@ -186,7 +186,7 @@ impl Core {
             && let Some(derived) = flying.derived.take()
         {
             node.state = State::Entry;
-            self.kept_keys.note(id, derived);
+            self.retained_keys.note(id, derived);
             self.keep(id, key);
         } else {
             self.forget(id);
@@ -194,9 +194,9 @@ impl Core {
     }
 
     /// Appends the deferred tags that are retained for this key to `tags`.
-    pub(super) fn take_kept_keys(&mut self, key: &[u8], tags: &mut Vec<Tag>) -> Option<Derived> {
-        let id = *self.kept_keys.kept.get(key)?;
-        let derived = self.kept_keys.derived.get(&id)?.clone();
+    pub(super) fn take_retained_keys(&mut self, key: &[u8], tags: &mut Vec<Tag>) -> Option<Derived> {
+        let id = *self.retained_keys.retained.get(key)?;
+        let derived = self.retained_keys.derived.get(&id)?.clone();
         let node = self.forget(id)?;
         let (early, deferred) = node.tags.split_at_checked(usize::try_from(derived.first).ok()?)?;
         // The tags are equal under the same key and catalogue; this check fails closed.
@@ -207,8 +207,8 @@ impl Core {
         Some(derived)
     }
 
-    pub(super) fn forget_kept_keys(&mut self) {
-        let ids: Vec<Id> = self.kept_keys.kept.values().copied().collect();
+    pub(super) fn forget_retained_keys(&mut self) {
+        let ids: Vec<Id> = self.retained_keys.retained.values().copied().collect();
         for id in ids {
             self.forget(id);
         }
@@ -218,11 +218,11 @@ impl Core {
     /// may have changed the rows from which its keys were read, or rows have entered that cannot be named.
     pub(super) fn keep_keys(&mut self, id: Id, changes: &ChangeSet, faults: Faults) -> Option<Arc<[u8]>> {
         let node = self.nodes.get(&id)?;
-        let is_entry = !self.kept_keys.is_kept(id, &node.key);
+        let is_entry = !self.retained_keys.is_retained(id, &node.key);
         let key = is_entry.then(|| node.key.clone());
         let bytes = || node.key.len() + node.tags.iter().map(Tag::extra_bytes).sum::<usize>();
         let holds = |derived: &&Derived| faults.keep_keys || !derived.is_led_by(&node.tags, changes);
-        let derived = self.kept_keys.derived.get(&id).filter(holds).filter(|_| bytes() <= BYTES_MAX);
+        let derived = self.retained_keys.derived.get(&id).filter(holds).filter(|_| bytes() <= BYTES_MAX);
         let named = derived.map(|derived| derived.named.clone());
         if named.is_some_and(|named| self.name_more(id, &named, changes, faults).is_some()) {
             if let Some(key) = key.clone() {
@@ -236,7 +236,7 @@ impl Core {
 
     /// Turns the node into one that only retains keys.
     pub(super) fn keep(&mut self, id: Id, key: Arc<[u8]>) {
-        for gone in self.kept_keys.keep(id, key) {
+        for gone in self.retained_keys.keep(id, key) {
             self.forget(gone);
         }
     }
