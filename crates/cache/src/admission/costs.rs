@@ -6,9 +6,9 @@ const FILL: i64 = 40_000;
 /// M − O of a fill that evicts another entry, which saves something as well.
 pub(super) const FILL_IN_PLACE: i64 = 120_000;
 /// H of a hit after own write: the log end is probed, the stream must deliver up to it at once, and the session is woken
-/// (docs/decisions/2026-11-25-late-hits.md).
+/// (docs/experiments/2026-11-25-late-hits.md).
 const HIT_AFTER_OWN_WRITE: i64 = 80_000;
-/// H of a hit after a pass, in a full cache: it needs a newer log end (docs/decisions/2026-11-26-few-hits.md). While a cache
+/// H of a hit after a pass, in a full cache: it needs a newer log end (docs/experiments/2026-11-26-few-hits.md). While a cache
 /// fills, nearly all hits are of this kind and soon are no more, so they cost nothing there.
 const HIT_AFTER_PASS: i64 = 35_000;
 

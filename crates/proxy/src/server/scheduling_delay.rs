@@ -3,7 +3,7 @@
 //! The lease is renewed and the change stream applied by the main thread, with what the database answers. If either is given no
 //! processor, nothing is served from the cache and nothing else tells why: the sessions' threads may run as ever, and the machine
 //! is idle. So a clock of the main thread's own tells when it is late, and log-end probe are timed. Both were seen on
-//! Linux 6.18 with `kernel.sched_autogroup_enabled`, up to 7 s (docs/decisions/2026-11-26-threads-that-wait-for-a-processor.md).
+//! Linux 6.18 with `kernel.sched_autogroup_enabled`, up to 7 s (docs/experiments/2026-11-26-threads-that-wait-for-a-processor.md).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};

@@ -17,7 +17,7 @@ use std::time::Duration;
 use freshet_cache::admission::Hits;
 use freshet_types::TableId;
 
-/// What a commit that changes the table costs, in nanoseconds of the database and of Freshet: docs/decisions/2026-11-25-tables-that-are-not-followed.md.
+/// What a commit that changes the table costs, in nanoseconds of the database and of Freshet: docs/experiments/2026-11-25-tables-that-are-not-followed.md.
 const COMMIT_COSTS: i64 = 20_000;
 /// The balance to begin with at first: five thousand commits.
 const CREDIT: i64 = 5_000 * COMMIT_COSTS;

@@ -20,7 +20,7 @@ known(oid) AS (
 ///
 /// What extensions bring in C (language 13), by another name (12) or as immutable is taken for the server's own where operators, casts,
 /// types and operator classes call it; where expressions do, if it is immutable, or makes keys like `uuid_generate_v4()`
-/// (docs/decisions/2026-11-26-code-of-extensions.md).
+/// (docs/decisions/2026-11-24-session-context.md).
 pub(super) const CODE: &str = "
 at_will(oid, prosrc) AS (
   SELECT oid, prosrc FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
