@@ -17,7 +17,7 @@ use freshet_types::{
 use rapidhash::quality::RandomState;
 
 use crate::core::changed::Changed;
-use crate::core::kept_keys::{Derived, KeptKeys};
+use crate::core::retained_keys::{Derived, RetainedKeys};
 use crate::flight::{Begun, Deferred, Ending, FillRequest, Flight, Id, Joiners};
 use crate::freshness::LogEndProbes;
 use crate::index::{Index, trim};
