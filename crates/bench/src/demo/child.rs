@@ -151,7 +151,7 @@ impl Metrics {
                 "freshet_bytes" => metrics.bytes += value,
                 "freshet_stream_age_seconds" => metrics.stream_age_seconds = value,
                 "freshet_main_thread_scheduling_delay_seconds_total" | "freshet_log_end_probe_delay_seconds_total" => {
-                    metrics.late_seconds += value
+                    metrics.late_seconds += value;
                 }
                 "freshet_passed_total" => {
                     metrics.passed += value;
