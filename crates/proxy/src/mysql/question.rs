@@ -138,7 +138,7 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// Reads the answer's one row; None if it is of another normalized query. `collation`: the number that the answer's text columns bear, as all
+    /// Reads the answer's one row; None if it has other columns. `collation`: the number that the answer's text columns bear, as all
     /// the session's will. No variable tells it: of `SET NAMES … COLLATE …` and `SET collation_connection = …` only the first changes
     /// it.
     pub(crate) fn read(row: &[Option<&[u8]>], collation: Option<u16>) -> Option<Self> {

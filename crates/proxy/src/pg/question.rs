@@ -232,7 +232,7 @@ impl Answer {
         self.key == *key
     }
 
-    /// Reads the row; None if it has not the normalized query that was asked for.
+    /// Reads the row; None if it has not the columns that were asked for.
     pub(crate) fn read(row: &[Option<&[u8]>]) -> Option<Self> {
         let column = |at: usize| row.get(at).copied().flatten().map(own_text);
         if row.len() != CONTEXT_COLUMNS {

@@ -17,7 +17,8 @@
 //! 4. The server is compared with that of the change stream after the request ([`Registered::confirm`]). The stream may have moved to
 //!    another server since this session was compared with it; the epoch that the permit belongs to began after its identity was published.
 //!
-//! A [`PendingFill`] is made by `confirm` alone, so that no session can leave a step out.
+//! Sessions get a `PendingFill<Reading>` from `confirm` alone. PostgreSQL's background refresh takes the same steps itself
+//! (`pg/service/refresh/reader.rs`).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};

@@ -55,7 +55,7 @@ pub(crate) const ANSWER_BYTES_MAX: usize = 32 << 20;
 pub(crate) enum Failure {
     /// The server took too long, or the answer is too large: so it is the next time, too.
     Costly,
-    /// The server refused the statement, or its answer is of another normalized query. What it names may have been defined anew meanwhile.
+    /// The server refused the statement, or its answer has other columns. What it names may have been defined anew meanwhile.
     Refused,
     /// The connection is at fault.
     Broken,

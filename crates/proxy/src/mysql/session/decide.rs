@@ -47,7 +47,7 @@ const STRANGE_STATUS: Status = Status(
         | Status::PS_OUT_PARAMS.0,
 );
 
-/// Capabilities that normalized query answers.
+/// Capabilities on which the form of answers depends.
 const SHAPING: [Capabilities; 5] = [
     Capabilities::DEPRECATE_EOF,
     Capabilities::SESSION_TRACK,
@@ -79,10 +79,10 @@ pub(crate) enum Execution<'a> {
 }
 
 /// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
-pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, query: u8, execution: Execution<'_>) {
+pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, shaping: u8, execution: Execution<'_>) {
     key.clear();
     key.extend_from_slice(&context.to_le_bytes());
-    key.push(query);
+    key.push(shaping);
     match execution {
         Execution::Text(text) => {
             key.push(b'Q');
@@ -212,7 +212,7 @@ impl Session {
             Ok(false) => return self.look_up_question(context, execution),
             Ok(true) => {}
         }
-        write_key(&mut self.key, context, self.server.query, execution);
+        write_key(&mut self.key, context, self.server.shaping, execution);
         self.look_up_key(|_| true)
     }
 
@@ -270,7 +270,7 @@ impl Session {
 
     /// Looks an execution up that takes the snapshot of its transaction, unless it reads no table.
     fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Found {
-        write_key(&mut self.key, context, self.server.query, execution);
+        write_key(&mut self.key, context, self.server.shaping, execution);
         let accepts = |body: &Body| Ok(!body.source.query.template.names_relations());
         match self.shared.look_up(&self.key, &self.watermark, accepts) {
             Decision::Hit(entry) => Decision::Hit(entry),
@@ -299,7 +299,7 @@ impl Session {
         if statement.query.is_disabled() {
             return Err(Reason::Disabled);
         }
-        write_key(&mut self.key, context.id, self.server.query, execution);
+        write_key(&mut self.key, context.id, self.server.shaping, execution);
         let missed = Missed { session: self, statement, execution, bound };
         let miss = Miss {
             shared: &self.shared,

@@ -150,7 +150,7 @@ impl Session {
         let read_set = statement.query.moving(&catalog, context)?;
         let params = parameters(statement, execution.1).ok()?;
         Limits::of(&read_set, &params, context, |key, numbers| {
-            key.push(self.server.query);
+            key.push(self.server.shaping);
             write_key(key, numbers, statement, execution)
         })
     }

@@ -22,8 +22,8 @@ pub(super) struct ServerConnection {
     deaf: bool,
     /// What the login told; the user and the plugin change with COM_CHANGE_USER.
     pub(super) about: About,
-    /// Those of `about.capabilities` that normalized query answers.
-    pub(super) query: u8,
+    /// Those of `about.capabilities` on which the form of answers depends.
+    pub(super) shaping: u8,
     /// The statements that are prepared there.
     pub(super) prepareds: Prepareds,
     /// The settings in force there.
@@ -42,7 +42,7 @@ impl ServerConnection {
         Self {
             socket,
             deaf: false,
-            query: key_capabilities(about.capabilities),
+            shaping: key_capabilities(about.capabilities),
             prepareds: Prepareds::default(),
             settings: Settings::new(&about),
             tracking: Tracking::default(),

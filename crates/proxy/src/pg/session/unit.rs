@@ -114,7 +114,7 @@ pub(crate) struct ClientUnit {
     pub(crate) statements: Named,
     pub(crate) portals: Portals,
     pub(crate) fills: Fills,
-    /// The statement executed last, among those whose log-end prefetch are known.
+    /// The statement executed last, among those whose prefetch record is known.
     pub(crate) place: Place,
 }
 
