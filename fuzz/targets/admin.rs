@@ -12,7 +12,9 @@ fuzz_target!(|text: &str| {
     let normalized = lex(Dialect::Postgres, text).normalized;
     match &found {
         None => {}
-        Some(_) if !(normalized.starts_with("show") || normalized.starts_with("explain")) => panic!("{normalized} is taken for ours"),
+        Some(_) if !(normalized.starts_with("show") || normalized.starts_with("explain")) => {
+            panic!("{normalized} is taken for ours")
+        }
         Some(Ok(Admin::ExplainCache(query))) => {
             assert!(!query.is_empty() && text.contains(query.as_str()));
             assert_eq!(query.trim_ascii(), query);

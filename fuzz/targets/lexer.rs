@@ -149,7 +149,8 @@ fn read_key(key: &[u8]) -> Option<(String, u16, Vec<Literal>)> {
         literals.push(Literal { kind, text: text.into() });
         rest = tail;
     }
-    rest.is_empty().then(|| (String::from_utf8_lossy(normalized).into_owned(), u16::from_be_bytes(*own_params), literals))
+    rest.is_empty()
+        .then(|| (String::from_utf8_lossy(normalized).into_owned(), u16::from_be_bytes(*own_params), literals))
 }
 
 fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {

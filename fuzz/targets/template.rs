@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
 
 use freshet_fuzz::{bounded, measured};
-use freshet_sql::{Bound, Client, Effect, End, Field, ReadSet, Lexed, Parameter, ParameterValue, Template, lex};
+use freshet_sql::{Bound, Client, Effect, End, Field, Lexed, Parameter, ParameterValue, ReadSet, Template, lex};
 use freshet_types::{
     Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
 };

@@ -81,9 +81,9 @@ mod tests {
     fn series_of_one_name_are_added_up() {
         let text = "# HELP freshet_hits hits\n# TYPE freshet_hits counter\nfreshet_hits_total{protocol=\"text\"} 3\n\
                     freshet_hits_total{protocol=\"binary\"} 4 1700000000000\nfreshet_fills_total 2\nfreshet_hits_total_other 9\n\
-                    freshet_passed_total{reason=\"not covered\"} 1\n\
+                    freshet_passed_total{reason=\"not_published\"} 1\n\
                     freshet_passed_total{reason=\"not_select\"} 50\nfreshet_entries 5\nfreshet_bytes 1e3\n\
-                    freshet_stream_age_seconds 0.05\nfreshet_evicted_by_change_total 3\n# EOF\n";
+                    freshet_stream_age_seconds 0.05\nfreshet_invalidations_total 3\n# EOF\n";
         let cache = Cache { hits: 7.0, fills: 2.0, passed: 1.0, changed: 3.0, ..Cache::default() };
         let cache = Cache { entries: 5.0, bytes: 1_000.0, age: Some(0.05), ..cache };
         assert_eq!(parse(text).unwrap(), cache);
