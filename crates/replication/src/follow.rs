@@ -216,7 +216,7 @@ impl<F: Family> Follower<F> {
         if !self.sink.resumed(&place.identity, place.epoch) {
             return Ended { fault: Fault::EpochEnded, stood: true, place: None };
         }
-        info!("change stream {} goes on at {}", place.epoch.0, F::passed(&place.progress));
+        info!("change stream {} goes on, {}", place.epoch.0, F::describe(connection, &place.progress));
         self.run(connection, place).await
     }
 

@@ -385,26 +385,40 @@ fn code_that_the_catalogue_lacks(kind: Kind) -> Result<()> {
         ensure!(killer.value(&sleeping)? == "1", "it does not sleep");
         Ok(())
     })?;
-    let (mut first, mut second) = (pair.connect()?, pair.connect()?);
-    for c in [&mut first, &mut second] {
+    const DEFINED_AND_RUN: [[&str; 2]; 4] = [
+        ["CREATE VIEW newly AS SELECT hiding() AS n", "SELECT n FROM newly"],
+        ["CREATE TRIGGER late AFTER UPDATE ON logged FOR EACH ROW SET @n = hiding()", "UPDATE logged SET n = n + 1"],
+        ["CREATE VIEW lately AS SELECT hiding() AS n", "SET @a = (SELECT n FROM lately)"],
+        ["CREATE OR REPLACE VIEW cheap AS SELECT hiding() AS n", "SELECT GET_LOCK('a', 0), n FROM cheap"],
+    ];
+    let mut sessions = DEFINED_AND_RUN.iter().map(|_| pair.connect()).collect::<Result<Vec<_>>>()?;
+    let mut of_tables = pair.connect()?;
+    for c in sessions.iter_mut().chain([&mut of_tables]) {
         until_hit(&pair, c, READ)?;
     }
-    first.run("CREATE VIEW newly AS SELECT hiding() AS n")?;
-    second.run("CREATE TRIGGER late AFTER UPDATE ON logged FOR EACH ROW SET @n = hiding()")?;
+    for (c, [defines, _]) in sessions.iter_mut().zip(DEFINED_AND_RUN) {
+        c.run(defines)?;
+    }
+    of_tables.run("CREATE TABLE migrated (id INT PRIMARY KEY)")?;
     // The catalogue was looked at, and is still to be read.
     rest();
-    first.run("SELECT n FROM newly")?;
-    second.run("UPDATE logged SET n = n + 1")?;
+    for (c, [_, runs]) in sessions.iter_mut().zip(DEFINED_AND_RUN) {
+        c.run(runs)?;
+    }
+    // Tables are no code.
+    of_tables.run("SELECT COUNT(*) FROM events")?;
+    of_tables.run("CREATE VIEW of_tables AS SELECT id FROM migrated")?;
     killer.run(&format!("KILL QUERY {id}"))?;
     slow.join().expect("no panic")?;
     let mut other = pair.connect()?;
     until_hit(&pair, &mut other, READ)?;
-    for c in [&mut first, &mut second] {
+    for c in &mut sessions {
         for _ in 0..3 {
             assert_eq!(c.value(READ)?, "mine");
         }
     }
-    // None was kept, and a session that ran no such code goes on.
+    // None was cached, and sessions that ran no such code go on.
+    until_hit(&pair, &mut of_tables, READ)?;
     until_hit(&pair, &mut other, READ)
 }
 

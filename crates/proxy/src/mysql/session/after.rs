@@ -57,7 +57,12 @@ impl Session {
             Effect::Signal => template.is_silent_signal() && !calls(),
             Effect::Write | Effect::Definition | Effect::Forgets => false,
         };
-        let names = effect == Effect::Write || (effect == Effect::Pure && template.names_relations());
+        let names = match effect {
+            Effect::Write => true,
+            Effect::Pure => template.names_relations(),
+            Effect::Signal | Effect::Settings => calls() || template.names_relations(),
+            Effect::TransactionControl | Effect::Definition | Effect::Forgets => false,
+        };
         // What it names the session may have defined a moment ago.
         let may_be_new = names && !self.shows_own_definitions(catalog.version);
         Mark {
@@ -145,7 +150,10 @@ impl Session {
             self.raise_watermark(now);
         }
         if mark.effect >= Effect::Definition {
-            (self.watermark.catalog_since, self.defined_at) = (now, Some(now));
+            self.watermark.catalog_since = now;
+            if mark.runs_stored_code || self.may_define_code(statement, unread.as_deref()) {
+                self.defined_at = Some(now);
+            }
         }
         if !failed && done.status.is_none() {
             return; // it tells nothing of transactions

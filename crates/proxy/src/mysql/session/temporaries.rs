@@ -21,7 +21,7 @@ use crate::mysql::session::Session;
 use crate::mysql::session::named::Named;
 use crate::mysql::session::settings::Known;
 use crate::mysql::session::transaction::Mark;
-use crate::statement::registry::{NormalizedQuery, Statement};
+use crate::statement::registry::{NormalizedQuery, Statement, first_word};
 
 /// Reads the words of a statement on its way.
 #[derive(Debug)]
@@ -58,6 +58,13 @@ impl Reading {
 const NAMES_MAX: usize = 256;
 /// Pieces of code that wait for the catalogue one by one; more are one piece.
 const PENDING_MAX: usize = 64;
+
+/// Whether a definition in these words may make, change or drop code, or give a table the code of another.
+fn names_code(code: &Code) -> bool {
+    const KINDS: [&str; 9] =
+        ["view", "procedure", "function", "trigger", "event", "package", "database", "schema", "rename"];
+    code.words().any(|word| KINDS.contains(&word))
+}
 
 /// A table that the session may have.
 #[derive(Debug, PartialEq, Eq)]
@@ -153,9 +160,7 @@ impl Temporaries {
 
     /// The session has defined something: what was run before may be gone.
     fn defined(&mut self, code: &Code) {
-        const KINDS: [&str; 9] =
-            ["view", "procedure", "function", "trigger", "event", "package", "database", "schema", "rename"];
-        if !self.pending.is_empty() && code.words().any(|word| KINDS.contains(&word)) {
+        if !self.pending.is_empty() && names_code(code) {
             self.become_any();
         }
     }
@@ -288,6 +293,17 @@ impl Session {
             if query.code().words().any(|word| word == "rename") {
                 temporaries.renamed(query.code());
             }
+        }
+    }
+
+    /// Whether a definition may have made or changed code: all but those of plain tables and their indexes.
+    pub(crate) fn may_define_code(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
+        let of_tables =
+            |word: &str| ["create", "alter", "drop", "truncate"].iter().any(|first| first.eq_ignore_ascii_case(word));
+        match (statement, unread) {
+            (Some(statement), _) => !of_tables(first_word(&statement.query.text)) || names_code(statement.query.code()),
+            (None, Some(code)) => !code.single().is_some_and(of_tables) || names_code(code),
+            (None, None) => true,
         }
     }
 
