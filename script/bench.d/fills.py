@@ -91,7 +91,7 @@ def standing(options, directory, postgres, running):
     for name, keep in [("freshet", "always"), ("passing", "always"), ("default", "worthwhile")]:
         there = Path(directory) / name
         there.mkdir()
-        freshet = servers.Freshet(there, options.freshet, postgres, target=name, options=["--keep", keep])
+        freshet = servers.Freshet(there, options.freshet, postgres, target=name, options=["--admission", keep])
         running.append(freshet)
         freshet.start()
         targets.append(freshet)

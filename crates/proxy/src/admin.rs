@@ -3,6 +3,7 @@
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
+use freshet_cache::admission::Keep;
 use freshet_sql::{Admin, Modes, ReadSet};
 use freshet_types::{Catalog, Reason};
 
@@ -208,7 +209,7 @@ fn explain(shared: &Shared, asker: &Asker<'_>, query: &str) -> Result<Table, Adm
                     (None, None) => "yes".to_owned(),
                 },
             ));
-            if query.figures.worth.is_low() {
+            if shared.cache.limits().keep != Keep::Always && query.figures.worth.is_low() {
                 pairs.push(("admission", format!("few results are cached now: {}", Reason::NotAdmitted)));
             }
             for table in &read_set.tables {

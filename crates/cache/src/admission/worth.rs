@@ -122,7 +122,11 @@ impl Worth {
         let hit = costs::of_hit(after_own_write, after_pass);
         // Most answers may take longer than the shortest: a hit of those pays if it does at its highest price.
         let highest = costs::of_hit(after_own_write, 1.0);
-        self.costs(self.shortest(), hit).never_pays() && self.costs(self.answers.eighth(), highest).never_pays()
+        // Without an answer O is not known.
+        let known = self.shortest() > 0;
+        known
+            && self.costs(self.shortest(), hit).never_pays()
+            && self.costs(self.answers.eighth(), highest).never_pays()
     }
 
     /// `pass` and `hit` are O and H.

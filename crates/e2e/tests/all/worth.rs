@@ -37,7 +37,10 @@ fn what_changes_before_it_is_read_again(which: Which) -> Result<()> {
     read_once_after_each_change(&stage, &mut reader)?;
     ensure!(stage.metrics()?.passed(REASON) > 0, "all that was possible was filled");
     let explained = reader.rows(&format!("EXPLAIN CACHE {}", votes(1)))?;
-    ensure!(explained.iter().flatten().flatten().any(|value| value.starts_with("few results are cached now")), "{explained:?}");
+    ensure!(
+        explained.iter().flatten().flatten().any(|value| value.starts_with("few results are cached now")),
+        "{explained:?}"
+    );
     // Others are as they were; and so is this one, once nobody writes any more.
     stage.until_hits(&mut reader, &[TITLE.to_owned(), votes(ROWS.start)])
 }
