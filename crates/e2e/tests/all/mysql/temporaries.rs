@@ -366,6 +366,14 @@ fn code_that_is_new(kind: Kind) -> Result<()> {
     Ok(())
 }
 
+/// Code that a session defines, and a statement that runs it.
+const DEFINED_AND_RUN: [[&str; 2]; 4] = [
+    ["CREATE VIEW newly AS SELECT hiding() AS n", "SELECT n FROM newly"],
+    ["CREATE TRIGGER late AFTER UPDATE ON logged FOR EACH ROW SET @n = hiding()", "UPDATE logged SET n = n + 1"],
+    ["CREATE VIEW lately AS SELECT hiding() AS n", "SET @a = (SELECT n FROM lately)"],
+    ["CREATE OR REPLACE VIEW cheap AS SELECT hiding() AS n", "SELECT GET_LOCK('a', 0), n FROM cheap"],
+];
+
 /// While the catalogue is read, for as long as it takes, code that the session has defined is run by names that the one in use does not have.
 fn code_that_the_catalogue_lacks(kind: Kind) -> Result<()> {
     if kind == Kind::Mysql {
@@ -385,12 +393,6 @@ fn code_that_the_catalogue_lacks(kind: Kind) -> Result<()> {
         ensure!(killer.value(&sleeping)? == "1", "it does not sleep");
         Ok(())
     })?;
-    const DEFINED_AND_RUN: [[&str; 2]; 4] = [
-        ["CREATE VIEW newly AS SELECT hiding() AS n", "SELECT n FROM newly"],
-        ["CREATE TRIGGER late AFTER UPDATE ON logged FOR EACH ROW SET @n = hiding()", "UPDATE logged SET n = n + 1"],
-        ["CREATE VIEW lately AS SELECT hiding() AS n", "SET @a = (SELECT n FROM lately)"],
-        ["CREATE OR REPLACE VIEW cheap AS SELECT hiding() AS n", "SELECT GET_LOCK('a', 0), n FROM cheap"],
-    ];
     let mut sessions = DEFINED_AND_RUN.iter().map(|_| pair.connect()).collect::<Result<Vec<_>>>()?;
     let mut of_tables = pair.connect()?;
     for c in sessions.iter_mut().chain([&mut of_tables]) {

@@ -15,6 +15,7 @@ use crate::mysql::login::{Exchange, Leg, Refusal, change_user, login_ok};
 use crate::mysql::session::idle::Command;
 use crate::mysql::session::reading::Reading;
 use crate::mysql::session::settings::Known;
+use crate::mysql::session::temporaries::may_define_code;
 use crate::mysql::session::track::Written;
 use crate::mysql::session::transaction::{Answered, Mark};
 use crate::mysql::session::{Outcome, Session, SessionError};
@@ -151,7 +152,7 @@ impl Session {
         }
         if mark.effect >= Effect::Definition {
             self.watermark.catalog_since = now;
-            if mark.runs_stored_code || self.may_define_code(statement, unread.as_deref()) {
+            if mark.runs_stored_code || may_define_code(statement, unread.as_deref()) {
                 self.defined_at = Some(now);
             }
         }

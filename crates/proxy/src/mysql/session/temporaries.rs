@@ -66,6 +66,17 @@ fn names_code(code: &Code) -> bool {
     code.words().any(|word| KINDS.contains(&word))
 }
 
+/// Whether a definition may have made or changed code: all but those of plain tables and their indexes.
+pub(crate) fn may_define_code(statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
+    let of_tables =
+        |word: &str| ["create", "alter", "drop", "truncate"].iter().any(|first| first.eq_ignore_ascii_case(word));
+    match (statement, unread) {
+        (Some(statement), _) => !of_tables(first_word(&statement.query.text)) || names_code(statement.query.code()),
+        (None, Some(code)) => !code.single().is_some_and(of_tables) || names_code(code),
+        (None, None) => true,
+    }
+}
+
 /// A table that the session may have.
 #[derive(Debug, PartialEq, Eq)]
 struct Temporary {
@@ -293,17 +304,6 @@ impl Session {
             if query.code().words().any(|word| word == "rename") {
                 temporaries.renamed(query.code());
             }
-        }
-    }
-
-    /// Whether a definition may have made or changed code: all but those of plain tables and their indexes.
-    pub(crate) fn may_define_code(&self, statement: Option<&Arc<Statement>>, unread: Option<&Code>) -> bool {
-        let of_tables =
-            |word: &str| ["create", "alter", "drop", "truncate"].iter().any(|first| first.eq_ignore_ascii_case(word));
-        match (statement, unread) {
-            (Some(statement), _) => !of_tables(first_word(&statement.query.text)) || names_code(statement.query.code()),
-            (None, Some(code)) => !code.single().is_some_and(of_tables) || names_code(code),
-            (None, None) => true,
         }
     }
 
