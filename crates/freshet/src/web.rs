@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use freshet_proxy::Shared;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -77,13 +77,13 @@ impl Collector for Figures {
         out.counter("freshet_login_failures", "Clients that could not prove who they are", failures)?;
         let late = &self.shared.scheduling_delay;
         let (main_thread, probes) = (late.main_thread_seconds(), late.probe_seconds());
-        out.seconds(
+        out.counter(
             "freshet_main_thread_scheduling_delay_seconds",
             "Scheduling delay of the main thread, which renews the lease",
             main_thread,
         )?;
         let help = "By how much log-end probes took longer than 200 ms";
-        out.seconds("freshet_log_end_probe_delay_seconds", help, probes)?;
+        out.counter("freshet_log_end_probe_delay_seconds", help, probes)?;
         let bypass = if self.shared.switches.bypass() { 1.0 } else { 0.0 };
         out.gauge("freshet_bypass", "1 while an operator has switched the cache off", bypass)?;
         let refreshes = &self.shared.refreshes;
@@ -94,7 +94,7 @@ impl Collector for Figures {
         )?;
         out.counter("freshet_refreshed", "Those of them that were cached", refreshes.installed())?;
         let seconds = refreshes.nanos() as f64 / 1e9;
-        out.seconds("freshet_refresh_seconds", "Time that it took in all", seconds)?;
+        out.counter("freshet_refresh_seconds", "Time that it took in all", seconds)?;
         out.gauge("freshet_refreshes_waiting", "Results that wait to be read again", refreshes.waiting_count() as f64)?;
         let key_queries = &self.shared.key_queries;
         out.counter(
@@ -158,7 +158,7 @@ impl Figures {
         let help = "Commit waits skipped, since no cached result depends on the tables written";
         out.counter("freshet_commit_waits_skipped", help, waits.waits_skipped.load(Relaxed))?;
         let held_seconds = waits.held_nanos.load(Relaxed) as f64 / 1e9;
-        out.seconds("freshet_commit_wait_seconds", "Time that acknowledgements waited", held_seconds)?;
+        out.counter("freshet_commit_wait_seconds", "Time that acknowledgements waited", held_seconds)?;
         out.counter(
             "freshet_fences",
             "Writes acknowledged before the stream delivered them",
@@ -203,13 +203,8 @@ struct Writer<'a, 'b> {
 }
 
 impl Writer<'_, '_> {
-    fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        let metric = ConstCounter::new(value);
-        metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
-    }
-
-    /// Seconds since the start, in all. The encoder adds `_total` to the name.
-    fn seconds(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+    /// The encoder adds `_total` to the name.
+    fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {
         let metric = ConstCounter::new(value);
         metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
     }

@@ -1,13 +1,12 @@
 //! The queries that read the keys by which rows of other tables matter, and the tags that their answers tell.
 
+mod fixture;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_sql::{Bound, Client, JoinKeys, Parameter, ParameterValue, ReadSet, Template, lex};
-use freshet_types::{
-    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Test, Value,
-    ValueType,
-};
+use freshet_types::{Catalog, CatalogVersion, Dialect, RowSet, Table, TableId, Tag, Test, Value, ValueType};
 
 use ValueType::{FoldedText, Int, Text};
 
@@ -24,25 +23,9 @@ fn catalog(dialect: Dialect) -> Catalog {
         ("title_name_character", &[("title_id", Int), ("name_id", Int), ("character_name", text)]),
     ];
     let table = |(id, (name, columns)): (u32, &Described<'_>)| Table {
-        id: TableId(id),
-        schema: "s".into(),
-        name: (*name).into(),
-        kind: RelationKind::Table,
-        identity: ReplicaIdentity::Full,
         // That of names is known.
         key: if *name == "name" { vec!["name_id".into()] } else { Vec::new() },
-        row_security: false,
-        user_types: false,
-        datetime: false,
-        columns: columns
-            .iter()
-            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
-            .collect(),
-        version: "1".into(),
-        definition: None,
-        children: Vec::new(),
-        runs_code: false,
-        capacities: Vec::new(),
+        ..fixture::table(id, "s", name, columns)
     };
     Catalog::new(CatalogVersion(1), (1..).zip(tables).map(table).collect(), HashSet::new(), HashSet::new())
 }

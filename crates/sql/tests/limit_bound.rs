@@ -1,12 +1,13 @@
 //! Which rows matter to an answer that LIMIT cuts, told by its last row.
 
+mod fixture;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_sql::{Bound, Client, Field, JoinKeys, Parameter, ParameterValue, Template, lex};
 use freshet_types::{
-    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
-    Value, ValueType,
+    Catalog, CatalogVersion, Dialect, RelationKind, RowSet, Table, TableId, Tag, Term, Test, Value, ValueType,
 };
 
 use Dialect::{MariaDb, MySql, Postgres};
@@ -17,24 +18,10 @@ fn catalog(dialect: Dialect) -> Catalog {
     let columns: &[(&str, ValueType)] =
         &[("id", Int), ("a", Int), ("n", Numeric), ("s", text), ("o", OrderedText), ("t", Timestamp), ("f", Float8)];
     let table = |id: u32, name: &str, kind: RelationKind, children: Vec<TableId>| Table {
-        id: TableId(id),
-        schema: "s".into(),
-        name: name.into(),
         kind,
-        identity: ReplicaIdentity::Full,
-        key: Vec::new(),
-        row_security: false,
-        user_types: false,
-        datetime: false,
-        columns: columns
-            .iter()
-            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
-            .collect(),
-        version: "1".into(),
         definition: (kind == RelationKind::View).then(|| "SELECT * FROM s.x ORDER BY id LIMIT 3".into()),
         children,
-        runs_code: false,
-        capacities: Vec::new(),
+        ..fixture::table(id, "s", name, columns)
     };
     let tables = vec![
         table(1, "x", RelationKind::Table, Vec::new()),

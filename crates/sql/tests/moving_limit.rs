@@ -1,12 +1,12 @@
 //! Which limits may move, and how far an answer says that they may.
 
+mod fixture;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_sql::{Client, Field, Parameter, ParameterValue, Positions, Reach, ReadSet, Template, lex};
-use freshet_types::{
-    Catalog, CatalogVersion, Column, Dialect, RelationKind, ReplicaIdentity, Table, TableId, ValueType,
-};
+use freshet_types::{Catalog, CatalogVersion, Dialect, ValueType};
 
 use Dialect::{MariaDb, MySql, Postgres};
 use ValueType::{Bytes, Date, Float8, Int, Numeric, Text, Timestamp, TimestampTz};
@@ -23,26 +23,7 @@ fn catalog() -> Catalog {
         ("f", Float8),
         ("y", Bytes),
     ];
-    let table = Table {
-        id: TableId(1),
-        schema: "s".into(),
-        name: "x".into(),
-        kind: RelationKind::Table,
-        identity: ReplicaIdentity::Full,
-        key: Vec::new(),
-        row_security: false,
-        user_types: false,
-        datetime: false,
-        columns: columns
-            .iter()
-            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
-            .collect(),
-        version: "1".into(),
-        definition: None,
-        children: Vec::new(),
-        runs_code: false,
-        capacities: Vec::new(),
-    };
+    let table = fixture::table(1, "s", "x", columns);
     Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
 }
 

@@ -1,6 +1,7 @@
 //! Statements of MySQL's dialect and what becomes of them: shapes, effects, the reason why one passes, or the tags of its
 //! result.
 
+mod fixture;
 mod shown;
 
 use std::collections::HashSet;
@@ -8,8 +9,7 @@ use std::sync::Arc;
 
 use freshet_sql::{Admin, Bracket, Client, Effect, Hint, Lexed, LiteralKind, Parameter, ParameterValue, Template};
 use freshet_types::{
-    Cascade, Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId,
-    ValueType,
+    Cascade, Catalog, CatalogVersion, Columns, Dialect, RelationKind, RowSet, Table, TableId, ValueType,
 };
 use proptest::prelude::*;
 
@@ -28,26 +28,7 @@ fn schemas() -> [Arc<str>; 1] {
 }
 
 fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
-    Table {
-        id: TableId(id),
-        schema: "shop".into(),
-        name: name.into(),
-        kind: RelationKind::Table,
-        identity: ReplicaIdentity::Full,
-        key: Vec::new(),
-        row_security: false,
-        user_types: false,
-        datetime: false,
-        columns: columns
-            .iter()
-            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
-            .collect(),
-        version: "1".into(),
-        definition: None,
-        children: Vec::new(),
-        runs_code: name == "logged",
-        capacities: Vec::new(),
-    }
+    Table { runs_code: name == "logged", ..fixture::table(id, "shop", name, columns) }
 }
 
 fn catalog() -> Catalog {

@@ -1,12 +1,14 @@
 //! Which rows matter to an answer that shows the keys of its rows, where images of old rows hold little else.
 
+mod fixture;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_sql::{Bound, Client, End, Field, JoinKeys, Keys, Parameter, ParameterValue, ReadSet, Template, lex};
 use freshet_types::{
-    Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
-    Term, Test, Value, ValueType,
+    Catalog, CatalogVersion, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, Term, Test,
+    Value, ValueType,
 };
 
 use ValueType::{Float8, Int, OrderedText, Timestamp};
@@ -16,26 +18,11 @@ const COLUMNS: [(&str, ValueType); 6] =
 
 fn catalog() -> Catalog {
     let table = |id: u32, name: &str, key: Option<&[&str]>| Table {
-        id: TableId(id),
-        schema: "public".into(),
-        name: name.into(),
-        kind: RelationKind::Table,
         identity: key.map_or(ReplicaIdentity::Full, |key| {
             ReplicaIdentity::Columns(key.iter().map(|name| Arc::from(*name)).collect())
         }),
-        key: Vec::new(),
-        row_security: false,
-        user_types: false,
         datetime: true,
-        columns: COLUMNS
-            .iter()
-            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
-            .collect(),
-        version: "1".into(),
-        definition: None,
-        children: Vec::new(),
-        runs_code: false,
-        capacities: Vec::new(),
+        ..fixture::table(id, "public", name, &COLUMNS)
     };
     let tables = vec![
         table(1, "posts", Some(&["id"])),

@@ -1,6 +1,7 @@
 //! Statements and what becomes of them: the reason why one passes, or the tags of its result.
 #![expect(clippy::too_many_lines, reason = "tables of cases")]
 
+mod fixture;
 mod shown;
 
 use std::collections::HashSet;
@@ -8,8 +9,7 @@ use std::sync::Arc;
 
 use freshet_sql::{Client, Effect, End, Lexed, Parameter, ParameterValue, Template};
 use freshet_types::{
-    Catalog, CatalogVersion, Column, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag,
-    ValueType,
+    Catalog, CatalogVersion, Columns, Dialect, RelationKind, ReplicaIdentity, RowSet, Table, TableId, Tag, ValueType,
 };
 
 use shown::show_terms;
@@ -23,30 +23,14 @@ fn parse(normalized: &str) -> Template {
 }
 
 fn table(id: u32, name: &str, columns: &[(&str, ValueType)]) -> Table {
-    Table {
-        id: TableId(id),
-        schema: "public".into(),
-        name: name.into(),
-        kind: RelationKind::Table,
-        identity: ReplicaIdentity::Full,
-        key: Vec::new(),
-        row_security: false,
-        user_types: false,
+    let mut table = Table {
         datetime: columns.iter().any(|(_, value_type)| value_type.is_date()),
-        columns: columns
-            .iter()
-            .map(|(name, value_type)| Column {
-                name: (*name).into(),
-                value_type: *value_type,
-                generated: *name == "generated",
-            })
-            .collect(),
-        version: "1".into(),
-        definition: None,
-        children: Vec::new(),
-        runs_code: false,
-        capacities: Vec::new(),
+        ..fixture::table(id, "public", name, columns)
+    };
+    for column in &mut table.columns {
+        column.generated = &*column.name == "generated";
     }
+    table
 }
 
 /// Views, in the words of `pg_get_viewdef` under an empty search path, and tables that stand for others.

@@ -1,38 +1,20 @@
 //! Moments with a zone in sessions in UTC, and in others.
 
+mod fixture;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use freshet_sql::{Client, Parameter, ParameterValue, Template, lex};
 use freshet_types::{
-    Catalog, CatalogVersion, Cell, Change, Column, Dialect, Relation, RelationKind, ReplicaIdentity, RowSet, Table,
-    TableId, ValueType,
+    Catalog, CatalogVersion, Cell, Change, Column, Dialect, Relation, RowSet, Table, TableId, ValueType,
 };
 
 const COLUMNS: [(&str, ValueType); 4] =
     [("id", ValueType::Int), ("z", ValueType::TimestampTz), ("t", ValueType::Timestamp), ("d", ValueType::Date)];
 
 fn catalog() -> Catalog {
-    let table = Table {
-        id: TableId(1),
-        schema: "public".into(),
-        name: "moments".into(),
-        kind: RelationKind::Table,
-        identity: ReplicaIdentity::Full,
-        key: vec!["id".into()],
-        row_security: false,
-        user_types: false,
-        datetime: true,
-        columns: COLUMNS
-            .iter()
-            .map(|(name, value_type)| Column { name: (*name).into(), value_type: *value_type, generated: false })
-            .collect(),
-        version: "1".into(),
-        definition: None,
-        children: Vec::new(),
-        runs_code: false,
-        capacities: Vec::new(),
-    };
+    let table = Table { key: vec!["id".into()], datetime: true, ..fixture::table(1, "public", "moments", &COLUMNS) };
     Catalog::new(CatalogVersion(1), vec![table], HashSet::new(), HashSet::new())
 }
 
