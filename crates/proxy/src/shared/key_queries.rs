@@ -235,7 +235,7 @@ impl Shared {
         }
     }
 
-    /// The next results whose join keys is to be read, at least one. What could not be kept, or is not wanted any more, is
+    /// The next results whose join keys are to be read, at least one. What could not be kept, or is not wanted any more, is
     /// dropped.
     pub(crate) async fn next_key_queries(&self) -> Vec<Job> {
         loop {
