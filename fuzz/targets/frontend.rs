@@ -4,8 +4,8 @@
 #![no_main]
 
 use freshet_fuzz::{bounded, cuts, put_count, put_length, put_strings};
-use freshet_wire::pg::frame::{HEADER_BYTES, header};
-use freshet_wire::pg::frontend::{Bind, Bound, Execute, Parse, Target, query_text};
+use freshet_wire::postgres::frame::{HEADER_BYTES, header};
+use freshet_wire::postgres::frontend::{Bind, Bound, Execute, Parse, Target, query_text};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -4,7 +4,7 @@
 #![no_main]
 
 use freshet_fuzz::{bounded, cuts, put_count, put_length, put_strings};
-use freshet_wire::pg::pgoutput::{Message, OldTuple, Tuple, Value};
+use freshet_wire::postgres::pgoutput::{Message, OldTuple, Tuple, Value};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

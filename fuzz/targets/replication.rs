@@ -4,7 +4,7 @@
 
 use freshet_fuzz::bounded;
 use freshet_types::Lsn;
-use freshet_wire::pg::replication::{StatusUpdate, WalMessage};
+use freshet_wire::postgres::replication::{StatusUpdate, WalMessage};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

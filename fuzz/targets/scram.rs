@@ -4,8 +4,8 @@
 #![no_main]
 
 use freshet_fuzz::bounded;
-use freshet_net::pg::scram::{ScramClient, ScramError, ScramServer};
-use freshet_net::pg::secret::{ClientKeys, Credentials, ScramVerifier, Secret};
+use freshet_net::postgres::scram::{ScramClient, ScramError, ScramServer};
+use freshet_net::postgres::secret::{ClientKeys, Credentials, ScramVerifier, Secret};
 use freshet_net::tls::ChannelBinding;
 use libfuzzer_sys::fuzz_target;
 
@@ -54,7 +54,7 @@ fn exchange(
 ) -> Result<ClientKeys, ScramError> {
     let offered = end_point.is_some();
     let (mut client, mechanism, first) = ScramClient::start(credentials, end_point, offered, ChannelBinding::Prefer)?;
-    let plus = mechanism == freshet_net::pg::scram::SCRAM_PLUS;
+    let plus = mechanism == freshet_net::postgres::scram::SCRAM_PLUS;
     assert_eq!(plus, offered);
     let (server, challenge) = ScramServer::start(verifier, plus, end_point, &between(0, first))?;
     let proof = client.proof(&between(1, challenge))?;

@@ -3,7 +3,7 @@
 #![no_main]
 
 use freshet_fuzz::{bounded, cuts};
-use freshet_wire::pg::startup::{PACKET_BYTES_MAX, Session, Startup, packet_bytes, parse, set_minor};
+use freshet_wire::postgres::startup::{PACKET_BYTES_MAX, Session, Startup, packet_bytes, parse, set_minor};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use freshet_fuzz::bounded;
-use freshet_net::pg::secret::Verifier;
+use freshet_net::postgres::secret::Verifier;
 use libfuzzer_sys::fuzz_target;
 use users::UsersFile;
 

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use freshet_net::pg::{Client, Purpose, Rows};
+use freshet_net::postgres::{Client, Purpose, Rows};
 use freshet_net::{Upstream, mysql};
 
 /// PostgreSQL's SQLSTATE for an unknown statement.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use freshet_net::Upstream;
-use freshet_net::pg::{Error, quote_identifier, quote_literal};
+use freshet_net::postgres::{Error, quote_identifier, quote_literal};
 use freshet_replication::triggers::drop_statements;
 
 use crate::check::NO_ANSWER;

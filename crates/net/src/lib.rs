@@ -8,7 +8,7 @@
 mod connect_throttle;
 pub mod conninfo;
 pub mod mysql;
-pub mod pg;
+pub mod postgres;
 mod socket;
 mod stream;
 mod tcp;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use freshet_net::Upstream;
-use freshet_net::pg::{Client, ConnectError, Error, Purpose};
+use freshet_net::postgres::{Client, ConnectError, Error, Purpose};
 use freshet_testbed::{Postgres, Server, Settings};
 use tokio::runtime::{Builder, Runtime};
 

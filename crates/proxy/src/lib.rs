@@ -11,7 +11,7 @@ mod admin;
 mod metrics;
 pub mod mysql;
 mod peer;
-pub mod pg;
+pub mod postgres;
 mod server;
 mod service;
 mod session;

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use freshet_net::Socket;
-use freshet_wire::pg::frame;
+use freshet_wire::postgres::frame;
 use tokio::io::AsyncWrite;
 
 /// First size of the read buffer.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_net::{mysql, pg};
+use freshet_net::{mysql, postgres};
 use freshet_wire::reader::Malformed;
 
 use crate::mysql::error::SetupError as MySqlSetupError;
@@ -19,13 +19,13 @@ pub enum Fault {
     MySqlSetup(#[from] MySqlSetupError),
     /// PostgreSQL did not let us in.
     #[error("{0}")]
-    Connect(#[from] pg::ConnectError),
+    Connect(#[from] postgres::ConnectError),
     /// MySQL or MariaDB did not let us in.
     #[error("{0}")]
     MySqlConnect(#[from] mysql::ConnectError),
     /// The connection to PostgreSQL failed.
     #[error("{0}")]
-    Connection(#[from] pg::Error),
+    Connection(#[from] postgres::Error),
     /// The connection to MySQL or MariaDB failed, or the server gave up: a purged file, for example.
     #[error("{0}")]
     MySqlConnection(#[from] mysql::Error),
@@ -98,13 +98,13 @@ impl Fault {
             | Self::Ended => true,
             Self::Connection(error) => match error {
                 // A walsender that says ERROR would say it again at the same place.
-                pg::Error::Server(said) => said.severity == "FATAL",
-                pg::Error::Io(_)
-                | pg::Error::Closed
-                | pg::Error::Timeout(_)
-                | pg::Error::CopyDone
-                | pg::Error::Dead => true,
-                pg::Error::Malformed(_) | pg::Error::Unexpected(_) | pg::Error::TooLarge(_) => false,
+                postgres::Error::Server(said) => said.severity == "FATAL",
+                postgres::Error::Io(_)
+                | postgres::Error::Closed
+                | postgres::Error::Timeout(_)
+                | postgres::Error::CopyDone
+                | postgres::Error::Dead => true,
+                postgres::Error::Malformed(_) | postgres::Error::Unexpected(_) | postgres::Error::TooLarge(_) => false,
             },
             Self::MySqlConnection(error) => match error {
                 mysql::Error::Server(said) => MYSQL_ENDINGS.contains(&said.code),

@@ -3,5 +3,5 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 pub mod mysql;
-pub mod pg;
+pub mod postgres;
 pub mod reader;

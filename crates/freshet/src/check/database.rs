@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use freshet_net::Upstream;
-use freshet_net::pg::{Client, Purpose};
+use freshet_net::postgres::{Client, Purpose};
 
 /// Time for one statement.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);

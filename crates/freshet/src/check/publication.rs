@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use freshet_net::pg::{quote_identifier, quote_literal};
+use freshet_net::postgres::{quote_identifier, quote_literal};
 use freshet_replication::publication_options;
 use freshet_replication::triggers::{mark_publication, mark_query};
 

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-use freshet_net::pg::{quote_identifier, quote_literal};
+use freshet_net::postgres::{quote_identifier, quote_literal};
 use freshet_replication::publication_options;
 use freshet_replication::triggers::{create_statements, mark_publication};
 

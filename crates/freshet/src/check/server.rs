@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use freshet_net::Upstream;
-use freshet_net::pg::{Client, ConnectError, Purpose};
-use freshet_proxy::pg::service::stream_must_restart;
+use freshet_net::postgres::{Client, ConnectError, Purpose};
+use freshet_proxy::postgres::service::stream_must_restart;
 
 use super::database::Database;
 use super::report::{Report, set_and_reload, set_and_restart};

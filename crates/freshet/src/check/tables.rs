@@ -1,8 +1,8 @@
 //! The tables to be cached: their properties, and what prevents caching.
 
 use anyhow::Result;
-use freshet_net::pg::{quote_identifier, quote_literal};
-use freshet_proxy::pg::service::updates_fail;
+use freshet_net::postgres::{quote_identifier, quote_literal};
+use freshet_proxy::postgres::service::updates_fail;
 
 use super::database::Database;
 use super::report::{LOCK_TIMEOUT, Report};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use freshet_net::Upstream;
-use freshet_proxy::pg::{Pg, PgSettings, service};
+use freshet_proxy::postgres::{Pg, PgSettings, service};
 use freshet_replication::{Control, FollowerConfig, Identity, Sink, SlotConfig, triggers};
 use freshet_types::{Commit, Dialect, Epoch, Lsn};
 

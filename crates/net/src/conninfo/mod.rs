@@ -31,7 +31,7 @@ pub use address::Address;
 pub use environment::Environment;
 pub use error::ConninfoError;
 
-pub use crate::pg::secret::Secret;
+pub use crate::postgres::secret::Secret;
 use crate::tls::{SslMode, TlsOptions};
 use passfile::Passfile;
 use settings::Settings;

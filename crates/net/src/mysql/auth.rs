@@ -18,7 +18,7 @@ use sha2::{Digest, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
-use crate::pg::secret::Secret;
+use crate::postgres::secret::Secret;
 
 /// Bits of a key made here; the servers' default.
 const RSA_BITS: usize = 2048;

@@ -1,7 +1,7 @@
 //! MySQL and MariaDB upstreams: Freshet's own connections, the opening of sessions, and the arithmetic of logins on both
 //! legs.
 //!
-//! One small client instead of a driver, for the reasons that PostgreSQL's has ([`crate::pg`]): the binlog is a stream of
+//! One small client instead of a driver, for the reasons that PostgreSQL's has ([`crate::postgres`]): the binlog is a stream of
 //! packets that a receive must be able to give up waiting for, and whatever is out of step ends the connection.
 
 pub mod auth;

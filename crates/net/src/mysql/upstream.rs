@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::connect_throttle::ConnectThrottle;
-use crate::pg::secret::Secret;
+use crate::postgres::secret::Secret;
 use crate::tls::{RootCert, SslMode, TlsError, TlsOptions, UpstreamTls};
 
 /// The servers' registered port.

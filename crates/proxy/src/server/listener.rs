@@ -17,7 +17,7 @@ use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::mysql::{self, MySql};
-use crate::pg::Pg;
+use crate::postgres::Pg;
 use crate::server::access::Incoming;
 use crate::shared::Shared;
 
@@ -68,7 +68,7 @@ impl Family {
 
     async fn serve(self, socket: Incoming, worker: usize) {
         match self {
-            Self::Postgres(pg) => crate::pg::session::serve(socket, pg, worker).await,
+            Self::Postgres(pg) => crate::postgres::session::serve(socket, pg, worker).await,
             Self::MySql(mysql) => mysql::session::serve(socket, mysql, worker).await,
         }
     }

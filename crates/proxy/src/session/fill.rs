@@ -18,7 +18,7 @@
 //!    another server since this session was compared with it; the epoch that the permit belongs to began after its identity was published.
 //!
 //! Sessions get a `PendingFill<Reading>` from `confirm` alone. PostgreSQL's background refresh takes the same steps itself
-//! (`pg/service/refresh/reader.rs`).
+//! (`postgres/service/refresh/reader.rs`).
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};

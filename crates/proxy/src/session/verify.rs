@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use freshet_cache::{Cache, Entry};
 use freshet_types::{Dialect, End, is_drawn};
 use freshet_wire::mysql::packet::{HEADER_BYTES, Header};
-use freshet_wire::pg::frame;
+use freshet_wire::postgres::frame;
 
 use crate::session::body::Body;
 

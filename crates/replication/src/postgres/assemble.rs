@@ -15,7 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use freshet_types::{Cell, Change, Commit, CommitId, Relation, Row, TableId};
-use freshet_wire::pg::pgoutput::{self, Message, OldTuple, Tuple, Value};
+use freshet_wire::postgres::pgoutput::{self, Message, OldTuple, Tuple, Value};
 
 use crate::error::Fault;
 use crate::held::Held;

@@ -2,7 +2,7 @@
 
 use super::*;
 use freshet_types::{ChangeSet, Lsn};
-use freshet_wire::pg::pgoutput::{Begin, Column};
+use freshet_wire::postgres::pgoutput::{Begin, Column};
 
 fn column(key: bool, name: &'static str) -> Column<'static> {
     Column { key, name, type_oid: 25, type_modifier: -1 }

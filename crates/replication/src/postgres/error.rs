@@ -1,6 +1,6 @@
 //! What PostgreSQL lacks for a stream.
 
-use freshet_net::pg::{ServerError, quote_identifier};
+use freshet_net::postgres::{ServerError, quote_identifier};
 
 /// What an administrator must change before a stream can stand. The messages say exactly what to do.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::sync::Arc;
 
-use freshet_net::pg::Client;
+use freshet_net::postgres::Client;
 use freshet_types::Lsn;
 use tracing::warn;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_net::pg::{Client, Rows};
+use freshet_net::postgres::{Client, Rows};
 
 use crate::error::Fault;
 

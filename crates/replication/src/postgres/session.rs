@@ -30,10 +30,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use freshet_net::pg::{Client, Error};
+use freshet_net::postgres::{Client, Error};
 use freshet_types::Lsn;
-use freshet_wire::pg::pgoutput::Message;
-use freshet_wire::pg::replication::{POSTGRES_EPOCH_UNIX_US, StatusUpdate, WalMessage};
+use freshet_wire::postgres::pgoutput::Message;
+use freshet_wire::postgres::replication::{POSTGRES_EPOCH_UNIX_US, StatusUpdate, WalMessage};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::error::Fault;

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use freshet_net::Upstream;
-use freshet_net::pg::{Client, ConnectError, Purpose, quote_identifier, quote_literal};
+use freshet_net::postgres::{Client, ConnectError, Purpose, quote_identifier, quote_literal};
 use freshet_types::{Lsn, Snapshot};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{info, warn};

@@ -49,7 +49,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::str::FromStr;
 use std::time::Duration;
 
-use freshet_net::pg::{Client, Error, Purpose, Rows};
+use freshet_net::postgres::{Client, Error, Purpose, Rows};
 use freshet_types::Lsn;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};

@@ -28,7 +28,7 @@
 
 use std::sync::{Arc, Once};
 
-use freshet_net::pg::{Client, Error, quote_identifier, quote_literal};
+use freshet_net::postgres::{Client, Error, quote_identifier, quote_literal};
 use freshet_types::TableId;
 use tracing::{info, warn};
 

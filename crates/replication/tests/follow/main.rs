@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use freshet_net::Upstream;
-use freshet_net::pg::{Client, Purpose};
+use freshet_net::postgres::{Client, Purpose};
 use freshet_replication::{Control, FollowerConfig, follow};
 use freshet_testbed::{Postgres, Settings};
 use freshet_types::{Cell, Change, Lsn};

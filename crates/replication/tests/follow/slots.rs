@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use freshet_net::pg::{Client, Purpose};
+use freshet_net::postgres::{Client, Purpose};
 use freshet_replication::{Control, FollowerConfig, follow};
 use freshet_testbed::{Postgres, Server, Settings, StopMode, process};
 use freshet_types::{Change, ChangeSet, Commit};

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use freshet_net::mysql::{Client, ConnectError, Opened, ServerVersion, open, start_tls};
-use freshet_net::pg::secret::Secret;
+use freshet_net::postgres::secret::Secret;
 use freshet_net::{Socket, Stream};
 use freshet_wire::mysql::capabilities::{Capabilities, Status};
 use freshet_wire::mysql::error::put_error;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use freshet_net::mysql::{Opened, auth};
-use freshet_net::pg::secret::{Secret, random};
+use freshet_net::postgres::secret::{Secret, random};
 use freshet_wire::mysql::capabilities::Capabilities;
 use freshet_wire::mysql::command;
 use freshet_wire::mysql::handshake::{

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use freshet_net::pg::secret::{BadVerifier, Secret, Verifier};
+use freshet_net::postgres::secret::{BadVerifier, Secret, Verifier};
 use thiserror::Error;
 
 /// Some 100,000 users.

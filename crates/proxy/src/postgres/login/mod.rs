@@ -1,0 +1,345 @@
+//! From a connection's first byte to AuthenticationOk: who is let in, and as whom the session runs upstream.
+//!
+//! A cached answer may be shown only to a role that could have read it, so a session is always the client's own role
+//! in the database. There are three ways to get there:
+//!
+//! | way | when | how |
+//! |---|---|---|
+//! | `verify` | verifiers are known (users file, `auth_query`) | Freshet is the server of a SCRAM or MD5 exchange; the proof yields the ClientKey, with which it logs in upstream |
+//! | `relay` | none are | the database asks the client itself; over TLS on both legs the password is handed on, since an exchange bound to one leg cannot pass to the other |
+//! | neither | `--auth trust`, `--auth cert` | the database trusts Freshet |
+//!
+//! With the first, nobody reaches the database who has not proved a password. Errors are the database's own or read
+//! like them; an unknown user goes through the same exchange as a known one.
+
+mod exchange;
+mod greet;
+mod lookup;
+mod relay;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use freshet_net::Upstream;
+use freshet_net::postgres::scram::ScramError;
+use freshet_net::postgres::secret::Credentials;
+use freshet_net::postgres::{ConnectError, SessionLogin, login_session};
+use freshet_types::CatalogVersion;
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::startup;
+use tokio::time::timeout;
+
+use crate::peer::Peer;
+use crate::postgres::Pg;
+use crate::postgres::login::greet::{Greeted, Hello};
+use crate::postgres::login::lookup::Sources;
+use crate::postgres::session::first_question;
+use crate::server::access::{AccessError, AccessRules, AccessSettings, Incoming, Method};
+use crate::shared::ServerIdentity;
+
+pub(crate) use lookup::Question;
+
+/// As PostgreSQL's `authentication_timeout`.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Bytes of a role's name (`NAMEDATALEN - 1`).
+const NAME_BYTES_MAX: usize = 63;
+
+/// Who is let in.
+#[derive(Debug)]
+pub(crate) struct Access {
+    method: Method,
+    sources: Sources,
+    rules: AccessRules,
+}
+
+impl Access {
+    /// Reads the files.
+    pub(crate) fn new(settings: &AccessSettings, upstream: &Upstream) -> Result<Self, AccessError> {
+        Ok(Self {
+            method: settings.method,
+            rules: AccessRules::new(settings)?,
+            sources: Sources::new(settings, upstream)?,
+        })
+    }
+
+    /// Reads the files again. A bad one is named, and what was read before stays in use.
+    pub(crate) fn reload(&self) -> Vec<AccessError> {
+        self.rules.reload(self.sources.reload())
+    }
+
+    /// The users to be looked up in the database.
+    pub(crate) fn take_questions(&self) -> Option<tokio::sync::mpsc::Receiver<Question>> {
+        self.sources.take_questions()
+    }
+}
+
+/// A client that is let in, and its session upstream: AuthenticationOk came and waits in the client's output.
+pub(crate) struct Admitted {
+    pub(crate) client: Peer,
+    pub(crate) upstream: Peer,
+    /// The connection is for replication.
+    pub(crate) replication: bool,
+    /// As whom it logged in; empty if that is no text.
+    pub(crate) user: String,
+    /// The catalogue in use when the question for the session's context was sent with the login, if it was.
+    pub(crate) asked_under: Option<CatalogVersion>,
+}
+
+/// Messages that ask for the session's context, to be sent with the login.
+struct Asking {
+    messages: Vec<u8>,
+    under: CatalogVersion,
+}
+
+impl Asking {
+    /// Nothing is asked of a session that cannot use the cache.
+    fn of(session: &startup::Session<'_>, shared: &Pg) -> Self {
+        let under = shared.catalog_version();
+        let database = if session.database.is_empty() { session.user } else { session.database };
+        let same = |stream: &ServerIdentity| stream.database.as_bytes() == database;
+        let reads = !session.replication && !shared.switches.bypass();
+        let asks = reads && shared.identity().is_some_and(|stream| same(&stream));
+        Self { messages: if asks { first_question(&shared.named.names()) } else { Vec::new() }, under }
+    }
+}
+
+/// Who was let in.
+struct LoggedIn {
+    login: SessionLogin,
+    replication: bool,
+    user: String,
+    asked_under: Option<CatalogVersion>,
+}
+
+/// Why a client is not let in.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    /// It is gone, or was answered already.
+    Gone,
+    /// In Freshet's words.
+    Say(&'static str, String),
+    /// Likewise, for a proof that failed: these are counted.
+    Failed(&'static str, String),
+    /// Likewise, for a message of the exchange that is out of order.
+    Scram(ScramError),
+    /// In the database's: the body of an ErrorResponse, and whether it is for a proof that failed.
+    Relay(Box<[u8]>, bool),
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        tracing::debug!(%error, "connection ended during login");
+        Self::Gone
+    }
+}
+
+impl Refusal {
+    /// The words of PostgreSQL (`auth_failed` in `auth.c`).
+    fn wrong_password(user: &str) -> Self {
+        Self::Failed("28P01", format!("password authentication failed for user \"{user}\""))
+    }
+
+    fn out_of_step(message: impl Into<String>) -> Self {
+        Self::Say("08P01", message.into())
+    }
+
+    /// Someone tried to be whom they are not.
+    fn is_failed_proof(&self) -> bool {
+        match self {
+            Self::Gone | Self::Say(..) | Self::Scram(_) => false,
+            Self::Failed(..) => true,
+            Self::Relay(_, failed) => *failed,
+        }
+    }
+}
+
+/// A SQLSTATE says that a password was wrong. Methods other than SCRAM and MD5 have none of their own for it.
+fn is_failed_proof(sqlstate: &str, asked: bool) -> bool {
+    sqlstate == "28P01" || (asked && sqlstate == "28000")
+}
+
+/// The upstream refused, or cannot be reached; `asked`: the client's password is what it was asked with.
+fn upstream_refusal(shared: &Pg, error: ConnectError, asked: bool) -> Refusal {
+    match error {
+        ConnectError::Refused(error) => {
+            let failed = is_failed_proof(&error.code, asked);
+            Refusal::Relay(error.body, failed)
+        }
+        ConnectError::Method(_) | ConnectError::PasswordMissing | ConnectError::Scram(_) => {
+            shared.warn_rarely(|| format!("cannot log a client in to the database: {error}"));
+            Refusal::Say("28000", format!("Freshet cannot log in to the database for this user: {error}"))
+        }
+        error => {
+            shared.warn_rarely(|| format!("cannot open a session at {}: {error}", shared.own.upstream));
+            Refusal::Say(
+                "08006",
+                match error {
+                    // Who has proved nothing is not told where the database is.
+                    ConnectError::Tcp(_) | ConnectError::NotWanted(_) => "Freshet cannot reach the database".into(),
+                    error => format!("Freshet cannot reach the database: {error}"),
+                },
+            )
+        }
+    }
+}
+
+/// Takes a connection up to AuthenticationOk; None if it ends before, with its reason told.
+pub(crate) async fn admit(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
+    shared.access.rules.pre_auth.login(Box::pin(admit_alone(socket, shared))).await?
+}
+
+async fn admit_alone(socket: Incoming, shared: &Arc<Pg>) -> Option<Admitted> {
+    // PostgreSQL says nothing either to a client that did not even say who it is.
+    let hello =
+        shared.access.rules.pre_auth.hello(timeout(LOGIN_TIMEOUT, greet::greet(socket, shared))).await?.ok()??;
+    let Greeted { mut client, packet, tls } = match hello {
+        Hello::Cancel(mut client, packet) => {
+            if let Err(error) = freshet_net::postgres::cancel(&shared.own.upstream, &packet).await {
+                tracing::debug!(%error, "a cancel request was not delivered");
+            }
+            // The end of this connection tells the client that the request was handled.
+            let _ = timeout(LOGIN_TIMEOUT, client.shut_down()).await;
+            return None;
+        }
+        Hello::Session(greeted) => greeted,
+    };
+    let address = client.socket().peer_ip();
+    let login = timeout(LOGIN_TIMEOUT, log_in(&mut client, packet, &tls, shared)).await;
+    let timed_out = || Err(Refusal::Say("57014", "canceling authentication due to timeout".into()));
+    match login.unwrap_or_else(|_| timed_out()) {
+        Ok(LoggedIn { login, replication, user, asked_under }) => {
+            let upstream = Peer::with_input(login.socket, &login.received);
+            backend::put_authentication(client.output.buffer(), 0, &[]);
+            Some(Admitted { client, upstream, replication, user, asked_under })
+        }
+        Err(refusal) => {
+            refuse(&mut client, address, &refusal, shared).await;
+            None
+        }
+    }
+}
+
+async fn refuse(client: &mut Peer, address: Option<IpAddr>, refusal: &Refusal, shared: &Pg) {
+    if refusal.is_failed_proof() {
+        shared.metrics.login_failures.fetch_add(1, Relaxed);
+        shared.access.rules.login_rate.failed(address, shared.clock.now());
+    }
+    let out = client.output.buffer();
+    match refusal {
+        Refusal::Gone => return,
+        Refusal::Say(sqlstate, message) | Refusal::Failed(sqlstate, message) => {
+            backend::put_error(out, "FATAL", sqlstate, message);
+        }
+        Refusal::Scram(error) => {
+            backend::put_detailed_error(out, "FATAL", error.sqlstate(), &error.message(), error.detail());
+        }
+        Refusal::Relay(body, _) => backend::put_message(out, backend::ERROR, body),
+    }
+    let end = async {
+        client.flush().await?;
+        client.shut_down().await
+    };
+    let _ = timeout(LOGIN_TIMEOUT, end).await;
+}
+
+/// Lets the client prove who it is and opens its session upstream.
+async fn log_in(
+    client: &mut Peer,
+    mut packet: Vec<u8>,
+    tls: &greet::TlsFacts,
+    shared: &Arc<Pg>,
+) -> Result<LoggedIn, Refusal> {
+    let session = match startup::parse(&packet) {
+        Ok(startup::Startup::Session(session)) => session,
+        Ok(_) => return Err(Refusal::Gone),
+        Err(error) => return Err(Refusal::out_of_step(error.to_string())),
+    };
+    let replication = session.replication;
+    let relays = shared.access.method == Method::Auto && !shared.access.sources.exist();
+    // The server cuts the name in the packet; what is proven must be what it reads.
+    let name = session.user.get(..NAME_BYTES_MAX).unwrap_or(session.user);
+    let user = String::from_utf8_lossy(name).into_owned();
+    if user.as_bytes() != name && !relays {
+        // Only the database could tell whose name this is.
+        return Err(Refusal::wrong_password(&user));
+    }
+    if user.is_empty() {
+        return Err(Refusal::Say("28000", "no PostgreSQL user name specified in startup packet".into()));
+    }
+    check_leg(client, &session, shared)?;
+    let access = &shared.access;
+    if let Err(seconds) = access.rules.login_rate.allowed(client.socket().peer_ip(), shared.clock.now()) {
+        let message = format!("too many failed logins from this address; try again in {seconds} s");
+        return Err(Refusal::Say("28000", message));
+    }
+    if relays {
+        let asking = Asking::of(&session, shared);
+        let is_text = user.as_bytes() == name;
+        let login = relay::relay(client, &packet, &user, shared, &asking.messages).await?;
+        let user = if is_text { user } else { String::new() };
+        let asked_under = login.asked.then_some(asking.under);
+        return Ok(LoggedIn { login, replication, user, asked_under });
+    }
+    if access.method != Method::Trust && name != user.as_bytes() {
+        // Another name is read here than there.
+        return Err(Refusal::wrong_password(&user));
+    }
+    let minor = greet::negotiate(client, &session, shared);
+    let asking = Asking::of(&session, shared);
+    startup::set_minor(&mut packet, minor);
+    let proven = match access.method {
+        Method::Trust => exchange::Proven::default(),
+        Method::Cert => {
+            check_certificate(&user, tls)?;
+            exchange::Proven::default()
+        }
+        Method::Auto => exchange::prove(client, &user, tls, shared).await?,
+    };
+    let login = log_in_upstream(shared, &packet, &user, &proven.credentials, &asking.messages);
+    let login = client.unless_gone(login).await.ok_or(Refusal::Gone)??;
+    client.output.put(&proven.last_words);
+    let asked_under = login.asked.then_some(asking.under);
+    Ok(LoggedIn { login, replication, user, asked_under })
+}
+
+async fn log_in_upstream(
+    shared: &Pg,
+    packet: &[u8],
+    user: &str,
+    credentials: &Credentials,
+    behind: &[u8],
+) -> Result<SessionLogin, Refusal> {
+    let upstream = &shared.own.upstream;
+    login_session(upstream, packet, user, credentials, behind).await.map_err(|error| {
+        let other_verifier = matches!(error, ConnectError::OtherVerifier(_));
+        if other_verifier || matches!(&error, ConnectError::Refused(error) if error.code == "28P01") {
+            tracing::warn!("a user's proof was right here and is refused by the database: is the users file in step?");
+        }
+        if other_verifier { Refusal::wrong_password(user) } else { upstream_refusal(shared, error, false) }
+    })
+}
+
+/// Clients over TCP without TLS, where it is required.
+fn check_leg(client: &Peer, session: &startup::Session<'_>, shared: &Pg) -> Result<(), Refusal> {
+    if !shared.access.rules.tls_required || client.socket().is_private() {
+        return Ok(());
+    }
+    let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
+    let database = if session.database.is_empty() { session.user } else { session.database };
+    let (user, database) = (text(session.user), text(database));
+    Err(Refusal::Say(
+        "28000",
+        format!("Freshet accepts only TLS: user \"{user}\", database \"{database}\", no encryption"),
+    ))
+}
+
+/// The words are those of PostgreSQL's `cert` method.
+fn check_certificate(user: &str, tls: &greet::TlsFacts) -> Result<(), Refusal> {
+    match &tls.client_name {
+        None => Err(Refusal::Say("28000", "connection requires a valid client certificate".into())),
+        Some(name) if name == user => Ok(()),
+        Some(_) => Err(Refusal::Failed("28000", format!("certificate authentication failed for user \"{user}\""))),
+    }
+}

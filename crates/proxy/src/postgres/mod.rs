@@ -1,0 +1,186 @@
+//! PostgreSQL: logins, sessions and services, and what only they share.
+
+pub(crate) mod login;
+mod named;
+mod question;
+mod reloads;
+pub mod service;
+pub(crate) mod session;
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use freshet_net::Upstream;
+use freshet_types::TableId;
+use tokio::sync::{Notify, oneshot};
+
+use crate::postgres::login::Access;
+use crate::postgres::named::Named;
+use crate::postgres::reloads::Reloads;
+use crate::server::access::{AccessError, AccessSettings};
+use crate::shared::{ServerIdentity, Shared};
+
+/// What the operator chose for PostgreSQL.
+#[derive(Clone, Debug)]
+pub struct PgSettings {
+    /// The upstream, and the account of the service connections.
+    pub upstream: Arc<Upstream>,
+    /// Who is let in.
+    pub access: AccessSettings,
+    /// Name of the publication that Freshet adds tables to.
+    pub publication: String,
+    /// An administrator keeps the publication: Freshet adds no table and takes none out.
+    pub prepared: bool,
+    /// Says in which form the event triggers stand that put DDL into the change stream; no row if they do not.
+    pub triggers_sql: &'static str,
+    /// Asks whether one is missing, with a row if so, and makes them, for who may; None: Freshet is not to.
+    pub triggers_again: Option<(&'static str, String)>,
+}
+
+/// What all sessions and services of a PostgreSQL upstream share, on top of what any upstream's do.
+#[derive(Debug)]
+pub struct Pg {
+    base: Arc<Shared>,
+    /// What the operator chose.
+    pub own: PgSettings,
+    pub(crate) access: Access,
+    pub(crate) reloads: Reloads,
+    pub(crate) named: Named,
+    /// The server's major version as the last service connection saw it; 0: not seen.
+    server_version: AtomicU32,
+    wal_segment_bytes: AtomicU64,
+    /// Rung when tables are to be published.
+    pub(crate) publication_wanted: Notify,
+    wanted: Mutex<HashSet<TableId>>,
+    /// Tables that sessions want out of the publication, and who is to be told once they are.
+    unwelcome: Mutex<Vec<Unwelcome>>,
+    /// Covered tables, with the version of the publication's row for each.
+    published: Mutex<HashMap<TableId, String>>,
+}
+
+/// See [`Pg::take_out`].
+pub(crate) type Unwelcome = (Vec<TableId>, oneshot::Sender<()>);
+
+/// Tables that may wait for publication at once.
+const WANTED_MAX: usize = 10_000;
+
+impl Deref for Pg {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.base
+    }
+}
+
+impl Pg {
+    /// Reads the files that the settings name.
+    pub fn new(base: Arc<Shared>, own: PgSettings) -> Result<Self, AccessError> {
+        Ok(Self {
+            access: Access::new(&own.access, &own.upstream)?,
+            own,
+            base,
+            reloads: Reloads::default(),
+            named: Named::default(),
+            server_version: AtomicU32::new(0),
+            wal_segment_bytes: AtomicU64::new(16 << 20),
+            publication_wanted: Notify::new(),
+            wanted: Mutex::default(),
+            unwelcome: Mutex::default(),
+            published: Mutex::default(),
+        })
+    }
+
+    /// Reads certificates and users again. What cannot be used is returned, and stays as it was.
+    pub fn reload_access(&self) -> Vec<AccessError> {
+        self.access.reload()
+    }
+
+    /// The stream stands and comes from this server. See [`Shared::stream_connected`].
+    pub fn stream_connected(&self, identity: ServerIdentity, wal_segment_bytes: u64) {
+        self.wal_segment_bytes.store(wal_segment_bytes, Relaxed);
+        self.base.stream_connected(identity);
+        self.publication_wanted.notify_one();
+    }
+
+    /// A service connection leads to a server of this major version.
+    pub(crate) fn saw_server_version(&self, major: u32) {
+        self.server_version.store(major, Relaxed);
+    }
+
+    pub(crate) fn server_version(&self) -> u32 {
+        self.server_version.load(Relaxed)
+    }
+
+    pub(crate) fn wal_segment_bytes(&self) -> u64 {
+        self.wal_segment_bytes.load(Relaxed)
+    }
+
+    /// Asks for tables to be published.
+    pub(crate) fn want(&self, tables: &[TableId]) {
+        let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = wanted.len();
+        for table in tables {
+            if wanted.len() < WANTED_MAX {
+                wanted.insert(*table);
+            }
+        }
+        if wanted.len() > before {
+            self.publication_wanted.notify_one();
+        }
+    }
+
+    /// The tables asked for so far.
+    pub(crate) fn wanted(&self) -> Vec<TableId> {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect()
+    }
+
+    /// A table is not asked for any more (it cannot be published, or is gone).
+    pub(crate) fn unwant(&self, table: TableId) {
+        self.wanted.lock().unwrap_or_else(PoisonError::into_inner).remove(&table);
+    }
+
+    /// Asks for tables to leave the publication for a while; the receiver is told once it has been tried.
+    pub(crate) fn take_out(&self, tables: Vec<TableId>) -> oneshot::Receiver<()> {
+        let (done, left) = oneshot::channel();
+        self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner).push((tables, done));
+        self.publication_wanted.notify_one();
+        left
+    }
+
+    /// What has been asked for so.
+    pub(crate) fn unwelcome(&self) -> Vec<Unwelcome> {
+        std::mem::take(&mut *self.unwelcome.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The publication's name as an SQL literal.
+    pub(crate) fn publication_literal(&self) -> String {
+        format!("'{}'", self.own.publication.replace('\'', "''"))
+    }
+
+    fn published(&self) -> MutexGuard<'_, HashMap<TableId, String>> {
+        self.published.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// These tables are published under these versions of the publication's rows.
+    pub(crate) fn note_published(&self, tables: impl Iterator<Item = (TableId, String)>) {
+        self.published().extend(tables);
+    }
+
+    pub(crate) fn forget_published(&self, tables: &[TableId]) {
+        self.published().retain(|table, _| !tables.contains(table));
+    }
+
+    /// The tables that were published and are not in the publication as they were; they are forgotten.
+    pub(crate) fn lost_publications(&self, now: &HashMap<TableId, String>) -> Vec<TableId> {
+        let mut published = self.published();
+        let lost: Vec<TableId> = published
+            .iter()
+            .filter(|(table, version)| now.get(table) != Some(version))
+            .map(|(table, _)| *table)
+            .collect();
+        published.retain(|table, _| !lost.contains(table));
+        lost
+    }
+}

@@ -1,0 +1,153 @@
+//! A service connection that comes back by itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use freshet_net::postgres::{Client, ConnectError, Error, Purpose, Rows};
+use thiserror::Error as ThisError;
+
+use crate::postgres::Pg;
+use crate::postgres::question::{POSTMASTER_START, SYSTEM_ID};
+use crate::service::once::{Failure, Hearing};
+use crate::shared::ServerIdentity;
+
+/// An answer later than this means that the connection is not alive.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// The longest wait for a lock in milliseconds, and the part of `deadlock_timeout` that it is at most. Whoever holds one lock and waits for
+/// another may close a circle of waiting sessions. So Freshet has given up long before the server looks for one, and ends
+/// somebody's transaction.
+const LOCK_WAIT_MAX: u64 = 100;
+const LOCK_WAIT_PART: u64 = 4;
+/// SQLSTATE `insufficient_privilege`.
+const INSUFFICIENT_PRIVILEGE: &str = "42501";
+/// What the server says where DDL comes between: `undefined_table`, `undefined_column`, `undefined_object`, `invalid_schema_name`,
+/// `duplicate_object`, `object_in_use`, `lock_not_available`, `deadlock_detected`, `serialization_failure`, and `internal_error` for "could not open
+/// relation with OID".
+const RACES: [&str; 10] = ["42P01", "42703", "42704", "3F000", "42710", "55006", "55P03", "40P01", "40001", "XX000"];
+
+/// Why a service statement has no answer.
+#[derive(Debug, ThisError)]
+pub(crate) enum ServiceError {
+    /// No connection.
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    /// The statement failed, or the connection did.
+    #[error("{0}")]
+    Query(#[from] Error),
+    /// There is no change stream, so that it is not known which server is meant.
+    #[error("there is no change stream")]
+    NoStream,
+    /// The connection leads to another server than the change stream.
+    #[error("the connection leads to another server than the change stream")]
+    OtherServer,
+    /// The answer has not the expected shape.
+    #[error("unexpected answer to {0}")]
+    UnexpectedAnswer(&'static str),
+}
+
+impl ServiceError {
+    /// Whether the server refused the statement, as opposed to being out of reach.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Query(Error::Server(_)))
+    }
+
+    /// Whether the statement met DDL that was under way, or what it names was dropped or renamed meanwhile: it is to be tried again.
+    pub(crate) fn is_race(&self) -> bool {
+        self.sqlstate().is_some_and(|code| RACES.contains(&code))
+    }
+
+    /// Whether a right is missing.
+    pub(crate) fn is_forbidden(&self) -> bool {
+        self.sqlstate() == Some(INSUFFICIENT_PRIVILEGE)
+    }
+
+    fn sqlstate(&self) -> Option<&str> {
+        match self {
+            Self::Query(error) => error.sqlstate(),
+            _ => None,
+        }
+    }
+}
+
+impl Failure for ServiceError {
+    fn hearing(&self) -> Hearing {
+        match self {
+            Self::NoStream => Hearing::Never,
+            Self::Query(Error::Server(error)) if error.severity != "FATAL" && !self.is_race() => Hearing::AtOnce,
+            Self::Query(Error::Malformed(_) | Error::Unexpected(_) | Error::TooLarge(_))
+            | Self::UnexpectedAnswer(_) => Hearing::AtOnce,
+            Self::Connect(_) | Self::OtherServer | Self::Query(_) => Hearing::IfLasting,
+        }
+    }
+}
+
+pub(crate) struct Connection {
+    shared: Arc<Pg>,
+    client: Option<Client>,
+    identity: Option<ServerIdentity>,
+}
+
+impl Connection {
+    pub(crate) fn new(shared: Arc<Pg>) -> Self {
+        Self { shared, client: None, identity: None }
+    }
+
+    /// Runs a statement on the server that sends the change stream; connects first if need be.
+    pub(crate) async fn query(&mut self, sql: &str) -> Result<Rows, ServiceError> {
+        Ok(self.client().await?.query_timeout(sql, ANSWER_TIMEOUT).await?)
+    }
+
+    /// The same for a statement that is run again and again: it is prepared.
+    pub(crate) async fn query_again(&mut self, sql: &'static str) -> Result<Rows, ServiceError> {
+        let mut answers = self.client().await?.query_prepared(&[(sql, Vec::new())], ANSWER_TIMEOUT).await?;
+        Ok(answers.pop().unwrap_or_default())
+    }
+
+    async fn client(&mut self) -> Result<&mut Client, ServiceError> {
+        // Without a stream no server is bothered. A transaction is open here if the stream ended between two of its statements: it ends
+        // with its connection, else the next stream would wait for it for ever.
+        if self.shared.identity().is_none() {
+            self.client = None;
+            return Err(ServiceError::NoStream);
+        }
+        if self.client.as_ref().is_none_or(Client::is_dead) {
+            self.client = None;
+            self.connect().await?;
+        }
+        let stream = self.shared.identity().ok_or(ServiceError::NoStream)?;
+        if self.identity.as_ref() != Some(&*stream) {
+            self.client = None;
+        }
+        self.client.as_mut().ok_or(ServiceError::OtherServer)
+    }
+
+    async fn connect(&mut self) -> Result<(), ServiceError> {
+        let (mut client, identity) = connect(&self.shared).await?;
+        self.identity = Some(identity);
+        // No name in what follows means an object of the application's, whatever the account's own search path is.
+        client.query_timeout("SELECT pg_catalog.set_config('search_path', '', false)", ANSWER_TIMEOUT).await?;
+        self.shared.saw_server_version(client.server_version());
+        self.client = Some(client);
+        Ok(())
+    }
+}
+
+/// A new connection by the upstream's name, which does not wait for locks for long, and which server it leads to.
+pub(crate) async fn connect(shared: &Pg) -> Result<(Client, ServerIdentity), ServiceError> {
+    let mut client = Client::connect(&shared.own.upstream, Purpose::Sql).await?;
+    let sql = format!(
+        "SELECT {SYSTEM_ID}, {POSTMASTER_START}, pg_catalog.current_database()::text, \
+         (SELECT setting FROM pg_catalog.pg_settings WHERE name = 'deadlock_timeout')"
+    );
+    let rows = client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
+    match rows.into_iter().next().as_deref() {
+        Some([Some(system_id), Some(start), Some(database), deadlock_timeout]) => {
+            let longest = deadlock_timeout.as_ref().and_then(|text| text.parse().ok()).unwrap_or(0) / LOCK_WAIT_PART;
+            let sql = format!("SET lock_timeout = {}", longest.clamp(1, LOCK_WAIT_MAX));
+            client.query_timeout(&sql, ANSWER_TIMEOUT).await?;
+            let (system_id, postmaster_start) = (system_id.clone(), start.clone());
+            Ok((client, ServerIdentity { system_id, postmaster_start, database: database.clone() }))
+        }
+        _ => Err(ServiceError::UnexpectedAnswer("the server's identity")),
+    }
+}

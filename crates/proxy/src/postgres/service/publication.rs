@@ -1,0 +1,147 @@
+//! What is in the publication, and how a table comes into it or leaves it.
+//!
+//! `ALTER PUBLICATION` locks the publication, then one table after the other. If it waits for one of them meanwhile, others wait for
+//! it: an application's DDL that needs the lock of a second table, or an event trigger that takes a table out. Such circles end with an
+//! application's transaction. So each table goes in or out in a transaction of its own, and its lock is waited for while nothing
+//! else is held. Under that lock nobody can redefine the table, and it is looked once more whether its updates would fail.
+
+use std::collections::HashMap;
+
+use freshet_types::TableId;
+
+use crate::postgres::Pg;
+use crate::postgres::service::connection::{Connection, ServiceError};
+
+/// The lock that ALTER PUBLICATION takes of a table.
+const LOCK: &str = "SHARE UPDATE EXCLUSIVE";
+/// Time to wait for a table's lock that autovacuum holds, which gives way after `deadlock_timeout`, in milliseconds.
+const AUTOVACUUM_WAIT: u32 = 3000;
+/// Time to wait for the publication's lock, while that of the table is held. A transaction whose DDL took a table out holds it
+/// to its end.
+const SECOND_WAIT: u32 = 10;
+
+/// Whether UPDATE and DELETE of a table `c` fail if it is published: without a replica identity; from version 18 on also with
+/// generated columns in it that the publication does not send. It never sends virtual ones.
+/// `freshet.note_ddl()` asks the same. Neither casts a text to a number, which somebody's own cast may do. `publication`: its name as a literal; if there is none of that name, it will send stored ones.
+#[must_use]
+pub fn updates_fail(publication: &str) -> String {
+    format!(
+        "(c.relreplident <> 'f' AND NOT EXISTS (SELECT FROM pg_catalog.pg_index i WHERE i.indrelid = c.oid AND {IDENTITY}) \
+          OR pg_catalog.current_setting('server_version_num') >= '180000' AND EXISTS (SELECT FROM pg_catalog.pg_attribute a \
+           LEFT JOIN pg_catalog.pg_index i ON i.indrelid = c.oid AND {IDENTITY} \
+           WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped \
+           AND (a.attgenerated = 'v' OR a.attgenerated = 's' AND EXISTS (SELECT FROM pg_catalog.pg_publication p \
+            WHERE p.pubname = {publication} AND pg_catalog.to_jsonb(p) ->> 'pubgencols' <> 's')) \
+           AND (c.relreplident = 'f' OR a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]))))"
+    )
+}
+
+/// The index `i` is the replica identity of table `c`.
+const IDENTITY: &str = "i.indisvalid AND i.indimmediate \
+    AND CASE c.relreplident WHEN 'd' THEN i.indisprimary WHEN 'i' THEN i.indisreplident ELSE false END";
+
+/// The publication's tables, each with the version of its row; without those under a row filter or a column list (the
+/// columns exist from version 15 on), whose changes would be missing.
+pub(crate) fn published_sql(shared: &Pg) -> String {
+    format!(
+        "SELECT r.prrelid::text, r.xmin::text FROM pg_catalog.pg_publication_rel r \
+         JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid WHERE p.pubname = {} \
+         AND (pg_catalog.to_jsonb(r) ->> 'prqual') IS NULL AND (pg_catalog.to_jsonb(r) ->> 'prattrs') IS NULL",
+        shared.publication_literal()
+    )
+}
+
+pub(crate) fn read_published(rows: Vec<Vec<Option<String>>>) -> HashMap<TableId, String> {
+    let read = |row: Vec<Option<String>>| match <[_; 2]>::try_from(row) {
+        Ok([Some(id), Some(version)]) => Some((TableId(id.parse().ok()?), version)),
+        _ => None,
+    };
+    rows.into_iter().filter_map(read).collect()
+}
+
+/// Where a table goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Move {
+    In,
+    Out,
+}
+
+impl Move {
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::In => "ADD",
+            Self::Out => "DROP",
+        }
+    }
+}
+
+/// Adds a table to the publication, unless its updates would fail then, or drops it from there. Nothing happens if it is gone.
+pub(crate) async fn move_table(
+    connection: &mut Connection,
+    shared: &Pg,
+    way: Move,
+    table: TableId,
+) -> Result<(), ServiceError> {
+    let Some((name, wait)) = lock_of(connection, table).await? else { return Ok(()) };
+    let outcome = match connection.query(&format!("BEGIN; {wait}LOCK TABLE ONLY {name} IN {LOCK} MODE")).await {
+        // Its owner need not have the right to lock it.
+        Err(error) if error.is_forbidden() => {
+            connection.query("BEGIN").await?;
+            move_locked(connection, shared, way, (table, &name)).await
+        }
+        Err(error) => Err(error),
+        Ok(_) => move_locked(connection, shared, way, (table, &name)).await,
+    };
+    let end = match &outcome {
+        // That has ended it.
+        Err(error) if error.is_refusal() => return outcome,
+        Err(_) => "ROLLBACK",
+        Ok(()) => "COMMIT",
+    };
+    let ended = connection.query(end).await;
+    outcome.and(ended).map(drop)
+}
+
+/// The table's name, and what sets the time to wait for its lock; None if it is gone.
+async fn lock_of(connection: &mut Connection, table: TableId) -> Result<Option<(String, String)>, ServiceError> {
+    let sql = format!(
+        "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname), EXISTS (SELECT FROM pg_catalog.pg_locks l \
+         JOIN pg_catalog.pg_stat_activity a ON a.pid = l.pid AND a.backend_type = 'autovacuum worker' \
+         WHERE l.relation = c.oid AND l.database = (SELECT oid FROM pg_catalog.pg_database \
+          WHERE datname = pg_catalog.current_database()) AND l.mode = 'ShareUpdateExclusiveLock')::text \
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {}",
+        table.0
+    );
+    let row = connection.query(&sql).await?.into_iter().next();
+    let Some([Some(name), vacuumed]) = row.map(<[_; 2]>::try_from).and_then(Result::ok) else { return Ok(None) };
+    let vacuumed = vacuumed.as_deref() == Some("true");
+    let wait = if vacuumed { format!("SET LOCAL lock_timeout = {AUTOVACUUM_WAIT}; ") } else { String::new() };
+    Ok(Some((name, wait)))
+}
+
+/// The same in a transaction that has the lock of the table of this name, if that is still the one.
+async fn move_locked(
+    connection: &mut Connection,
+    shared: &Pg,
+    way: Move,
+    (table, name): (TableId, &str),
+) -> Result<(), ServiceError> {
+    let publication = shared.publication_literal();
+    let (verb, name) = (way.verb(), name.replace('\'', "''"));
+    let fit = match way {
+        Move::In => format!("c.relkind = 'r' AND c.relpersistence = 'p' AND NOT {}", updates_fail(&publication)),
+        Move::Out => "true".to_owned(),
+    };
+    let sql = format!(
+        "SELECT pg_catalog.format('ALTER PUBLICATION %I {verb} TABLE ONLY %I.%I', {publication}::text, n.nspname, c.relname) \
+         FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {} \
+         AND pg_catalog.format('%I.%I', n.nspname, c.relname) = '{name}' AND {fit}",
+        table.0
+    );
+    let rows = connection.query(&sql).await?;
+    if let Some([Some(statement)]) = rows.first().map(Vec::as_slice) {
+        let statement = format!("SET LOCAL lock_timeout = {SECOND_WAIT}; {statement}");
+        connection.query(&statement).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,424 @@
+//! Adds tables to the publication and decides when their changes are complete.
+//!
+//! Publishing a table is not enough: a transaction that wrote to it *before* `ALTER PUBLICATION` committed, and
+//! commits afterwards, never delivers that write. A result that was read in between would stay stale for ever. So a
+//! table is published only once everybody who held a lock that allows writing, at a moment after the ALTER, has ended.
+//! Prepared transactions hold such locks too, and `pg_locks` shows them.
+//!
+//! Tables are added by their object id: a table that was dropped and created again is another table. Each goes in, or out, by itself
+//! ([`move_table`]).
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use freshet_cache::admission::Keep;
+use freshet_types::{Catalog, CatalogVersion, Epoch, RelationKind, ReplicaIdentity, Table, TableId};
+
+use crate::postgres::Pg;
+use crate::postgres::service::connection::{Connection, ServiceError};
+use crate::postgres::service::following::{Accounts, Earner};
+use crate::postgres::service::publication::{Move, move_table, published_sql, read_published};
+use crate::service::once::Once;
+
+/// Tables that are asked for within this time go into one batch.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
+/// Time between looks at the lock holders.
+const BARRIER_POLL: Duration = Duration::from_millis(20);
+/// Time between looks when nothing is asked for.
+const IDLE_POLL: Duration = Duration::from_millis(500);
+/// Tables that are added before others are looked at.
+const BATCH_MAX: usize = 200;
+/// Time before a table that could not be published is tried again.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// The same if it was being redefined, or locked.
+const RACE_PAUSE: Duration = Duration::from_secs(1);
+/// The same if it was taken out for what a session is about to do, which locks it then.
+const WAY_PAUSE: Duration = Duration::from_secs(1);
+/// Time before it is looked whether an administrator has published a table.
+const UNPUBLISHED_PAUSE: Duration = Duration::from_secs(5);
+
+/// Releases before 13.21, 14.18, 15.13, 16.9 and 17.5 may keep decoding a running transaction with the publication
+/// as it was (commit 4909b38af): there the stream is started again after the barrier.
+#[must_use]
+pub fn stream_must_restart(version_num: u32) -> bool {
+    let fixed_minor = match version_num / 10_000 {
+        13 => 21,
+        14 => 18,
+        15 => 13,
+        16 => 9,
+        17 => 5,
+        major => return major < 13,
+    };
+    version_num % 10_000 < fixed_minor
+}
+
+/// Covers what sessions ask for, for ever.
+pub async fn publish_tables(shared: Arc<Pg>) {
+    let mut task = Publishing {
+        connection: Connection::new(shared.clone()),
+        refused: HashMap::new(),
+        barriers: Vec::new(),
+        restarted_for: HashMap::new(),
+        accounts: Accounts::default(),
+        leaving: HashSet::new(),
+        reckoned_at: Instant::now(),
+        compared: None,
+        version_num: 0,
+        shared: shared.clone(),
+    };
+    let mut once = Once::default();
+    loop {
+        let poll = if task.barriers.is_empty() { IDLE_POLL } else { BARRIER_POLL };
+        tokio::select! {
+            () = shared.publication_wanted.notified() => tokio::time::sleep(BATCH_DELAY).await,
+            () = tokio::time::sleep(poll) => {}
+        }
+        match task.round().await {
+            Ok(()) => once.clear(),
+            Err(error) => once.warn_of("cannot publish tables", &error),
+        }
+    }
+}
+
+struct Publishing {
+    shared: Arc<Pg>,
+    connection: Connection,
+    /// Tables that the server refused to publish, and when they are tried again.
+    refused: HashMap<TableId, Instant>,
+    /// Published tables that wait for their writers to end.
+    barriers: Vec<Barrier>,
+    /// For releases where [`stream_must_restart`]: the tables that were published, under these versions of the
+    /// publication's rows, before the stream was last started again.
+    restarted_for: HashMap<TableId, String>,
+    /// Whether following a table pays, and when that was reckoned up.
+    accounts: Accounts,
+    reckoned_at: Instant,
+    /// Tables that are not published any more, since it does not, and are to leave the publication.
+    leaving: HashSet<TableId>,
+    /// The catalogue under which the publication holds no table whose updates fail.
+    compared: Option<CatalogVersion>,
+    version_num: u32,
+}
+
+/// Tables, and who must end before they are published.
+struct Barrier {
+    epoch: Epoch,
+    /// With the versions of the publication's rows.
+    tables: HashMap<TableId, String>,
+    /// Lock holders, as [`Publishing::holders`] shows them; None: to be read at the next look.
+    waiting: Option<HashSet<Holder>>,
+}
+
+/// Relation and virtual transaction.
+type Holder = Vec<Option<String>>;
+
+impl Publishing {
+    async fn round(&mut self) -> Result<(), ServiceError> {
+        for (tables, done) in self.shared.unwelcome() {
+            let tried = self.make_way(&tables).await;
+            let _ = done.send(());
+            tried?;
+        }
+        let Some(epoch) = self.shared.cache.epoch() else { return Ok(()) };
+        let catalog = self.shared.catalog.load_full();
+        self.withdraw(&catalog).await?;
+        self.leave_out().await?;
+        self.barriers.retain(|barrier| barrier.epoch == epoch);
+        let batch = self.batch(&catalog);
+        if !batch.is_empty() {
+            self.publish(epoch, batch).await?;
+        }
+        self.look_at_barriers().await
+    }
+
+    /// A session is about to make these, or some of them, what no published table may be.
+    async fn make_way(&mut self, tables: &[TableId]) -> Result<(), ServiceError> {
+        let mut published = self.published().await?;
+        published.retain(|table, _| tables.contains(table));
+        let tables: Vec<TableId> = published.into_keys().collect();
+        self.lose(&tables);
+        for table in tables {
+            self.refused.insert(table, Instant::now() + WAY_PAUSE);
+            self.drop(table).await?;
+        }
+        Ok(())
+    }
+
+    /// The tables are not published any more.
+    fn lose(&mut self, tables: &[TableId]) {
+        self.shared.cache.unpublish(tables);
+        self.shared.forget_published(tables);
+        for barrier in &mut self.barriers {
+            barrier.tables.retain(|table, _| !tables.contains(table));
+        }
+        self.barriers.retain(|barrier| !barrier.tables.is_empty());
+    }
+
+    /// The tables that are asked for and neither published nor on the way.
+    fn batch(&mut self, catalog: &Catalog) -> Vec<TableId> {
+        let now = Instant::now();
+        let mut batch = Vec::new();
+        for table in self.shared.wanted() {
+            let on_the_way = self.barriers.iter().any(|barrier| barrier.tables.contains_key(&table));
+            let refused = self.refused.get(&table).is_some_and(|until| *until > now);
+            if on_the_way || refused || self.shared.cache.is_published(table) || batch.len() >= BATCH_MAX {
+                continue;
+            }
+            match catalog.table(table) {
+                Some(known) if is_table(known) && known.identity != ReplicaIdentity::Missing => batch.push(table),
+                _ => self.shared.unwant(table),
+            }
+        }
+        batch
+    }
+
+    /// Sees that the tables are in the publication, and has them wait for their writers.
+    async fn publish(&mut self, epoch: Epoch, batch: Vec<TableId>) -> Result<(), ServiceError> {
+        let published = self.published().await?;
+        let missing: Vec<TableId> = batch.iter().filter(|t| !published.contains_key(t)).copied().collect();
+        if self.shared.own.prepared {
+            self.leave_unpublished(missing);
+        } else if !missing.is_empty() {
+            self.add(missing).await?;
+        }
+        let mut tables = self.published().await?;
+        tables.retain(|table, _| batch.contains(table));
+        // Not fit any more, as a newer catalogue will tell.
+        for table in batch.iter().filter(|table| !tables.contains_key(table)) {
+            self.refused.entry(*table).or_insert_with(|| Instant::now() + RACE_PAUSE);
+        }
+        for table in tables.keys() {
+            self.shared.forget_refusal(*table);
+        }
+        if !tables.is_empty() {
+            self.barriers.push(Barrier { epoch, tables, waiting: None });
+        }
+        Ok(())
+    }
+
+    /// Covers the tables whose writers have all ended.
+    async fn look_at_barriers(&mut self) -> Result<(), ServiceError> {
+        let mut at = 0;
+        while let Some(tables) = self.barriers.get(at).map(|b| b.tables.keys().copied().collect::<Vec<_>>()) {
+            let holders = if self.shared.settings.faults.skip_publication_barrier {
+                HashSet::new()
+            } else {
+                self.holders(&tables).await?
+            };
+            let Some(barrier) = self.barriers.get_mut(at) else { break };
+            let waiting = barrier.waiting.get_or_insert_with(|| holders.clone());
+            waiting.retain(|holder| holders.contains(holder));
+            if waiting.is_empty() {
+                let barrier = self.barriers.swap_remove(at);
+                self.writers_have_ended(barrier).await?;
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    async fn writers_have_ended(&mut self, barrier: Barrier) -> Result<(), ServiceError> {
+        // Whoever published them, and whenever: the stream may be older than that.
+        let restarted = |(table, version)| self.restarted_for.get(table) == Some(version);
+        if !barrier.tables.iter().all(restarted) && stream_must_restart(self.version_num().await?) {
+            tracing::info!(
+                "starting the change stream again, since this server release needs it after a publication grew"
+            );
+            self.restarted_for.extend(barrier.tables);
+            self.shared.restart_stream.notify_one();
+            return Ok(());
+        }
+        let tables: Vec<TableId> = barrier.tables.keys().copied().collect();
+        self.shared.note_published(barrier.tables.into_iter());
+        self.shared.cache.publish(barrier.epoch, &tables);
+        tracing::debug!(tables = tables.len(), "tables published");
+        Ok(())
+    }
+
+    /// The publication's tables, each with the version of its row.
+    async fn published(&mut self) -> Result<HashMap<TableId, String>, ServiceError> {
+        Ok(read_published(self.connection.query(&published_sql(&self.shared)).await?))
+    }
+
+    /// One that is refused does not hold up the others.
+    async fn add(&mut self, tables: Vec<TableId>) -> Result<(), ServiceError> {
+        for table in tables {
+            self.refused.remove(&table);
+            self.shared.forget_refusal(table);
+            match move_table(&mut self.connection, &self.shared, Move::In, table).await {
+                Err(error) if error.is_refusal() => self.refuse(table, &error),
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, table: TableId, error: &ServiceError) {
+        // Many in a busy schema, and the statements that read the table say it: EXPLAIN CACHE.
+        let pause = if error.is_race() {
+            tracing::debug!(table = table.0, "table cannot be published yet: {error}");
+            RACE_PAUSE
+        } else {
+            tracing::warn!(table = table.0, "table cannot be published and stays uncached: {error}");
+            REFUSED_PAUSE
+        };
+        self.refused.insert(table, Instant::now() + pause);
+        self.shared.note_refusal(table, error.to_string());
+    }
+
+    /// An administrator keeps the publication: tables that are not in it stay uncached, until they are.
+    fn leave_unpublished(&mut self, tables: Vec<TableId>) {
+        for table in tables {
+            let why = format!(
+                "it is not in publication {}, to which Freshet adds nothing (--prepared)",
+                self.shared.own.publication
+            );
+            if self.shared.refusal(table).is_none() {
+                tracing::info!(table = table.0, "table stays uncached: {why}");
+            }
+            self.refused.insert(table, Instant::now() + UNPUBLISHED_PAUSE);
+            self.shared.note_refusal(table, why);
+        }
+    }
+
+    /// Who holds, now, a lock on the tables that goes with writing.
+    async fn holders(&mut self, tables: &[TableId]) -> Result<HashSet<Holder>, ServiceError> {
+        let sql = format!(
+            "SELECT relation::text, virtualtransaction FROM pg_catalog.pg_locks WHERE locktype = 'relation' AND granted \
+             AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+             AND mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock') \
+             AND relation IN ({})",
+            id_list(tables)
+        );
+        Ok(self.connection.query(&sql).await?.into_iter().collect())
+    }
+
+    async fn version_num(&mut self) -> Result<u32, ServiceError> {
+        if self.version_num == 0 {
+            let rows = self.connection.query("SHOW server_version_num").await?;
+            let text = rows.first().and_then(|row| row.first()).and_then(Option::as_deref);
+            self.version_num =
+                text.and_then(|text| text.parse().ok()).ok_or(ServiceError::UnexpectedAnswer("server_version_num"))?;
+        }
+        Ok(self.version_num)
+    }
+
+    /// Takes tables out of the publication for a while that do not pay for being followed: [`super::following`]. Not where others keep the
+    /// publication, where everything is to be kept, nor where a table that comes back costs a new stream.
+    async fn leave_out(&mut self) -> Result<(), ServiceError> {
+        let now = Instant::now();
+        let always = self.shared.cache.limits().keep == Keep::Always;
+        if always || self.shared.own.prepared || now < self.reckoned_at + IDLE_POLL {
+            return Ok(());
+        }
+        let elapsed = (now - self.reckoned_at).min(2 * IDLE_POLL);
+        self.reckoned_at = now;
+        if stream_must_restart(self.version_num().await?) {
+            return Ok(());
+        }
+        let cache = &self.shared.cache;
+        let earners = self.shared.registry.each_query().map(|query| Earner {
+            digest: query.digest,
+            hits: query.figures.hits(),
+            saves: query.figures.worth.shortest(),
+            tables: move || query.tables(),
+        });
+        let before = self.shared.cool_off.load_full();
+        let is_published = |table| cache.is_published(table);
+        let gone =
+            self.accounts.reckon(elapsed, |table| before.is_wanted(table), &cache.changes(), earners, is_published);
+        let left_out = self.accounts.left_out();
+        // Before the cache forgets them, so that nobody wants them back at once.
+        self.shared.cool_off.store(Arc::new(left_out.iter().copied().collect()));
+        if !gone.is_empty() {
+            cache.unpublish(&gone);
+            for table in &gone {
+                self.shared.unwant(*table);
+            }
+            self.shared.forget_published(&gone);
+            tracing::info!(tables = ?gone, "tables are in cool-off, and not published for a while: their changes cost more than hits saved");
+            self.leaving.extend(gone);
+        }
+        self.leaving.retain(|table| left_out.contains(table));
+        self.unpublish().await
+    }
+
+    /// Who is kept waiting by a lock is tried again; until then the server goes on sending what nobody needs.
+    async fn unpublish(&mut self) -> Result<(), ServiceError> {
+        if self.leaving.is_empty() {
+            return Ok(());
+        }
+        let published = self.published().await?;
+        self.leaving.retain(|table| published.contains_key(table));
+        let tables: Vec<TableId> = self.leaving.iter().copied().collect();
+        for table in tables {
+            if self.drop(table).await? {
+                self.leaving.remove(&table);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a table out of the publication; false if that is to be tried again.
+    async fn drop(&mut self, table: TableId) -> Result<bool, ServiceError> {
+        match move_table(&mut self.connection, &self.shared, Move::Out, table).await {
+            Err(error) if error.is_refusal() => {
+                tracing::debug!(table = table.0, "table stays in the publication for now: {error}");
+                Ok(false)
+            }
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    /// Takes tables out of the publication whose updates fail while they are in it, whoever put them there: each catalogue is
+    /// compared with the publication, until all are out.
+    async fn withdraw(&mut self, catalog: &Catalog) -> Result<(), ServiceError> {
+        if self.compared == Some(catalog.version) {
+            return Ok(());
+        }
+        let published = self.published().await?;
+        let unfit = |table: &Arc<Table>| is_table(table) && table.identity == ReplicaIdentity::Missing;
+        let lost: Vec<TableId> =
+            published.into_keys().filter(|table| catalog.table(*table).is_some_and(unfit)).collect();
+        self.lose(&lost);
+        let mut all = true;
+        if self.shared.own.prepared && !lost.is_empty() {
+            tracing::warn!(tables = lost.len(), "updates of tables fail since they are published: see freshet check");
+        } else {
+            for table in lost {
+                let is_out = self.drop(table).await?;
+                if is_out {
+                    tracing::info!(table = table.0, "table taken out of the publication, since its updates would fail");
+                }
+                all &= is_out;
+            }
+        }
+        self.compared = all.then_some(catalog.version);
+        Ok(())
+    }
+}
+
+/// It has rows of its own, all in the log.
+fn is_table(table: &Table) -> bool {
+    matches!(table.kind, RelationKind::Table | RelationKind::Parent)
+}
+
+fn id_list<'a>(tables: impl IntoIterator<Item = &'a TableId>) -> String {
+    tables.into_iter().map(|table| table.0.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_releases_without_the_fix_restart() {
+        for (version, expected) in
+            [(150_012, true), (150_013, false), (150_018, false), (180_000, false), (130_020, true)]
+        {
+            assert_eq!(stream_must_restart(version), expected, "{version}");
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! A look at the extended-protocol messages up to the next `Sync`, without consuming them.
+//!
+//! Batches of the form `([Parse] Bind [Describe portal] Execute [Close portal])+ Sync` can be answered from the cache; so can
+//! `[Parse] Describe statement Bind Execute [Close portal] Sync`. Portals have no name, or are closed in the batch. What only the server
+//! can do comes first ([`Lead`]): `Close` in front, and `Parse` of a statement with a name. Everything else passes, and from the first
+//! message that does not fit nothing is held back. What is not complete is waited for a moment only ([`PATIENCE`]).
+
+use freshet_types::Nanos;
+use freshet_wire::postgres::frame::{self, HEADER_BYTES, Header};
+use freshet_wire::postgres::frontend::{self, Bind, Execute, Parse, Target};
+use smallvec::SmallVec;
+
+use crate::statement::registry::TEXT_BYTES_MAX;
+
+/// Executions in one batch beyond which it passes.
+const GROUPS_MAX: usize = 256;
+
+/// How long whole messages wait for the rest of their batch. A driver that sends a batch in one go has it here by then; one
+/// that waits for the answers to what it has sent must not wait for ever.
+pub(crate) const PATIENCE: Nanos = 2_000_000;
+
+/// What an execution is described by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Describe {
+    /// Nothing is asked for.
+    #[default]
+    Nothing,
+    /// `RowDescription`, behind `Bind`.
+    Portal,
+    /// `ParameterDescription` and `RowDescription`, before `Bind`.
+    Statement,
+}
+
+/// One execution.
+#[derive(Debug)]
+pub(crate) struct Group<'a> {
+    /// `Parse` precedes it, for the statement that it binds.
+    pub(crate) parse: Option<(Parse<'a>, &'a [u8])>,
+    pub(crate) bind: Bind<'a>,
+    pub(crate) describe: Describe,
+    /// Its portal is closed.
+    pub(crate) closes: bool,
+    /// The most rows; 0 for all. The portal does not outlive the `Sync`, so what is left of it is never asked for.
+    pub(crate) rows_max: u32,
+}
+
+impl Group<'_> {
+    /// What the answer holds that is kept. To the `Parse` of a statement with a name only the server can answer ([`Lead`]), and to its
+    /// description with it.
+    pub(crate) fn kept_with(&self) -> Describe {
+        match self.describe {
+            Describe::Statement if self.names_statement() => Describe::Nothing,
+            describe => describe,
+        }
+    }
+
+    /// It prepares a statement with a name.
+    pub(crate) fn names_statement(&self) -> bool {
+        self.parse.as_ref().is_some_and(|(parse, _)| !parse.name.is_empty())
+    }
+}
+
+/// The messages before the first execution that only the server can answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lead {
+    /// Their bytes.
+    pub(crate) bytes: usize,
+    /// The batch begins with a `Close`.
+    pub(crate) closes: bool,
+}
+
+/// What the messages at the start of the input are.
+#[derive(Debug)]
+pub(crate) enum Batch<'a> {
+    /// They fit so far, and `Sync` is not there yet.
+    Incomplete {
+        /// There are some, and the last of them is whole: the client may wait for what the server says of them.
+        whole: bool,
+    },
+    /// They pass.
+    Other,
+    /// A statement is prepared: `Parse [Describe statement] Sync`.
+    Prepare {
+        /// The statement.
+        parse: Parse<'a>,
+        /// Its parameters and columns are asked for.
+        describe: bool,
+        /// All bytes, `Sync` included.
+        bytes: usize,
+    },
+    /// They can be answered from the cache.
+    Candidate {
+        /// The executions, in order; at least one.
+        groups: SmallVec<[Group<'a>; 1]>,
+        /// All bytes, `Sync` included.
+        bytes: usize,
+        /// Its beginning.
+        lead: Lead,
+    },
+}
+
+/// Looks at the start of the input.
+pub(crate) fn scan(input: &[u8]) -> Batch<'_> {
+    let mut scan = Scan::default();
+    let mut at = 0;
+    loop {
+        let rest = input.get(at..).unwrap_or_default();
+        let Ok(head) = frame::header(rest) else { return Batch::Other };
+        // Whoever is in the middle of a message waits for no answer.
+        let Some(head) = head else { return Batch::Incomplete { whole: at > 0 && rest.is_empty() } };
+        if at + head.frame_bytes > TEXT_BYTES_MAX || !is_known(head) {
+            return Batch::Other;
+        }
+        let Some(message) = rest.get(..head.frame_bytes) else { return Batch::Incomplete { whole: false } };
+        at += head.frame_bytes;
+        if head.tag == frontend::SYNC {
+            return scan.end(at);
+        }
+        if scan.add(head.tag, message, at).is_none() {
+            return Batch::Other;
+        }
+    }
+}
+
+/// What has been found so far.
+#[derive(Default)]
+struct Scan<'a> {
+    groups: SmallVec<[Group<'a>; 1]>,
+    /// A `Parse` whose `Bind` is still to come.
+    parse: Option<(Parse<'a>, &'a [u8])>,
+    /// The statement that is described before its `Bind`.
+    described: Option<&'a [u8]>,
+    /// A `Bind` whose `Execute` is still to come.
+    bound: Option<Group<'a>>,
+    lead: Lead,
+}
+
+impl<'a> Scan<'a> {
+    /// The next message, which ends at `end`. None: it does not fit.
+    fn add(&mut self, tag: u8, message: &'a [u8], end: usize) -> Option<()> {
+        match tag {
+            frontend::PARSE if self.parse.is_none() && self.bound.is_none() => {
+                self.parse = Some((Parse::read(message).ok()?, message));
+            }
+            frontend::BIND if self.bound.is_none() => {
+                let bind = Bind::read(message).ok()?;
+                let parse = self.parse.take();
+                if !fits(parse.as_ref(), self.described, &bind) {
+                    return None;
+                }
+                if self.groups.is_empty() && parse.is_some_and(|(parse, _)| !parse.name.is_empty()) {
+                    self.lead.bytes = end - message.len();
+                }
+                let describe = if self.described.is_some() { Describe::Statement } else { Describe::Nothing };
+                self.bound = Some(Group { parse, bind, describe, closes: false, rows_max: 0 });
+            }
+            frontend::DESCRIBE => self.describe(&Target::read(message).ok()?)?,
+            frontend::EXECUTE => {
+                let (group, execute) = (self.bound.take()?, Execute::read(message).ok()?);
+                let groups_max = if self.described.is_some() { 1 } else { GROUPS_MAX };
+                if execute.portal != group.bind.portal || self.groups.len() >= groups_max {
+                    return None;
+                }
+                self.groups.push(Group { rows_max: execute.rows_max, ..group });
+            }
+            frontend::CLOSE if self.parse.is_none() && self.bound.is_none() => {
+                self.close(&Target::read(message).ok()?, end)?;
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn describe(&mut self, target: &Target<'a>) -> Option<()> {
+        match (&mut self.bound, target.kind) {
+            (Some(group), b'P') if group.describe == Describe::Nothing && group.bind.portal == target.name => {
+                group.describe = Describe::Portal;
+            }
+            (None, b'S') if self.groups.is_empty() && self.described.is_none() => {
+                self.parse.as_ref().is_none_or(|(parse, _)| parse.name == target.name).then_some(())?;
+                self.described = Some(target.name);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    fn close(&mut self, target: &Target<'_>, end: usize) -> Option<()> {
+        match (self.groups.last_mut(), target.kind) {
+            (Some(group), b'P') if !group.closes && group.bind.portal == target.name => group.closes = true,
+            (None, b'P' | b'S') if self.described.is_none() => self.lead = Lead { bytes: end, closes: true },
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// `Sync` has come, the last of so many bytes.
+    fn end(self, bytes: usize) -> Batch<'a> {
+        let Self { groups, parse, described, bound, lead } = self;
+        if bound.is_some() {
+            return Batch::Other;
+        }
+        // What a portal with a name holds can be asked for later, unless it is closed.
+        let all_end = groups.iter().all(|group| group.closes || group.bind.portal.is_empty());
+        match parse {
+            None if !groups.is_empty() && all_end => Batch::Candidate { groups, bytes, lead },
+            Some((parse, _)) if groups.is_empty() && !lead.closes => {
+                Batch::Prepare { parse, describe: described.is_some(), bytes }
+            }
+            _ => Batch::Other,
+        }
+    }
+}
+
+/// What is not may be an error that the server tells before the message is whole.
+fn is_known(head: Header) -> bool {
+    match head.tag {
+        frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => true,
+        frontend::SYNC => head.frame_bytes == HEADER_BYTES,
+        _ => false,
+    }
+}
+
+/// A `Parse`, and a `Describe` of a statement, count only for the `Bind` that follows at once and names the same statement.
+fn fits(parse: Option<&(Parse<'_>, &[u8])>, described: Option<&[u8]>, bind: &Bind<'_>) -> bool {
+    parse.is_none_or(|(parse, _)| parse.name == bind.statement) && described.is_none_or(|name| name == bind.statement)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARSE: &[u8] = b"P\0\0\0\x10\0select 1\0\0\0";
+    const BIND: &[u8] = b"B\0\0\0\x0c\0\0\0\0\0\0\0\0";
+    const DESCRIBE: &[u8] = b"D\0\0\0\x06P\0";
+    const DESCRIBE_STATEMENT: &[u8] = b"D\0\0\0\x06S\0";
+    const EXECUTE: &[u8] = b"E\0\0\0\x09\0\0\0\0\0";
+    const CLOSE: &[u8] = b"C\0\0\0\x06P\0";
+    const SYNC: &[u8] = b"S\0\0\0\x04";
+    const FLUSH: &[u8] = b"H\0\0\0\x04";
+
+    fn verdict(messages: &[&[u8]]) -> &'static str {
+        match scan(&messages.concat()) {
+            Batch::Incomplete { .. } => "incomplete",
+            Batch::Other => "other",
+            Batch::Prepare { .. } => "prepare",
+            Batch::Candidate { groups, .. } => {
+                if groups.len() == 1 {
+                    "one"
+                } else {
+                    "several"
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn batches_are_recognised() {
+        assert_eq!(verdict(&[PARSE, BIND, DESCRIBE, EXECUTE, SYNC]), "one");
+        assert_eq!(verdict(&[BIND, EXECUTE, SYNC, PARSE]), "one");
+        assert_eq!(verdict(&[PARSE, BIND, EXECUTE, BIND, DESCRIBE, EXECUTE, SYNC]), "several");
+        assert_eq!(verdict(&[PARSE, BIND, DESCRIBE, EXECUTE]), "incomplete");
+        assert_eq!(verdict(&[PARSE, DESCRIBE, SYNC]), "other");
+        assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, SYNC]), "prepare");
+        assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, BIND, EXECUTE, SYNC]), "one");
+        assert_eq!(verdict(&[DESCRIBE_STATEMENT, BIND, EXECUTE, CLOSE, SYNC]), "one");
+        assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, BIND, DESCRIBE, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[PARSE, DESCRIBE_STATEMENT, BIND, EXECUTE, BIND, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[PARSE, BIND, EXECUTE, CLOSE, BIND, DESCRIBE, EXECUTE, SYNC]), "several");
+        assert_eq!(verdict(&[BIND, EXECUTE, CLOSE, CLOSE, SYNC]), "other");
+        assert_eq!(verdict(&[CLOSE, BIND, EXECUTE, SYNC]), "one");
+        assert_eq!(verdict(&[CLOSE, PARSE, SYNC]), "other");
+        assert_eq!(verdict(&[CLOSE, SYNC]), "other");
+        assert_eq!(verdict(&[DESCRIBE_STATEMENT, CLOSE, BIND, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[DESCRIBE_STATEMENT, SYNC]), "other");
+        assert_eq!(verdict(&[PARSE, BIND, EXECUTE, FLUSH]), "other");
+        assert_eq!(verdict(&[PARSE, SYNC]), "prepare");
+        assert_eq!(verdict(&[BIND, b"E\0\0\0\x09\0\0\0\0\x05", SYNC]), "one");
+        assert_eq!(verdict(&[BIND, EXECUTE, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[SYNC]), "other");
+    }
+
+    /// A message on a portal "p", or of a statement "s".
+    const PARSE_NAMED: &[u8] = b"P\0\0\0\x11s\0select 1\0\0\0";
+    const BIND_NAMED: &[u8] = b"B\0\0\0\x0d\0s\0\0\0\0\0\0\0";
+    const BIND_PORTAL: &[u8] = b"B\0\0\0\x0dp\0\0\0\0\0\0\0\0";
+    const DESCRIBE_PORTAL: &[u8] = b"D\0\0\0\x07Pp\0";
+    const EXECUTE_PORTAL: &[u8] = b"E\0\0\0\x0ap\0\0\0\0\0";
+    const CLOSE_PORTAL: &[u8] = b"C\0\0\0\x07Pp\0";
+
+    #[test]
+    fn portals_with_names_are_closed_in_the_batch() {
+        assert_eq!(verdict(&[PARSE, BIND_PORTAL, DESCRIBE_PORTAL, EXECUTE_PORTAL, CLOSE_PORTAL, SYNC]), "one");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE_PORTAL, CLOSE_PORTAL, BIND, EXECUTE, SYNC]), "several");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE_PORTAL, SYNC]), "other");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE_PORTAL, CLOSE, SYNC]), "other");
+        assert_eq!(verdict(&[BIND_PORTAL, EXECUTE, SYNC]), "other");
+        assert_eq!(verdict(&[BIND_PORTAL, DESCRIBE, EXECUTE_PORTAL, CLOSE_PORTAL, SYNC]), "other");
+    }
+
+    #[test]
+    fn what_the_server_must_answer_leads() {
+        let lead = |messages: &[&[u8]]| match scan(&messages.concat()) {
+            Batch::Candidate { lead, .. } => (lead.bytes, lead.closes),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(lead(&[PARSE, BIND, EXECUTE, SYNC]), (0, false));
+        assert_eq!(lead(&[PARSE_NAMED, BIND_NAMED, EXECUTE, SYNC]), (PARSE_NAMED.len(), false));
+        let described: &[u8] = b"D\0\0\0\x07Ss\0";
+        let both = PARSE_NAMED.len() + described.len();
+        assert_eq!(lead(&[PARSE_NAMED, described, BIND_NAMED, EXECUTE, SYNC]), (both, false));
+        assert_eq!(lead(&[CLOSE, PARSE, BIND, EXECUTE, SYNC]), (CLOSE.len(), true));
+        assert_eq!(lead(&[CLOSE, PARSE_NAMED, BIND_NAMED, EXECUTE, SYNC]), (CLOSE.len() + PARSE_NAMED.len(), true));
+    }
+
+    #[test]
+    fn every_prefix_of_a_good_batch_is_incomplete() {
+        let messages = [PARSE, BIND, DESCRIBE, EXECUTE, SYNC];
+        let all = messages.concat();
+        let ends: Vec<usize> = (1..messages.len()).map(|count| messages[..count].concat().len()).collect();
+        for end in 0..all.len() {
+            let whole = ends.contains(&end);
+            assert!(matches!(scan(&all[..end]), Batch::Incomplete { whole: is } if is == whole), "{end}");
+        }
+    }
+}

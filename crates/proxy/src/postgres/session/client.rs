@@ -1,0 +1,385 @@
+//! The client's messages: each is answered from the cache, sent upstream, or waits.
+//!
+//! At a `Sync` boundary a `Query` or a batch of the extended protocol is looked at as a whole. What cannot be
+//! answered passes by frames; its statements are watched only as far as they can change what later look-ups mean.
+
+use std::sync::Arc;
+
+use freshet_sql::{Bracket, Defines, Effect};
+use freshet_types::{CatalogVersion, Reason, TableId};
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::frame::{self, HEADER_BYTES, Header};
+use freshet_wire::postgres::frontend;
+
+use crate::postgres::session::long_text::LongText;
+use crate::postgres::session::plan::{self, Allowed, TransactionState, View};
+use crate::postgres::session::unit::{ClientUnit, Effects, Kind, NAMES_MAX, Unit};
+use crate::postgres::session::{Ending, Known, Session};
+use crate::session::commit_wait::Counted;
+use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
+
+/// Units in flight beyond which the client is not read: a bound on the queue.
+const UNITS_MAX: usize = 1024;
+
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// It dealt with the message.
+    Done,
+    /// More bytes, or an answer, must come first.
+    Wait,
+}
+
+/// What is known of a statement that passes, whatever the moment.
+#[derive(Debug)]
+pub(crate) struct Nature {
+    /// What running it may do.
+    pub(crate) effect: Effect,
+    /// What of the catalogue it may change.
+    pub(crate) defines: Defines,
+    /// Whatever it may do, the session's settings and temporary tables stay as they are.
+    pub(crate) keeps_settings: bool,
+    /// The only tables that it may write to, under this catalogue; None: any.
+    pub(crate) written: Option<(CatalogVersion, Arc<[TableId]>)>,
+    /// Why it is never cached.
+    pub(crate) refusal: Option<Reason>,
+    /// Its answer says nothing of the database's state: no text, SHOW, or only constants and pure functions. Pools send such
+    /// statements before each loan.
+    pub(crate) is_silent: bool,
+}
+
+impl Session {
+    /// Handles all that the client has sent, as far as both outputs take it.
+    pub(crate) fn read_client(&mut self) {
+        while !self.client.output.is_high() && !self.server.is_high() && self.units.len() < UNITS_MAX {
+            if self.client_rest > 0 {
+                if !self.pass_rest() {
+                    break;
+                }
+                continue;
+            }
+            if matches!(self.server.settings.known, Known::Asked { .. }) || self.leads || self.ending != Ending::Open {
+                break;
+            }
+            let Ok(head) = frame::header(self.client.input.bytes()) else {
+                self.pass_impossible();
+                break;
+            };
+            let Some(head) = head else {
+                if self.client.ended {
+                    let rest = self.client.input.bytes().len();
+                    self.client.input.consume(rest);
+                }
+                break;
+            };
+            if self.step(head) == Step::Wait {
+                break;
+            }
+            self.waiting.looked();
+        }
+    }
+
+    pub(crate) fn step(&mut self, head: Header) -> Step {
+        if self.is_raw() {
+            if head.tag == frontend::TERMINATE {
+                self.ending = Ending::Goodbye;
+            }
+            return self.pass(head);
+        }
+        if self.passing.is_some() {
+            if head.tag == frontend::PARSE {
+                self.long_text = self.is_parsed_unseen(head).then(LongText::parse);
+            }
+            return self.batch_message(head);
+        }
+        if self.is_strange_within_copy(head.tag) {
+            self.become_raw();
+            return self.pass(head);
+        }
+        match head.tag {
+            frontend::QUERY => self.query(head),
+            frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
+            frontend::SYNC => {
+                if !std::mem::take(&mut self.absorb_sync) {
+                    self.open_unit(true, Kind::Sync);
+                    self.last_unit().sent.synced = true;
+                }
+                self.pass(head)
+            }
+            frontend::FUNCTION_CALL => {
+                self.open_unit(false, Kind::Query);
+                self.last_unit().effects.tells = true;
+                self.note_bracket(None);
+                self.effect(Effect::Forgets, None);
+                self.pass(head)
+            }
+            frontend::TERMINATE => {
+                self.ending = Ending::Goodbye;
+                self.pass(head)
+            }
+            frontend::COPY_DONE | frontend::COPY_FAIL => {
+                if let Some(Unit::Client(unit)) = self.units.back_mut() {
+                    unit.copy.end();
+                }
+                self.pass(head)
+            }
+            frontend::COPY_DATA | frontend::FLUSH => self.pass(head),
+            _ => self.pass_unknown(head),
+        }
+    }
+
+    /// Nothing will be known of the statement that the `Parse` at the start of the input prepares.
+    fn is_parsed_unseen(&self, head: Header) -> bool {
+        let many = matches!(self.units.back(), Some(Unit::Client(unit)) if unit.statements.parsed.len() >= NAMES_MAX);
+        let body = self.client.input.bytes().get(HEADER_BYTES..head.frame_bytes);
+        many || head.frame_bytes > TEXT_BYTES_MAX || body.is_some_and(|body| std::str::from_utf8(body).is_err())
+    }
+
+    /// The server ends the session at a message that it does not know; nothing behind it is answered.
+    pub(crate) fn pass_unknown(&mut self, head: Header) -> Step {
+        self.ending = Ending::Goodbye;
+        self.pass(head)
+    }
+
+    /// It comes within COPY data, where the server ignores it, or ends the COPY, or the session: that depends on how
+    /// far it has read. Only the `Sync` of the extended protocol is usual (see [`Self::absorb_sync`]).
+    fn is_strange_within_copy(&self, tag: u8) -> bool {
+        let Some(Unit::Client(unit)) = self.units.back() else { return false };
+        let usual = matches!(tag, frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL | frontend::FLUSH)
+            || tag == frontend::TERMINATE
+            || (tag == frontend::SYNC && unit.kind == Kind::Batch);
+        unit.is_within_copy_data() && !usual
+    }
+
+    /// What is owed cannot be counted any more: everything is forwarded from here on.
+    pub(crate) fn become_raw(&mut self) {
+        self.units.truncate(1);
+        self.note_defining(Effect::Forgets, false);
+        if self.is_looked_for(Defines::Told) {
+            self.note_redefining();
+        }
+        let unit = self.last_unit();
+        unit.kind = Kind::Raw;
+        unit.fills.results.clear();
+        self.passing = None;
+        self.absorb_sync = false;
+    }
+
+    /// Passes the message at the start of the input, as it comes.
+    pub(crate) fn pass(&mut self, head: Header) -> Step {
+        self.client_rest = head.frame_bytes;
+        self.pass_rest();
+        Step::Done
+    }
+
+    /// Passes a message of an impossible length: the server says what it thinks of it, which depends on its state, and
+    /// ends the session. What follows is no message any more.
+    fn pass_impossible(&mut self) {
+        self.client_rest = HEADER_BYTES;
+        self.pass_rest();
+        self.ending = Ending::Goodbye;
+    }
+
+    /// Moves what is there of the current message; false if nothing is.
+    fn pass_rest(&mut self) -> bool {
+        let input = self.client.input.bytes();
+        let bytes = input.get(..self.client_rest).unwrap_or(input);
+        let count = bytes.len();
+        let defines = self.long_text.as_mut().is_some_and(|text| text.defines(bytes));
+        self.server.put(bytes);
+        self.client.input.consume(count);
+        self.client_rest -= count;
+        if defines {
+            self.text_defines();
+        }
+        if self.client_rest == 0 {
+            self.long_text = None;
+        }
+        count > 0
+    }
+
+    // --- bookkeeping ---------------------------------------------------------------------------------------
+
+    /// Expects one more `ReadyForQuery` for the client.
+    pub(crate) fn open_unit(&mut self, pure: bool, kind: Kind) {
+        self.impure += usize::from(!pure);
+        if self.redefined {
+            self.note_redefining(); // it may be what commits
+        }
+        if let Some(block) = &mut self.block {
+            block.used = true;
+        }
+        let effects = Effects { pure, ..Effects::default() };
+        self.units.push_back(Unit::Client(ClientUnit { kind, effects, ..ClientUnit::default() }));
+    }
+
+    /// The session only forwards from here on.
+    fn is_raw(&self) -> bool {
+        matches!(self.units.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
+    }
+
+    /// The unit opened last.
+    pub(crate) fn last_unit(&mut self) -> &mut ClientUnit {
+        if !matches!(self.units.back(), Some(Unit::Client(_))) {
+            self.open_unit(true, Kind::Batch);
+        }
+        match self.units.back_mut() {
+            Some(Unit::Client(unit)) => unit,
+            _ => unreachable!("a client's unit was just pushed"),
+        }
+    }
+
+    /// A statement passes that may be `DEALLOCATE name`.
+    pub(crate) fn deallocate(&mut self, statement: Option<&Arc<Statement>>) {
+        if let Some(name) = statement.and_then(|statement| statement.query.template.deallocates()) {
+            self.last_unit().statements.forgot = true;
+            self.server.statements.forget(name.as_bytes());
+            if name.starts_with("_freshet_") {
+                self.server.own = super::own::OwnStatements::default();
+            }
+        }
+    }
+
+    /// What the last unit does to the session; it may change settings, unless it keeps them for certain. `nature`: what is known of the
+    /// statement, if anything is.
+    pub(crate) fn effect(&mut self, effect: Effect, nature: Option<&Nature>) {
+        if matches!(effect, Effect::Pure | Effect::Signal) {
+            return;
+        }
+        let keeps_settings = nature.is_some_and(|nature| nature.keeps_settings);
+        self.note_defining(effect, keeps_settings);
+        let unknown = || match effect {
+            // PREPARE takes nothing else, and the texts that were parsed unseen have been looked through.
+            Effect::Write if !self.long_defines => Defines::Nothing,
+            _ => Defines::Told,
+        };
+        let redefines = self.is_looked_for(nature.map_or_else(unknown, |nature| nature.defines));
+        if redefines {
+            self.note_redefining();
+        }
+        let ends_write = self.block.as_ref().is_some_and(|block| block.wrote);
+        let writing =
+            Some(&self.shared.writing).filter(|_| effect != Effect::TransactionControl || ends_write).cloned();
+        let unit = self.last_unit();
+        if unit.effects.writing.is_none() {
+            unit.effects.writing = writing.as_ref().map(Counted::new);
+        }
+        unit.effects.mark.note(effect, nature.and_then(|nature| nature.written.as_ref()));
+        unit.effects.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
+        unit.effects.redefines |= redefines;
+        if std::mem::replace(&mut unit.effects.pure, false) {
+            self.impure += 1;
+        }
+        let overlooked = effect == Effect::Write && self.shared.settings.faults.hits_after_write;
+        if effect != Effect::TransactionControl && !keeps_settings && !overlooked {
+            self.settings_may_change();
+        }
+        if effect == Effect::Definition {
+            self.server.statements.doubt_all();
+        }
+        if effect == Effect::Forgets {
+            self.server.statements.forget_all();
+            self.server.own = super::own::OwnStatements::default();
+        }
+    }
+
+    /// The session's context must be asked for again.
+    pub(crate) fn settings_may_change(&mut self) {
+        let context = match &self.server.settings.known {
+            Known::Context(context, _) => Some(context.id),
+            _ => None,
+        };
+        self.server.statements.settings_may_change(context);
+        self.server.settings.known = Known::Nothing;
+    }
+
+    /// The settings may have changed some time ago: what was parsed since is not known either.
+    pub(crate) fn settings_changed(&mut self) {
+        self.server.statements.settings_may_change(None);
+        if matches!(self.server.settings.known, Known::Context(..)) {
+            self.server.settings.known = Known::Nothing;
+        }
+    }
+
+    /// What is known of a statement that passes; one that is not known may do anything.
+    pub(crate) fn nature(&self, statement: Option<&Arc<Statement>>) -> Nature {
+        let Some(statement) = statement else {
+            return Nature {
+                effect: Effect::Forgets,
+                defines: Defines::Told,
+                keeps_settings: false,
+                written: None,
+                refusal: None,
+                is_silent: false,
+            };
+        };
+        let template = &statement.query.template;
+        let (mut written, mut reads_nothing) = (None, false);
+        let (effect, keeps_settings, refusal) = match &self.server.settings.known {
+            Known::Context(context, _) if !self.hides(&statement.query) => {
+                let catalog = self.shared.catalog.load();
+                let verdict = statement.query.resolve(&catalog, context);
+                written = verdict.written.map(|tables| (catalog.version, tables));
+                reads_nothing = verdict.read_set.as_ref().is_ok_and(|read_set| read_set.is_empty());
+                (verdict.effect, verdict.marks.keeps_settings, verdict.read_set.err())
+            }
+            // Views and policies of these relations may call anything, and a function of a built-in name may be another. So may the checks
+            // of a domain.
+            Known::Context(..) => (template.effect().max(Effect::Write), false, None),
+            _ if template.is_told_by_catalog() || template.may_run_code(&self.shared.catalog.load()) => {
+                (template.effect().max(Effect::Write), false, None)
+            }
+            _ => (template.effect(), false, None),
+        };
+        let effect = if self.declares_code(statement) { effect.max(Effect::Write) } else { effect };
+        let refusal = template.refusal().cloned().or(refusal);
+        let opens = matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::Savepoint));
+        let says_nothing = reads_nothing || refusal == Some(Reason::NotSelect);
+        let is_silent = opens
+            || (effect == Effect::Pure && says_nothing)
+            || (effect == Effect::Signal && template.is_silent_signal());
+        Nature { effect, defines: template.defines(), keeps_settings, written, refusal, is_silent }
+    }
+
+    /// Code may run when its parameters are read, as types that somebody made.
+    fn declares_code(&self, statement: &Statement) -> bool {
+        let template = &statement.query.template;
+        !statement.types.is_empty() && template.refuse_declared(&self.shared.catalog.load(), &statement.types).is_err()
+    }
+
+    /// What the session allows now.
+    pub(crate) fn allowed(&mut self) -> Allowed {
+        if matches!(&self.server.settings.known, Known::Context(_, catalog) if *catalog != self.shared.catalog_version())
+        {
+            // A schema, a role or the configuration may have changed, at a moment that is not known.
+            self.settings_changed();
+        }
+        let server = self.server.compare(&self.shared);
+        let view = View {
+            bypass: self.shared.switches.bypass(),
+            transaction: match (self.status, &self.block) {
+                (backend::STATUS_IDLE, _) => TransactionState::Idle,
+                (backend::STATUS_BLOCK, Some(block)) => TransactionState::Block(block),
+                _ => TransactionState::Lost,
+            },
+            hits_after_write: self.shared.settings.faults.hits_after_write,
+            behind_impure: self.impure > 0,
+            server: server.as_ref().map(|verdict| verdict.as_ref().copied()),
+            context: match &self.server.settings.known {
+                Known::Nothing | Known::Failed | Known::Asked { .. } => None,
+                Known::Context(context, _) => Some(Ok(context)),
+                Known::Unknowable(reason) => Some(Err(reason)),
+            },
+        };
+        plan::allowed(view)
+    }
+
+    /// Counts a statement that passes, under its own reason if it has one, else under `otherwise`.
+    pub(crate) fn note_passed(&self, statement: Option<&Arc<Statement>>, nature: &Nature, otherwise: &Reason) {
+        let reason = nature.refusal.as_ref().unwrap_or(otherwise);
+        self.count_passed(reason);
+        if let Some(statement) = statement {
+            statement.query.note_passed(reason);
+        }
+    }
+}

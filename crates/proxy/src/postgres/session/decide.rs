@@ -1,0 +1,371 @@
+//! From an execution to its key, its tags and the right to keep its answer.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use freshet_cache::Entry;
+use freshet_sql::{Admin, Bound, Client, Effect, Modes, Parameter, ParameterValue, ReadSet};
+use freshet_types::{Catalog, Reason, TableId, Visible};
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::frontend::{Bind, Parse};
+
+use crate::admin;
+use crate::postgres::session::batch::Describe;
+use crate::postgres::session::client::Step;
+use crate::postgres::session::moving::Moving;
+use crate::postgres::session::plan::Allowed;
+use crate::postgres::session::prefetch::Behind;
+use crate::postgres::session::shown::Shown;
+use crate::postgres::session::transaction::Block;
+use crate::postgres::session::unit::{Answer, Fill};
+use crate::postgres::session::{Known, Session};
+use crate::session::body::Body;
+use crate::session::fill::{self, Miss};
+use crate::session::lookup::Decision;
+use crate::session::moving::Limits;
+use crate::statement::registry::{NormalizedQuery, Statement};
+
+/// What a look-up comes to.
+pub(crate) type Found = Decision<Arc<Entry<Body>>, (), ()>;
+
+/// One execution: all that its key and its parameters are made of.
+#[derive(Clone, Copy)]
+pub(crate) enum Execution<'a> {
+    /// A `Query` with this text.
+    Query(&'a [u8]),
+    /// A bound statement.
+    Bound {
+        /// The statement.
+        statement: &'a Statement,
+        /// `Bind` behind the names.
+        tail: &'a [u8],
+        /// What describes it.
+        describe: Describe,
+        /// The most rows; 0 for all.
+        rows_max: u32,
+    },
+}
+
+/// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
+pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_>) {
+    key.clear();
+    key.extend_from_slice(&context.to_le_bytes());
+    match execution {
+        Execution::Query(text) => {
+            key.push(b'Q');
+            key.extend_from_slice(text);
+        }
+        Execution::Bound { statement, tail, describe, rows_max } => {
+            key.push(match describe {
+                Describe::Nothing => b'E',
+                Describe::Portal => b'D',
+                Describe::Statement => b'S',
+            });
+            key.extend_from_slice(&statement.id.to_le_bytes());
+            key.extend_from_slice(&rows_max.to_le_bytes());
+            key.extend_from_slice(tail);
+        }
+    }
+}
+
+/// An execution that missed.
+struct Missed<'a> {
+    session: &'a Session,
+    statement: &'a Statement,
+    execution: Execution<'a>,
+    /// The fill of its key that is under way is waited for.
+    is_joined: Cell<bool>,
+}
+
+impl fill::Execution for Missed<'_> {
+    type Answer = Answer;
+
+    fn is_bound(&self) -> bool {
+        matches!(self.execution, Execution::Bound { .. })
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        self.session.limits_of(self.statement, self.execution)
+    }
+
+    fn check(&self, catalog: &Catalog, read_set: &ReadSet) -> Result<(), Reason> {
+        let shared = &self.session.shared;
+        self.statement.query.template.refuse_declared(catalog, &self.statement.types)?;
+        if shared.cool_off.load().hold_any(&read_set.tables) {
+            return Err(Reason::InCoolOff);
+        }
+        // The clock is read only where there is a fill.
+        if shared.cache.joinable_until(&self.session.key, 0).is_some_and(|until| until > self.session.now()) {
+            self.is_joined.set(true);
+            return Err(Reason::FillInFlight);
+        }
+        Ok(())
+    }
+
+    fn parameters(&self) -> Result<Vec<Parameter<'_>>, Reason> {
+        parameters(self.statement, self.execution)
+    }
+
+    fn answer(&self, bound: &mut Bound, limits: Option<Limits>) -> Answer {
+        let moving = limits.map(|limits| Box::new(Moving::of(limits, self.execution, &self.session.key)));
+        Answer { shown: Shown::of(bound, self.execution), moving, took: 0, complete: false }
+    }
+
+    /// The session asks for it ahead of the query, where it is needed.
+    fn proof(&self) -> Option<Arc<Visible>> {
+        None
+    }
+
+    fn can_ask_proof(&self) -> bool {
+        self.session.block.is_none() // nothing is asked within a block
+    }
+
+    fn not_published(&self, tables: &[TableId]) {
+        self.session.shared.want(tables);
+    }
+}
+
+impl Session {
+    /// Looks an execution up.
+    pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Found {
+        if self.takes_snapshot() {
+            // The first read takes the snapshot. Behind anything else it may have been taken already.
+            let used = self.block.as_ref().is_some_and(|block| block.used);
+            return if used { Decision::Pass(Reason::Snapshot) } else { Decision::Fill(()) };
+        }
+        match execution {
+            Execution::Query(_) => write_key(&mut self.key, context, execution),
+            Execution::Bound { statement, .. } => self.write_key(context, statement, execution),
+        }
+        self.look_up_key(|_| true)
+    }
+
+    /// Looks up what is kept under the key, and answers.
+    pub(crate) fn look_up_key(&mut self, answers: impl FnOnce(&Body) -> bool) -> Found {
+        self.waiting.generation = self.shared.waits.generation();
+        let accepts = |body: &Body| {
+            if !answers(body) {
+                return Ok(false);
+            }
+            if self.hides(&body.source.query) {
+                return Err(Reason::TemporaryTables);
+            }
+            Ok(!self.is_sampled()) // see [`crate::session::verify`]
+        };
+        match self.shared.look_up(&self.key, &self.watermark, accepts) {
+            Decision::Hit(entry) => {
+                let figures = &entry.payload.source.query.figures;
+                match self.prefetch.hit() {
+                    Behind::Write => figures.late_hits.fetch_add(1, Relaxed),
+                    Behind::Read => figures.hits_after_pass.fetch_add(1, Relaxed),
+                    Behind::Hit => 0,
+                };
+                self.waiting.found();
+                Decision::Hit(entry)
+            }
+            Decision::Fill(()) => Decision::Fill(()),
+            Decision::Pass(reason) => {
+                self.note_bypass(&reason);
+                if self.arm_wait(&reason) { Decision::Wait(()) } else { Decision::Pass(reason) }
+            }
+        }
+    }
+
+    /// A look-up must bypass: what it lacks is asked for.
+    fn note_bypass(&mut self, reason: &Reason) {
+        match reason {
+            Reason::Fence => self.shared.want_log_end(),
+            Reason::Watermark | Reason::NotYetApplied => {
+                if self.watermark.end.is_some() {
+                    self.shared.note_waiting(); // the position that lacks is known
+                    if let Some(end) = self.unflushed {
+                        self.shared.want_flush(end);
+                    }
+                } else {
+                    self.shared.want_log_end();
+                }
+                if self.lacks_look() {
+                    self.shared.want_catalog_rarely(); // all would pass until the next one
+                }
+                self.prefetch.lacked();
+            }
+            Reason::TemporaryTables => self.waiting.found(),
+            _ => {}
+        }
+    }
+
+    /// In a block that reads one snapshot and has none yet.
+    pub(crate) fn takes_snapshot(&self) -> bool {
+        self.watermark.snapshot.is_none() && self.block.as_ref().is_some_and(Block::has_snapshot)
+    }
+
+    /// Whether this hit is to be asked of the database too.
+    fn is_sampled(&self) -> bool {
+        self.is_between_transactions() && self.shared.verifier.samples()
+    }
+
+    /// Registers a fill, before anything is sent. Err: why the answer is not to be kept.
+    pub(crate) fn begin_fill(&mut self, statement: &Arc<Statement>, execution: Execution<'_>) -> Result<Fill, Reason> {
+        self.waiting.found(); // nothing, for certain
+        self.note_read(Some(statement));
+        let Known::Context(context, known_under) = &self.server.settings.known else {
+            return Err(Reason::SettingsUnknown);
+        };
+        let (context, known_under) = (context.clone(), *known_under);
+        self.may_fill(statement, context.client)?;
+        self.need_named(statement, execution)?;
+        self.write_key(context.id, statement, execution);
+        let missed = Missed { session: self, statement, execution, is_joined: Cell::new(false) };
+        let miss = Miss {
+            shared: &self.shared,
+            statement,
+            key: &self.key,
+            context: (&context, known_under),
+            late: self.prefetch.is_late(),
+            snapshot: self.watermark.snapshot.map(|snapshot| snapshot.lo),
+            // What is read in a block waits for the block's end.
+            is_joinable: self.block.is_none(),
+        };
+        let begun = miss.begin_fill(&missed);
+        if missed.is_joined.get() {
+            self.prefetch.lacked(); // to find what is kept then
+        }
+        let counters = self.shared.metrics.worker(self.worker);
+        let fill = begun?.confirm(|| self.server.compare(&self.shared), counters)?;
+        self.misses_in_row = self.misses_in_row.saturating_add(1);
+        Ok(fill)
+    }
+
+    /// An error if the session or the statement is in no state in which its answer can be kept.
+    fn may_fill(&self, statement: &Statement, client: Client) -> Result<(), Reason> {
+        if self.hides(&statement.query) {
+            return Err(Reason::TemporaryTables);
+        }
+        if !client.utf8 && !statement.ascii {
+            return Err(Reason::SettingsUnknown);
+        }
+        if !statement.query.takes_snapshot && (self.takes_snapshot() || !client.utf8) {
+            return Err(Reason::Snapshot); // SHOW takes none; and in the key are letters, not bytes
+        }
+        if statement.query.is_disabled() { Err(Reason::Disabled) } else { Ok(()) }
+    }
+
+    /// Whether a temporary object of the session may be what the statement names.
+    pub(crate) fn hides(&self, query: &NormalizedQuery) -> bool {
+        match &self.server.settings.temporary {
+            Some(temporary) => !temporary.is_empty() && temporary.may_be_among(query.words()),
+            None => true,
+        }
+    }
+
+    /// A session that reads needs its context, the next time after it has written.
+    pub(crate) fn note_read(&mut self, statement: Option<&Arc<Statement>>) {
+        self.reads |= statement.is_some_and(|statement| self.only_reads(statement));
+    }
+
+    /// Whether a statement only reads, as far as its text says and the functions that are trusted.
+    pub(crate) fn only_reads(&self, statement: &Statement) -> bool {
+        let template = &statement.query.template;
+        match template.effect() {
+            Effect::Pure => true,
+            _ => template.may_be_trusted() && template.effect_under(&self.shared.catalog.load()) == Effect::Pure,
+        }
+    }
+
+    /// Whether the statement's constants mean what the settings at its `Parse` made of them. In doubt they do.
+    pub(crate) fn reads_settings_at_parse(&self, statement: &Statement) -> bool {
+        let Known::Context(context, _) = &self.server.settings.known else { return true };
+        if statement.text().contains(&b'\\') {
+            return true; // `standard_conforming_strings`
+        }
+        match statement.query.resolve(&self.shared.catalog.load(), context).read_set {
+            Ok(read_set) => read_set.reads_settings_at_parse(
+                statement.own_params,
+                &statement.literals,
+                has_quotes(&statement.query.text),
+            ),
+            Err(_) => true,
+        }
+    }
+
+    /// Appends the answer to an admin statement, without `ReadyForQuery`.
+    pub(crate) fn answer_admin(&mut self, admin: &Result<Admin, String>, describe: bool) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        if matches!(self.server.settings.known, Known::Nothing | Known::Failed) && self.status == backend::STATUS_IDLE {
+            self.ask_context();
+            return Step::Wait;
+        }
+        let allowed = self.allowed();
+        let context = match &self.server.settings.known {
+            Known::Context(context, _) => Some(context.as_ref()),
+            _ => None,
+        };
+        let asker = admin::Asker {
+            user: &self.server.settings.user,
+            context,
+            obstacle: match allowed {
+                Allowed::Pass(reason) => Some(reason),
+                _ => None,
+            },
+            hides: &|query: &NormalizedQuery, _: &ReadSet, _: &Catalog| self.hides(query),
+            modes: Modes::NONE,
+        };
+        match admin::answer(&self.shared, &asker, admin) {
+            Ok(table) => backend::put_text_result(self.client.output.buffer(), table.columns, &table.rows, describe),
+            Err(error) => backend::put_error(self.client.output.buffer(), "ERROR", error.sqlstate, &error.message),
+        }
+        Step::Done
+    }
+}
+
+/// Whether the normalized query still holds quoted text: a quote, or a dollar sign that begins no placeholder.
+fn has_quotes(query: &str) -> bool {
+    let mut bytes = query.bytes().peekable();
+    while let Some(byte) = bytes.next() {
+        if byte == b'\'' || (byte == b'$' && !bytes.peek().is_some_and(u8::is_ascii_digit)) {
+            return true;
+        }
+    }
+    false
+}
+
+/// The statement's own parameters, then the literals of its text.
+pub(crate) fn parameters<'a>(statement: &'a Statement, execution: Execution<'a>) -> Result<Vec<Parameter<'a>>, Reason> {
+    let bound = match execution {
+        Execution::Query(_) => Vec::new(),
+        Execution::Bound { tail, .. } => Bind::parameters(tail).map_err(|_| Reason::MessageShape)?,
+    };
+    let own_params = usize::from(statement.own_params);
+    if bound.len() < own_params {
+        return Err(Reason::MessageShape); // the server will complain
+    }
+    let own = bound.into_iter().take(own_params).enumerate().map(|(at, value)| Parameter {
+        value: match value {
+            None => ParameterValue::Null,
+            Some(bound) if bound.binary => ParameterValue::Binary(bound.bytes),
+            Some(bound) => ParameterValue::Text(bound.bytes),
+        },
+        declared_type: Parse::type_oid(&statement.types, at),
+    });
+    let literals = statement
+        .literals
+        .iter()
+        .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
+    Ok(own.chain(literals).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_text_is_told_from_placeholders() {
+        assert!(!has_quotes("select v from t where id = $1 and w = $12"));
+        assert!(has_quotes("select E'a'"));
+        assert!(has_quotes("select $$a$$"));
+        assert!(has_quotes("select $tag$a$tag$ = $1"));
+    }
+}

@@ -1,0 +1,364 @@
+//! The extended protocol: batches of executions up to `Sync`, answered whole or sent whole.
+
+use std::sync::Arc;
+
+use freshet_cache::Entry;
+use freshet_sql::Admin;
+use freshet_types::Reason;
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::frame::HEADER_BYTES;
+use freshet_wire::postgres::frontend::Parse;
+use smallvec::SmallVec;
+
+use crate::postgres::session::Session;
+use crate::postgres::session::batch::{self, Batch, Describe, Group, Lead};
+use crate::postgres::session::client::Step;
+use crate::postgres::session::decide::Execution;
+use crate::postgres::session::plan::Allowed;
+use crate::postgres::session::statements::ParsedUnder;
+use crate::postgres::session::unit::{Ask, Fill, Kind};
+use crate::session::body::Body;
+use crate::session::lookup::Decision;
+use crate::statement::registry::Statement;
+
+/// What is found for each execution of a batch.
+type Found = SmallVec<[Option<Arc<Entry<Body>>>; 1]>;
+
+/// Bytes of several answers in one batch beyond which it passes.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+impl Session {
+    /// Messages of the extended protocol at the start of the input, at a `Sync` boundary.
+    pub(crate) fn batch(&mut self) -> Step {
+        let input = self.client.input.take();
+        let (outcome, bytes) = match batch::scan(input.bytes()) {
+            Batch::Incomplete { whole } if !self.client.ended && self.waits_for_rest(whole) => (Ok(Step::Wait), 0),
+            Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
+            Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
+            Batch::Candidate { groups, bytes, lead } => {
+                let messages = input.bytes().get(..bytes).unwrap_or_default();
+                match (self.candidate(&groups, messages, lead), groups.as_slice()) {
+                    (Err(reason), [group @ Group { parse: None, .. }]) if !lead.closes => {
+                        self.pass_execution(group, messages, reason);
+                        (Ok(Step::Done), bytes)
+                    }
+                    (outcome, _) => (outcome, if self.leads { lead.bytes } else { bytes }),
+                }
+            }
+        };
+        self.client.input = input;
+        match outcome {
+            Ok(Step::Wait) => Step::Wait,
+            Ok(Step::Done) => {
+                self.client.input.consume(bytes);
+                Step::Done
+            }
+            Err(reason) => {
+                self.begin_passing_batch(reason);
+                Step::Done
+            }
+        }
+    }
+
+    /// A statement is prepared. Only Freshet's own statements are answered here.
+    fn prepare(&mut self, parse: &Parse<'_>, describe: bool) -> Result<Step, Reason> {
+        let statement = self.statement(parse.query, parse.types)?;
+        let Some(admin) = &statement.admin else { return Err(Reason::MessageShape) };
+        if !self.is_idle() {
+            return Ok(Step::Wait);
+        }
+        let out = self.client.output.buffer();
+        match admin {
+            Ok(admin) => {
+                out.extend_from_slice(backend::PARSE_COMPLETE_FRAME);
+                if describe {
+                    backend::put_text_description(out, crate::admin::columns(admin));
+                }
+                let prepared = self.prepared(&statement);
+                self.server.statements.kept_admin(parse.name, prepared);
+            }
+            Err(message) => backend::put_error(out, "ERROR", "42601", message),
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
+        Ok(Step::Done)
+    }
+
+    /// A batch that could be answered from the cache. Err: it passes.
+    fn candidate(&mut self, groups: &[Group<'_>], messages: &[u8], lead: Lead) -> Result<Step, Reason> {
+        let allowed = self.allowed();
+        let context = if let Allowed::Cache { context } = allowed { Some(context) } else { None };
+        let statements: SmallVec<[Arc<Statement>; 1]> =
+            groups.iter().map(|group| self.statement_of(group, context)).collect::<Result<_, _>>()?;
+        let is_one_never_cached = statements.iter().any(|statement| statement.is_never_cached);
+        let leading = messages.get(..lead.bytes).unwrap_or_default();
+        if lead.closes && statements.iter().any(|statement| statement.admin.is_some()) {
+            return Ok(self.send_lead(leading));
+        }
+        if is_one_never_cached && let Some(step) = self.without_context(groups, &statements)? {
+            return Ok(step);
+        }
+        let context = match allowed {
+            Allowed::Cache { context } => context,
+            Allowed::Pass(reason) => return Err(reason),
+            Allowed::Ask => {
+                self.ask_context();
+                return Ok(Step::Wait);
+            }
+        };
+        if is_one_never_cached
+            && let [statement] = statements.as_slice()
+            && let Some(refusal) = statement.query.template.refusal()
+        {
+            return Err(refusal.clone());
+        }
+        if let [statement, others @ ..] = statements.as_slice()
+            && statement.query.skips_look_up()
+            && others.iter().all(|other| other.query.skips_look_up())
+        {
+            self.note_read(Some(statement));
+            return Err(Reason::NotAdmitted);
+        }
+        if lead.closes {
+            return Ok(self.send_lead(leading));
+        }
+        let Some(hits) = self.look_up_all(context, groups, &statements)? else { return Ok(Step::Wait) };
+        if let Some(entries) = hits.iter().map(Option::as_ref).collect::<Option<SmallVec<[_; 1]>>>() {
+            let names = groups.first().is_some_and(Group::names_statement);
+            return if names {
+                self.name_first(groups, leading)
+            } else {
+                self.answer_batch(groups, &statements, &entries)
+            };
+        }
+        let mut fills = Vec::with_capacity(groups.len());
+        let mut reason = None;
+        for ((execution, statement), hit) in executions(groups, &statements).zip(&statements).zip(&hits) {
+            fills.push(if hit.is_some() {
+                None
+            } else {
+                self.begin_fill(statement, execution).map_err(|why| reason = Some(why)).ok()
+            });
+        }
+        if fills.iter().all(Option::is_none) {
+            let reason = reason.unwrap_or(Reason::MessageShape);
+            return if groups.len() == 1 && self.arm_wait(&reason) { Ok(Step::Wait) } else { Err(reason) };
+        }
+        self.fill_batch(groups, &statements, fills, messages);
+        Ok(Step::Done)
+    }
+
+    /// Looks all executions up; None: they are worth waiting for.
+    fn look_up_all(
+        &mut self,
+        context: u32,
+        groups: &[Group<'_>],
+        statements: &[Arc<Statement>],
+    ) -> Result<Option<Found>, Reason> {
+        let mut hits = Found::with_capacity(groups.len());
+        for (execution, statement) in executions(groups, statements).zip(statements) {
+            let found = match self.look_up(context, execution) {
+                Decision::Fill(()) => self.look_up_moved(statement, execution),
+                found => found,
+            };
+            hits.push(match found {
+                Decision::Hit(entry) => Some(entry),
+                Decision::Fill(()) => None,
+                Decision::Wait(()) => return Ok(None),
+                Decision::Pass(reason) => return Err(reason),
+            });
+        }
+        Ok(Some(hits))
+    }
+
+    /// All could be answered from the cache, but for the name that a statement gets: that is the server's to give.
+    fn name_first(&mut self, groups: &[Group<'_>], leading: &[u8]) -> Result<Step, Reason> {
+        if !self.is_settled() || groups.iter().skip(1).any(Group::names_statement) {
+            return Err(Reason::MessageShape);
+        }
+        Ok(self.send_lead(leading))
+    }
+
+    /// A batch with a statement for Freshet, or one that does more than read, needs no context.
+    fn without_context(&mut self, groups: &[Group<'_>], statements: &[Arc<Statement>]) -> Result<Option<Step>, Reason> {
+        if let ([group], [statement]) = (groups, statements)
+            && let Some(admin) = &statement.admin
+        {
+            return Ok(Some(self.answer_admin_batch(group, statement, admin)));
+        }
+        let changes_session = |s: &Statement| !self.only_reads(s) || s.query.template.deallocates().is_some();
+        if !statements.iter().any(|statement| changes_session(statement)) {
+            return Ok(None);
+        }
+        for statement in statements {
+            self.prepare_block(statement);
+        }
+        Err(Reason::NotSelect)
+    }
+
+    fn statement_of(&mut self, group: &Group<'_>, context: Option<u32>) -> Result<Arc<Statement>, Reason> {
+        match &group.parse {
+            Some((parse, _)) => self.statement(parse.query, parse.types),
+            None => self.prepared_statement(group.bind.statement, context),
+        }
+    }
+
+    /// A statement prepared earlier, if its text means now what it meant then.
+    fn prepared_statement(&mut self, name: &[u8], context: Option<u32>) -> Result<Arc<Statement>, Reason> {
+        let era = self.server.statements.era();
+        let catalog = self.shared.catalog_version();
+        let Some(prepared) = self.server.statements.get(name) else { return Err(Reason::UnknownStatement) };
+        let statement = prepared.statement.clone();
+        let Some(context) = context else { return Ok(statement) };
+        if prepared.catalog != catalog {
+            return Err(Reason::CatalogStale); // it passes once, so that the server can refuse it
+        }
+        let same = match prepared.under {
+            ParsedUnder::Context(then) => then == context,
+            ParsedUnder::Era(then) => then == era,
+            ParsedUnder::Unknown => false,
+        };
+        if !same {
+            if self.reads_settings_at_parse(&statement) {
+                return Err(Reason::SettingsUnknown);
+            }
+            if let Some(prepared) = self.server.statements.get_mut(name) {
+                prepared.under = ParsedUnder::Context(context);
+            }
+        }
+        Ok(statement)
+    }
+
+    /// Answers all executions from the cache, unless answers are still owed before them.
+    fn answer_batch(
+        &mut self,
+        groups: &[Group<'_>],
+        statements: &[Arc<Statement>],
+        entries: &[&Arc<Entry<Body>>],
+    ) -> Result<Step, Reason> {
+        // A named statement must exist upstream (and must not exist already): its Parse is the server's.
+        if groups.iter().any(Group::names_statement) {
+            return Err(Reason::MessageShape);
+        }
+        // The server may refuse a name that is in use.
+        if self.portals && groups.iter().any(|group| !group.bind.portal.is_empty()) {
+            return Err(Reason::MessageShape);
+        }
+        // Many large answers at once would not fit the output's bound.
+        if groups.len() > 1 && entries.iter().map(|e| e.payload.frames().len()).sum::<usize>() > BATCH_BYTES_MAX {
+            return Err(Reason::MessageShape);
+        }
+        if !self.is_idle() {
+            return Ok(Step::Wait);
+        }
+        let mut bytes = 0;
+        for ((group, statement), entry) in groups.iter().zip(statements).zip(entries) {
+            if let Some((_, message)) = group.parse {
+                self.client.output.put(backend::PARSE_COMPLETE_FRAME);
+                let prepared = self.prepared(statement);
+                self.server.statements.kept_unnamed(prepared, message);
+            }
+            // The answer to Bind comes behind the description of a statement, and is kept with it.
+            if group.describe != Describe::Statement {
+                self.client.output.put(backend::BIND_COMPLETE_FRAME);
+            }
+            self.client.output.put(entry.payload.frames());
+            if group.closes {
+                self.client.output.put(backend::CLOSE_COMPLETE_FRAME);
+            }
+            entry.payload.note_hit(self.worker);
+            bytes += entry.payload.frames().len();
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
+        if statements.iter().any(|statement| statement.query.takes_snapshot) {
+            self.query_unseen();
+        }
+        self.count_hits(groups.len(), bytes);
+        self.keep_awake();
+        Ok(Step::Done)
+    }
+
+    fn fill_batch(
+        &mut self,
+        groups: &[Group<'_>],
+        statements: &[Arc<Statement>],
+        fills: Vec<Option<Fill>>,
+        messages: &[u8],
+    ) {
+        let between = self.is_between_transactions();
+        if groups.first().and_then(|group| group.parse).is_some_and(|(parse, _)| parse.name.is_empty()) {
+            self.server.statements.unnamed_is_replaced();
+        }
+        self.catch_up_unnamed();
+        if fills.iter().flatten().any(|fill| fill.permit.may_need_proof()) {
+            self.ask(Ask::Proof);
+        }
+        self.open_unit(true, Kind::Batch);
+        let unit = self.last_unit();
+        unit.sent.synced = true;
+        unit.effects.tells = true;
+        unit.effects.mark.reads = true;
+        unit.fills.results = fills;
+        unit.fills.describes_statement = groups.iter().any(|group| group.kept_with() == Describe::Statement);
+        for (group, statement) in groups.iter().zip(statements) {
+            if let Some((parse, _)) = &group.parse {
+                self.parse_sent(parse.name, Some(statement));
+            }
+        }
+        let (before_sync, sync) = messages.split_at(messages.len().saturating_sub(HEADER_BYTES));
+        self.server.put(before_sync);
+        let asks = between && !self.await_probe();
+        // Behind an answer that is the client's, and follows the last execution's, it has a `Sync` of its own.
+        let within = groups.last().is_none_or(|group| !group.closes);
+        if asks && within {
+            self.ask_end_within(groups.len());
+        }
+        self.server.put(sync);
+        if asks && !within {
+            self.ask(Ask::End);
+        }
+    }
+
+    fn answer_admin_batch(
+        &mut self,
+        group: &Group<'_>,
+        statement: &Arc<Statement>,
+        admin: &Result<Admin, String>,
+    ) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        let before = self.client.output.buffer().len();
+        let out = self.client.output.buffer();
+        if group.parse.is_some() {
+            out.extend_from_slice(backend::PARSE_COMPLETE_FRAME);
+        }
+        if let (Describe::Statement, Ok(admin)) = (group.describe, admin) {
+            backend::put_text_description(out, crate::admin::columns(admin));
+        }
+        out.extend_from_slice(backend::BIND_COMPLETE_FRAME);
+        let step = self.answer_admin(admin, group.describe == Describe::Portal);
+        if step == Step::Wait {
+            self.client.output.buffer().truncate(before);
+            return step;
+        }
+        if group.closes && admin.is_ok() {
+            self.client.output.put(backend::CLOSE_COMPLETE_FRAME);
+        }
+        if let Some((parse, _)) = group.parse {
+            let prepared = self.prepared(statement);
+            self.server.statements.kept_admin(parse.name, prepared);
+        }
+        backend::put_ready(self.client.output.buffer(), self.status);
+        step
+    }
+}
+
+/// What is looked up and kept.
+fn executions<'a>(groups: &'a [Group<'_>], statements: &'a [Arc<Statement>]) -> impl Iterator<Item = Execution<'a>> {
+    groups.iter().zip(statements).map(|(group, statement)| Execution::Bound {
+        statement,
+        tail: group.bind.tail,
+        describe: group.kept_with(),
+        rows_max: group.rows_max,
+    })
+}

@@ -1,0 +1,230 @@
+//! The statements that Freshet runs on a client's connection, never inside an open transaction block (but for one that reads nothing,
+//! [`Session::precede`]): each under its own
+//! `Sync`, or, where that is as good, behind the client's messages and under theirs, which spares the database a transaction
+//! and a packet.
+//!
+//! They are prepared under names of their own, since a `Query` or an unnamed `Parse` would drop the client's
+//! unnamed statement. Every name in them is qualified, so that no search path changes their meaning. The client does not see them: they are
+//! closed ahead of a statement that asks which prepared statements there are ([`Session::precede`]).
+
+use std::sync::{Arc, OnceLock};
+
+use freshet_types::CatalogVersion;
+use freshet_wire::postgres::frontend;
+
+use crate::postgres::Pg;
+use crate::postgres::question as context;
+use crate::postgres::session::Session;
+use crate::postgres::session::server_connection::{Known, ServerConnection};
+use crate::postgres::session::unit::{Ask, EndWithin, Unit};
+use crate::statement::registry::Statement;
+
+/// Look-ups of a session that all missed, after which the next ones are expected to miss, too.
+const MISSES_IN_ROW: u8 = 8;
+
+/// Which of them the upstream knows.
+#[expect(clippy::struct_excessive_bools, reason = "one for each statement")]
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OwnStatements {
+    proof: bool,
+    end: bool,
+    context: bool,
+    end_and_context: bool,
+    /// How many settings the last two ask for by name.
+    pub(super) named: usize,
+}
+
+/// The names of all of them.
+const NAMES: [&[u8]; 5] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY];
+const PROOF: &[u8] = b"_freshet_proof";
+const END: &[u8] = b"_freshet_end";
+const CONTEXT: &[u8] = b"_freshet_context";
+const END_AND_CONTEXT: &[u8] = b"_freshet_end_context";
+const QUERY: &[u8] = b"_freshet_query";
+
+impl OwnStatements {
+    /// It is not certain that the upstream knows the question for the log end.
+    pub(crate) fn forget_end(&mut self) {
+        self.end = false;
+    }
+}
+
+/// The question for a session's context that is sent with its login: [`Ask::Context`].
+pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
+    static MESSAGES: OnceLock<Vec<u8>> = OnceLock::new();
+    let messages = || {
+        let mut out = Vec::new();
+        frontend::put_parse(&mut out, CONTEXT, context::question(true, named).as_bytes());
+        frontend::put_bind_execute(&mut out, CONTEXT, &[]);
+        frontend::put_sync(&mut out);
+        out
+    };
+    if named.is_empty() { MESSAGES.get_or_init(messages).clone() } else { messages() }
+}
+
+impl Session {
+    /// The question for the context was sent with the login; its answer comes behind the start-up's.
+    pub(crate) fn asked_at_login(&mut self, under: CatalogVersion) {
+        self.server.settings.known = Known::Asked { again: false };
+        self.server.settings.asked_under = under;
+        self.units.push_back(Unit::own(Ask::Context));
+    }
+
+    /// Asks, behind everything sent so far.
+    pub(crate) fn ask(&mut self, ask: Ask) {
+        self.server.put_question(ask, &self.shared);
+        frontend::put_sync(self.server.output());
+        self.units.push_back(Unit::own(ask));
+    }
+
+    /// Asks for the log end in the batch that is being sent, whose statements only read; its `Sync` comes next. The
+    /// answers to so many executions come first.
+    pub(crate) fn ask_end_within(&mut self, executions: usize) {
+        self.server.put_question(Ask::End, &self.shared);
+        self.last_unit().fills.end = Some(EndWithin { completions: executions + 1, row: None });
+    }
+
+    /// Whether the results of the last unit are to wait for the next log-end probe of the lease's, instead of asking for the end of the
+    /// log. Who hits in between needs to know its own watermark.
+    pub(crate) fn await_probe(&mut self) -> bool {
+        self.shared.count_end();
+        let none_kept = self.block_fills.is_empty() && self.complete.is_empty();
+        let awaits_end = none_kept
+            && (self.misses_in_row >= MISSES_IN_ROW || self.shared.settings.faults.shares_probes)
+            && self.shared.shares_probes()
+            && self.shared.reloads.cover(self.server.settings.configured_at);
+        self.last_unit().fills.awaits_end = awaits_end;
+        awaits_end
+    }
+
+    /// Behind a transaction that wrote. A session that also reads asks for its context with the same question, if the write
+    /// may have changed it: else the next read would have to wait for that. So does one that only writes, once under each catalogue: without
+    /// its context all its writes are held ([`super::waits_skipped`]).
+    pub(crate) fn ask_end_behind_write(&mut self) {
+        let under = self.shared.catalog_version();
+        let with_context = matches!(self.server.settings.known, Known::Nothing)
+            && self.server.identity.is_some()
+            && (std::mem::take(&mut self.reads) || self.server.settings.asked_under != under);
+        if with_context {
+            self.server.settings.asked_under = under;
+        }
+        self.ask(if with_context { Ask::EndAndContext { era: self.server.statements.era(), under } } else { Ask::End });
+    }
+
+    /// The last unit, of which nothing has been sent, begins with this statement: what the server must know before it.
+    pub(crate) fn precede(&mut self, statement: Option<&Arc<Statement>>) {
+        if !matches!(self.units.back(), Some(Unit::Client(unit)) if !unit.sent.begun) {
+            return;
+        }
+        let lacks_query = self.lacks_query(statement);
+        let lists_prepared = statement.is_some_and(|statement| statement.lists_prepared);
+        if !lacks_query && !lists_prepared {
+            return;
+        }
+        let unit = self.units.pop_back();
+        if lacks_query {
+            // It reads nothing, so that it fails only where the client's statement would: the connection is lost, or cancelled.
+            self.ask(Ask::Query);
+        }
+        if lists_prepared {
+            self.server.close_own();
+            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        }
+        self.units.extend(unit);
+    }
+
+    /// Asks for the session's context; the client waits for the answer.
+    pub(crate) fn ask_context(&mut self) {
+        self.waiting.looked();
+        self.server.settings.known = Known::Asked { again: matches!(self.server.settings.known, Known::Failed) };
+        self.server.settings.asked_under = self.shared.catalog_version();
+        self.ask(Ask::Context);
+    }
+
+    /// An answer came from the cache: if the server counts how long the session is idle, it must learn that it is not. Not
+    /// every time: a session may end an eighth of the time-out early.
+    pub(crate) fn keep_awake(&mut self) {
+        let idle_max = if self.block.is_some() {
+            self.server.settings.idle_max.in_block
+        } else {
+            self.server.settings.idle_max.outside
+        };
+        let Some(idle_max) = idle_max else { return };
+        if self.is_idle() && self.now().saturating_sub(self.server.ready_at) > idle_max / 8 {
+            frontend::put_sync(self.server.output());
+            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        }
+    }
+
+    /// Brings the upstream's unnamed statement in step before messages that may use it.
+    pub(crate) fn catch_up_unnamed(&mut self) {
+        if self.server.catch_up_unnamed() {
+            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        }
+    }
+}
+
+impl ServerConnection {
+    /// Without the `Sync`.
+    fn put_question(&mut self, ask: Ask, shared: &Pg) {
+        let named = self.named_for(ask, shared);
+        // A function may drop all prepared statements unseen, and in a block a question that fails would abort it: that one is always prepared.
+        let mut never = false;
+        let (name, prepared): (&[u8], &mut bool) = match ask {
+            Ask::Proof => (PROOF, &mut self.own.proof),
+            Ask::End => (END, &mut self.own.end),
+            Ask::Context => (CONTEXT, &mut self.own.context),
+            Ask::EndAndContext { .. } => (END_AND_CONTEXT, &mut self.own.end_and_context),
+            Ask::Query => (QUERY, &mut never),
+            Ask::UnnamedStatement => return,
+        };
+        // The first question about the context is asked in its long form only once.
+        let knows_server = self.identity.is_some();
+        let is_prepared = std::mem::replace(prepared, *prepared || ask != Ask::Context || knows_server);
+        let out = self.output();
+        if !is_prepared {
+            let sql = match ask {
+                Ask::Query => "SELECT".to_owned(),
+                Ask::Proof => "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text".to_owned(),
+                Ask::End => {
+                    let end = context::end(shared.settings.faults.flushed_end);
+                    format!("SELECT {}, {end}", context::CONFIGURATION)
+                }
+                Ask::EndAndContext { .. } => {
+                    let end = context::end(shared.settings.faults.flushed_end);
+                    format!("{}, {end}", context::question(false, &named))
+                }
+                Ask::Context | Ask::UnnamedStatement => context::question(!knows_server, &named),
+            };
+            // Close first: the name may exist after all, and closing what does not exist is no error.
+            frontend::put_close_statement(out, name);
+            frontend::put_parse(out, name, sql.as_bytes());
+        }
+        frontend::put_bind_execute(out, name, &[]);
+    }
+
+    /// The settings that a question for the context asks for by name: none if it may have failed because of them.
+    fn named_for(&mut self, ask: Ask, shared: &Pg) -> Arc<Vec<Box<str>>> {
+        if !matches!(ask, Ask::Context | Ask::EndAndContext { .. }) {
+            return Arc::default();
+        }
+        let named = match self.settings.known {
+            Known::Asked { again: true } => Arc::default(),
+            _ => shared.named.names(),
+        };
+        if std::mem::replace(&mut self.own.named, named.len()) != named.len() {
+            (self.own.context, self.own.end_and_context) = (false, false);
+        }
+        named
+    }
+
+    /// Freshet's statements are closed, which cannot fail, not even in a transaction block that has failed.
+    fn close_own(&mut self) {
+        let out = self.output();
+        for name in NAMES {
+            frontend::put_close_statement(out, name);
+        }
+        frontend::put_sync(out);
+        self.own = OwnStatements::default();
+    }
+}

@@ -1,0 +1,324 @@
+//! Batches of the extended protocol that pass: forwarded message by message, and watched only as far as their
+//! statements can change what later look-ups mean.
+
+use std::sync::Arc;
+
+use freshet_sql::Effect;
+use freshet_types::Reason;
+use freshet_wire::postgres::frame::{self, Header};
+use freshet_wire::postgres::frontend::{self, Bind, Parse, Target};
+
+use crate::postgres::session::batch::{Describe, Group};
+use crate::postgres::session::client::Step;
+use crate::postgres::session::statements::{ParsedUnder, Prepared};
+use crate::postgres::session::transaction::Block;
+use crate::postgres::session::unit::{Ask, Kind, NAMES_MAX, Response, Unit};
+use crate::postgres::session::way::is_suspect;
+use crate::postgres::session::{Ending, Session};
+use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
+
+/// The server answers the message by one of those that [`super::upstream`] counts, unless it skips it.
+fn is_answered_once(tag: u8) -> bool {
+    matches!(tag, frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE)
+}
+
+impl Session {
+    /// Lets the extended protocol's messages pass up to the next `Sync`.
+    pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
+        if self.client.input.bytes().starts_with(&[frontend::PARSE])
+            && self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0)
+        {
+            self.server.statements.unnamed_is_replaced();
+        }
+        self.catch_up_unnamed();
+        self.open_unit(true, Kind::Batch);
+        self.passing = Some(reason);
+    }
+
+    /// One execution of a statement that was prepared before passes, on one portal: all its messages, `Sync` included.
+    pub(crate) fn pass_execution(&mut self, group: &Group<'_>, messages: &[u8], reason: Reason) {
+        let describes = group.describe != Describe::Nothing;
+        self.begin_passing_batch(reason);
+        self.bind_passes(Some(&group.bind));
+        self.execution_passes(group.bind.portal.is_empty());
+        let unit = self.last_unit();
+        unit.portals.binds_named = false; // it is closed
+        unit.effects.mark.others |= describes;
+        unit.sent.bound_or_executed = true;
+        unit.response.owe(2 + usize::from(describes) + usize::from(group.closes));
+        self.server.put(messages);
+        self.end_passing_batch();
+    }
+
+    /// Its `Sync` has been sent.
+    fn end_passing_batch(&mut self) {
+        self.last_unit().sent.synced = true;
+        self.passing = None;
+        self.close_unit();
+    }
+
+    /// A portal is executed.
+    fn execution_passes(&mut self, unnamed: bool) {
+        let unknown = self.block.as_ref().is_some_and(Block::is_unknown);
+        let unit = self.last_unit();
+        unit.effects.tells |= !(unnamed && unit.portals.is_silent);
+        if unnamed {
+            unit.effects.mark.execute_unnamed();
+        }
+        if unknown {
+            unit.effects.mark.may_end_unseen();
+        }
+    }
+
+    /// The first messages of a batch, which only the server can answer, go ahead with a `Sync` of Freshet's own. The rest waits: if they
+    /// fail, the server would skip it ([`Self::lead_answered`]).
+    pub(crate) fn send_lead(&mut self, messages: &[u8]) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        self.catch_up_unnamed();
+        self.open_unit(true, Kind::Batch);
+        let mut rest = messages;
+        while let Ok(Some(head)) = frame::header(rest)
+            && let Some((message, behind)) = rest.split_at_checked(head.frame_bytes)
+        {
+            match head.tag {
+                frontend::DESCRIBE => self.last_unit().effects.mark.others = true,
+                _ => self.watch(head, message),
+            }
+            let unit = self.last_unit();
+            unit.response.owe(1);
+            unit.sent.begun = true;
+            rest = behind;
+        }
+        self.last_unit().sent.synced = true;
+        self.server.put(messages);
+        frontend::put_sync(self.server.output());
+        self.leads = true;
+        Step::Done
+    }
+
+    /// The server has answered what went ahead. The client awaits the answer to its own `Sync`.
+    pub(crate) fn lead_answered(&mut self, failed: bool) {
+        self.leads = false;
+        while failed
+            && let Ok(Some(head)) = frame::header(self.client.input.bytes())
+            && head.tag != frontend::SYNC
+            && head.frame_bytes <= self.client.input.bytes().len()
+        {
+            self.client.input.consume(head.frame_bytes);
+        }
+    }
+
+    /// A message of a batch that passes.
+    pub(crate) fn batch_message(&mut self, head: Header) -> Step {
+        if matches!(head.tag, frontend::PARSE | frontend::BIND) && self.has_only_prepared() {
+            return self.end_prepared_batch(head);
+        }
+        let wanted = head.frame_bytes.min(TEXT_BYTES_MAX);
+        let watched = matches!(head.tag, frontend::PARSE | frontend::BIND | frontend::CLOSE);
+        if watched && self.client.input.bytes().len() < wanted && !self.client.ended {
+            return Step::Wait;
+        }
+        match head.tag {
+            frontend::PARSE | frontend::BIND | frontend::CLOSE => {
+                let input = self.client.input.take();
+                let waits = head.tag == frontend::PARSE
+                    && Parse::read(input.bytes().get(..wanted).unwrap_or_default())
+                        .is_ok_and(|parse| self.parse_waits(&parse));
+                if waits {
+                    self.client.input = input;
+                    return Step::Wait;
+                }
+                self.watch(head, input.bytes().get(..wanted).unwrap_or_default());
+                self.client.input = input;
+            }
+            frontend::SYNC => {
+                let step = self.pass(head);
+                self.end_passing_batch();
+                return step;
+            }
+            frontend::QUERY | frontend::FUNCTION_CALL => return self.query_in_batch(head),
+            frontend::TERMINATE => self.ending = Ending::Goodbye,
+            frontend::EXECUTE => {
+                // A portal bound before, perhaps, and perhaps by other means.
+                let unnamed = self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0);
+                self.execution_passes(unnamed);
+            }
+            frontend::DESCRIBE => self.last_unit().effects.mark.others = true,
+            frontend::FLUSH | frontend::COPY_DATA => {}
+            frontend::COPY_DONE | frontend::COPY_FAIL => self.last_unit().copy.end(),
+            _ => return self.pass_unknown(head),
+        }
+        let unit = self.last_unit();
+        unit.sent.bound_or_executed |= matches!(head.tag, frontend::BIND | frontend::EXECUTE);
+        unit.response.owe(usize::from(is_answered_once(head.tag)));
+        unit.sent.begun = true;
+        self.pass(head)
+    }
+
+    /// A `Query` or `FunctionCall` in a batch that has no `Sync` yet. The server skips it if the batch has failed; else it
+    /// belongs to the batch's implicit transaction, ends it, and is answered by the one `ReadyForQuery` of both.
+    fn query_in_batch(&mut self, head: Header) -> Step {
+        let unit = self.last_unit();
+        if unit.has_failed() {
+            return self.pass(head);
+        }
+        if unit.response != Response::Owed(0) && !unit.copy.is_asked() {
+            if !std::mem::replace(&mut unit.sent.flushed, true) {
+                frontend::put_flush(self.server.output());
+            }
+            return Step::Wait;
+        }
+        if !unit.sent.bound_or_executed {
+            // Drivers prepare so, and wait. Nothing has begun: the transaction can end before as well.
+            return self.end_prepared_batch(head);
+        }
+        // What the server makes of it during COPY depends on how the COPY goes.
+        unit.kind = if unit.copy.is_asked() { Kind::Raw } else { Kind::Query };
+        self.last_unit().effects.tells = true;
+        self.passing = None;
+        self.note_bracket(None);
+        self.effect(Effect::Forgets, None);
+        self.pass(head)
+    }
+
+    /// Drivers that send Flush behind Describe: the open batch has only prepared statements, and has been answered.
+    fn has_only_prepared(&mut self) -> bool {
+        let unit = self.last_unit();
+        unit.kind == Kind::Batch
+            && unit.sent.begun
+            && unit.response == Response::Owed(0)
+            && !unit.sent.bound_or_executed
+    }
+
+    /// The open batch has only prepared statements, and has been answered: a `Sync` of Freshet's own ends it.
+    fn end_prepared_batch(&mut self, head: Header) -> Step {
+        self.passing = None;
+        self.long_text = None;
+        if let Some(Unit::Client(unit)) = self.units.pop_back() {
+            self.client_unit_done(unit, false);
+        }
+        frontend::put_sync(self.server.output());
+        self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        self.step(head)
+    }
+
+    /// The statement to be prepared is held.
+    fn parse_waits(&mut self, parse: &Parse<'_>) -> bool {
+        if !is_suspect(parse.query) {
+            return false;
+        }
+        let statement = self.statement(parse.query, parse.types).ok();
+        self.must_make_way(statement.as_deref(), parse.query)
+    }
+
+    /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.
+    fn watch(&mut self, head: Header, bytes: &[u8]) {
+        match head.tag {
+            frontend::PARSE => {
+                if let Ok(parse) = Parse::read(bytes) {
+                    let statement = self.statement(parse.query, parse.types).ok();
+                    self.precede(statement.as_ref());
+                    self.last_unit().effects.mark.note_other(statement.as_ref());
+                    self.parse_sent(parse.name, statement.as_ref());
+                    self.constants_are_read(statement.as_ref());
+                } else {
+                    // Too long to look at, or malformed: only the name is known, if that.
+                    let name = bytes.get(frame::HEADER_BYTES..).and_then(|b| b.split(|b| *b == 0).next());
+                    self.parse_sent(name.unwrap_or_default(), None);
+                    self.last_unit().effects.mark.note_other(None);
+                }
+            }
+            frontend::BIND => self.bind_passes(Bind::read(bytes).ok().as_ref()),
+            _ => {
+                if let Ok(Target { kind: b'S', name }) = Target::read(bytes) {
+                    self.last_unit().statements.forgot = true;
+                    self.server.statements.forget(name);
+                }
+            }
+        }
+    }
+
+    /// A constant of a type that somebody made is read when its statement is prepared, by that type's code.
+    fn constants_are_read(&mut self, statement: Option<&Arc<Statement>>) {
+        let by_code = |s: &&Arc<Statement>| s.query.template.may_read_by_code(&self.shared.catalog.load());
+        if let Some(statement) = statement.filter(by_code) {
+            let nature = self.nature(Some(statement));
+            self.effect(nature.effect, Some(&nature));
+        }
+    }
+
+    /// A statement is bound; it is not known which, if its name cannot be read.
+    fn bind_passes(&mut self, bind: Option<&Bind<'_>>) {
+        let portal = bind.map(|bind| bind.portal);
+        let name = bind.map(|bind| bind.statement).unwrap_or_default();
+        let catalog = self.shared.catalog_version();
+        let remembered = self.server.statements.remembered(name);
+        let prepared = remembered.filter(|prepared| !prepared.lost);
+        let statement = prepared.map(|prepared| prepared.statement.clone());
+        let taken = prepared.is_some_and(|prepared| prepared.catalog == catalog);
+        let nature = self.nature(statement.as_ref());
+        let effect = match (&statement, remembered) {
+            (Some(_), _) => nature.effect,
+            (None, Some(lost)) => lost.statement.query.template.effect().max(Effect::Write),
+            // It was to be gone, and is not: it may be one that takes all others with it.
+            (None, None) if self.server.statements.may_outlive() => Effect::Forgets,
+            // PREPARE takes only queries and changes of rows.
+            (None, None) => Effect::Write,
+        };
+        let fallback = match &statement {
+            None => Reason::UnknownStatement,
+            Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
+        };
+        self.precede(statement.as_ref());
+        self.deallocate(statement.as_ref());
+        self.note_passed(statement.as_ref(), &nature, &fallback);
+        self.note_read(statement.as_ref());
+        let silent = nature.is_silent;
+        // Within a transaction the statement may mean what is rolled back, or gone, with it.
+        let settled = self.is_settled();
+        let place = self.prefetch.place(statement.as_ref());
+        let unit = self.last_unit();
+        unit.effects.mark.reads |= effect == Effect::Pure && !silent;
+        unit.place = place;
+        match portal {
+            Some(b"") => {
+                unit.portals.is_silent = silent;
+                unit.effects.mark.bind_unnamed(statement.as_ref());
+            }
+            Some(_) => unit.portals.binds_named = true,
+            None => unit.portals.is_silent = false,
+        }
+        if settled && !taken && unit.statements.bound.len() < NAMES_MAX {
+            unit.statements.bound.push((name.into(), catalog));
+        }
+        self.note_bracket(statement.as_ref());
+        self.last_unit().effects.mark.note_other(statement.as_ref());
+        self.effect(effect, statement.is_some().then_some(&nature));
+    }
+
+    /// `Parse` goes upstream.
+    pub(crate) fn parse_sent(&mut self, name: &[u8], statement: Option<&Arc<Statement>>) {
+        let prepared = statement.map(|statement| self.prepared(statement));
+        let unit = self.last_unit();
+        if unit.statements.parsed.len() < NAMES_MAX {
+            unit.statements.parsed.push(name.into());
+            self.server.statements.sent(name, prepared);
+        } else {
+            self.server.statements.sent(name, None);
+        }
+    }
+
+    /// A statement that is parsed now.
+    pub(crate) fn prepared(&self, statement: &Arc<Statement>) -> Prepared {
+        // Within a transaction, settings and definitions may be rolled back.
+        let settled = self.is_settled();
+        let (under, catalog) = if settled {
+            (ParsedUnder::Era(self.server.statements.era()), self.shared.catalog_version())
+        } else {
+            (ParsedUnder::Unknown, Prepared::NOT_TAKEN)
+        };
+        Prepared { statement: statement.clone(), under, catalog, lost: false }
+    }
+}

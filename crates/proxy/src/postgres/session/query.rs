@@ -1,0 +1,186 @@
+//! The simple protocol: one `Query`, answered whole.
+
+use std::sync::Arc;
+
+use freshet_cache::Entry;
+use freshet_sql::{Defines, Effect};
+use freshet_types::Reason;
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::frame::Header;
+use freshet_wire::postgres::frontend;
+
+use crate::postgres::session::Session;
+use crate::postgres::session::client::{Nature, Step};
+use crate::postgres::session::decide::Execution;
+use crate::postgres::session::long_text::LongText;
+use crate::postgres::session::plan::Allowed;
+use crate::postgres::session::unit::{Ask, Fill, Kind};
+use crate::session::body::Body;
+use crate::session::lookup::Decision;
+use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
+
+impl Session {
+    /// A `Query` at the start of the input.
+    pub(crate) fn query(&mut self, head: Header) -> Step {
+        if head.frame_bytes > TEXT_BYTES_MAX {
+            let nature = Nature { defines: Defines::Nothing, ..self.nature(None) };
+            self.long_text = Some(LongText::query());
+            self.begin_passing_query(None, &nature, &Reason::TooLong);
+            return self.pass(head);
+        }
+        let input = self.client.input.take();
+        let step = match input.bytes().get(..head.frame_bytes) {
+            None => Step::Wait,
+            Some(message) => {
+                if let Ok(text) = frontend::query_text(message) {
+                    self.query_text(text, message)
+                } else {
+                    // Malformed: the server says so in its own words.
+                    self.pass_query(message, None, &self.nature(None), &Reason::NotParsed)
+                }
+            }
+        };
+        self.client.input = input;
+        if step == Step::Done {
+            self.client.input.consume(head.frame_bytes);
+        }
+        step
+    }
+
+    fn query_text(&mut self, text: &[u8], message: &[u8]) -> Step {
+        let execution = Execution::Query(text);
+        let allowed = self.allowed();
+        let mut bypass = None;
+        if let Allowed::Cache { context } = allowed {
+            match self.look_up(context, execution) {
+                Decision::Hit(entry) => return self.answer_query(&entry),
+                Decision::Wait(()) => return Step::Wait,
+                Decision::Pass(reason) => bypass = Some(reason),
+                Decision::Fill(()) => {}
+            }
+        }
+        let statement = match self.statement(text, &[]) {
+            Ok(statement) => statement,
+            Err(reason) => return self.pass_query(message, None, &self.nature(None), &reason),
+        };
+        if let Some(admin) = &statement.admin {
+            let step = self.answer_admin(admin, true);
+            if step == Step::Done {
+                backend::put_ready(self.client.output.buffer(), self.status);
+            }
+            return step;
+        }
+        if matches!(allowed, Allowed::Cache { .. }) && bypass.is_none() {
+            match self.look_up_moved(&statement, execution) {
+                Decision::Hit(entry) => return self.answer_query(&entry),
+                Decision::Wait(()) => return Step::Wait,
+                Decision::Pass(reason) => bypass = Some(reason),
+                Decision::Fill(()) => {}
+            }
+        }
+        let nature = self.nature(Some(&statement));
+        let reason = match (allowed, bypass) {
+            (_, Some(reason)) | (Allowed::Pass(reason), None) => reason,
+            (Allowed::Ask, None) if self.only_reads(&statement) => {
+                self.ask_context();
+                return Step::Wait;
+            }
+            (Allowed::Ask, None) => Reason::NotSelect,
+            (Allowed::Cache { .. }, None) => match self.begin_fill_of(&statement, &nature, execution) {
+                Ok(fill) => {
+                    self.fill_query(message, fill);
+                    return Step::Done;
+                }
+                Err(reason) if self.arm_wait(&reason) => return Step::Wait,
+                Err(reason) => reason,
+            },
+        };
+        if self.must_make_way(Some(&statement), text) {
+            return Step::Wait;
+        }
+        self.pass_query(message, Some(&statement), &nature, &reason)
+    }
+
+    /// Registers a fill, unless the statement is never cached.
+    fn begin_fill_of(
+        &mut self,
+        statement: &Arc<Statement>,
+        nature: &Nature,
+        execution: Execution<'_>,
+    ) -> Result<Fill, Reason> {
+        if let Some(refusal) = &nature.refusal {
+            self.note_read(Some(statement));
+            return Err(refusal.clone());
+        }
+        self.begin_fill(statement, execution)
+    }
+
+    /// Answers from the cache, unless answers are still owed before it.
+    fn answer_query(&mut self, entry: &Entry<Body>) -> Step {
+        if !self.is_idle() {
+            return Step::Wait;
+        }
+        let frames = entry.payload.frames();
+        self.client.output.put(frames);
+        backend::put_ready(self.client.output.buffer(), self.status);
+        self.server.statements.query_answered();
+        if entry.payload.source.query.takes_snapshot {
+            self.query_unseen();
+        }
+        entry.payload.note_hit(self.worker);
+        self.count_hits(1, frames.len());
+        self.keep_awake();
+        Step::Done
+    }
+
+    fn fill_query(&mut self, message: &[u8], fill: Fill) {
+        let between = self.is_between_transactions();
+        if fill.permit.may_need_proof() {
+            self.ask(Ask::Proof);
+        }
+        self.open_unit(true, Kind::Query);
+        let unit = self.last_unit();
+        unit.effects.tells = true;
+        unit.effects.mark.reads = true;
+        unit.fills.results = vec![Some(fill)];
+        self.server.statements.query_sent();
+        self.server.put(message);
+        if between && !self.await_probe() {
+            self.ask(Ask::End);
+        }
+    }
+
+    fn pass_query(
+        &mut self,
+        message: &[u8],
+        statement: Option<&Arc<Statement>>,
+        nature: &Nature,
+        reason: &Reason,
+    ) -> Step {
+        if let Some(statement) = statement {
+            self.prepare_block(statement);
+        }
+        self.begin_passing_query(statement, nature, reason);
+        self.server.put(message);
+        self.close_unit();
+        Step::Done
+    }
+
+    /// Everything but the bytes.
+    fn begin_passing_query(&mut self, statement: Option<&Arc<Statement>>, nature: &Nature, reason: &Reason) {
+        self.note_passed(statement, nature, reason);
+        self.note_read(statement);
+        let (effect, tells) = (nature.effect, !nature.is_silent);
+        self.open_unit(true, Kind::Query);
+        self.precede(statement);
+        let place = self.prefetch.place(statement);
+        let unit = self.last_unit();
+        unit.effects.tells = tells;
+        unit.effects.mark.reads = tells && effect == Effect::Pure;
+        unit.place = place;
+        self.server.statements.query_sent();
+        self.deallocate(statement);
+        self.note_bracket(statement);
+        self.effect(effect, Some(nature));
+    }
+}

@@ -1,0 +1,245 @@
+//! The connection to the database that works for a session.
+//!
+//! It owns the socket and what is known of the other end: what is prepared there, which settings are in force there, and which server
+//! it is. The session keeps it in one field and reaches the server through it alone, so that this state can only be used together
+//! with the socket that it describes.
+
+use std::sync::Arc;
+
+use freshet_sql::{Isolation, Temporary};
+use freshet_types::{CatalogVersion, Nanos, Reason};
+use freshet_wire::postgres::frontend;
+
+use crate::peer::Peer;
+use crate::postgres::Pg;
+use crate::postgres::question::{Answer, IdleMax};
+use crate::postgres::session::own::OwnStatements;
+use crate::postgres::session::statements::{Statements, Unnamed};
+use crate::postgres::session::upstream::Way;
+use crate::session::context::Context;
+use crate::shared::ServerIdentity;
+
+/// What is known of a session's context.
+#[derive(Debug)]
+pub(super) enum Known {
+    /// It must be asked for.
+    Nothing,
+    /// The question failed once, perhaps by accident; it must be asked again.
+    Failed,
+    /// It is being asked for, perhaps again; the client waits.
+    Asked {
+        /// The question failed before.
+        again: bool,
+    },
+    /// This, under this catalogue: a later one may give the same settings another meaning.
+    Context(Arc<Context>, CatalogVersion),
+    /// It cannot be known.
+    Unknowable(Reason),
+}
+
+/// The settings in force on a connection, as far as they are known.
+#[derive(Debug)]
+pub(super) struct ServerSettings {
+    pub(super) known: Known,
+    /// The catalogue in use when the context was asked for.
+    pub(super) asked_under: CatalogVersion,
+    /// The columns of the last context that came behind a write, and that context.
+    pub(super) context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
+    pub(super) user: String,
+    /// `standard_conforming_strings` is off, as last reported.
+    pub(super) escapes: bool,
+    /// The temporary objects that there were when the context was last asked for; None: there may be others.
+    pub(super) temporary: Option<Temporary>,
+    /// Hashes of the settings that statements read by name, as of then: see [`crate::postgres::named`].
+    pub(super) named: Option<Box<[u8]>>,
+    /// When the server's process last read its configuration, as of the last context.
+    pub(super) configuration: Option<String>,
+    /// A question sent at this time, or later, found it so.
+    pub(super) configured_at: Nanos,
+    /// The isolation level of blocks that name none.
+    pub(super) default_isolation: Option<Isolation>,
+    /// The server ends the connection when it has been idle for this long.
+    pub(super) idle_max: IdleMax,
+}
+
+/// A connection to the database.
+#[derive(Debug)]
+pub(super) struct ServerConnection {
+    socket: Peer,
+    /// Bytes of the server's current message still to come, and what becomes of them.
+    pub(super) rest: usize,
+    pub(super) way: Way,
+    /// The client's statements that are prepared there.
+    pub(super) statements: Statements,
+    /// Freshet's statements that are prepared there.
+    pub(super) own: OwnStatements,
+    pub(super) settings: ServerSettings,
+    /// The server that this connection leads to.
+    pub(super) identity: Option<ServerIdentity>,
+    /// Which of the stream's identities `identity` was compared with ([`crate::shared::Shared::identities`]), and the verdict.
+    compared: Option<(u64, Result<(), Reason>)>,
+    /// When the server last said that it waits.
+    pub(super) ready_at: Nanos,
+}
+
+impl ServerConnection {
+    /// A connection on which this user has logged in.
+    pub(super) fn new(socket: Peer, user: String) -> Self {
+        let settings = ServerSettings {
+            known: Known::Nothing,
+            asked_under: CatalogVersion::default(),
+            context_behind_write: None,
+            user,
+            escapes: false,
+            temporary: Some(Temporary::default()),
+            named: None,
+            configuration: None,
+            configured_at: 0,
+            default_isolation: None,
+            idle_max: IdleMax::default(),
+        };
+        Self {
+            socket,
+            rest: 0,
+            way: Way::default(),
+            statements: Statements::default(),
+            own: OwnStatements::default(),
+            settings,
+            identity: None,
+            compared: None,
+            ready_at: 0,
+        }
+    }
+
+    /// The socket, for the loop that waits for both sides.
+    pub(super) fn socket(&mut self) -> &mut Peer {
+        &mut self.socket
+    }
+
+    /// Bytes that have come and are not consumed.
+    pub(super) fn received(&self) -> &[u8] {
+        self.socket.input.bytes()
+    }
+
+    pub(super) fn consume(&mut self, count: usize) {
+        self.socket.input.consume(count);
+    }
+
+    /// Appends to what is sent next.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.socket.output.put(bytes);
+    }
+
+    /// What is sent next.
+    pub(super) fn output(&mut self) -> &mut Vec<u8> {
+        self.socket.output.buffer()
+    }
+
+    /// So much waits to be sent that no more is to be added.
+    pub(super) fn is_high(&self) -> bool {
+        self.socket.output.is_high()
+    }
+
+    pub(super) fn has_output(&self) -> bool {
+        self.socket.has_output()
+    }
+
+    /// The server sends nothing more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.socket.ended
+    }
+
+    /// Puts what brings the unnamed statement in step, if anything does.
+    pub(super) fn catch_up_unnamed(&mut self) -> bool {
+        let out = self.socket.output.buffer();
+        match self.statements.catch_up() {
+            None | Some((Unnamed::InStep, _)) => return false,
+            Some((Unnamed::Unsent, parse)) => out.extend_from_slice(parse),
+            Some((Unnamed::Dropped, _)) => frontend::put_close_statement(out, b""),
+        }
+        frontend::put_sync(out);
+        true
+    }
+
+    /// Whether this connection leads to the server and database of the change stream; None: not known yet.
+    pub(super) fn compare(&mut self, shared: &Pg) -> Option<Result<(), Reason>> {
+        let current = shared.identities();
+        if let Some((compared, verdict)) = &self.compared
+            && *compared == current
+        {
+            return Some(verdict.clone());
+        }
+        let Some(stream) = shared.identity() else { return Some(Err(Reason::NoStream)) };
+        let own = self.identity.as_ref()?;
+        let verdict = if own.database != stream.database {
+            Err(Reason::OtherDatabase)
+        } else if *own == *stream {
+            Ok(())
+        } else {
+            Err(Reason::OtherServer)
+        };
+        self.compared = Some((current, verdict.clone()));
+        Some(verdict)
+    }
+
+    /// The session's context has come with the log end; mostly the same as the last time.
+    pub(super) fn context_came(&mut self, columns: &[Option<&[u8]>], shared: &Pg) {
+        let mut bytes = Vec::with_capacity(512);
+        for column in columns {
+            bytes.extend_from_slice(&column.map_or(u32::MAX, |column| column.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(column.unwrap_or_default());
+        }
+        match &self.settings.context_behind_write {
+            Some((last, context)) if **last == *bytes && self.settings.temporary.is_some() => {
+                self.settings.known = Known::Context(context.clone(), self.settings.asked_under);
+            }
+            _ => {
+                self.context_known(Answer::read(columns), shared);
+                self.settings.context_behind_write = match &self.settings.known {
+                    Known::Context(context, _) => Some((bytes.into(), context.clone())),
+                    _ => None,
+                };
+            }
+        }
+    }
+
+    /// The question for the context was answered; None: it failed.
+    pub(super) fn context_known(&mut self, answer: Option<Answer>, shared: &Pg) {
+        let Some(mut answer) = answer else {
+            self.settings.known = self.settings.question_failed();
+            return;
+        };
+        self.settings.configuration = Some(std::mem::take(&mut answer.configuration));
+        if let Some((system_id, postmaster_start)) = answer.server.take() {
+            self.identity = Some(ServerIdentity { system_id, postmaster_start, database: answer.database.clone() });
+        }
+        let temporary = answer.temporary.take();
+        if temporary.is_none() || self.settings.temporary != temporary {
+            self.settings.temporary = temporary;
+            // A statement may have been taken while a temporary table stood for another.
+            self.statements.doubt_all();
+        }
+        self.settings.user.clone_from(&answer.session_user);
+        self.settings.named = answer.named.take();
+        if self.settings.named.is_some() {
+            shared.named.answered();
+        }
+        self.settings.idle_max = answer.idle_max;
+        self.settings.default_isolation = answer.isolation;
+        self.settings.known = match answer.describe().and_then(|described| shared.contexts.intern(described)) {
+            Ok(context) => Known::Context(context, self.settings.asked_under),
+            Err(reason) => Known::Unknowable(reason),
+        };
+    }
+}
+
+impl ServerSettings {
+    /// What is known once the question for the context has failed.
+    fn question_failed(&self) -> Known {
+        match self.known {
+            // Once it may have been an accident: a cancel, or a function that dropped all prepared statements.
+            Known::Asked { again: false } => Known::Failed,
+            _ => Known::Unknowable(Reason::SettingsUnknown),
+        }
+    }
+}

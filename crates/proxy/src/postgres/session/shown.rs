@@ -1,0 +1,51 @@
+//! What the rows of an answer tell of the rows that matter to it, and how they are written.
+
+use freshet_sql::{Bound, Field, JoinKeys};
+use freshet_types::Tag;
+use freshet_wire::postgres::backend::{data_row, rows};
+use freshet_wire::postgres::frontend::Bind;
+
+use crate::postgres::session::decide::Execution;
+use crate::session::answer_tags::AnswerTags;
+
+/// What they tell, and how they are written.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    tags: AnswerTags,
+    /// The columns among those that tell which are in binary format.
+    binary: Vec<usize>,
+}
+
+impl Shown {
+    /// Takes from what an execution depends on what its answer will tell.
+    pub(crate) fn of(bound: &mut Bound, execution: Execution<'_>) -> Option<Box<Self>> {
+        let tags = AnswerTags::of(bound)?;
+        let mut binary: Vec<usize> = tags.columns().collect();
+        if binary.is_empty() {
+            return None;
+        }
+        binary.sort_unstable();
+        binary.dedup();
+        binary.retain(|column| match execution {
+            Execution::Query(_) => false,
+            // The server refuses what cannot be read here.
+            Execution::Bound { tail, .. } => Bind::shows_binary(tail, *column).unwrap_or(true),
+        });
+        Some(Box::new(Self { tags, binary }))
+    }
+
+    /// The deferred tags of a whole answer, which may bound the rows whose keys are to be read.
+    pub(crate) fn tags(&self, frames: &[u8], join_keys: Option<&mut JoinKeys>) -> Vec<Tag> {
+        self.tags.tags(|| rows(frames), |row| fields(&self.binary, row), join_keys)
+    }
+}
+
+/// The values of a row; none if it cannot be read. `binary`: the columns in that format, among those that are looked at.
+pub(crate) fn fields<'a>(binary: &[usize], row: &'a [u8]) -> Vec<Field<'a>> {
+    let field = |(at, value): (usize, Option<_>)| match value {
+        None => Field::Null,
+        Some(bytes) if binary.contains(&at) => Field::Binary(bytes),
+        Some(bytes) => Field::Text(bytes),
+    };
+    data_row(row).unwrap_or_default().into_iter().enumerate().map(field).collect()
+}

@@ -1,0 +1,235 @@
+//! The prepared statements of a session, as far as the proxy has seen them.
+//!
+//! What is not in here is unknown, and unknown statements pass: forgetting is safe, except that what is forgotten and is
+//! there all the same may do anything ([`Statements::may_outlive`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use freshet_sql::Defines;
+use freshet_types::{CatalogVersion, Reason};
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::frame::Header;
+use rapidhash::quality::RandomState;
+
+use crate::postgres::session::Session;
+use crate::postgres::session::server_connection::ServerConnection;
+use crate::statement::registry::Statement;
+
+/// Named statements remembered per session; further ones pass.
+const NAMED_MAX: usize = 10_000;
+
+/// Longer reports are not looked at.
+const REPORT_BYTES_MAX: usize = 1 << 10;
+
+/// How the upstream's unnamed statement relates to the client's view of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Unnamed {
+    /// The same, or unknown.
+    #[default]
+    InStep,
+    /// The upstream has not seen the client's last `Parse`, which was answered from here.
+    Unsent,
+    /// The client's was dropped by a `Query` that was answered from here.
+    Dropped,
+}
+
+impl Session {
+    /// The statement of a text, as the server reads it in this session.
+    pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+        self.shared.registry.statement_of(text, types, self.server.settings.escapes)
+    }
+}
+
+impl ServerConnection {
+    /// The server reports a setting, in the message at the start of the upstream's input; false: it is not whole yet.
+    pub(crate) fn setting_reported(&mut self, head: Header) -> bool {
+        if head.frame_bytes > REPORT_BYTES_MAX {
+            return true;
+        }
+        let Some(message) = self.received().get(..head.frame_bytes) else { return false };
+        if let Some((b"standard_conforming_strings", value)) = backend::parameter_status(message) {
+            self.settings.escapes = value != b"on";
+        }
+        true
+    }
+}
+
+/// Under which settings a statement was parsed: its constants were read under them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ParsedUnder {
+    /// This context.
+    Context(u32),
+    /// The context, whichever it is, that the session has had since it last could change ([`Statements::era`]).
+    Era(u64),
+    /// Not known.
+    Unknown,
+}
+
+/// A prepared statement.
+#[derive(Clone, Debug)]
+pub(crate) struct Prepared {
+    pub(crate) statement: Arc<Statement>,
+    pub(crate) under: ParsedUnder,
+    /// The catalogue under which the server last took it. Under a later one it may refuse it ("cached plan must not
+    /// change result type"), so it passes once.
+    pub(crate) catalog: CatalogVersion,
+    /// It may be gone, or another may bear its name: nothing is known but what running it might have done.
+    pub(crate) lost: bool,
+}
+
+impl Prepared {
+    /// No catalogue has this version: the statement passes once before it is answered from the cache.
+    pub(crate) const NOT_TAKEN: CatalogVersion = CatalogVersion(0);
+
+    fn defines(&self) -> bool {
+        self.statement.query.template.defines() != Defines::Nothing
+    }
+}
+
+/// The statements.
+#[derive(Debug, Default)]
+pub(crate) struct Statements {
+    named: HashMap<Box<[u8]>, Prepared, RandomState>,
+    unnamed: Option<Prepared>,
+    /// Counts the times that the session's settings could have changed.
+    era: u64,
+    unnamed_state: Unnamed,
+    /// The upstream may have an unnamed statement, whether it is known here or not.
+    upstream_unnamed: bool,
+    /// A statement that was forgotten may be there all the same: what was to end it has failed.
+    outlives: bool,
+    /// The `Parse` that the upstream has not seen; kept to avoid an allocation per hit.
+    unsent_parse: Vec<u8>,
+}
+
+impl Statements {
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Prepared> {
+        self.remembered(name).filter(|prepared| !prepared.lost)
+    }
+
+    /// The statement last known under the name, even if it is lost.
+    pub(crate) fn remembered(&self, name: &[u8]) -> Option<&Prepared> {
+        if name.is_empty() { self.unnamed.as_ref() } else { self.named.get(name) }
+    }
+
+    pub(crate) fn get_mut(&mut self, name: &[u8]) -> Option<&mut Prepared> {
+        if name.is_empty() { self.unnamed.as_mut() } else { self.named.get_mut(name) }
+    }
+
+    pub(crate) fn era(&self) -> u64 {
+        self.era
+    }
+
+    /// The session's settings may change from here on; `context` is what they were, if known.
+    pub(crate) fn settings_may_change(&mut self, context: Option<u32>) {
+        let era = ParsedUnder::Era(self.era);
+        if let Some(context) = context {
+            for prepared in self.named.values_mut().chain(&mut self.unnamed).filter(|p| p.under == era) {
+                prepared.under = ParsedUnder::Context(context);
+            }
+        }
+        self.era += 1;
+    }
+
+    /// The server took the statement under this catalogue.
+    pub(crate) fn confirm(&mut self, name: &[u8], catalog: CatalogVersion) {
+        if let Some(prepared) = self.get_mut(name) {
+            prepared.catalog = catalog;
+        }
+    }
+
+    /// `Parse` went upstream.
+    pub(crate) fn sent(&mut self, name: &[u8], statement: Option<Prepared>) {
+        let defines = statement.as_ref().is_some_and(Prepared::defines);
+        if name.is_empty() {
+            self.unnamed = statement;
+            self.unnamed_state = Unnamed::InStep;
+            self.upstream_unnamed = true;
+        } else if let Some(statement) = statement.filter(|_| self.named.len() < NAMED_MAX) {
+            self.named.insert(name.into(), statement);
+        } else {
+            self.outlives |= defines;
+            self.named.remove(name);
+        }
+    }
+
+    /// `Parse` of the unnamed statement was answered from here.
+    pub(crate) fn kept_unnamed(&mut self, statement: Prepared, parse: &[u8]) {
+        self.unnamed = Some(statement);
+        self.unnamed_state = Unnamed::Unsent;
+        self.unsent_parse.clear();
+        self.unsent_parse.extend_from_slice(parse);
+    }
+
+    /// A statement of Freshet's own was parsed: the upstream never sees it, and its unnamed statement is to go.
+    pub(crate) fn kept_admin(&mut self, name: &[u8], statement: Prepared) {
+        self.sent(name, Some(statement));
+        if name.is_empty() {
+            self.unnamed_state = Unnamed::Dropped;
+        }
+    }
+
+    /// `Query` was answered from here: PostgreSQL would have dropped the unnamed statement.
+    pub(crate) fn query_answered(&mut self) {
+        if self.unnamed.take().is_some() || self.upstream_unnamed {
+            self.unnamed_state = Unnamed::Dropped;
+        }
+    }
+
+    /// `Query` went upstream, which drops the unnamed statement.
+    pub(crate) fn query_sent(&mut self) {
+        self.unnamed = None;
+        self.unnamed_state = Unnamed::InStep;
+        self.upstream_unnamed = false;
+    }
+
+    /// What was to end a statement has failed.
+    pub(crate) fn something_outlives(&mut self) {
+        self.outlives = true;
+    }
+
+    /// A statement that is not known here may be one that was forgotten.
+    pub(crate) fn may_outlive(&self) -> bool {
+        self.outlives
+    }
+
+    /// The next message is a `Parse` of the unnamed statement: the server drops the one before it first of all.
+    pub(crate) fn unnamed_is_replaced(&mut self) {
+        self.unnamed_state = Unnamed::InStep;
+    }
+
+    /// What must be sent before the next message may use the unnamed statement, if anything.
+    pub(crate) fn catch_up(&mut self) -> Option<(Unnamed, &[u8])> {
+        let state = std::mem::take(&mut self.unnamed_state);
+        match state {
+            Unnamed::InStep => return None,
+            Unnamed::Unsent => self.upstream_unnamed = true,
+            Unnamed::Dropped => self.upstream_unnamed = false,
+        }
+        Some((state, &self.unsent_parse))
+    }
+
+    pub(crate) fn forget(&mut self, name: &[u8]) {
+        if name.is_empty() {
+            self.unnamed = None;
+        } else {
+            self.named.remove(name);
+        }
+    }
+
+    /// Any statement may be gone.
+    pub(crate) fn forget_all(&mut self) {
+        for prepared in self.named.values_mut() {
+            prepared.lost = true;
+        }
+        self.unnamed = None;
+    }
+
+    /// The server may refuse any statement the next time.
+    pub(crate) fn doubt_all(&mut self) {
+        for prepared in self.named.values_mut().chain(&mut self.unnamed) {
+            prepared.catalog = Prepared::NOT_TAKEN;
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! What the upstream owes: one unit for each `ReadyForQuery` to come, in order.
+
+use freshet_types::{CatalogVersion, Nanos};
+use freshet_wire::postgres::backend;
+
+use crate::postgres::session::moving::Moving;
+use crate::postgres::session::prefetch::Place;
+use crate::postgres::session::shown::Shown;
+use crate::postgres::session::transaction::{Block, Mark};
+use crate::session::commit_wait::Counted;
+use crate::session::fill::{PendingFill, Reading};
+
+/// Statement names remembered per unit: a bound on a batch that never ends.
+pub(crate) const NAMES_MAX: usize = 1024;
+
+/// A stretch of the upstream's answers that ends with `ReadyForQuery`.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "there are few at a time, and nearly all are the client's")]
+pub(crate) enum Unit {
+    /// The client's: forwarded.
+    Client(ClientUnit),
+    /// Freshet's own: swallowed.
+    Own {
+        /// What was asked.
+        ask: Ask,
+        /// The row that came, as a whole frame.
+        row: Option<Box<[u8]>>,
+    },
+}
+
+impl Unit {
+    pub(crate) fn as_client(&mut self) -> Option<&mut ClientUnit> {
+        match self {
+            Self::Client(unit) => Some(unit),
+            Self::Own { .. } => None,
+        }
+    }
+
+    /// Where the row goes that comes next, if it answers a question of Freshet's own.
+    pub(crate) fn own_row(&mut self) -> Option<&mut Option<Box<[u8]>>> {
+        match self {
+            Self::Own { row, .. } => Some(row),
+            Self::Client(unit) => unit.fills.end.as_mut().filter(|end| end.is_next()).map(|end| &mut end.row),
+        }
+    }
+
+    /// What comes next is the answer to a question of Freshet's own, or an error.
+    pub(crate) fn is_own_next(&self) -> bool {
+        match self {
+            Self::Own { .. } => true,
+            Self::Client(unit) => unit.fills.end.as_ref().is_some_and(EndWithin::is_next),
+        }
+    }
+
+    pub(crate) fn own(ask: Ask) -> Self {
+        Self::Own { ask, row: None }
+    }
+}
+
+/// What Freshet asks on a session's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// What is visible: before the fills of the next unit.
+    Proof,
+    /// The log end: after the fills of the last unit, or for the watermark alone.
+    End,
+    /// The session's context.
+    Context,
+    /// Both, behind a write that may have changed the context, for a session that also reads.
+    EndAndContext {
+        /// [`crate::postgres::session::statements::Statements::era`] when it was sent.
+        era: u64,
+        /// The catalogue in use then.
+        under: CatalogVersion,
+    },
+    /// A query that reads nothing: in a transaction block that the server takes for one without.
+    Query,
+    /// Brings the upstream's statements in step with the client's view; answers nothing.
+    UnnamedStatement,
+}
+
+impl Ask {
+    /// The answer tells the log end.
+    pub(crate) fn tells_end(self) -> bool {
+        matches!(self, Self::End | Self::EndAndContext { .. })
+    }
+}
+
+/// What the client sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The start-up: the session has read nothing yet.
+    Startup,
+    /// `Query` or `FunctionCall`.
+    #[default]
+    Query,
+    /// Messages of the extended protocol.
+    Batch,
+    /// A `Sync` alone.
+    Sync,
+    /// Messages whose `ReadyForQuery` cannot be counted: everything is forwarded from here on.
+    Raw,
+}
+
+/// The client's messages up to a `Sync` or `Query`.
+#[derive(Debug, Default)]
+pub(crate) struct ClientUnit {
+    /// What they are.
+    pub(crate) kind: Kind,
+    pub(crate) sent: Sent,
+    pub(crate) response: Response,
+    pub(crate) copy: Copy,
+    pub(crate) effects: Effects,
+    pub(crate) statements: Named,
+    pub(crate) portals: Portals,
+    pub(crate) fills: Fills,
+    /// The statement executed last, among those whose prefetch record is known.
+    pub(crate) place: Place,
+}
+
+/// What has been sent of a unit.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "one for each message that matters, and all may have been sent")]
+pub(crate) struct Sent {
+    /// A message of a batch that passes.
+    pub(crate) begun: bool,
+    /// `Bind` or `Execute`.
+    pub(crate) bound_or_executed: bool,
+    /// A `Flush` that asks for the answers owed.
+    pub(crate) flushed: bool,
+    /// Its `Sync`.
+    pub(crate) synced: bool,
+}
+
+/// How far the server has answered a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Response {
+    /// So many of its messages are still to be answered, as far as they are counted.
+    Owed(usize),
+    /// An error came: what else was sent of it is skipped.
+    Failed,
+}
+
+impl Default for Response {
+    fn default() -> Self {
+        Self::Owed(0)
+    }
+}
+
+impl Response {
+    /// So many more messages are to be answered.
+    pub(crate) fn owe(&mut self, more: usize) {
+        if let Self::Owed(owed) = self {
+            *owed += more;
+        }
+    }
+
+    fn answered(&mut self) {
+        if let Self::Owed(owed) = self {
+            *owed = owed.saturating_sub(1);
+        }
+    }
+}
+
+/// The COPY of a unit.
+#[derive(Debug, Default)]
+pub(crate) struct Copy {
+    /// The data that the client sends.
+    pub(crate) data: CopyData,
+    /// A `Sync` counts as ignored by the server, which is true only if the COPY got as far as reading it.
+    pub(crate) swallowed_sync: bool,
+    /// The server has sent COPY data.
+    pub(crate) out: bool,
+}
+
+/// Where the data of a COPY is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum CopyData {
+    #[default]
+    NotAsked,
+    /// The server has asked for it.
+    Asked,
+    /// Likewise, and the client has ended it.
+    Ended,
+}
+
+impl Copy {
+    /// The server has asked for data.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.data != CopyData::NotAsked
+    }
+
+    /// The client ends its data.
+    pub(crate) fn end(&mut self) {
+        if self.is_asked() {
+            self.data = CopyData::Ended;
+        }
+    }
+}
+
+/// What a unit may do to the database and the session.
+#[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "effects that are independent of each other")]
+pub(crate) struct Effects {
+    /// Nothing in it can write or change the session.
+    pub(crate) pure: bool,
+    /// What else is to be known of that.
+    pub(crate) mark: Mark,
+    /// Something in it may have changed the catalogue.
+    pub(crate) forgets: bool,
+    /// Something that is looked for: see [`Session::is_looked_for`](crate::postgres::session::Session::is_looked_for).
+    pub(crate) redefines: bool,
+    /// Something in it may tell of data.
+    pub(crate) tells: bool,
+    /// It may write, or end a transaction that did.
+    pub(crate) writing: Option<Counted>,
+}
+
+/// What a unit does to prepared statements.
+#[derive(Debug, Default)]
+pub(crate) struct Named {
+    /// Statements whose `Parse` is in it: unknown again if the unit fails.
+    pub(crate) parsed: Vec<Box<[u8]>>,
+    /// `ParseComplete`s that have come.
+    parses_done: usize,
+    /// Statements whose `Bind` is in it, and the catalogue then: good under it if the unit succeeds.
+    pub(crate) bound: Vec<(Box<[u8]>, CatalogVersion)>,
+    /// A statement was deallocated or closed in it.
+    pub(crate) forgot: bool,
+}
+
+/// The portals of a unit.
+#[derive(Debug, Default)]
+pub(crate) struct Portals {
+    /// The unnamed one was bound in it to a statement that tells nothing of data.
+    pub(crate) is_silent: bool,
+    /// One with a name was bound in it, and may be left open.
+    pub(crate) binds_named: bool,
+}
+
+/// The fills of a unit, and the log-end probe that they need.
+#[derive(Debug, Default)]
+pub(crate) struct Fills {
+    /// One per execution, None for those not to be kept.
+    pub(crate) results: Vec<Option<Fill>>,
+    /// Its one execution is described by its statement, before `Bind`.
+    pub(crate) describes_statement: bool,
+    /// The execution whose answer comes now; counted by `BindComplete` (from 1) in a batch.
+    execution: usize,
+    /// Freshet asks for the log end before its `Sync`.
+    pub(crate) end: Option<EndWithin>,
+    /// Its results wait for the next reading of the lease's.
+    pub(crate) awaits_end: bool,
+}
+
+/// A question of Freshet's own within a client's batch.
+#[derive(Debug)]
+pub(crate) struct EndWithin {
+    /// Executions whose answers are still to end: the client's, then this.
+    pub(crate) completions: usize,
+    /// The row that came, as a whole frame.
+    pub(crate) row: Option<Box<[u8]>>,
+}
+
+impl EndWithin {
+    pub(crate) fn is_next(&self) -> bool {
+        self.completions == 1
+    }
+
+    /// A message came of an answer within the unit.
+    pub(crate) fn note(&mut self, tag: u8) {
+        let ends = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED | backend::EMPTY_QUERY);
+        self.completions = self.completions.saturating_sub(usize::from(ends));
+    }
+}
+
+impl ClientUnit {
+    /// Its answers may say something of the database's state: not so a login, a `Sync` alone or statements that are
+    /// only prepared.
+    pub(crate) fn tells_of_data(&self) -> bool {
+        match self.kind {
+            Kind::Startup | Kind::Sync => false,
+            Kind::Raw => true,
+            Kind::Query | Kind::Batch => self.effects.tells,
+        }
+    }
+
+    /// Its transaction, with the block that it may be in, may have written.
+    pub(crate) fn has_written(&self, block: Option<&Block>) -> bool {
+        self.effects.mark.writes || block.is_some_and(|block| block.wrote)
+    }
+
+    /// A message came that is the answer to one of the extended protocol, or the last of its answers.
+    pub(crate) fn answered_once(&mut self, tag: u8) {
+        self.response.answered();
+        self.statements.parses_done += usize::from(tag == backend::PARSE_COMPLETE);
+        self.fills.execution += usize::from(tag == backend::BIND_COMPLETE);
+        if let Some(end) = &mut self.fills.end {
+            end.note(tag);
+        }
+    }
+
+    /// The names whose `Parse` was not answered by `ParseComplete`: those behind it were skipped.
+    pub(crate) fn unparsed(&self) -> &[Box<[u8]>] {
+        // Of more than are remembered it is not known which.
+        let done = if self.statements.parsed.len() < NAMES_MAX { self.statements.parses_done } else { 0 };
+        self.statements.parsed.get(done..).unwrap_or_default()
+    }
+
+    /// An error came.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.response == Response::Failed
+    }
+
+    /// The client is sending COPY data.
+    pub(crate) fn is_within_copy_data(&self) -> bool {
+        self.copy.data == CopyData::Asked && !self.has_failed()
+    }
+
+    /// The fill whose answer comes now.
+    pub(crate) fn current_fill(&mut self) -> Option<&mut Option<Fill>> {
+        let counted = self.kind == Kind::Batch && !self.fills.describes_statement;
+        let at = if counted { self.fills.execution.checked_sub(1)? } else { 0 };
+        self.fills.results.get_mut(at)
+    }
+}
+
+/// What is noted of an answer that is being cached.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) shown: Option<Box<Shown>>,
+    pub(crate) moving: Option<Box<Moving>>,
+    /// Until the unit's end; 0 before it.
+    pub(crate) took: Nanos,
+    /// `CommandComplete` has come.
+    pub(crate) complete: bool,
+}
+
+/// A fill whose answer comes on a session's connection.
+pub(crate) type Fill = PendingFill<Reading<Answer>>;
+
+impl Fill {
+    /// The answer has come as a whole.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.stage.answer.complete
+    }
+}

@@ -1,0 +1,455 @@
+//! The upstream's answers: forwarded in order, kept on the way, or swallowed.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use freshet_types::{Nanos, Reason, Visible};
+use freshet_wire::postgres::backend;
+use freshet_wire::postgres::frame::{self, Header};
+
+use crate::postgres::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
+use crate::postgres::session::own::OwnStatements;
+use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
+use crate::postgres::session::{Known, Session, SessionError};
+use crate::session::commit_wait::Touched;
+
+/// The largest row that Freshet's own statements may answer.
+const OWN_ROW_BYTES_MAX: usize = 64 << 10;
+
+/// What becomes of a message's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the client.
+    #[default]
+    Forward,
+    /// To the client, and into the fill in progress.
+    Keep,
+    /// Nowhere.
+    Swallow,
+}
+
+impl Session {
+    /// Handles all that the upstream has sent, as far as the client takes it.
+    pub(crate) fn read_upstream(&mut self) -> Result<(), SessionError> {
+        while !self.client.output.is_high() {
+            if self.server.rest > 0 {
+                if !self.move_upstream_bytes() {
+                    break;
+                }
+                continue;
+            }
+            if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
+                break;
+            }
+            if self.move_usual_messages() {
+                continue;
+            }
+            let head = frame::header(self.server.received())
+                .map_err(|_| SessionError::ServerMisbehaved("impossible length"))?;
+            let Some(head) = head else { break };
+            if head.tag == backend::PARAMETER_STATUS && !self.server.setting_reported(head) {
+                break;
+            }
+            let input = self.server.received();
+            if head.tag == backend::READY || self.is_own_answer(head) {
+                let Some(message) = input.get(..head.frame_bytes) else {
+                    if head.frame_bytes > OWN_ROW_BYTES_MAX {
+                        return Err(SessionError::ServerMisbehaved("an own statement's row is too long"));
+                    }
+                    break;
+                };
+                if head.tag == backend::READY {
+                    let status = message.last().copied().unwrap_or(backend::STATUS_IDLE);
+                    self.server.way = if self.ready(status) { Way::Forward } else { Way::Swallow };
+                } else if head.tag == backend::ERROR {
+                    // The last words of a server that ends the connection are for the client.
+                    self.server.way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
+                } else if let Some(row) = self.units.front_mut().and_then(Unit::own_row) {
+                    *row = Some(message.into());
+                    self.server.way = Way::Swallow;
+                }
+            } else {
+                self.server.way = self.message_begins(head)?;
+            }
+            self.server.rest = head.frame_bytes;
+        }
+        Ok(())
+    }
+
+    /// Moves all whole messages that have come of an answer that is the client's, as far as they are usual and the same becomes
+    /// of them; false if there are none.
+    fn move_usual_messages(&mut self) -> bool {
+        let wrote = self.block.as_ref().is_some_and(|block| block.wrote);
+        let Some(Unit::Client(unit)) = self.units.front_mut() else { return false };
+        if unit.kind == Kind::Sync {
+            return false;
+        }
+        let input = self.server.received();
+        let (mut count, mut way) = (0, None);
+        while let Some(rest) = input.get(count..)
+            && let Ok(Some(head)) = frame::header(rest)
+            && head.frame_bytes <= rest.len()
+            && unit.fills.end.as_ref().is_none_or(|end| !end.is_next())
+        {
+            let its_way = if keeps(unit, head.tag) { Way::Keep } else { Way::Forward };
+            if *way.get_or_insert(its_way) != its_way {
+                break;
+            }
+            match head.tag {
+                backend::DATA_ROW => {}
+                // The client may hear of a commit with it.
+                backend::COMMAND_COMPLETE if wrote || unit.effects.mark.writes => break,
+                tag if answers_once(tag) => unit.answered_once(tag),
+                _ => break,
+            }
+            count += head.frame_bytes;
+        }
+        if way == Some(Way::Keep) {
+            (self.server.rest, self.server.way) = (count, Way::Keep);
+            return self.move_upstream_bytes();
+        }
+        self.client.output.put(input.get(..count).unwrap_or_default());
+        self.server.consume(count);
+        count > 0
+    }
+
+    /// Moves what is there of the current message; false if nothing is.
+    fn move_upstream_bytes(&mut self) -> bool {
+        let input = self.server.received();
+        let bytes = input.get(..self.server.rest).unwrap_or(input);
+        let count = bytes.len();
+        if self.server.way != Way::Swallow {
+            self.client.output.put(bytes);
+        }
+        if self.server.way == Way::Keep
+            && let Some(Unit::Client(unit)) = self.units.front_mut()
+            && let Some(slot) = unit.current_fill()
+            && let Some(fill) = slot
+            && !fill.keep(bytes)
+        {
+            *slot = None; // the permit ends here
+        }
+        self.server.consume(count);
+        self.server.rest -= count;
+        count > 0
+    }
+
+    /// Answers are to be kept, and the client does not take what comes before or is of them.
+    pub(crate) fn stalled_fills(&mut self) -> impl Iterator<Item = &mut Option<Fill>> {
+        let units = self.units.iter_mut().take_while(|_| self.client.output.is_high());
+        let fills =
+            units.filter_map(|unit| if let Unit::Client(unit) = unit { Some(&mut unit.fills.results) } else { None });
+        fills.flatten().filter(|fill| fill.is_some())
+    }
+
+    /// It is needed whole: a row, or an error that may be fatal, of a statement of Freshet's own.
+    fn is_own_answer(&self, head: Header) -> bool {
+        matches!(head.tag, backend::DATA_ROW | backend::ERROR) && self.units.front().is_some_and(Unit::is_own_next)
+    }
+
+    /// Decides what becomes of a message other than `ReadyForQuery`.
+    fn message_begins(&mut self, head: Header) -> Result<Way, SessionError> {
+        let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
+        if head.tag == backend::NOTIFICATION {
+            // It tells of a commit that the client may look for at once.
+            self.raise_watermark(self.now());
+            self.notified = true;
+        }
+        if head.tag == backend::PARAMETER_STATUS {
+            self.settings_changed();
+        }
+        Ok(match self.units.front_mut() {
+            _ if asynchronous => Way::Forward,
+            // Nothing is owed: a fatal error such as the server's shutdown.
+            None => Way::Forward,
+            // What cannot be an answer to this shows that answers were miscounted: better no session than shifted ones.
+            Some(unit) if !may_answer(unit, head.tag) => {
+                return Err(SessionError::ServerMisbehaved("an answer nobody asked for"));
+            }
+            Some(Unit::Own { .. }) => Way::Swallow,
+            Some(Unit::Client(unit)) => {
+                if let Some(end) = unit.fills.end.as_mut().filter(|end| end.is_next()) {
+                    end.note(head.tag);
+                    return Ok(Way::Swallow);
+                }
+                let wrote = unit.has_written(self.block.as_ref());
+                if head.tag == backend::COMMAND_COMPLETE
+                    && wrote
+                    && unit.effects.mark.may_be_told_early(unit.kind, unit.sent.synced)
+                {
+                    // The client may hear of the commit before its `ReadyForQuery`, which can be held.
+                    self.shared.cache.fence_since(self.shared.clock.now());
+                    self.shared.want_log_end();
+                    if unit.effects.redefines || self.redefined {
+                        self.shared.cache.fence_catalog(self.shared.clock.now());
+                        self.shared.want_catalog();
+                    }
+                }
+                let way = client_message(unit, head.tag);
+                if head.tag == backend::ERROR && unit.copy.swallowed_sync {
+                    // It failed before it read that far, perhaps: then the `Sync` is answered after all.
+                    self.become_raw();
+                } else if head.tag == backend::COPY_IN {
+                    self.copy_begins();
+                }
+                way
+            }
+        })
+    }
+
+    /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data ends
+    /// the unit. That one may have been sent already. What else may have been sent behind a COPY cannot be counted.
+    fn copy_begins(&mut self) {
+        let more = self.units.len() > 1;
+        let sync_next = matches!(self.units.get(1), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
+        let Some(Unit::Client(unit)) = self.units.front_mut() else { return };
+        // Of another COPY of the same Query, perhaps: then its data is still to end.
+        unit.copy.data = CopyData::Asked;
+        let extended = unit.kind == Kind::Batch && unit.sent.synced;
+        unit.copy.swallowed_sync = extended;
+        if more && !(extended && sync_next) {
+            self.become_raw();
+        } else if extended && sync_next {
+            self.units.remove(1);
+        } else if extended {
+            self.absorb_sync = true;
+        }
+    }
+
+    /// The front unit's `ReadyForQuery`; true if it is the client's.
+    fn ready(&mut self, status: u8) -> bool {
+        self.status = status;
+        let notified = std::mem::take(&mut self.notified);
+        if self.server.settings.idle_max.outside.or(self.server.settings.idle_max.in_block).is_some() {
+            self.server.ready_at = self.now();
+        }
+        if matches!(self.units.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
+            // Whatever it was: hits wait instead of the client.
+            self.shared.cache.fence_since(self.now());
+            self.shared.want_log_end();
+            if self.redefining.is_some() {
+                self.fence_catalog();
+            }
+            return true;
+        }
+        match self.units.pop_front() {
+            None => true,
+            Some(Unit::Client(unit)) => {
+                let wrote = unit.has_written(self.block.as_ref());
+                let ended = status == backend::STATUS_IDLE || unit.effects.mark.may_commit();
+                let (copied_out, redefined) = (unit.copy.out, unit.effects.redefines || self.redefined);
+                self.redefined = redefined && status != backend::STATUS_IDLE;
+                let touched =
+                    if wrote && ended { self.touched_with(&unit.effects.mark.touched) } else { Touched::Nothing };
+                let (failed, leads) = (unit.has_failed(), self.leads);
+                self.client_unit_done(unit, notified);
+                if leads {
+                    self.lead_answered(failed);
+                }
+                let holds = wrote && ended && self.hold(copied_out, &touched, redefined);
+                self.end_defining();
+                !(holds || leads)
+            }
+            Some(Unit::Own { ask, row }) => {
+                self.own_unit_done(ask, row.as_deref(), notified);
+                false
+            }
+        }
+    }
+
+    /// `notified`: see [`Self::own_unit_done`].
+    pub(super) fn client_unit_done(&mut self, mut unit: ClientUnit, notified: bool) {
+        self.absorb_sync = false;
+        let (tells, now) = (unit.tells_of_data(), self.now());
+        if tells {
+            self.raise_watermark(now);
+            if self.shared.redefining.load(SeqCst) > 0 {
+                self.watermark.catalog_since = now; // it may show what has not been found
+            }
+            let wrote = unit.has_written(self.block.as_ref());
+            self.prefetch.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
+        }
+        // What a transaction does to the catalogue shows when it commits.
+        self.catalog_dirty |= unit.effects.forgets;
+        if self.catalog_dirty {
+            self.watermark.catalog_since = now;
+            self.catalog_dirty = self.status != backend::STATUS_IDLE;
+        }
+        let failed = unit.has_failed();
+        if failed {
+            self.unit_failed(&unit);
+        } else {
+            for (name, catalog) in &unit.statements.bound {
+                self.server.statements.confirm(name, *catalog);
+            }
+        }
+        if !unit.effects.pure {
+            self.impure = self.impure.saturating_sub(1);
+        }
+        self.portals = self.status != backend::STATUS_IDLE && (self.portals || unit.portals.binds_named);
+        self.follow_block(&unit);
+        self.complete.clear();
+        for fill in unit.fills.results.iter_mut().flatten().filter(|fill| fill.is_complete()) {
+            let took = now.saturating_sub(fill.stage.started);
+            fill.stage.answer.took = fill.stage.source.query.figures.fill_took(took, self.shared.waits.turn());
+            self.shared.waits.answered_in(took);
+        }
+        if self.block.is_some() {
+            self.proof = None;
+            self.keep_for_later(unit.fills.results);
+        } else {
+            self.complete.append(&mut self.block_fills);
+            self.complete.extend(unit.fills.results.into_iter().flatten().filter(Fill::is_complete));
+        }
+        if tells && self.block.is_some() {
+            self.shared.want_log_end(); // a position for the next look-up, since none is asked for here
+        }
+        match unit.fills.end {
+            // The question was skipped, and may have been prepared there for the first time.
+            Some(_) if failed => self.server.own.forget_end(),
+            Some(end) => self.own_unit_done(Ask::End, end.row.as_deref(), notified),
+            None if unit.fills.awaits_end => self.results_await_end(),
+            None => {}
+        }
+    }
+
+    /// Its statements may not exist, and what later units bind may be other statements than they were taken for. What
+    /// was to be gone may be there still.
+    fn unit_failed(&mut self, unit: &ClientUnit) {
+        let unparsed = unit.unparsed();
+        for name in unparsed {
+            self.server.statements.forget(name);
+        }
+        if unit.statements.forgot || !unparsed.is_empty() {
+            self.server.statements.something_outlives();
+        }
+        if unparsed.is_empty() {
+            return;
+        }
+        let mut misread = 0;
+        for later in self.units.iter_mut().filter_map(Unit::as_client).filter(|unit| unit.kind == Kind::Batch) {
+            later.fills.results.clear();
+            later.effects.tells = true;
+            later.effects.forgets = true;
+            misread += 1;
+            self.impure += usize::from(std::mem::replace(&mut later.effects.pure, false));
+        }
+        if misread > 0 {
+            self.settings_changed();
+            self.server.statements.forget_all();
+            self.server.own = OwnStatements::default();
+        }
+    }
+
+    /// The client has learned something of unknown newness.
+    fn raise_watermark(&mut self, now: Nanos) {
+        self.watermark.end = None;
+        self.watermark.since = now;
+    }
+
+    /// `notified`: a notification came with the answer, of something that a log-end probe may not cover.
+    fn own_unit_done(&mut self, ask: Ask, row: Option<&[u8]>, notified: bool) {
+        let columns = row.and_then(|row| backend::data_row(row).ok()).unwrap_or_default();
+        if row.is_none() && ask != Ask::UnnamedStatement {
+            self.note_named_failed(ask);
+            // It failed: perhaps the client's statement dropped all prepared statements unseen.
+            self.server.own = OwnStatements::default();
+        }
+        match ask {
+            Ask::UnnamedStatement | Ask::Query => {}
+            Ask::Proof => {
+                let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
+                self.proof = text.and_then(Visible::of_snapshot);
+            }
+            Ask::End => {
+                let (configuration, end) = columns.split_at(columns.len().min(1));
+                self.end_read(end, configuration.first().copied().flatten(), notified);
+            }
+            Ask::Context => {
+                self.server.settings.context_behind_write = None;
+                self.server.context_known(Answer::read(&columns), &self.shared);
+            }
+            Ask::EndAndContext { era, under } => {
+                let (context, end) = columns.split_at(columns.len().min(CONTEXT_COLUMNS));
+                // Not if it failed, or anything has been sent since that may change it again.
+                if !context.is_empty()
+                    && matches!(self.server.settings.known, Known::Nothing)
+                    && era == self.server.statements.era()
+                {
+                    self.server.settings.asked_under = under;
+                    self.server.context_came(context, &self.shared);
+                }
+                self.end_read(end, context.get(CONFIGURATION_COLUMN).copied().flatten(), notified);
+            }
+        }
+    }
+}
+
+/// Whether a message other than `ReadyForQuery` can belong to the unit, where that is known.
+fn may_answer(unit: &Unit, tag: u8) -> bool {
+    use backend::{BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, DATA_ROW, ERROR, NOTICE, PARSE_COMPLETE};
+    let own = || {
+        matches!(tag, PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE | DATA_ROW | COMMAND_COMPLETE | ERROR | NOTICE)
+    };
+    match unit {
+        unit if unit.is_own_next() => own(),
+        Unit::Own { .. } => own(),
+        Unit::Client(unit) => unit.kind != Kind::Sync || matches!(tag, ERROR | NOTICE),
+    }
+}
+
+/// It is the answer to one message of the extended protocol, or the last of its answers.
+fn answers_once(tag: u8) -> bool {
+    use backend::{
+        BIND_COMPLETE, CLOSE_COMPLETE, COMMAND_COMPLETE, EMPTY_QUERY, NO_DATA, PARSE_COMPLETE, PORTAL_SUSPENDED,
+        ROW_DESCRIPTION,
+    };
+    matches!(
+        tag,
+        PARSE_COMPLETE | BIND_COMPLETE | CLOSE_COMPLETE // of Parse, Bind, Close
+            | ROW_DESCRIPTION | NO_DATA // of Describe
+            | COMMAND_COMPLETE | EMPTY_QUERY | PORTAL_SUSPENDED // of Execute
+    )
+}
+
+/// Whether a message of a client's unit is to be kept; if it ends a fill's answer, that is complete.
+fn keeps(unit: &mut ClientUnit, tag: u8) -> bool {
+    let of_result = matches!(
+        tag,
+        backend::ROW_DESCRIPTION | backend::DATA_ROW | backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED
+    );
+    let of_statement =
+        unit.fills.describes_statement && matches!(tag, backend::PARAMETER_DESCRIPTION | backend::BIND_COMPLETE);
+    if unit.fills.results.is_empty() || !(of_result || of_statement) {
+        return false;
+    }
+    let Some(Some(fill)) = unit.current_fill() else { return false };
+    fill.stage.answer.complete = matches!(tag, backend::COMMAND_COMPLETE | backend::PORTAL_SUSPENDED);
+    true
+}
+
+/// A message of a client's unit: what becomes of it, and what it says of the fills.
+fn client_message(unit: &mut ClientUnit, tag: u8) -> Way {
+    if answers_once(tag) {
+        unit.answered_once(tag);
+    }
+    if keeps(unit, tag) {
+        return Way::Keep;
+    }
+    match tag {
+        backend::COPY_OUT => {
+            unit.copy.out = true;
+            Way::Forward
+        }
+        // An answer with a notice is not repeatable; one with an error is none.
+        backend::NOTICE | backend::ERROR => {
+            for fill in unit.fills.results.drain(..).flatten().filter(|_| tag == backend::NOTICE) {
+                fill.stage.source.query.note_not_cached(Reason::Construct("an answer with a notice"));
+            }
+            if tag == backend::ERROR {
+                unit.response = Response::Failed;
+            }
+            Way::Forward
+        }
+        _ => Way::Forward,
+    }
+}
