@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
 use crate::bypass::{self, BypassArgs};
@@ -23,6 +23,15 @@ pub struct Cli {
     /// What to log: error, warn, info, debug, trace, or a filter such as freshet_replication=debug
     #[arg(long, global = true, default_value = "info", env = "FRESHET_LOG")]
     log: String,
+    /// How lines of the log are written: text, or one JSON object each
+    #[arg(long, global = true, value_enum, default_value = "text", env = "FRESHET_LOG_FORMAT")]
+    log_format: LogFormat,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -43,11 +52,11 @@ impl Cli {
     /// Runs the command.
     pub fn run(self) -> Result<ExitCode> {
         let filter = EnvFilter::from_str(&self.log).with_context(|| format!("--log {:?} is not a filter", self.log))?;
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(std::io::stderr().is_terminal())
-            .init();
+        let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        match self.log_format {
+            LogFormat::Text => log.with_ansi(std::io::stderr().is_terminal()).init(),
+            LogFormat::Json => log.json().flatten_event(true).init(),
+        }
         // Sessions have their own threads; this runtime runs the services.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         match self.command {

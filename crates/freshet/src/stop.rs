@@ -1,7 +1,7 @@
 //! The end of `freshet serve`: at once, or after a drain.
 //!
 //! Service managers and orchestrators send SIGTERM, and follow it with a kill. So SIGTERM starts a drain: no
-//! connection is accepted, `/health` reports it, and idle sessions are ended. Sessions within a statement or a
+//! connection is accepted, `/readyz` reports it, and idle sessions are ended. Sessions within a statement or a
 //! transaction get a bounded time. SIGINT, or a second SIGTERM, ends everything at once.
 
 use std::time::Duration;

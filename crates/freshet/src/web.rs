@@ -1,4 +1,4 @@
-//! `GET /metrics` (Prometheus text) and `GET /health`.
+//! `GET /metrics` (Prometheus text) and the probes `/livez`, `/readyz`, `/cachez`.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -28,7 +28,10 @@ pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<Soc
     registry.register_collector(Box::new(Figures { shared: shared.clone() }));
     let router = Router::new()
         .route("/metrics", get(metrics).with_state(Arc::new(registry)))
-        .route("/health", get(health).with_state(shared));
+        .route("/livez", get(|| async { "alive\n" }))
+        .route("/readyz", get(readyz).with_state(shared.clone()))
+        .route("/cachez", get(cachez).with_state(shared.clone()))
+        .route("/health", get(cachez).with_state(shared));
     tokio::spawn(async move {
         if let Err(error) = axum::serve(listener, router).await {
             tracing::error!(%error, "the web endpoints have ended");
@@ -37,14 +40,24 @@ pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<Soc
     Ok(bound)
 }
 
-async fn health(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+/// Whether statements are answered, cached or not: a broken change stream takes no instance out of its load balancer.
+async fn readyz(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
+    if shared.switches.is_draining() { not_available("draining") } else { (StatusCode::OK, "ready\n".to_owned()) }
+}
+
+/// Whether answers come from the cache.
+async fn cachez(State(shared): State<Arc<Shared>>) -> impl IntoResponse {
     if shared.switches.is_draining() {
-        return (StatusCode::SERVICE_UNAVAILABLE, "draining\n".to_owned());
+        return not_available("draining");
     }
     match shared.trouble() {
         None => (StatusCode::OK, "ready\n".to_owned()),
-        Some(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("not caching: {why}\n")),
+        Some(why) => not_available(&format!("not caching: {why}")),
     }
+}
+
+fn not_available(why: &str) -> (StatusCode, String) {
+    (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }
 
 async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {

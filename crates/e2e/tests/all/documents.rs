@@ -88,7 +88,7 @@ fn options_of(name: &str, command: &str) -> Result<Option<Names>> {
     let help = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines = help.lines().filter_map(|line| line.strip_prefix("      --"));
     let names = lines.map(|line| format!("--{}", line.split([' ', '[', '=']).next().unwrap_or_default()));
-    Ok(Some(names.filter(|name| !["--test-fault", "--log"].contains(&name.as_str())).collect()))
+    Ok(Some(names.filter(|name| !["--test-fault", "--log", "--log-format"].contains(&name.as_str())).collect()))
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
     /// 127.0.0.1:6432 if not given, 127.0.0.1:3307 before MySQL or MariaDB
     #[arg(long, value_delimiter = ',')]
     listen: Vec<String>,
-    /// Address of /metrics and /health
+    /// Address of /metrics and the probes /livez, /readyz and /cachez
     #[arg(long)]
     http: Option<SocketAddr>,
     /// Memory that Freshet may take, beyond that of its start and without pages of its own program, for cached results and all

@@ -1,6 +1,6 @@
 //! A changed schema counts within D, whatever is kept; what cannot be cached passes, with its reason.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::{SCHEMA, SEEN_WITHIN, never_hits, until_hit};
 use crate::support::{Database, Pair, RawClient, Version, eventually, on_both};
@@ -262,7 +262,8 @@ fn without_logical_decoding(version: Version) -> Result<()> {
     let settings = freshet_testbed::Settings { wal_level: "replica".into(), ..Default::default() };
     let database = Database::create(version.start(&settings)?)?;
     database.run(SCHEMA)?;
-    let freshet = crate::support::Freshet::start_unready(database.address(), &database.url(), &[])?;
+    let freshet =
+        crate::support::Freshet::start_unready(database.address(), &database.url(), &["--log-format", "json"])?;
     let pair = Pair { freshet, database };
     let mut c = pair.connect()?;
     never_hits(&pair, &mut c, "select title from film where id = 1", "no_stream")?;
@@ -274,7 +275,14 @@ fn without_logical_decoding(version: Version) -> Result<()> {
         let health = pair.freshet.health()?.1;
         ensure!(status.contains("wal_level"), "SHOW FRESHET STATUS does not say why: {status}");
         ensure!(health.contains("wal_level"), "/health does not say why: {health}");
-        ensure!(pair.freshet.log().contains("wal_level"), "the log does not say why: {}", pair.freshet.log());
+        let probes = pair.freshet.probes()?;
+        ensure!(probes == [200, 200, 503], "/livez, /readyz, /cachez: {probes:?}");
+        let log = pair.freshet.log();
+        let lines =
+            log.lines().map(serde_json::from_str).collect::<Result<Vec<serde_json::Value>, _>>().context("log")?;
+        let says_why =
+            |line: &serde_json::Value| line["level"] == "WARN" && line["message"].to_string().contains("wal_level");
+        ensure!(lines.iter().any(says_why), "the log does not say why: {log}");
     }
     Ok(())
 }

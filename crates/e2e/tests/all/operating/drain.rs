@@ -36,6 +36,8 @@ fn is_draining(pair: &Pair) -> Result<()> {
     eventually(PATIENCE, || {
         let health = pair.freshet.health()?;
         ensure!(health == (503, "draining\n".to_owned()), "{health:?}");
+        let probes = pair.freshet.probes()?;
+        ensure!(probes == [200, 503, 503], "/livez, /readyz, /cachez: {probes:?}");
         Ok(())
     })
 }

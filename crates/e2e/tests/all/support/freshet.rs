@@ -107,6 +107,11 @@ impl Freshet {
         get(self.http, "/health")
     }
 
+    /// The status of `/livez`, `/readyz` and `/cachez`.
+    pub(crate) fn probes(&self) -> Result<[u16; 3]> {
+        Ok([get(self.http, "/livez")?.0, get(self.http, "/readyz")?.0, get(self.http, "/cachez")?.0])
+    }
+
     pub(crate) fn metrics(&self) -> Result<Metrics> {
         if self.is_there() { Metrics::read(self.http) } else { Ok(Metrics::default()) }
     }
