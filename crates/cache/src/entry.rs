@@ -37,6 +37,9 @@ pub trait Payload: Send + Sync + std::fmt::Debug + 'static {
     /// Tells the payload that its entry was evicted, or not stored, in favour of entries worth more.
     fn outweighed(&self) {}
 
+    /// Tells the payload that a commit invalidated its entry.
+    fn invalidated(&self) {}
+
     /// Whether it was hit so often that, once invalidated, it should be read again in the background.
     fn worth_refreshing(&self) -> bool {
         false

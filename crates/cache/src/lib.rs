@@ -268,7 +268,8 @@ impl<P: Payload> Cache<P> {
             for id in core.touched(&commit) {
                 if let Some(key) = core.invalidate_or_taint(id, &commit, self.faults) {
                     self.counters.invalidated.fetch_add(1, Relaxed);
-                    hot.extend(self.store.remove(&key).filter(|(_, entry)| entry.payload.worth_refreshing()));
+                    let removed = self.store.remove(&key).inspect(|(_, entry)| entry.payload.invalidated());
+                    hot.extend(removed.filter(|(_, entry)| entry.payload.worth_refreshing()));
                 }
             }
             core.remember_pending(commit, self.freshness.applied());

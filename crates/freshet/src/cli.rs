@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use clap::{Parser, Subcommand, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+use crate::advise::{self, AdviseArgs};
 use crate::bypass::{self, BypassArgs};
 use crate::check::{self, CheckArgs};
 use crate::memory::{self, MemoryArgs};
@@ -42,6 +43,8 @@ enum Command {
     Check(CheckArgs),
     /// Take out of a database what Freshet made there
     Uninstall(UninstallArgs),
+    /// Say which statements pass a running Freshet, what the database takes for them, and what would make them cacheable
+    Advise(AdviseArgs),
     /// Switch a running Freshet's cache off or on again. This is not kept: after a restart it is as `serve --bypass` says
     Bypass(BypassArgs),
     /// Give a running Freshet another memory limit. This is not kept: after a restart it is what --memory says
@@ -63,6 +66,7 @@ impl Cli {
             Command::Serve(args) => runtime.block_on(serve::run(*args))?,
             Command::Check(args) => return Ok(runtime.block_on(check::run(args))),
             Command::Uninstall(args) => return Ok(runtime.block_on(uninstall::run(args))),
+            Command::Advise(args) => runtime.block_on(advise::run(args))?,
             Command::Bypass(args) => runtime.block_on(bypass::run(args))?,
             Command::Memory(args) => runtime.block_on(memory::run(args))?,
         }

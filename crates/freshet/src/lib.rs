@@ -1,6 +1,7 @@
 //! The parts of the `freshet` program: command line, wiring, web endpoints.
 
 mod access;
+mod advise;
 mod allocator;
 mod bypass;
 mod check;

@@ -23,10 +23,14 @@ pub(crate) struct At {
     at: String,
 }
 
-/// Sends the statement. Returns the address, for messages, and the value in the answer's one row.
-pub(crate) async fn ask(At { at }: &At, sql: &str) -> Result<(String, String)> {
-    let (at, rows) =
-        if mysql::Upstream::is_url(at) { ask_mysql(at, sql).await? } else { ask_postgres(at, sql).await? };
+/// Sends the statement. Returns the address, for messages, and the rows.
+pub(crate) async fn rows(At { at }: &At, sql: &str) -> Result<(String, Rows)> {
+    if mysql::Upstream::is_url(at) { ask_mysql(at, sql).await } else { ask_postgres(at, sql).await }
+}
+
+/// The same; returns the value in the answer's one row.
+pub(crate) async fn ask(at: &At, sql: &str) -> Result<(String, String)> {
+    let (at, rows) = rows(at, sql).await?;
     match rows.as_slice().first().map(Vec::as_slice) {
         Some([_, Some(value)]) if rows.len() == 1 => Ok((at, value.clone())),
         _ => bail!("{at} gave an unexpected answer to {sql}"),

@@ -6,18 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use anyhow::{Context, Result};
-use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
-use freshet_proxy::Shared;
+use axum::{Json, Router};
+use freshet_proxy::{Histogram, Shared, Timed};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use serde_json::{Map, Value, json};
+
+/// Queries listed at most.
+const QUERIES_MAX: usize = 1000;
 
 /// Binds the address and serves in the background; returns the bound address.
 pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<SocketAddr> {
@@ -28,6 +33,8 @@ pub(crate) async fn bind(address: SocketAddr, shared: Arc<Shared>) -> Result<Soc
     registry.register_collector(Box::new(Figures { shared: shared.clone() }));
     let router = Router::new()
         .route("/metrics", get(metrics).with_state(Arc::new(registry)))
+        .route("/api/queries", get(queries).with_state(shared.clone()))
+        .route("/api/advice", get(advice).with_state(shared.clone()))
         .route("/livez", get(|| async { "alive\n" }))
         .route("/readyz", get(readyz).with_state(shared.clone()))
         .route("/cachez", get(cachez).with_state(shared.clone()))
@@ -60,6 +67,56 @@ fn not_available(why: &str) -> (StatusCode, String) {
     (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n"))
 }
 
+/// Figures of the normalized queries, the one first on which the database has spent most time, or would have without the cache.
+async fn queries(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let latency = |histogram: &Histogram| {
+        json!({
+            "count": histogram.count(),
+            "p50_seconds": histogram.quantile(0.5).map(|micros| micros / 1e6),
+            "p99_seconds": histogram.quantile(0.99).map(|micros| micros / 1e6),
+            "octaves_of_a_microsecond": histogram.buckets,
+        })
+    };
+    let reports = shared.query_reports(QUERIES_MAX).into_iter().map(|report| {
+        let passed: Map<String, Value> =
+            report.passed_by_reason.iter().map(|(reason, count)| ((*reason).to_owned(), json!(count))).collect();
+        json!({
+            "digest": report.digest,
+            "query": report.query,
+            "hits": report.hits,
+            "fills": report.fills,
+            "passed": report.passed,
+            "passed_by_reason": passed,
+            "hit_ratio": report.hit_ratio(),
+            "entries": report.entries,
+            "invalidated": report.invalidated,
+            "cached_bytes": report.cached_bytes,
+            "hit_latency": latency(&report.hit_latency),
+            "database_latency": latency(&report.database_latency),
+            "database_seconds": report.database_seconds,
+            "saved_seconds": report.saved_seconds,
+            "reason": report.reason.map(|reason| reason.to_string()),
+        })
+    });
+    Json(reports.collect())
+}
+
+/// Statements that pass for a reason that can be mended, with the remedy.
+async fn advice(State(shared): State<Arc<Shared>>) -> Json<Value> {
+    let all = shared.advice(QUERIES_MAX).into_iter().map(|advice| {
+        json!({
+            "digest": advice.digest,
+            "query": advice.query,
+            "passed": advice.passed,
+            "database_seconds": advice.seconds,
+            "reason": advice.reason.label(),
+            "detail": advice.reason.to_string(),
+            "remedy": advice.remedy,
+        })
+    });
+    Json(all.collect())
+}
+
 async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
     let mut body = String::new();
     match text::encode(&mut body, &registry) {
@@ -82,6 +139,10 @@ impl Collector for Figures {
         let mut out = Writer { encoder: &mut encoder };
         let metrics = &self.shared.metrics;
         out.counter("freshet_hits", "Statements served from the cache", metrics.hits())?;
+        let help = "Latency of hits, from the look-up to the answer in the output buffer";
+        out.histogram("freshet_hit_duration_seconds", help, &metrics.hit_latency())?;
+        let help = "Latency of the database's answers to fills and to statements that passed, with the round trip";
+        out.histogram("freshet_database_duration_seconds", help, &metrics.answer_latency())?;
         out.counter("freshet_hit_bytes", "Bytes served from the cache", metrics.hit_bytes())?;
         out.counter("freshet_fills", "Statements answered by the database, to be cached", metrics.fills())?;
         out.passed(&self.shared)?;
@@ -225,6 +286,12 @@ impl Writer<'_, '_> {
     fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         let metric = ConstGauge::new(value);
         metric.encode(self.encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+    }
+
+    fn histogram(&mut self, name: &str, help: &str, timed: &Timed) -> fmt::Result {
+        let buckets: Vec<(f64, u64)> = timed.histogram.in_seconds().collect();
+        let mut encoder = self.encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        encoder.encode_histogram::<[(&str, &str); 1]>(timed.seconds, timed.histogram.count(), &buckets, None)
     }
 
     fn passed(&mut self, shared: &Shared) -> fmt::Result {

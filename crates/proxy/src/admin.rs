@@ -1,15 +1,16 @@
 //! Answers to SHOW CACHES, SHOW PROXIED QUERIES, SHOW FRESHET STATUS, EXPLAIN CACHE, FRESHET BYPASS and FRESHET MEMORY.
 
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 
 use freshet_cache::admission::Keep;
 use freshet_sql::{Admin, Modes, ReadSet};
 use freshet_types::{Catalog, Reason};
 
+use crate::latency::Histogram;
 use crate::session::context::Context;
 use crate::shared::Shared;
 use crate::statement::registry::NormalizedQuery;
+use crate::statement::report::QueryReport;
 
 /// Rows beyond which a list ends.
 const ROWS_MAX: usize = 1000;
@@ -45,6 +46,25 @@ pub(crate) fn columns(admin: &Admin) -> &'static [&'static str] {
     match admin {
         Admin::ShowCaches => &["digest", "query", "hits", "fills", "entries", "fill_micros", "hits_after_own_write"],
         Admin::ShowProxiedQueries => &["digest", "query", "count", "reason", "detail"],
+        Admin::ShowQueries => &[
+            "digest",
+            "query",
+            "hits",
+            "fills",
+            "passed",
+            "hit_ratio",
+            "entries",
+            "invalidated",
+            "cached_bytes",
+            "hit_p50_micros",
+            "hit_p99_micros",
+            "database_p50_micros",
+            "database_p99_micros",
+            "database_seconds",
+            "saved_seconds",
+            "reason",
+        ],
+        Admin::ShowAdvice => &["digest", "query", "passed", "database_seconds", "reason", "detail", "remedy"],
         Admin::ShowStatus | Admin::ExplainCache(_) | Admin::Bypass(_) | Admin::Memory(_) => &["name", "value"],
         Admin::QueryCacheStatus(_) | Admin::QueryCacheVariables(_) => &["Variable_name", "Value"],
     }
@@ -65,6 +85,8 @@ pub(crate) fn answer(shared: &Shared, asker: &Asker<'_>, admin: &Result<Admin, S
     Ok(match admin {
         Admin::ShowCaches => caches(shared),
         Admin::ShowProxiedQueries => proxied(shared),
+        Admin::ShowQueries => queries(shared),
+        Admin::ShowAdvice => advice(shared),
         Admin::Bypass(on) => switch(shared, asker, *on),
         Admin::Memory(bytes) => resize(shared, asker, *bytes),
         Admin::ShowStatus | Admin::ExplainCache(_) => status(shared),
@@ -98,7 +120,7 @@ fn caches(shared: &Shared) -> Table {
     let row = |query: &NormalizedQuery| {
         let figures = &query.figures;
         let (hits, fills) = (figures.hits(), figures.fills.load(Relaxed));
-        let micros = figures.fill_nanos.load(Relaxed) / 1000 / fills.max(1);
+        let micros = figures.fill_answers.nanos() / 1000 / fills.max(1);
         vec![
             digest(query),
             query.text.to_string(),
@@ -116,7 +138,7 @@ fn caches(shared: &Shared) -> Table {
 
 fn proxied(shared: &Shared) -> Table {
     let row = |query: &NormalizedQuery| {
-        let reason = query.figures.reason.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let reason = query.figures.reason();
         vec![
             digest(query),
             query.text.to_string(),
@@ -128,6 +150,49 @@ fn proxied(shared: &Shared) -> Table {
     let queries = shared.registry.queries();
     let passed = queries.iter().filter(|s| s.figures.passed.load(Relaxed) > 0 || s.not_cached().is_some());
     Table { columns: columns(&Admin::ShowProxiedQueries), rows: passed.take(ROWS_MAX).map(|s| row(s)).collect() }
+}
+
+fn queries(shared: &Shared) -> Table {
+    let row = |report: QueryReport| {
+        let micros =
+            |histogram: &Histogram, share| histogram.quantile(share).map_or(String::new(), |n| format!("{n:.1}"));
+        let (hits, database) = (&report.hit_latency, &report.database_latency);
+        vec![
+            report.digest.clone(),
+            report.query.clone(),
+            report.hits.to_string(),
+            report.fills.to_string(),
+            report.passed.to_string(),
+            format!("{:.4}", report.hit_ratio()),
+            report.entries.to_string(),
+            report.invalidated.to_string(),
+            report.cached_bytes.to_string(),
+            micros(hits, 0.5),
+            micros(hits, 0.99),
+            micros(database, 0.5),
+            micros(database, 0.99),
+            format!("{:.6}", report.database_seconds),
+            format!("{:.6}", report.saved_seconds),
+            report.reason.as_ref().map_or("", Reason::label).to_owned(),
+        ]
+    };
+    let reports = shared.query_reports(ROWS_MAX);
+    Table { columns: columns(&Admin::ShowQueries), rows: reports.into_iter().map(row).collect() }
+}
+
+fn advice(shared: &Shared) -> Table {
+    let rows = shared.advice(ROWS_MAX).into_iter().map(|advice| {
+        vec![
+            advice.digest,
+            advice.query,
+            advice.passed.to_string(),
+            format!("{:.6}", advice.seconds),
+            advice.reason.label().to_owned(),
+            advice.reason.to_string(),
+            advice.remedy,
+        ]
+    });
+    Table { columns: columns(&Admin::ShowAdvice), rows: rows.collect() }
 }
 
 fn status(shared: &Shared) -> Table {

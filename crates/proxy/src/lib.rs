@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic))]
 
 mod admin;
+mod latency;
 mod metrics;
 pub mod mysql;
 mod peer;
@@ -19,7 +20,8 @@ mod shared;
 mod statement;
 
 pub use freshet_cache::admission::Keep;
-pub use metrics::{Metrics, PassedCount};
+pub use latency::Histogram;
+pub use metrics::{Metrics, PassedCount, Timed};
 pub use server::access::{AccessError, AccessSettings, Method, UsersError};
 pub use server::listener::{Family, ListenAddress, ListenError, Listener};
 pub use server::memory::{Taken, keep_memory};
@@ -29,3 +31,4 @@ pub use session::body::Body;
 pub use session::verify::Verifier;
 pub use session::wait_queue::Waits;
 pub use shared::{Clock, Faults, KeyQueries, ServerIdentity, Settings, Shared};
+pub use statement::report::{Advice, QueryReport};

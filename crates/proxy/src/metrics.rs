@@ -1,47 +1,69 @@
-//! Counters. Those of the hit path are one padded cell per worker, so that no two cores share a cache line.
+//! Counters. Those of the hit path are one padded block per worker, so that no two cores share a cache line.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
-use freshet_types::Reason;
+use freshet_types::{Nanos, Reason};
 
-/// A counter that all workers raise, each in a place of its own as far as there are places.
-#[derive(Debug, Default)]
-pub(crate) struct Spread([Padded; Self::PLACES]);
-
-#[derive(Debug, Default)]
-#[repr(align(64))]
-struct Padded(AtomicU64);
-
-impl Spread {
-    const PLACES: usize = 8;
-
-    pub(crate) fn raise(&self, worker: usize) {
-        if let Some(place) = self.0.get(worker % Self::PLACES) {
-            place.0.fetch_add(1, Relaxed);
-        }
-    }
-
-    pub(crate) fn sum(&self) -> u64 {
-        self.0.iter().map(|place| place.0.load(Relaxed)).sum()
-    }
-}
+use crate::latency::{Histogram, Latency, OF_ANSWERS, OF_HITS};
 
 /// The counters of one worker.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct WorkerCounters {
-    pub(crate) hits: AtomicU64,
+    hits: Latency<OF_HITS>,
+    hit_nanos: AtomicU64,
+    hit_bytes: AtomicU64,
     pub(crate) fills: AtomicU64,
     pub(crate) passed: AtomicU64,
-    pub(crate) hit_bytes: AtomicU64,
+    pub(crate) answers: Answers,
     pub(crate) sessions: AtomicU64,
     /// Few: they are looked through faster than a tree is gone down.
     passed_by_reason: Mutex<Vec<(&'static str, u64)>>,
 }
 
+/// What the database took for its answers.
+#[derive(Debug, Default)]
+pub(crate) struct Answers {
+    latency: Latency<OF_ANSWERS>,
+    nanos: AtomicU64,
+}
+
+impl Answers {
+    pub(crate) fn note(&self, took: Nanos) {
+        self.latency.note(took);
+        self.nanos.fetch_add(took, Relaxed);
+    }
+
+    /// All together.
+    pub(crate) fn nanos(&self) -> Nanos {
+        self.nanos.load(Relaxed)
+    }
+
+    pub(crate) fn read(&self) -> Timed {
+        Timed { histogram: self.latency.read(), seconds: self.nanos() as f64 / 1e9 }
+    }
+}
+
+/// A histogram of latency and the sum of all in it.
+#[derive(Clone, Debug, Default)]
+pub struct Timed {
+    /// By latency.
+    pub histogram: Histogram,
+    /// All latencies together.
+    pub seconds: f64,
+}
+
 impl WorkerCounters {
+    /// So many hits were served, each in this time.
+    pub(crate) fn count_hits(&self, count: usize, bytes: usize, took: Nanos) {
+        let count = count as u64;
+        self.hits.note_all(count, took);
+        self.hit_nanos.fetch_add(count * took, Relaxed);
+        self.hit_bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
     pub(crate) fn count_passed(&self, reason: &Reason) {
         self.passed.fetch_add(1, Relaxed);
         let mut by_reason = self.passed_by_reason.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +113,20 @@ impl Metrics {
 
     /// Answers from the cache.
     pub fn hits(&self) -> u64 {
-        self.sum(|w| &w.hits)
+        self.workers.iter().map(|worker| worker.hits.read().count()).sum()
+    }
+
+    /// How long they took, from the look-up to the answer in the output buffer.
+    pub fn hit_latency(&self) -> Timed {
+        let histograms = self.workers.iter().map(|worker| worker.hits.read());
+        Timed { histogram: Histogram::of_all(histograms), seconds: self.sum(|w| &w.hit_nanos) as f64 / 1e9 }
+    }
+
+    /// How long the database took for what was not answered from the cache, with the round trip.
+    pub fn answer_latency(&self) -> Timed {
+        let all: Vec<Timed> = self.workers.iter().map(|worker| worker.answers.read()).collect();
+        let seconds = all.iter().map(|timed| timed.seconds).sum();
+        Timed { histogram: Histogram::of_all(all.into_iter().map(|timed| timed.histogram)), seconds }
     }
 
     /// Their bytes.

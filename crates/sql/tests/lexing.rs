@@ -116,6 +116,9 @@ fn admin_statements() {
     assert_eq!(admin(" -- x\n show /* y */ caches ; "), Some(Ok(Admin::ShowCaches)));
     assert_eq!(admin("show proxied queries;"), Some(Ok(Admin::ShowProxiedQueries)));
     assert_eq!(admin("SHOW FRESHET STATUS"), Some(Ok(Admin::ShowStatus)));
+    assert_eq!(admin("show freshet queries;"), Some(Ok(Admin::ShowQueries)));
+    assert_eq!(admin("SHOW ADVICE"), Some(Ok(Admin::ShowAdvice)));
+    assert!(matches!(admin("SHOW FRESHET"), Some(Err(_))));
     assert_eq!(
         admin("explain cache SELECT 'a;b' FROM t;"),
         Some(Ok(Admin::ExplainCache("SELECT 'a;b' FROM t".to_owned())))

@@ -11,6 +11,7 @@ mod formula;
 mod pattern;
 mod position;
 mod reason;
+mod remedy;
 mod stored_code;
 mod tag;
 mod value;

@@ -98,6 +98,7 @@ fn options() -> Result<()> {
         (&["serve"][..], "`freshet serve`"),
         (&["check"], "`freshet check`"),
         (&["uninstall"], "`freshet uninstall`"),
+        (&["advise"], "`freshet advise`"),
         (&["bypass", "memory"], "`freshet bypass on|off`, `freshet memory SIZE`"),
         (&["demo"], "`freshet-bench demo`"),
     ] {
@@ -128,6 +129,8 @@ fn answers_to_sql_commands() -> Result<()> {
     for (command, program) in [
         ("SHOW CACHES", columns("Admin::ShowCaches")?),
         ("SHOW PROXIED QUERIES", columns("Admin::ShowProxiedQueries")?),
+        ("SHOW FRESHET QUERIES", columns("Admin::ShowQueries")?),
+        ("SHOW ADVICE", columns("Admin::ShowAdvice")?),
         ("SHOW FRESHET STATUS", pairs(between(&source, "fn status(", "fn table_of_pairs(")?)),
         ("EXPLAIN CACHE", pairs(source.split_once("fn explain(").context("explain")?.1)),
     ] {

@@ -61,6 +61,7 @@ pub(crate) struct Source {
 impl Body {
     pub(crate) fn new(frames: Vec<u8>, source: Source, since: Nanos, took: Nanos) -> Self {
         source.query.figures.entries.fetch_add(1, Relaxed);
+        source.query.figures.cached_bytes.fetch_add(frames.len() as u64, Relaxed);
         let (frames, hits, outweighed) = (frames.into(), AtomicU64::new(0), AtomicBool::new(false));
         let (status_places, found_rows, rows, reached) = ([0; 2], None, None, None);
         Self { frames, status_places, found_rows, rows, reached, source, since, took, hits, outweighed }
@@ -71,10 +72,10 @@ impl Body {
         &self.frames
     }
 
-    /// It was served by this worker.
-    pub(crate) fn note_hit(&self, worker: usize) {
+    /// It was served by this worker, which took so long.
+    pub(crate) fn note_hit(&self, worker: usize, took: Nanos) {
         self.hits.fetch_add(1, Relaxed);
-        self.source.query.figures.hits.raise(worker);
+        self.source.query.figures.hits.note(worker, took);
     }
 
     pub(crate) fn hits(&self) -> u64 {
@@ -118,6 +119,10 @@ impl Payload for Body {
 
     fn outweighed(&self) {
         self.outweighed.store(true, Relaxed);
+    }
+
+    fn invalidated(&self) {
+        self.source.query.figures.invalidated.fetch_add(1, Relaxed);
     }
 
     /// One hit is enough: without the entry, the statement would have run for that reader.

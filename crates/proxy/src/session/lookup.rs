@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use freshet_cache::{Entry, Lookup, Watermark};
-use freshet_types::Reason;
+use freshet_types::{Nanos, Reason};
 
 use crate::session::body::Body;
 use crate::shared::Shared;
@@ -32,9 +32,10 @@ impl Shared {
         &self,
         key: &[u8],
         watermark: &Watermark,
+        now: Nanos,
         accepts: impl FnOnce(&Body) -> Result<bool, Reason>,
     ) -> Found {
-        match self.cache.lookup(key, watermark, self.clock.now()) {
+        match self.cache.lookup(key, watermark, now) {
             Lookup::Miss => Decision::Fill(()),
             Lookup::Bypass(reason) => Decision::Pass(reason),
             Lookup::Hit(entry) => match accepts(&entry.payload) {

@@ -1,3 +1,4 @@
 //! Statements, each analysed once.
 
 pub(crate) mod registry;
+pub(crate) mod report;

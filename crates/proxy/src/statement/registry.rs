@@ -459,7 +459,7 @@ impl Registry {
         let mut all: Vec<Arc<NormalizedQuery>> = self.each_query().collect();
         let uses = |s: &NormalizedQuery| {
             let f = &s.figures;
-            f.hits.sum() + f.fills.load(Relaxed) + f.passed.load(Relaxed)
+            f.hits.count() + f.fills.load(Relaxed) + f.passed.load(Relaxed)
         };
         all.sort_by_key(|s| std::cmp::Reverse(uses(s)));
         all

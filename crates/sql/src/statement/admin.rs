@@ -21,6 +21,10 @@ pub enum Admin {
     ShowProxiedQueries,
     /// `SHOW FRESHET STATUS`
     ShowStatus,
+    /// `SHOW FRESHET QUERIES`
+    ShowQueries,
+    /// `SHOW ADVICE`
+    ShowAdvice,
     /// `EXPLAIN CACHE <query>`: the query's text.
     ExplainCache(String),
     /// `FRESHET BYPASS ON` (true) and `FRESHET BYPASS OFF`
@@ -66,8 +70,12 @@ pub fn admin(dialect: Dialect, text: &str) -> Option<Result<Admin, String>> {
             (is(word(), "queries").then_some(Admin::ShowProxiedQueries), "SHOW PROXIED QUERIES")
         }
         () if show && is(object, "freshet") => {
-            (is(word(), "status").then_some(Admin::ShowStatus), "SHOW FRESHET STATUS")
+            let what = word();
+            let queries = || is(what, "queries").then_some(Admin::ShowQueries);
+            let statement = is(what, "status").then_some(Admin::ShowStatus).or_else(queries);
+            (statement, "SHOW FRESHET STATUS or SHOW FRESHET QUERIES")
         }
+        () if show && is(object, "advice") => (Some(Admin::ShowAdvice), "SHOW ADVICE"),
         () if freshet && is(object, "bypass") => {
             let switch = word();
             let on = is(switch, "on");

@@ -137,8 +137,14 @@ fn explain_cache(version: Version) -> Result<()> {
     c.expect_silence()
 }
 
-const STATEMENTS: &[&str] =
-    &["SHOW CACHES", "SHOW PROXIED QUERIES", "SHOW FRESHET STATUS", "EXPLAIN CACHE select * from film"];
+const STATEMENTS: &[&str] = &[
+    "SHOW CACHES",
+    "SHOW PROXIED QUERIES",
+    "SHOW FRESHET QUERIES",
+    "SHOW ADVICE",
+    "SHOW FRESHET STATUS",
+    "EXPLAIN CACHE select * from film",
+];
 
 fn tags(messages: &[Message]) -> String {
     messages.iter().map(|m| char::from(m.tag)).collect()

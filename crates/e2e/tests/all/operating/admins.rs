@@ -15,7 +15,14 @@ on_both_at_length!(
     explain_shows_only_ones_own
 );
 
-const STATEMENTS: [&str; 4] = ["SHOW CACHES", "SHOW PROXIED QUERIES", "SHOW FRESHET STATUS", "FRESHET BYPASS OFF"];
+const STATEMENTS: [&str; 6] = [
+    "SHOW CACHES",
+    "SHOW PROXIED QUERIES",
+    "SHOW FRESHET QUERIES",
+    "SHOW ADVICE",
+    "SHOW FRESHET STATUS",
+    "FRESHET BYPASS OFF",
+];
 
 /// All of them are answered, or all are refused.
 fn may(client: &mut RawClient, may: bool) -> Result<()> {

@@ -2,6 +2,7 @@
 //! memory, stopping, asking how it is, reading the log.
 
 mod admins;
+mod analytics;
 mod bypass;
 mod drain;
 mod logs;

@@ -232,7 +232,8 @@ impl Session {
         if !self.committed.is_empty() {
             self.settle_committed();
         }
-        let mut found = self.shared.look_up(&self.key, &self.watermark, |body| Ok(answers(body)));
+        self.looked_up_at = self.now();
+        let mut found = self.shared.look_up(&self.key, &self.watermark, self.looked_up_at, |body| Ok(answers(body)));
         if let Decision::Hit(entry) = &found
             && let Err(reason) = self.may_read(&entry.payload)
         {
@@ -272,7 +273,8 @@ impl Session {
     fn look_up_question(&mut self, context: u32, execution: Execution<'_>) -> Found {
         write_key(&mut self.key, context, self.server.shaping, execution);
         let accepts = |body: &Body| Ok(!body.source.query.template.names_relations());
-        match self.shared.look_up(&self.key, &self.watermark, accepts) {
+        self.looked_up_at = self.now();
+        match self.shared.look_up(&self.key, &self.watermark, self.looked_up_at, accepts) {
             Decision::Hit(entry) => Decision::Hit(entry),
             _ => Decision::Fill(()),
         }
@@ -331,6 +333,7 @@ impl Session {
         let now = self.now();
         let took = now.saturating_sub(started);
         self.shared.waits.answered_in(took);
+        self.count_answer(took);
         let own = source.query.figures.fill_took(took, self.shared.waits.turn());
         let mut body = Body::new(frames, source, started, own);
         (body.status_places, body.reached) = (status_places, reached);
@@ -390,8 +393,7 @@ impl Session {
         let frames = entry.payload.frames();
         let reads = entry.payload.source.query.template.names_relations();
         self.put_kept(frames, entry.payload.status_places, reads);
-        entry.payload.note_hit(self.worker);
-        self.count_hit(frames.len());
+        self.count_hit(&entry.payload);
     }
 }
 

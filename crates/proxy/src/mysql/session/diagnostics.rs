@@ -311,8 +311,9 @@ impl Session {
         if !matches!(self.allowed(), Allowed::Cache(_)) {
             return false;
         }
+        self.looked_up_at = self.now();
         self.put_kept(&found.frames, found.status_places, false);
-        self.count_hit(found.frames.len());
+        self.count_served(found.frames.len());
         self.replay.remember(packet, Kind::Query);
         true
     }

@@ -58,6 +58,7 @@ use crate::mysql::session::track::Track;
 use crate::mysql::session::transaction::TransactionState;
 use crate::peer::Peer;
 use crate::server::access::Incoming;
+use crate::session::body::Body;
 use crate::session::commit_wait::{Counted, Touched};
 use crate::session::wait_queue::Patience;
 
@@ -132,6 +133,8 @@ struct Session {
     before: Option<Proven>,
     /// Scratch for keys.
     key: Vec<u8>,
+    /// When the hit that is being answered was looked up first.
+    looked_up_at: Nanos,
 }
 
 /// Serves one connection from its first byte to its end.
@@ -186,6 +189,7 @@ impl Session {
             reading: None,
             before: None,
             key: Vec::with_capacity(256),
+            looked_up_at: 0,
         };
         session.logged_in();
         session
@@ -218,10 +222,25 @@ impl Session {
         }
     }
 
-    fn count_hit(&self, bytes: usize) {
+    /// The database took so long for an answer.
+    fn count_answer(&self, took: Nanos) {
         if let Some(counters) = self.counters() {
-            counters.hits.fetch_add(1, Relaxed);
-            counters.hit_bytes.fetch_add(bytes as u64, Relaxed);
+            counters.answers.note(took);
         }
+    }
+
+    /// The answer of this entry is in the output.
+    fn count_hit(&self, body: &Body) {
+        let took = self.count_served(body.frames().len());
+        body.note_hit(self.worker, took);
+    }
+
+    /// So many bytes from the cache are in the output; how long that took.
+    fn count_served(&self, bytes: usize) -> Nanos {
+        let took = self.now().saturating_sub(self.looked_up_at);
+        if let Some(counters) = self.counters() {
+            counters.count_hits(1, bytes, took);
+        }
+        took
     }
 }

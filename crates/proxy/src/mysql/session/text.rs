@@ -155,8 +155,13 @@ impl Session {
         }
         let leaves = self.leaves(statement);
         self.replay.overtaken_by(leaves);
-        let was = self.status;
+        let (was, passes, sent_at) = (self.status, fill.is_none(), self.now());
         let done = self.answer(kind, To::Client { fill: Some(&mut fill), impure: mark.writes }).await?;
+        if passes {
+            let took = self.now().saturating_sub(sent_at);
+            statement.query.figures.pass_answers.note(took);
+            self.count_answer(took);
+        }
         self.replay.answered(&statement.query, leaves, &done, self.server.about.version.is_mariadb);
         self.found_rows_counted(&done);
         if let Some(fill) = fill {
@@ -251,10 +256,12 @@ impl Session {
 
     /// Looks up, and waits for a position that is about to come, or for another session's fill of the same key.
     pub(crate) async fn find(&mut self, context: u32, execution: Execution<'_>, packet: &[u8], kind: Kind) -> Found {
-        let (mut due, mut joined) = (None, false);
+        let (mut due, mut joined, mut since) = (None, false, None);
         loop {
             let generation = self.shared.waits.generation();
-            match self.look_up(context, execution) {
+            let found = self.look_up(context, execution);
+            self.looked_up_at = *since.get_or_insert(self.looked_up_at);
+            match found {
                 Decision::Hit(entry) => return self.answer_found(&entry, packet, kind),
                 Decision::Fill(()) => {
                     // One fill is waited for, not one after the other.

@@ -153,8 +153,10 @@ impl Session {
             }
             Ok(!self.is_sampled()) // see [`crate::session::verify`]
         };
-        match self.shared.look_up(&self.key, &self.watermark, accepts) {
+        let now = self.now();
+        match self.shared.look_up(&self.key, &self.watermark, now, accepts) {
             Decision::Hit(entry) => {
+                self.looked_up_at = self.waiting.since().unwrap_or(now);
                 let figures = &entry.payload.source.query.figures;
                 match self.prefetch.hit() {
                     Behind::Write => figures.late_hits.fetch_add(1, Relaxed),

@@ -265,14 +265,13 @@ impl Session {
             if group.closes {
                 self.client.output.put(backend::CLOSE_COMPLETE_FRAME);
             }
-            entry.payload.note_hit(self.worker);
             bytes += entry.payload.frames().len();
         }
         backend::put_ready(self.client.output.buffer(), self.status);
         if statements.iter().any(|statement| statement.query.takes_snapshot) {
             self.query_unseen();
         }
-        self.count_hits(groups.len(), bytes);
+        self.count_hits(entries.iter().map(|entry| &entry.payload), bytes);
         self.keep_awake();
         Ok(Step::Done)
     }

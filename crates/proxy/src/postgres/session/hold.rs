@@ -69,6 +69,7 @@ struct Held {
 /// A look-up that waits.
 #[derive(Debug)]
 struct Look {
+    since: Nanos,
     due: Nanos,
     /// See [`Waiting::generation`].
     generation: u64,
@@ -106,6 +107,11 @@ impl Waiting {
     /// A look-up was spared the way to the database, or none would have helped.
     pub(crate) fn found(&mut self) {
         self.patience.gain();
+    }
+
+    /// Since when the look-up waits, if it does.
+    pub(crate) fn since(&self) -> Option<Nanos> {
+        self.look.as_ref().map(|look| look.since)
     }
 
     /// The client's message has been dealt with.
@@ -315,7 +321,8 @@ impl Session {
             None if self.shared.wants_log_end_soon() => self.shared.want_log_end(),
             _ => {}
         }
-        self.waiting.look = Some(Look { due, generation: self.waiting.generation, until, joined });
+        let since = self.waiting.since().unwrap_or(now);
+        self.waiting.look = Some(Look { since, due, generation: self.waiting.generation, until, joined });
         true
     }
 

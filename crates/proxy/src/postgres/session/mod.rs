@@ -42,7 +42,6 @@ mod way;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -61,6 +60,7 @@ use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::transaction::Block;
 use crate::postgres::session::unit::{Fill, Unit};
 use crate::postgres::session::way::Way;
+use crate::session::body::Body;
 use crate::session::commit_wait::Counted;
 
 pub(crate) use own::first_question;
@@ -149,6 +149,8 @@ struct Session {
     redefining: Option<Counted>,
     /// Scratch for keys.
     key: Vec<u8>,
+    /// When the hit that is being answered was looked up first.
+    looked_up_at: Nanos,
     /// How far the client's side has ended.
     ending: Ending,
 }
@@ -255,12 +257,21 @@ impl Session {
         }
     }
 
-    fn count_hits(&mut self, count: usize, bytes: usize) {
+    /// The database took so long for an answer.
+    fn count_answer(&self, took: Nanos) {
+        if let Some(counters) = self.counters() {
+            counters.answers.note(took);
+        }
+    }
+
+    /// The answers of these entries are in the output.
+    fn count_hits<'a>(&mut self, entries: impl ExactSizeIterator<Item = &'a Body>, bytes: usize) {
         self.reads = true;
         self.misses_in_row = 0;
+        let took = self.now().saturating_sub(self.looked_up_at);
         if let Some(counters) = self.counters() {
-            counters.hits.fetch_add(count as u64, Relaxed);
-            counters.hit_bytes.fetch_add(bytes as u64, Relaxed);
+            counters.count_hits(entries.len(), bytes, took);
         }
+        entries.for_each(|entry| entry.note_hit(self.worker, took));
     }
 }

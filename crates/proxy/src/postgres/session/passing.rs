@@ -278,8 +278,9 @@ impl Session {
         let silent = nature.is_silent;
         // Within a transaction the statement may mean what is rolled back, or gone, with it.
         let settled = self.is_settled();
-        let place = self.prefetch.place(statement.as_ref());
+        let (place, now) = (self.prefetch.place(statement.as_ref()), self.now());
         let unit = self.last_unit();
+        unit.passes(statement.as_ref(), now);
         unit.effects.mark.reads |= effect == Effect::Pure && !silent;
         unit.place = place;
         match portal {

@@ -127,8 +127,7 @@ impl Session {
         if entry.payload.source.query.takes_snapshot {
             self.query_unseen();
         }
-        entry.payload.note_hit(self.worker);
-        self.count_hits(1, frames.len());
+        self.count_hits(std::iter::once(&entry.payload), frames.len());
         self.keep_awake();
         Step::Done
     }
@@ -173,8 +172,9 @@ impl Session {
         let (effect, tells) = (nature.effect, !nature.is_silent);
         self.open_unit(true, Kind::Query);
         self.precede(statement);
-        let place = self.prefetch.place(statement);
+        let (place, now) = (self.prefetch.place(statement), self.now());
         let unit = self.last_unit();
+        unit.passes(statement, now);
         unit.effects.tells = tells;
         unit.effects.mark.reads = tells && effect == Effect::Pure;
         unit.place = place;

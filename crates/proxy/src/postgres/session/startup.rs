@@ -83,6 +83,7 @@ impl Session {
             redefined: false,
             redefining: None,
             key: Vec::with_capacity(frame::HEADER_BYTES * 64),
+            looked_up_at: 0,
             ending: crate::postgres::session::Ending::Open,
         }
     }

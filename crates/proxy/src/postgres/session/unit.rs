@@ -1,5 +1,7 @@
 //! What the upstream owes: one unit for each `ReadyForQuery` to come, in order.
 
+use std::sync::Arc;
+
 use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::postgres::backend;
 
@@ -9,6 +11,7 @@ use crate::postgres::session::shown::Shown;
 use crate::postgres::session::transaction::{Block, Mark};
 use crate::session::commit_wait::Counted;
 use crate::session::fill::{PendingFill, Reading};
+use crate::statement::registry::{NormalizedQuery, Statement};
 
 /// Statement names remembered per unit: a bound on a batch that never ends.
 pub(crate) const NAMES_MAX: usize = 1024;
@@ -116,6 +119,24 @@ pub(crate) struct ClientUnit {
     pub(crate) fills: Fills,
     /// The statement executed last, among those whose prefetch record is known.
     pub(crate) place: Place,
+    /// Whose time it is.
+    pub(crate) passed: Option<Passed>,
+}
+
+/// The last statement that passed in a unit. All that the unit takes counts as its time.
+#[derive(Debug)]
+pub(crate) struct Passed {
+    query: Arc<NormalizedQuery>,
+    sent_at: Nanos,
+}
+
+impl Passed {
+    /// It has been answered; how long the database took.
+    pub(crate) fn answered(&self, now: Nanos) -> Nanos {
+        let took = now.saturating_sub(self.sent_at);
+        self.query.figures.pass_answers.note(took);
+        took
+    }
 }
 
 /// What has been sent of a unit.
@@ -275,6 +296,14 @@ impl EndWithin {
 }
 
 impl ClientUnit {
+    /// A statement of it passes.
+    pub(crate) fn passes(&mut self, statement: Option<&Arc<Statement>>, now: Nanos) {
+        if let Some(statement) = statement {
+            let sent_at = self.passed.as_ref().map_or(now, |passed| passed.sent_at);
+            self.passed = Some(Passed { query: statement.query.clone(), sent_at });
+        }
+    }
+
     /// Its answers may say something of the database's state: not so a login, a `Sync` alone or statements that are
     /// only prepared.
     pub(crate) fn tells_of_data(&self) -> bool {

@@ -1,19 +1,20 @@
 //! What is counted for each normalized query.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use freshet_cache::admission::{Hits, Worth};
 use freshet_types::{Nanos, Reason};
 
-use crate::metrics::Spread;
+use crate::latency::HitLatency;
+use crate::metrics::Answers;
 use crate::statement::registry::NormalizedQuery;
 
 /// Figures of one normalized query, for SHOW and the metrics.
 #[derive(Debug, Default)]
 pub(crate) struct StatementFigures {
     /// Answers from the cache.
-    pub(crate) hits: Spread,
+    pub(crate) hits: HitLatency,
     /// Of these, right behind a write of their session.
     pub(crate) late_hits: AtomicU64,
     /// Right behind a read that passed.
@@ -22,8 +23,14 @@ pub(crate) struct StatementFigures {
     pub(crate) fills: AtomicU64,
     /// Statements passed.
     pub(crate) passed: AtomicU64,
-    /// Nanoseconds the database took for the fills, round trip included.
-    pub(crate) fill_nanos: AtomicU64,
+    /// What the database took for the fills, round trip included.
+    pub(crate) fill_answers: Answers,
+    /// The same for what passed.
+    pub(crate) pass_answers: Answers,
+    /// Bytes of the results that were cached.
+    pub(crate) cached_bytes: AtomicU64,
+    /// Results that a commit invalidated.
+    pub(crate) invalidated: AtomicU64,
     /// Entries now.
     pub(crate) entries: AtomicU64,
     /// KeyQueries in a row that told less than was asked for, and those that were not read for that.
@@ -32,17 +39,39 @@ pub(crate) struct StatementFigures {
     pub(crate) members_coarse: AtomicU32,
     /// Whether its results are worth keeping.
     pub(crate) worth: Worth,
-    /// The last reason for passing, or for not keeping an answer.
-    pub(crate) reason: Mutex<Option<Reason>>,
+    /// Why it passed, or was not cached.
+    reasons: Mutex<Reasons>,
     /// See [`NormalizedQuery::not_cached`].
     not_cached: Mutex<Option<Reason>>,
 }
 
+#[derive(Debug, Default)]
+struct Reasons {
+    /// The last one.
+    last: Option<Reason>,
+    /// How often it passed for each, by [`Reason::label`].
+    passed: Vec<(&'static str, u64)>,
+}
+
 impl StatementFigures {
+    /// The last reason for passing, or for not caching an answer.
+    pub(crate) fn reason(&self) -> Option<Reason> {
+        self.reasons().last.clone()
+    }
+
+    /// How often it passed for each reason, by [`Reason::label`].
+    pub(crate) fn passed_by_reason(&self) -> Vec<(&'static str, u64)> {
+        self.reasons().passed.clone()
+    }
+
+    fn reasons(&self) -> MutexGuard<'_, Reasons> {
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Hits so far.
     pub(crate) fn hits(&self) -> Hits {
         let after_pass = self.hits_after_pass.load(Relaxed);
-        Hits { all: self.hits.sum(), after_own_write: self.late_hits.load(Relaxed), after_pass }
+        Hits { all: self.hits.count(), after_own_write: self.late_hits.load(Relaxed), after_pass }
     }
 
     /// An answer of the database is to be kept.
@@ -56,7 +85,7 @@ impl StatementFigures {
         const LEAST: Nanos = 5_000_000;
         const MOST: Nanos = 10_000_000_000;
         const UNKNOWN: Nanos = 1_000_000_000;
-        match self.fill_nanos.load(Relaxed) {
+        match self.fill_answers.nanos() {
             0 => UNKNOWN,
             nanos => (nanos.saturating_mul(4) / self.fills.load(Relaxed).max(1)).clamp(LEAST, MOST),
         }
@@ -64,27 +93,34 @@ impl StatementFigures {
 
     /// The database took so long for it, of which it waited about so long for its turn; what it took without that.
     pub(crate) fn fill_took(&self, nanos: Nanos, turn: Nanos) -> Nanos {
-        self.fill_nanos.fetch_add(nanos, Relaxed);
+        self.fill_answers.note(nanos);
         self.worth.answered(nanos, turn)
+    }
+}
+
+impl Reasons {
+    fn note(&mut self, reason: &Reason) {
+        if self.last.as_ref() != Some(reason) {
+            self.last = Some(reason.clone());
+        }
     }
 }
 
 impl NormalizedQuery {
     pub(crate) fn note_passed(&self, reason: &Reason) {
         self.figures.passed.fetch_add(1, Relaxed);
-        self.note_reason(reason);
-    }
-
-    fn note_reason(&self, reason: &Reason) {
-        let mut last = self.figures.reason.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.as_ref() != Some(reason) {
-            *last = Some(reason.clone());
+        let mut reasons = self.figures.reasons();
+        reasons.note(reason);
+        let label = reason.label();
+        match reasons.passed.iter_mut().find(|(other, _)| *other == label) {
+            Some((_, count)) => *count += 1,
+            None => reasons.passed.push((label, 1)),
         }
     }
 
     /// An answer that was to be kept cannot be, for what it is and not for what happened meanwhile.
     pub(crate) fn note_not_cached(&self, reason: Reason) {
-        self.note_reason(&reason);
+        self.figures.reasons().note(&reason);
         *self.figures.not_cached.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason);
     }
 

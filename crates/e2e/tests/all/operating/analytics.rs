@@ -1,0 +1,130 @@
+//! Query analytics and advice: by SQL, as JSON, as metrics and by `freshet advise`, and all say the same.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::{SCHEMA, rows};
+use crate::cached::until_hit;
+use crate::mysql::support::{Database as MysqlDatabase, Kind, Pair as MysqlPair};
+use crate::support::{Database, Metrics, PATIENCE, Pair, Version, eventually, get, on_both, program};
+
+on_both!(of_postgres);
+
+type Rows = Vec<Vec<String>>;
+
+const READ: &str = "select title from film where id = 1";
+
+fn json(http: SocketAddr, path: &str) -> Result<Vec<Value>> {
+    let (status, body) = get(http, path)?;
+    ensure!(status == 200, "{path}: {status} {body}");
+    serde_json::from_str(&body).with_context(|| body)
+}
+
+/// What is listed of the statement with this piece of text.
+fn listed<'a>(rows: &'a Rows, piece: &str) -> Result<&'a [String]> {
+    let is_it = |row: &&Vec<String>| row[1].to_lowercase().contains(piece);
+    Ok(rows.iter().find(is_it).with_context(|| format!("no {piece} in {rows:?}"))?)
+}
+
+/// `queries`, `advice`: the answers to SHOW. Twenty hits or more, two statements that slept for 50 ms each and passed.
+fn agree(queries: &Rows, advice: &Rows, http: SocketAddr) -> Result<()> {
+    let number = |row: &[String], at: usize| row[at].parse::<f64>().with_context(|| format!("{row:?}"));
+    let film = listed(queries, "from film where id")?;
+    let (hits, fills) = (number(film, 2)?, number(film, 3)?);
+    ensure!(hits >= 20.0 && fills >= 1.0 && number(film, 5)? > 0.5, "{film:?}");
+    ensure!(number(film, 9)? > 0.0 && number(film, 10)? >= number(film, 9)?, "latency of hits: {film:?}");
+    let asleep = listed(queries, "sleep")?;
+    // What slept for 50 ms is in the bucket that begins at 33 ms.
+    ensure!(asleep[4] == "2" && number(asleep, 11)? >= 32_768.0 && number(asleep, 13)? >= 0.1, "{asleep:?}");
+    ensure!(asleep[15] == "function", "{asleep:?}");
+    let weights = queries.iter().map(|row| Ok(number(row, 13)? + number(row, 14)?.max(0.0)));
+    let weights = weights.collect::<Result<Vec<f64>>>()?;
+    ensure!(weights.is_sorted_by(|a, b| *a >= b - 1e-5), "the heaviest are not first: {queries:?}");
+
+    let advised = listed(advice, "sleep")?;
+    ensure!(advised[2] == "2" && number(advised, 3)? >= 0.1, "{advised:?}");
+    ensure!(advised[5].contains("sleep") && advised[6].contains("parameter"), "{advised:?}");
+    ensure!(!advice.iter().any(|row| row[1].contains("from film")), "advice for what is cached: {advice:?}");
+
+    let all = json(http, "/api/queries")?;
+    let same = all.iter().find(|query| query["digest"] == film[0].as_str()).with_context(|| format!("{all:?}"))?;
+    ensure!(same["hits"].as_f64() == Some(hits) && same["hit_latency"]["count"].as_f64() == Some(hits), "{same}");
+    let slept = all.iter().find(|query| query["digest"] == asleep[0].as_str()).with_context(|| format!("{all:?}"))?;
+    ensure!(slept["passed_by_reason"]["function"] == 2, "{slept}");
+    let advice = json(http, "/api/advice")?;
+    ensure!(advice.iter().any(|one| one["remedy"] == advised[6].as_str()), "{advice:?}");
+
+    let metrics = Metrics::read(http)?;
+    ensure!(metrics.count("freshet_hit_duration_seconds_count") == metrics.hits(), "not each hit is in the histogram");
+    ensure!(metrics.count("freshet_hit_duration_seconds_bucket{le=\"+Inf\"}") == metrics.hits(), "+Inf");
+    ensure!(metrics.value("freshet_database_duration_seconds_sum") >= 0.1, "the database's time");
+    ensure!(
+        metrics.count("freshet_database_duration_seconds_bucket{le=\"0.032768\"}") + 2
+            <= metrics.count("freshet_database_duration_seconds_count"),
+        "what slept is in too low a bucket"
+    );
+    Ok(())
+}
+
+fn advise(url: &str) -> Result<()> {
+    let Some(program) = program()? else { return Ok(()) };
+    let output = Command::new(program).args(["advise", "--limit", "3", "--at", url]).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_whole = said.to_lowercase().contains("sleep") && said.contains("remedy") && said.contains("passed 2 times");
+    ensure!(output.status.success() && is_whole, "{output:?}");
+    Ok(())
+}
+
+fn of_postgres(version: Version) -> Result<()> {
+    let pair = Pair::over(Database::shared(version)?, SCHEMA, &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    until_hit(&pair, &mut c, READ)?;
+    (0..20).try_for_each(|_| c.query(READ).map(drop))?;
+    (0..2).try_for_each(|_| c.query("select pg_sleep(0.05), clock_timestamp()").map(drop))?;
+    pair.database.run("update film set title = 'new' where id = 1")?;
+    eventually(PATIENCE, || {
+        let queries = rows(&c.query("SHOW FRESHET QUERIES")?);
+        ensure!(listed(&queries, "from film where id")?[7] == "1", "not invalidated: {queries:?}");
+        Ok(())
+    })?;
+    agree(&rows(&c.query("SHOW FRESHET QUERIES")?), &rows(&c.query("SHOW ADVICE")?), pair.freshet.http)?;
+    let login = pair.login();
+    let password = login.password.unwrap_or_default();
+    advise(&format!("postgres://{}:{password}@{}/{}", login.user, pair.address(), login.database))
+}
+
+fn of_mysql(kind: Kind) -> Result<()> {
+    let database = MysqlDatabase::shared(kind)?;
+    let schema = "CREATE TABLE film (id INT PRIMARY KEY, title TEXT); INSERT INTO film VALUES (1, 'film 1')";
+    let pair = MysqlPair::over(database, schema, &[])?;
+    if !pair.freshet.is_there() {
+        return Ok(());
+    }
+    let mut c = pair.connect()?;
+    pair.until_hit(&mut c, READ)?;
+    (0..20).try_for_each(|_| c.query(READ).map(drop))?;
+    (0..2).try_for_each(|_| c.query("SELECT SLEEP(0.05), NOW()").map(drop))?;
+    let mut ask = |sql: &str| -> Result<Rows> {
+        let cells = |row: Vec<Option<String>>| row.into_iter().map(Option::unwrap_or_default).collect();
+        Ok(c.query(sql)?.rows().into_iter().map(cells).collect())
+    };
+    agree(&ask("SHOW FRESHET QUERIES")?, &ask("SHOW ADVICE")?, pair.freshet.http)?;
+    let login = pair.login();
+    advise(&format!("mysql://{}:{}@{}/", login.user, login.password, pair.address()))
+}
+
+#[test]
+fn on_mariadb() -> Result<()> {
+    of_mysql(Kind::Mariadb)
+}
+
+#[test]
+fn on_mysql() -> Result<()> {
+    of_mysql(Kind::Mysql)
+}
