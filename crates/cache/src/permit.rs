@@ -50,7 +50,7 @@ impl<P: Payload> FillPermit<P> {
 
     /// The result has been read and may show a redefinition that no check of the catalogue has found. The entry is
     /// served only after a check that was requested at `now` or later.
-    pub fn may_show_definition(&mut self, now: Nanos) {
+    pub fn note_possible_definition(&mut self, now: Nanos) {
         self.catalog_since = now;
     }
 

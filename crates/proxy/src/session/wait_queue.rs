@@ -67,7 +67,7 @@ pub(crate) struct Patience {
 
 impl Patience {
     /// Whether a look-up that begins now may wait.
-    pub(crate) fn is_there(&mut self) -> bool {
+    pub(crate) fn try_wait(&mut self) -> bool {
         let is_there = self.left_out >= self.to_leave_out;
         if !is_there {
             self.left_out += 1;
@@ -342,7 +342,7 @@ mod tests {
     #[test]
     fn what_does_not_help_is_tried_ever_less_often() {
         let mut patience = Patience::default();
-        let without = |patience: &mut Patience| (0..1000).find(|_| patience.is_there()).unwrap_or(1000);
+        let without = |patience: &mut Patience| (0..1000).find(|_| patience.try_wait()).unwrap_or(1000);
         let mut seen = Vec::new();
         for _ in 0..10 {
             seen.push(without(&mut patience));

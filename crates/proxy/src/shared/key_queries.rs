@@ -367,7 +367,7 @@ impl Shared {
         let Read { told: _, body, refreshed } = stage;
         let (query, by_members) = (body.source.query.clone(), permit.knows_members());
         if self.redefining.load(SeqCst) > 0 {
-            permit.may_show_definition(self.clock.now());
+            permit.note_possible_definition(self.clock.now());
         }
         let installed = permit.commit(body, proof.as_deref(), end.lsn);
         if by_members && matches!(installed, Installed::Stale) {

@@ -203,7 +203,7 @@ impl ReadSet {
             }
             let text = mysql_values::plain_text(*operand, params.get(*operand)?.value)?;
             // In another encoding these bytes are another text.
-            (params.utf8 || text.is_ascii()).then(|| quoted_text(self.dialect, text)).flatten()
+            (params.client.utf8 || text.is_ascii()).then(|| quoted_text(self.dialect, text)).flatten()
         };
         match &atom.question {
             Question::In(operands) if is_mysql_text(&atom.column) => {
@@ -224,7 +224,7 @@ impl ReadSet {
         let is_same =
             finds || (!atom.through && (!mysql || !(cast || (binary && column_case.or(pattern_case).is_some()))));
         let by_column = matching.is_as_written() && (finds || atom.column.value_type == ValueType::FoldedText);
-        let is_known = !mysql || params.utf8 || by_column;
+        let is_known = !mysql || params.client.utf8 || by_column;
         if negated || !is_tested || !is_same || !is_known || !(mysql || has_text(atom.column.value_type)) {
             return None;
         }
@@ -253,7 +253,7 @@ impl ReadSet {
     fn folded_text(&self, atom: &Atom, folding: &Folding, params: Params<'_>) -> Option<Written> {
         let mysql = self.dialect.is_mysql_family();
         let is_tested = matches!(self.test(atom, params)?, Test::In(_));
-        if !is_tested || atom.through || (mysql && (folding.cast || !params.utf8)) {
+        if !is_tested || atom.through || (mysql && (folding.cast || !params.client.utf8)) {
             return None;
         }
         let constant = |(operand, case): &(Operand, Option<Case>)| {

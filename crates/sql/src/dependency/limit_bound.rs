@@ -136,7 +136,7 @@ impl ReadSet {
         let reference = self.references.get(cut.place)?;
         let limit = self.rows_max(cut.limit, params).filter(|limit| *limit > 0)?;
         let (table, columns) = (reference.table.id, reference.columns.clone());
-        Some(Top { table, columns, rows: rows.get(cut.place)?.clone(), cut, limit, utf8: params.utf8 })
+        Some(Top { table, columns, rows: rows.get(cut.place)?.clone(), cut, limit, utf8: params.client.utf8 })
     }
 
     /// The number of rows; None: none is given, or not as a plain number.

@@ -212,9 +212,8 @@ impl ReadSet {
     }
 
     pub(crate) fn params<'p>(&'p self, values: &'p [Parameter<'p>], client: Client) -> Params<'p> {
-        let Client { utf8, as_sent, wide, plain_backslash, utc, raw: _ } = client;
-        let utc = utc && !self.dialect.is_mysql_family();
-        Params { values, constants: &self.constants, utf8, as_sent, wide, plain_backslash, utc }
+        let client = Client { utc: client.utc && !self.dialect.is_mysql_family(), ..client };
+        Params { values, constants: &self.constants, client }
     }
 }
 

@@ -274,7 +274,7 @@ impl ReadSet {
             })
         });
         let tables: Vec<KeyedTable> = tables.collect();
-        (!tables.is_empty()).then_some(Keys { tables, utf8: params.utf8 })
+        (!tables.is_empty()).then_some(Keys { tables, utf8: params.client.utf8 })
     }
 
     /// Whether a full answer shows all rows of the reference that matter, by their keys: by those, other keys are read from them.

@@ -334,7 +334,7 @@ impl ReadSet {
         let value = if self.dialect.is_mysql_family() {
             mysql_values::normal_form(column, operand, param.value)
         } else {
-            let in_zone = || self.read(column, operand, &param, near_form).filter(|_| params.utc);
+            let in_zone = || self.read(column, operand, &param, near_form).filter(|_| params.client.utc);
             self.read(column, operand, &param, normal_form).or_else(in_zone)
         };
         converted(column, value?).filter(|value| params.readable(value))

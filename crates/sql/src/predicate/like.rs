@@ -207,13 +207,13 @@ impl ReadSet {
         };
         let text = self.plain_text(pattern, params)?;
         // Then the default escape is a backslash to MySQL, and none to MariaDB.
-        if params.plain_backslash && escape == Some(b'\\') && text.contains(&b'\\') {
+        if params.client.plain_backslash && escape == Some(b'\\') && text.contains(&b'\\') {
             return None;
         }
         let folds = matches!(letters, Letters::Folded | Letters::Mixed);
         let printable = text.iter().all(|byte| matches!(byte, b' '..=b'~'));
         // Bytes have no other case.
-        if ((mysql || folds) && !printable) || (column == Bytes && (folds || params.wide)) {
+        if ((mysql || folds) && !printable) || (column == Bytes && (folds || params.client.wide)) {
             return None;
         }
         let pieces = Piece::of(&text, escape);
@@ -250,7 +250,7 @@ impl ReadSet {
                 _ => return None,
             }
         };
-        (params.utf8 || text.is_ascii()).then_some(text)
+        (params.client.utf8 || text.is_ascii()).then_some(text)
     }
 }
 

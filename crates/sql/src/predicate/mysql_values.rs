@@ -16,7 +16,7 @@ use crate::allowlist::types::oid;
 use crate::lex::literal::{Literal, LiteralKind};
 use crate::lex::normalize::VIEWS_BASE;
 use crate::predicate::Operand;
-use crate::predicate::parameters::{ParameterValue, Params};
+use crate::predicate::parameters::{Client, ParameterValue, Params};
 
 /// Digits of a decimal constant that the servers keep for sure: they cut fractions to 30 digits.
 const DIGITS_MAX: usize = 30;
@@ -70,7 +70,7 @@ pub(crate) fn normal_form(column: ValueType, operand: Operand, value: ParameterV
 /// A constant that is compared with a column of bytes, as its bytes. Texts may reach the comparison in another character set, in which
 /// those of ASCII are the same if it is not wide.
 pub(crate) fn bytes<'v>(operand: Operand, value: ParameterValue<'v>, params: Params<'_>) -> Option<Cow<'v, [u8]>> {
-    let Params { as_sent, wide, .. } = params;
+    let Client { as_sent, wide, .. } = params.client;
     if let Some(function) = operand.cast {
         let plain = Operand { cast: None, ..operand };
         return made_of(function, plain_text(plain, value).filter(|_| !wide)?).map(Cow::Owned);

@@ -37,17 +37,11 @@ impl Client {
 
 /// The parameters of one execution.
 #[derive(Clone, Copy)]
-#[expect(clippy::struct_excessive_bools, reason = "facts that are independent of each other")]
 pub(crate) struct Params<'p> {
     pub(crate) values: &'p [Parameter<'p>],
     /// Those of views: see [`VIEWS_BASE`].
     pub(crate) constants: &'p [Literal],
-    /// See [`Client`].
-    pub(crate) utf8: bool,
-    pub(crate) as_sent: bool,
-    pub(crate) wide: bool,
-    pub(crate) plain_backslash: bool,
-    pub(crate) utc: bool,
+    pub(crate) client: Client,
 }
 
 impl<'p> Params<'p> {
@@ -66,11 +60,11 @@ impl<'p> Params<'p> {
 
     /// How far from UTC the zone of a session of PostgreSQL may be, in microseconds.
     pub(crate) fn zone_reach(&self) -> i64 {
-        if self.utc { 0 } else { ZONE_REACH }
+        if self.client.utc { 0 } else { ZONE_REACH }
     }
 
     pub(crate) fn readable(&self, value: &Value) -> bool {
-        self.utf8 || !matches!(value, Value::Text(text) if !text.is_ascii())
+        self.client.utf8 || !matches!(value, Value::Text(text) if !text.is_ascii())
     }
 }
 

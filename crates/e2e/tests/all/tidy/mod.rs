@@ -6,6 +6,7 @@
 
 mod cycles;
 mod source;
+mod structs;
 
 use std::collections::HashSet;
 use std::fs;
@@ -19,12 +20,30 @@ const FILE_LINES_MAX: usize = 500;
 
 /// `(rule, what the offence's text contains, why it is right all the same)`
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
-    (
-        "import cycles",
-        "such as postgres::session::",
-        "a unit, what it fills and the transaction around it name each other",
-    ),
     ("import cycles", "such as mysql::session::", "the settings, the answer and what it fills name each other"),
+    ("struct size", "struct CardArgs has", "configuration: the options of a command line"),
+    ("struct size", "struct WorkloadArgs has", "configuration: the options of a command line"),
+    ("struct size", "struct ServeArgs has", "configuration: the options of a command line"),
+    ("struct size", "struct Faults has", "configuration: test switches, one for each rule of the protocol"),
+    (
+        "struct size",
+        "struct Shared has",
+        "what all sessions and services share: one field for each service, each of a type of its own",
+    ),
+    ("struct size", "struct Catalog has", "plain data of one load: what the verdicts look up, each by its own name"),
+    (
+        "struct size",
+        "struct Core has",
+        "the state behind the one lock; to be divided into epochs, unproven commits and published tables",
+    ),
+    (
+        "struct size",
+        "struct Client has",
+        "facts about a connection that the server tells one by one, in any combination",
+    ),
+    ("struct size", "struct CodeScanner has", "a scanner: each flag says what stood before the byte at hand"),
+    ("struct size", "struct Session has", "a session of either family; to be divided into parts"),
+    ("struct size", "struct Mark has", "what a statement may do to its transaction"),
 ];
 
 /// Which crates of the workspace each crate may use. `e2e` sits on top and may use all.

@@ -28,6 +28,19 @@ pub(super) struct Function {
     pub(super) lines: usize,
     /// Not counting `self`.
     pub(super) parameters: usize,
+    /// It takes `&mut self`.
+    pub(super) changes_self: bool,
+}
+
+/// One struct with named fields.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Struct {
+    pub(super) name: String,
+    /// The line of its `struct`.
+    pub(super) line: usize,
+    pub(super) fields: usize,
+    /// Those of type `bool`.
+    pub(super) bools: usize,
 }
 
 impl Source {
@@ -67,14 +80,49 @@ impl Source {
         if name.is_empty() {
             return None; // a function pointer type
         }
-        let (parameters, after) = parameters(code, at)?;
+        let Parameters { count: parameters, changes_self, end: after } = parameters(code, at)?;
         let body = after + code[after..].iter().position(|b| *b == b'{' || *b == b';')?;
         if code[body] == b';' {
             return None; // a declaration
         }
         let end = closing(code, body)?;
         let lines = newlines(&code[at..end]) + 1;
-        Some(Function { name: String::from_utf8_lossy(&name).into_owned(), line: self.line(at), lines, parameters })
+        let name = String::from_utf8_lossy(&name).into_owned();
+        Some(Function { name, line: self.line(at), lines, parameters, changes_self })
+    }
+
+    /// The structs with named fields outside tests.
+    pub(super) fn structs(&self) -> Vec<Struct> {
+        if self.is_test_file() {
+            return Vec::new();
+        }
+        let outside = |at: &usize| !self.tests.iter().any(|t| t.contains(at));
+        words(&self.code, b"struct").into_iter().filter(outside).filter_map(|at| self.structure(at)).collect()
+    }
+
+    fn structure(&self, at: usize) -> Option<Struct> {
+        let code = &self.code;
+        let rest = code[at + b"struct".len()..].trim_ascii_start();
+        let name: Vec<u8> = rest.iter().copied().take_while(|b| is_word(*b)).collect();
+        let mut open = at;
+        while code.get(open).is_some_and(|b| !b"{;".contains(b)) {
+            open = if code[open] == b'(' { closing(code, open)? } else { open + 1 };
+        }
+        if *code.get(open)? == b';' {
+            return None; // without names
+        }
+        let fields = pieces(&code[open + 1..closing(code, open)? - 1]);
+        let is_field = |field: &&Vec<u8>| !field.trim_ascii().is_empty();
+        let is_bool = |field: &&Vec<u8>| {
+            let colon = field.iter().rposition(|b| *b == b':');
+            colon.is_some_and(|colon| field[colon + 1..].trim_ascii() == b"bool")
+        };
+        Some(Struct {
+            name: String::from_utf8_lossy(&name).into_owned(),
+            line: self.line(at),
+            fields: fields.iter().filter(is_field).count(),
+            bools: fields.iter().filter(is_bool).count(),
+        })
     }
 
     /// The lines whose code contains the word.
@@ -140,8 +188,18 @@ fn closing(code: &[u8], open: usize) -> Option<usize> {
     None
 }
 
-/// How many parameters the function at `at` takes, and where its list ends.
-fn parameters(code: &[u8], at: usize) -> Option<(usize, usize)> {
+/// What a function takes.
+struct Parameters {
+    /// Without `self`.
+    count: usize,
+    /// `&mut self` is among it.
+    changes_self: bool,
+    /// Where its list ends.
+    end: usize,
+}
+
+/// The parameters of the function at `at`.
+fn parameters(code: &[u8], at: usize) -> Option<Parameters> {
     // Generics may hold parentheses (`F: Fn(u8)`), so the list starts at the first one outside angle brackets.
     let mut angle = 0_usize;
     let open = (at..code.len()).find(|&i| {
@@ -153,11 +211,23 @@ fn parameters(code: &[u8], at: usize) -> Option<(usize, usize)> {
         code[i] == b'(' && angle == 0
     })?;
     let end = closing(code, open)?;
+    let pieces = pieces(&code[open + 1..end - 1]);
+    let is_receiver = |piece: &[u8]| words(piece, b"self").first().is_some_and(|at| !piece[..*at].contains(&b':'));
+    let counts = |piece: &&Vec<u8>| !piece.trim_ascii().is_empty() && !is_receiver(piece.trim_ascii());
+    let changes = |piece: &Vec<u8>| {
+        let piece = piece.trim_ascii();
+        is_receiver(piece) && piece.starts_with(b"&") && !words(piece, b"mut").is_empty()
+    };
+    Some(Parameters { count: pieces.iter().filter(counts).count(), changes_self: pieces.iter().any(changes), end })
+}
+
+/// What stands between the commas outside brackets.
+fn pieces(code: &[u8]) -> Vec<Vec<u8>> {
     let (mut depth, mut pieces, mut piece) = (0_usize, Vec::new(), Vec::new());
-    for (i, byte) in code[open + 1..end - 1].iter().enumerate() {
+    for (i, byte) in code.iter().enumerate() {
         match byte {
             b'(' | b'[' | b'{' | b'<' => depth += 1,
-            b'>' if code[open + i] == b'-' => {}
+            b'>' if i > 0 && code[i - 1] == b'-' => {}
             b')' | b']' | b'}' | b'>' => depth = depth.saturating_sub(1),
             _ => {}
         }
@@ -168,12 +238,7 @@ fn parameters(code: &[u8], at: usize) -> Option<(usize, usize)> {
         }
     }
     pieces.push(piece);
-    let counts = |piece: &&Vec<u8>| {
-        let piece = piece.trim_ascii();
-        let receiver = words(piece, b"self").first().is_some_and(|at| !piece[..*at].contains(&b':'));
-        !piece.is_empty() && !receiver
-    };
-    Some((pieces.iter().filter(counts).count(), end))
+    pieces
 }
 
 /// The inline modules under `#[cfg(test)]`.
@@ -264,7 +329,27 @@ type P = fn(u8);
 mod tests { fn inner() { } }
 "##;
     let source = Source::new("crates/x/src/lib.rs".into(), text.into());
-    assert_eq!(source.functions(), [Function { name: "one".into(), line: 3, lines: 4, parameters: 2 }]);
+    let one = Function { name: "one".into(), line: 3, lines: 4, parameters: 2, changes_self: true };
+    assert_eq!(source.functions(), [one]);
     assert_eq!(source.lines_without_tests(), 9);
     assert_eq!(source.lines_with("inner").collect::<Vec<_>>(), [10]);
+}
+
+#[test]
+fn fields_are_counted_by_type() {
+    let text = r"
+// struct No { a: bool }
+#[derive(Debug)]
+pub(crate) struct One<'a, F: Fn(u8) -> (u8, u8)> where F: Fn(u8) {
+    #[arg(long, value = x)]
+    a: Vec<(bool, u8)>, // one, and no flag
+    pub(super) b: bool,
+    f: F, c: &'a Option<bool>,
+    d: bool
+}
+struct Unnamed(bool, bool);
+struct Nothing;
+";
+    let source = Source::new("crates/x/src/lib.rs".into(), text.into());
+    assert_eq!(source.structs(), [Struct { name: "One".into(), line: 4, fields: 5, bools: 2 }]);
 }

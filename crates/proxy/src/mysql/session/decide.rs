@@ -235,7 +235,7 @@ impl Session {
         self.looked_up_at = self.now();
         let mut found = self.shared.look_up(&self.key, &self.watermark, self.looked_up_at, |body| Ok(answers(body)));
         if let Decision::Hit(entry) = &found
-            && let Err(reason) = self.may_read(&entry.payload)
+            && let Err(reason) = self.check_snapshot_and_tables(&entry.payload)
         {
             found = Decision::Pass(reason);
         }
@@ -259,8 +259,8 @@ impl Session {
     }
 
     /// An error if the entry that was found is not to be served at this point of the session's transaction.
-    fn may_read(&mut self, body: &Body) -> Result<(), Reason> {
-        if self.watermark.snapshot.is_some() && !self.has_surely_snapshot() {
+    fn check_snapshot_and_tables(&mut self, body: &Body) -> Result<(), Reason> {
+        if self.watermark.snapshot.is_some() && !self.settle_snapshot() {
             return Err(Reason::Snapshot);
         }
         if self.server.settings.temporaries.are_none() {

@@ -161,7 +161,7 @@ impl Replay {
     }
 
     /// The server has opened or ended a transaction itself.
-    pub(crate) fn has_met_transaction(&mut self) {
+    pub(crate) fn note_transaction(&mut self) {
         (self.opened, self.opener) = (false, None);
     }
 
@@ -226,7 +226,7 @@ impl Replay {
         const LONGER: [&str; 5] = ["from", "union", "limit", "into", "calc"];
         // What failed may have opened no transaction.
         if done.error.is_none() {
-            self.has_met_transaction();
+            self.note_transaction();
         }
         let ran = done.error.is_none_or(|error| mariadb && (done.columns > 0 || WHILE_RUNNING.contains(&error)));
         if leaves == Leaves::Rows && ran {
@@ -288,7 +288,7 @@ impl Session {
         let Some(statement) = statement else { return self.replay_hit(&[]).await };
         let template = &statement.query.template;
         if matches!(template.bracket(), Some(Bracket::Begin(_) | Bracket::End)) {
-            self.replay.has_met_transaction();
+            self.replay.note_transaction();
             return Ok(());
         }
         let writes = template.effect() == Effect::Write && template.names_relations();

@@ -325,7 +325,7 @@ impl Session {
             }
             match self.allowed() {
                 Allowed::Pass(reason) => break Decision::Pass(reason),
-                Allowed::Ask if asked || !self.is_to_ask(statement) => break Decision::Pass(Reason::CatalogStale),
+                Allowed::Ask if asked || !self.decide_to_ask(statement) => break Decision::Pass(Reason::CatalogStale),
                 Allowed::Ask => {
                     self.ask_context().await?;
                     asked = true;
@@ -361,7 +361,7 @@ impl Session {
         }
         let missed = matches!(found, Decision::Fill(Joined(false)));
         let decision = self.settle(statement.clone(), found, (execution, Some(&bound)), statement.text()).await?;
-        if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Execute)).await {
+        if missed && decision.joins() && Box::pin(self.find_again(execution, packet, Kind::Execute)).await {
             self.remember_bound(number, message, sent);
             return Ok(Decided::hit());
         }

@@ -57,8 +57,8 @@ impl Session {
         end
     }
 
-    /// The acknowledgement of a transaction that touched this need not be held.
-    pub(crate) fn is_free(&mut self, touched: &Touched) -> bool {
+    /// Whether the acknowledgement of a transaction that touched this need not be held; counts those.
+    pub(crate) fn skip_if_free(&mut self, touched: &Touched) -> bool {
         let same_server = matches!(self.server.settings.compare_server(&self.shared), Some(Ok(())));
         let is_free = same_server && self.is_to_hold() && self.shared.is_free(touched);
         if is_free {
@@ -119,7 +119,7 @@ impl Session {
     /// said of the same look-up before.
     pub(crate) fn worth_waiting_until(&mut self, reason: &Reason, due: Option<Nanos>) -> Option<Nanos> {
         let comes = matches!(reason, Reason::Watermark | Reason::NotYetApplied | Reason::Fence);
-        if !comes || (due.is_none() && !self.patience.is_there()) {
+        if !comes || (due.is_none() && !self.patience.try_wait()) {
             return None;
         }
         Some(due.unwrap_or_else(|| self.now() + self.shared.waits.look_wait()))

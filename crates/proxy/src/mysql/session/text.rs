@@ -218,7 +218,7 @@ impl Session {
             self.answer_admin(admin, Form::Text).await?;
             return Ok(Decided::hit());
         }
-        if self.is_to_ask(&statement) && !query.has_attributes {
+        if self.decide_to_ask(&statement) && !query.has_attributes {
             self.ask_context().await?;
             // By what is known now it may be another one.
             statement = self.statement(text).unwrap_or(statement);
@@ -234,7 +234,7 @@ impl Session {
         }
         let missed = matches!(found, Decision::Fill(Joined(false)));
         let decision = self.settle(statement, found, (execution, None), text).await?;
-        if missed && decision.joins() && Box::pin(self.is_found_after_all(execution, packet, Kind::Query)).await {
+        if missed && decision.joins() && Box::pin(self.find_again(execution, packet, Kind::Query)).await {
             return Ok(Decided::hit());
         }
         if decision.statement.is_some() && matches!(decision.decision, Decision::Pass(_)) {
@@ -245,7 +245,7 @@ impl Session {
 
     /// Whether the session's context is to be asked for before this statement: not before MariaDB's VALUES, which leaves the number of
     /// rows that a SELECT before it has found.
-    pub(crate) fn is_to_ask(&mut self, statement: &Statement) -> bool {
+    pub(crate) fn decide_to_ask(&mut self, statement: &Statement) -> bool {
         let template = &statement.query.template;
         let reads = template.effect() == Effect::Pure && template.refusal().is_none();
         if !reads || !matches!(self.allowed(), Allowed::Ask) {
@@ -296,7 +296,7 @@ impl Session {
 
     /// What another session has begun to fill since the look-up is waited for as if it had been there before. Rare, so that its future
     /// has a place of its own.
-    pub(crate) async fn is_found_after_all(&mut self, execution: Execution<'_>, packet: &[u8], kind: Kind) -> bool {
+    pub(crate) async fn find_again(&mut self, execution: Execution<'_>, packet: &[u8], kind: Kind) -> bool {
         let Allowed::Cache(context) = self.allowed() else { return false };
         matches!(self.find(context, execution, packet, kind).await, Decision::Hit(()))
     }

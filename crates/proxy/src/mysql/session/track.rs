@@ -153,7 +153,7 @@ impl Session {
         let word = statement.map_or("", |statement| first_word(&statement.query.text));
         let commits_last = is_dml(word) || word.eq_ignore_ascii_case("commit");
         let commits_last = commits_last && (done.results, done.result_sets) == (1, 0) && mark.effect <= Effect::Write;
-        if self.is_free(touched) {
+        if self.skip_if_free(touched) {
             self.committed = told.filter(|_| commits_last).map(|told| told.gtids).unwrap_or_default();
             return;
         }

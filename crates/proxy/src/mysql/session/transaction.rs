@@ -249,7 +249,7 @@ impl Session {
     }
 
     /// Whether the open transaction has surely taken its snapshot, now that the stream has passed it. Otherwise a later read may tell.
-    pub(crate) fn has_surely_snapshot(&mut self) -> bool {
+    pub(crate) fn settle_snapshot(&mut self) -> bool {
         let Some(block) = &mut self.transaction.block else { return true };
         let Some(version) = block.taken_by.take() else { return true };
         let watermark = Watermark { since: block.taken.unwrap_or(Nanos::MAX), ..Watermark::default() };

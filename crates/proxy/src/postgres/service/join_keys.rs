@@ -48,7 +48,7 @@ async fn read(mut reader: Reader) {
     let mut once = Once::default();
     loop {
         let jobs = reader.shared.next_key_queries().await;
-        let (closed, jobs): (Vec<Job>, _) = jobs.into_iter().partition(|job| reader.may_not(&job.join_keys));
+        let (closed, jobs): (Vec<Job>, _) = jobs.into_iter().partition(|job| reader.check_closed(&job.join_keys));
         for job in closed {
             reader.shared.keys_unknown(job);
         }
@@ -99,7 +99,7 @@ struct Reader {
 
 impl Reader {
     /// Whether it is known that a table of these may not be read.
-    fn may_not(&mut self, join_keys: &JoinKeys) -> bool {
+    fn check_closed(&mut self, join_keys: &JoinKeys) -> bool {
         let catalog = self.shared.catalog_version();
         if self.closed.0 != catalog || self.closed.1.len() > CLOSED_MAX {
             self.closed = (catalog, HashSet::new());

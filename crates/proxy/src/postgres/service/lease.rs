@@ -201,7 +201,7 @@ impl Lease {
         let rested =
             now.saturating_sub(self.nudged_at) > choose(NUDGE_PAUSE) || (stuck && applied > self.nudged_behind);
         let timed = late && rested && !shared.settings.faults.no_timed_flushes;
-        if self.lacks_flush(now, applied) || timed {
+        if self.find_missing_flush(now, applied) || timed {
             let shared = &self.shared;
             (self.nudged_at, self.nudged_for, self.nudged_behind) = (now, shared.flush_wanted_to(), applied);
             shared.waits.flushes.fetch_add(1, Relaxed);
@@ -212,7 +212,7 @@ impl Lease {
     }
 
     /// Somebody waits for log that is not flushed, and nobody is about to flush it.
-    fn lacks_flush(&mut self, now: Nanos, applied: Lsn) -> bool {
+    fn find_missing_flush(&mut self, now: Nanos, applied: Lsn) -> bool {
         let wanted = self.shared.flush_wanted_to();
         if wanted < self.nudged_for {
             self.nudged_for = Lsn(0); // of another stream

@@ -12,9 +12,10 @@ use freshet_wire::postgres::frame::{self, HEADER_BYTES, Header};
 use freshet_wire::postgres::frontend;
 
 use crate::postgres::session::long_text::LongText;
+use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::plan::{self, Allowed, TransactionState, View};
-use crate::postgres::session::unit::{ClientUnit, Effects, Kind, NAMES_MAX, Unit};
-use crate::postgres::session::{Ending, Known, Session};
+use crate::postgres::session::unit::{ClientUnit, Kind, NAMES_MAX, Unit};
+use crate::postgres::session::{Known, Session};
 use crate::session::commit_wait::Counted;
 use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
@@ -51,24 +52,27 @@ pub(crate) struct Nature {
 impl Session {
     /// Handles all that the client has sent, as far as both outputs take it.
     pub(crate) fn read_client(&mut self) {
-        while !self.client.output.is_high() && !self.server.is_high() && self.units.len() < UNITS_MAX {
-            if self.client_rest > 0 {
+        while !self.client.is_high() && !self.server.is_high() && self.pipeline.len() < UNITS_MAX {
+            if self.client.is_within_message() {
                 if !self.pass_rest() {
                     break;
                 }
                 continue;
             }
-            if matches!(self.server.settings.known, Known::Asked { .. }) || self.leads || self.ending != Ending::Open {
+            if matches!(self.server.settings.known, Known::Asked { .. })
+                || self.client.leads_batch()
+                || !self.client.is_open()
+            {
                 break;
             }
-            let Ok(head) = frame::header(self.client.input.bytes()) else {
+            let Ok(head) = frame::header(self.client.received()) else {
                 self.pass_impossible();
                 break;
             };
             let Some(head) = head else {
-                if self.client.ended {
-                    let rest = self.client.input.bytes().len();
-                    self.client.input.consume(rest);
+                if self.client.has_ended() {
+                    let rest = self.client.received().len();
+                    self.client.consume(rest);
                 }
                 break;
             };
@@ -82,13 +86,13 @@ impl Session {
     pub(crate) fn step(&mut self, head: Header) -> Step {
         if self.is_raw() {
             if head.tag == frontend::TERMINATE {
-                self.ending = Ending::Goodbye;
+                self.client.say_goodbye();
             }
             return self.pass(head);
         }
-        if self.passing.is_some() {
+        if self.client.passes_batch() {
             if head.tag == frontend::PARSE {
-                self.long_text = self.is_parsed_unseen(head).then(LongText::parse);
+                self.client.expect_long_text(self.is_parsed_unseen(head).then(LongText::parse));
             }
             return self.batch_message(head);
         }
@@ -100,7 +104,7 @@ impl Session {
             frontend::QUERY => self.query(head),
             frontend::PARSE | frontend::BIND | frontend::DESCRIBE | frontend::EXECUTE | frontend::CLOSE => self.batch(),
             frontend::SYNC => {
-                if !std::mem::take(&mut self.absorb_sync) {
+                if !self.pipeline.take_absorbed_sync() {
                     self.open_unit(true, Kind::Sync);
                     self.last_unit().sent.synced = true;
                 }
@@ -114,11 +118,11 @@ impl Session {
                 self.pass(head)
             }
             frontend::TERMINATE => {
-                self.ending = Ending::Goodbye;
+                self.client.say_goodbye();
                 self.pass(head)
             }
             frontend::COPY_DONE | frontend::COPY_FAIL => {
-                if let Some(Unit::Client(unit)) = self.units.back_mut() {
+                if let Some(Unit::Client(unit)) = self.pipeline.back_mut() {
                     unit.copy.end();
                 }
                 self.pass(head)
@@ -130,21 +134,22 @@ impl Session {
 
     /// Nothing will be known of the statement that the `Parse` at the start of the input prepares.
     fn is_parsed_unseen(&self, head: Header) -> bool {
-        let many = matches!(self.units.back(), Some(Unit::Client(unit)) if unit.statements.parsed.len() >= NAMES_MAX);
-        let body = self.client.input.bytes().get(HEADER_BYTES..head.frame_bytes);
+        let many =
+            matches!(self.pipeline.back(), Some(Unit::Client(unit)) if unit.statements.parsed.len() >= NAMES_MAX);
+        let body = self.client.received().get(HEADER_BYTES..head.frame_bytes);
         many || head.frame_bytes > TEXT_BYTES_MAX || body.is_some_and(|body| std::str::from_utf8(body).is_err())
     }
 
     /// The server ends the session at a message that it does not know; nothing behind it is answered.
     pub(crate) fn pass_unknown(&mut self, head: Header) -> Step {
-        self.ending = Ending::Goodbye;
+        self.client.say_goodbye();
         self.pass(head)
     }
 
     /// It comes within COPY data, where the server ignores it, or ends the COPY, or the session: that depends on how
-    /// far it has read. Only the `Sync` of the extended protocol is usual (see [`Self::absorb_sync`]).
+    /// far it has read. Only the `Sync` of the extended protocol is usual (see [`super::pipeline::Pipeline::absorb_sync`]).
     fn is_strange_within_copy(&self, tag: u8) -> bool {
-        let Some(Unit::Client(unit)) = self.units.back() else { return false };
+        let Some(Unit::Client(unit)) = self.pipeline.back() else { return false };
         let usual = matches!(tag, frontend::COPY_DATA | frontend::COPY_DONE | frontend::COPY_FAIL | frontend::FLUSH)
             || tag == frontend::TERMINATE
             || (tag == frontend::SYNC && unit.kind == Kind::Batch);
@@ -153,7 +158,7 @@ impl Session {
 
     /// What is owed cannot be counted any more: everything is forwarded from here on.
     pub(crate) fn become_raw(&mut self) {
-        self.units.truncate(1);
+        self.pipeline.keep_first();
         self.note_defining(Effect::Forgets, false);
         if self.is_looked_for(Defines::Told) {
             self.note_redefining();
@@ -161,13 +166,14 @@ impl Session {
         let unit = self.last_unit();
         unit.kind = Kind::Raw;
         unit.fills.results.clear();
-        self.passing = None;
-        self.absorb_sync = false;
+        self.pipeline.taint_last();
+        self.client.end_batch();
+        self.pipeline.take_absorbed_sync();
     }
 
     /// Passes the message at the start of the input, as it comes.
     pub(crate) fn pass(&mut self, head: Header) -> Step {
-        self.client_rest = head.frame_bytes;
+        self.client.begin_message(head.frame_bytes);
         self.pass_rest();
         Step::Done
     }
@@ -175,25 +181,16 @@ impl Session {
     /// Passes a message of an impossible length: the server says what it thinks of it, which depends on its state, and
     /// ends the session. What follows is no message any more.
     fn pass_impossible(&mut self) {
-        self.client_rest = HEADER_BYTES;
+        self.client.begin_message(HEADER_BYTES);
         self.pass_rest();
-        self.ending = Ending::Goodbye;
+        self.client.say_goodbye();
     }
 
     /// Moves what is there of the current message; false if nothing is.
     fn pass_rest(&mut self) -> bool {
-        let input = self.client.input.bytes();
-        let bytes = input.get(..self.client_rest).unwrap_or(input);
-        let count = bytes.len();
-        let defines = self.long_text.as_mut().is_some_and(|text| text.defines(bytes));
-        self.server.put(bytes);
-        self.client.input.consume(count);
-        self.client_rest -= count;
-        if defines {
-            self.text_defines();
-        }
-        if self.client_rest == 0 {
-            self.long_text = None;
+        let (count, shows) = self.client.move_rest(&mut self.server);
+        if let Some(shows) = shows {
+            self.text_defines(shows);
         }
         count > 0
     }
@@ -202,28 +199,26 @@ impl Session {
 
     /// Expects one more `ReadyForQuery` for the client.
     pub(crate) fn open_unit(&mut self, pure: bool, kind: Kind) {
-        self.impure += usize::from(!pure);
-        if self.redefined {
+        if self.transaction.has_redefined() {
             self.note_redefining(); // it may be what commits
         }
-        if let Some(block) = &mut self.block {
-            block.used = true;
+        if let Some(block) = self.transaction.block_mut() {
+            block.note_use();
         }
-        let effects = Effects { pure, ..Effects::default() };
-        self.units.push_back(Unit::Client(ClientUnit { kind, effects, ..ClientUnit::default() }));
+        self.pipeline.push(Unit::Client(ClientUnit::new(kind, pure)));
     }
 
     /// The session only forwards from here on.
     fn is_raw(&self) -> bool {
-        matches!(self.units.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
+        matches!(self.pipeline.back(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. })))
     }
 
     /// The unit opened last.
     pub(crate) fn last_unit(&mut self) -> &mut ClientUnit {
-        if !matches!(self.units.back(), Some(Unit::Client(_))) {
+        if !matches!(self.pipeline.back(), Some(Unit::Client(_))) {
             self.open_unit(true, Kind::Batch);
         }
-        match self.units.back_mut() {
+        match self.pipeline.back_mut() {
             Some(Unit::Client(unit)) => unit,
             _ => unreachable!("a client's unit was just pushed"),
         }
@@ -235,7 +230,7 @@ impl Session {
             self.last_unit().statements.forgot = true;
             self.server.statements.forget(name.as_bytes());
             if name.starts_with("_freshet_") {
-                self.server.own = super::own::OwnStatements::default();
+                self.server.own = OwnStatements::default();
             }
         }
     }
@@ -250,14 +245,14 @@ impl Session {
         self.note_defining(effect, keeps_settings);
         let unknown = || match effect {
             // PREPARE takes nothing else, and the texts that were parsed unseen have been looked through.
-            Effect::Write if !self.long_defines => Defines::Nothing,
+            Effect::Write if !self.server.statements.may_define_unread() => Defines::Nothing,
             _ => Defines::Told,
         };
         let redefines = self.is_looked_for(nature.map_or_else(unknown, |nature| nature.defines));
         if redefines {
             self.note_redefining();
         }
-        let ends_write = self.block.as_ref().is_some_and(|block| block.wrote);
+        let ends_write = self.transaction.wrote();
         let writing =
             Some(&self.shared.writing).filter(|_| effect != Effect::TransactionControl || ends_write).cloned();
         let unit = self.last_unit();
@@ -267,9 +262,7 @@ impl Session {
         unit.effects.mark.note(effect, nature.and_then(|nature| nature.written.as_ref()));
         unit.effects.forgets |= matches!(effect, Effect::Definition | Effect::Forgets);
         unit.effects.redefines |= redefines;
-        if std::mem::replace(&mut unit.effects.pure, false) {
-            self.impure += 1;
-        }
+        self.pipeline.taint_last();
         let overlooked = effect == Effect::Write && self.shared.settings.faults.hits_after_write;
         if effect != Effect::TransactionControl && !keeps_settings && !overlooked {
             self.settings_may_change();
@@ -279,7 +272,7 @@ impl Session {
         }
         if effect == Effect::Forgets {
             self.server.statements.forget_all();
-            self.server.own = super::own::OwnStatements::default();
+            self.server.own = OwnStatements::default();
         }
     }
 
@@ -299,6 +292,11 @@ impl Session {
         if matches!(self.server.settings.known, Known::Context(..)) {
             self.server.settings.known = Known::Nothing;
         }
+    }
+
+    /// The statement of a text, as the server reads it in this session.
+    pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
+        self.shared.registry.statement_of(text, types, self.server.settings.escapes)
     }
 
     /// What is known of a statement that passes; one that is not known may do anything.
@@ -357,13 +355,13 @@ impl Session {
         let server = self.server.compare(&self.shared);
         let view = View {
             bypass: self.shared.switches.bypass(),
-            transaction: match (self.status, &self.block) {
+            transaction: match (self.transaction.status(), self.transaction.block()) {
                 (backend::STATUS_IDLE, _) => TransactionState::Idle,
                 (backend::STATUS_BLOCK, Some(block)) => TransactionState::Block(block),
                 _ => TransactionState::Lost,
             },
             hits_after_write: self.shared.settings.faults.hits_after_write,
-            behind_impure: self.impure > 0,
+            behind_impure: !self.pipeline.is_pure(),
             server: server.as_ref().map(|verdict| verdict.as_ref().copied()),
             context: match &self.server.settings.known {
                 Known::Nothing | Known::Failed | Known::Asked { .. } => None,

@@ -4,20 +4,18 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_cache::Entry;
-use freshet_sql::{Admin, Bound, Client, Effect, Modes, Parameter, ParameterValue, ReadSet};
+use freshet_sql::{Admin, Bound, Client, Effect, Modes, Parameter, ReadSet};
 use freshet_types::{Catalog, Reason, TableId, Visible};
 use freshet_wire::postgres::backend;
-use freshet_wire::postgres::frontend::{Bind, Parse};
 
 use crate::admin;
-use crate::postgres::session::batch::Describe;
+use crate::postgres::session::block::Block;
 use crate::postgres::session::client::Step;
+use crate::postgres::session::execution::{Execution, Found, parameters, write_key};
 use crate::postgres::session::moving::Moving;
 use crate::postgres::session::plan::Allowed;
 use crate::postgres::session::prefetch::Behind;
 use crate::postgres::session::shown::Shown;
-use crate::postgres::session::transaction::Block;
 use crate::postgres::session::unit::{Answer, Fill};
 use crate::postgres::session::{Known, Session};
 use crate::session::body::Body;
@@ -25,49 +23,6 @@ use crate::session::fill::{self, Miss};
 use crate::session::lookup::Decision;
 use crate::session::moving::Limits;
 use crate::statement::registry::{NormalizedQuery, Statement};
-
-/// What a look-up comes to.
-pub(crate) type Found = Decision<Arc<Entry<Body>>, (), ()>;
-
-/// One execution: all that its key and its parameters are made of.
-#[derive(Clone, Copy)]
-pub(crate) enum Execution<'a> {
-    /// A `Query` with this text.
-    Query(&'a [u8]),
-    /// A bound statement.
-    Bound {
-        /// The statement.
-        statement: &'a Statement,
-        /// `Bind` behind the names.
-        tail: &'a [u8],
-        /// What describes it.
-        describe: Describe,
-        /// The most rows; 0 for all.
-        rows_max: u32,
-    },
-}
-
-/// Writes the full key: all that decides the answer's bytes. Entries are compared by it, never by a hash alone.
-pub(crate) fn write_key(key: &mut Vec<u8>, context: u32, execution: Execution<'_>) {
-    key.clear();
-    key.extend_from_slice(&context.to_le_bytes());
-    match execution {
-        Execution::Query(text) => {
-            key.push(b'Q');
-            key.extend_from_slice(text);
-        }
-        Execution::Bound { statement, tail, describe, rows_max } => {
-            key.push(match describe {
-                Describe::Nothing => b'E',
-                Describe::Portal => b'D',
-                Describe::Statement => b'S',
-            });
-            key.extend_from_slice(&statement.id.to_le_bytes());
-            key.extend_from_slice(&rows_max.to_le_bytes());
-            key.extend_from_slice(tail);
-        }
-    }
-}
 
 /// An execution that missed.
 struct Missed<'a> {
@@ -118,7 +73,7 @@ impl fill::Execution for Missed<'_> {
     }
 
     fn can_ask_proof(&self) -> bool {
-        self.session.block.is_none() // nothing is asked within a block
+        self.session.transaction.block().is_none() // nothing is asked within a block
     }
 
     fn not_published(&self, tables: &[TableId]) {
@@ -131,7 +86,7 @@ impl Session {
     pub(crate) fn look_up(&mut self, context: u32, execution: Execution<'_>) -> Found {
         if self.takes_snapshot() {
             // The first read takes the snapshot. Behind anything else it may have been taken already.
-            let used = self.block.as_ref().is_some_and(|block| block.used);
+            let used = self.transaction.block().is_some_and(Block::is_used);
             return if used { Decision::Pass(Reason::Snapshot) } else { Decision::Fill(()) };
         }
         match execution {
@@ -151,10 +106,10 @@ impl Session {
             if self.hides(&body.source.query) {
                 return Err(Reason::TemporaryTables);
             }
-            Ok(!self.is_sampled()) // see [`crate::session::verify`]
+            Ok(!self.sample_hit()) // see [`crate::session::verify`]
         };
         let now = self.now();
-        match self.shared.look_up(&self.key, &self.watermark, now, accepts) {
+        match self.shared.look_up(&self.key, self.watermark.get(), now, accepts) {
             Decision::Hit(entry) => {
                 self.looked_up_at = self.waiting.since().unwrap_or(now);
                 let figures = &entry.payload.source.query.figures;
@@ -179,9 +134,9 @@ impl Session {
         match reason {
             Reason::Fence => self.shared.want_log_end(),
             Reason::Watermark | Reason::NotYetApplied => {
-                if self.watermark.end.is_some() {
+                if self.watermark.get().end.is_some() {
                     self.shared.note_waiting(); // the position that lacks is known
-                    if let Some(end) = self.unflushed {
+                    if let Some(end) = self.watermark.unflushed() {
                         self.shared.want_flush(end);
                     }
                 } else {
@@ -199,11 +154,11 @@ impl Session {
 
     /// In a block that reads one snapshot and has none yet.
     pub(crate) fn takes_snapshot(&self) -> bool {
-        self.watermark.snapshot.is_none() && self.block.as_ref().is_some_and(Block::has_snapshot)
+        self.watermark.snapshot().is_none() && self.transaction.block().is_some_and(Block::has_snapshot)
     }
 
     /// Whether this hit is to be asked of the database too.
-    fn is_sampled(&self) -> bool {
+    fn sample_hit(&self) -> bool {
         self.is_between_transactions() && self.shared.verifier.samples()
     }
 
@@ -225,9 +180,9 @@ impl Session {
             key: &self.key,
             context: (&context, known_under),
             late: self.prefetch.is_late(),
-            snapshot: self.watermark.snapshot.map(|snapshot| snapshot.lo),
+            snapshot: self.watermark.snapshot().map(|snapshot| snapshot.lo),
             // What is read in a block waits for the block's end.
-            is_joinable: self.block.is_none(),
+            is_joinable: self.transaction.block().is_none(),
         };
         let begun = miss.begin_fill(&missed);
         if missed.is_joined.get() {
@@ -235,7 +190,7 @@ impl Session {
         }
         let counters = self.shared.metrics.worker(self.worker);
         let fill = begun?.confirm(|| self.server.compare(&self.shared), counters)?;
-        self.misses_in_row = self.misses_in_row.saturating_add(1);
+        self.prefetch.note_fill();
         Ok(fill)
     }
 
@@ -263,7 +218,7 @@ impl Session {
 
     /// A session that reads needs its context, the next time after it has written.
     pub(crate) fn note_read(&mut self, statement: Option<&Arc<Statement>>) {
-        self.reads |= statement.is_some_and(|statement| self.only_reads(statement));
+        self.server.settings.is_used |= statement.is_some_and(|statement| self.only_reads(statement));
     }
 
     /// Whether a statement only reads, as far as its text says and the functions that are trusted.
@@ -296,7 +251,7 @@ impl Session {
         if !self.is_idle() {
             return Step::Wait;
         }
-        if matches!(self.server.settings.known, Known::Nothing | Known::Failed) && self.status == backend::STATUS_IDLE {
+        if matches!(self.server.settings.known, Known::Nothing | Known::Failed) && self.transaction.is_idle() {
             self.ask_context();
             return Step::Wait;
         }
@@ -316,8 +271,8 @@ impl Session {
             modes: Modes::NONE,
         };
         match admin::answer(&self.shared, &asker, admin) {
-            Ok(table) => backend::put_text_result(self.client.output.buffer(), table.columns, &table.rows, describe),
-            Err(error) => backend::put_error(self.client.output.buffer(), "ERROR", error.sqlstate, &error.message),
+            Ok(table) => backend::put_text_result(self.client.output(), table.columns, &table.rows, describe),
+            Err(error) => backend::put_error(self.client.output(), "ERROR", error.sqlstate, &error.message),
         }
         Step::Done
     }
@@ -332,31 +287,6 @@ fn has_quotes(query: &str) -> bool {
         }
     }
     false
-}
-
-/// The statement's own parameters, then the literals of its text.
-pub(crate) fn parameters<'a>(statement: &'a Statement, execution: Execution<'a>) -> Result<Vec<Parameter<'a>>, Reason> {
-    let bound = match execution {
-        Execution::Query(_) => Vec::new(),
-        Execution::Bound { tail, .. } => Bind::parameters(tail).map_err(|_| Reason::MessageShape)?,
-    };
-    let own_params = usize::from(statement.own_params);
-    if bound.len() < own_params {
-        return Err(Reason::MessageShape); // the server will complain
-    }
-    let own = bound.into_iter().take(own_params).enumerate().map(|(at, value)| Parameter {
-        value: match value {
-            None => ParameterValue::Null,
-            Some(bound) if bound.binary => ParameterValue::Binary(bound.bytes),
-            Some(bound) => ParameterValue::Text(bound.bytes),
-        },
-        declared_type: Parse::type_oid(&statement.types, at),
-    });
-    let literals = statement
-        .literals
-        .iter()
-        .map(|literal| Parameter { value: ParameterValue::Literal(literal), declared_type: 0 });
-    Ok(own.chain(literals).collect())
 }
 
 #[cfg(test)]

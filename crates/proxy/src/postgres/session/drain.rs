@@ -6,18 +6,18 @@
 
 use freshet_wire::postgres::{backend, frontend};
 
-use crate::postgres::session::{Ending, Session};
+use crate::postgres::session::Session;
 
 impl Session {
     /// The program ends, and the session has nothing to finish.
     pub(crate) fn is_to_leave(&self) -> bool {
         self.shared.switches.is_draining()
-            && self.ending == Ending::Open
-            && self.status == backend::STATUS_IDLE
+            && self.client.is_open()
+            && self.transaction.is_idle()
             && self.is_idle()
             && !self.waiting.is_holding()
-            && self.client_rest == 0
-            && self.client.input.bytes().is_empty()
+            && !self.client.is_within_message()
+            && self.client.received().is_empty()
             && self.server.received().is_empty()
     }
 
@@ -25,9 +25,9 @@ impl Session {
         if self.is_to_leave() {
             // `ProcessInterrupts` in `postgres.c`.
             let message = "terminating connection due to administrator command";
-            backend::put_error(self.client.output.buffer(), "FATAL", "57P01", message);
+            backend::put_error(self.client.output(), "FATAL", "57P01", message);
             self.server.put(frontend::TERMINATE_FRAME);
-            self.ending = Ending::Goodbye;
+            self.client.say_goodbye();
         }
     }
 }

@@ -3,14 +3,9 @@
 //! It is an upper bound on all that those answers show. So it is what the session must not go behind (its watermark), what a held
 //! acknowledgement waits for, and what the stream must have passed before results that were complete by then are served.
 
-use std::sync::Arc;
-
 use freshet_types::{End, Lsn};
 
 use crate::postgres::session::Session;
-use crate::postgres::session::unit::Answer;
-use crate::session::body::Body;
-use crate::session::fill::{PendingFill, Read, Reading};
 
 impl Session {
     /// The columns of [`crate::postgres::question::end`].
@@ -18,7 +13,7 @@ impl Session {
         let text = |at: usize| columns.get(at).copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
         let end = text(0).and_then(Lsn::parse).map(|lsn| lsn.without_page_header(self.shared.wal_segment_bytes()));
         let flushed = text(2).and_then(Lsn::parse);
-        self.unflushed = end.filter(|end| flushed.is_some_and(|flushed| flushed < *end));
+        self.watermark.note_flushed(end, flushed);
         let asynchronous = columns.get(1) == Some(&Some(b"off".as_slice()));
         if self.waiting.is_holding() {
             self.held_end_known(end, asynchronous);
@@ -30,29 +25,27 @@ impl Session {
     fn end_known(&mut self, end: Option<Lsn>, configuration: Option<&[u8]>, notified: bool) {
         let epoch = self.shared.cache.epoch();
         let Some(lsn) = end else {
-            self.proof = None;
-            self.complete.clear();
+            self.complete.discard();
             return;
         };
         // Asked before the answer came, so the epoch of now is an upper bound that a reconnect only voids.
         if !notified {
-            self.watermark.end = epoch.map(|epoch| End { epoch, lsn });
+            self.watermark.set_end(epoch.map(|epoch| End { epoch, lsn }));
         }
-        let Some(started) = self.complete.iter().map(|fill| fill.stage.started).min() else {
-            self.proof = None;
+        let Some(started) = self.complete.started() else {
+            self.complete.set_proof(None);
             return;
         };
         if configuration.is_none() || configuration != self.server.settings.configuration.as_deref().map(str::as_bytes)
         {
             // Read under another configuration than the context was: the answer belongs to no known key.
-            self.proof = None;
-            self.complete.clear();
+            self.complete.discard();
             self.settings_changed();
             return;
         }
         self.server.settings.configured_at = started; // it was asked for behind them
         let shared = self.shared.clone();
-        for complete in self.take_complete() {
+        for complete in self.complete.take() {
             // Without an epoch there is no stream, and nothing is kept.
             if let Some(epoch) = epoch {
                 shared.install(complete, End { epoch, lsn });
@@ -64,23 +57,7 @@ impl Session {
     pub(crate) fn results_await_end(&mut self) {
         let shared = self.shared.clone();
         let known = shared.reloads.cover(self.server.settings.configured_at);
-        self.take_complete().filter(|_| known).for_each(|complete| shared.await_end(complete));
+        self.complete.take().filter(|_| known).for_each(|complete| shared.await_end(complete));
         shared.want_log_end_soon();
-    }
-
-    /// The complete results, with the proof that was read before them.
-    fn take_complete(&mut self) -> impl Iterator<Item = PendingFill<Read>> {
-        let proof = self.proof.take().map(Arc::new);
-        self.complete.drain(..).map(move |fill| {
-            let PendingFill { permit, mut join_keys, expected, stage, .. } = fill;
-            let Reading { source, frames, started, answer } = stage;
-            let Answer { shown, moving, took, .. } = answer;
-            let told = shown.map(|shown| shown.tags(&frames, join_keys.as_deref_mut()));
-            let reached = moving.and_then(|moving| moving.reached(&frames));
-            let mut body = Body::new(frames, source, started, took);
-            body.reached = reached;
-            let stage = Read { told, body, refreshed: false };
-            PendingFill { permit, join_keys, proof: proof.clone(), expected, stage }
-        })
     }
 }

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use crate::postgres::session::Session;
 use crate::postgres::session::batch::{self, Batch, Describe, Group, Lead};
 use crate::postgres::session::client::Step;
-use crate::postgres::session::decide::Execution;
+use crate::postgres::session::execution::Execution;
 use crate::postgres::session::plan::Allowed;
 use crate::postgres::session::statements::ParsedUnder;
 use crate::postgres::session::unit::{Ask, Fill, Kind};
@@ -30,9 +30,9 @@ const BATCH_BYTES_MAX: usize = 1 << 20;
 impl Session {
     /// Messages of the extended protocol at the start of the input, at a `Sync` boundary.
     pub(crate) fn batch(&mut self) -> Step {
-        let input = self.client.input.take();
+        let input = self.client.take_input();
         let (outcome, bytes) = match batch::scan(input.bytes()) {
-            Batch::Incomplete { whole } if !self.client.ended && self.waits_for_rest(whole) => (Ok(Step::Wait), 0),
+            Batch::Incomplete { whole } if !self.client.has_ended() && self.wait_for_rest(whole) => (Ok(Step::Wait), 0),
             Batch::Incomplete { .. } | Batch::Other => (Err(Reason::MessageShape), 0),
             Batch::Prepare { parse, describe, bytes } => (self.prepare(&parse, describe), bytes),
             Batch::Candidate { groups, bytes, lead } => {
@@ -42,15 +42,15 @@ impl Session {
                         self.pass_execution(group, messages, reason);
                         (Ok(Step::Done), bytes)
                     }
-                    (outcome, _) => (outcome, if self.leads { lead.bytes } else { bytes }),
+                    (outcome, _) => (outcome, if self.client.leads_batch() { lead.bytes } else { bytes }),
                 }
             }
         };
-        self.client.input = input;
+        self.client.put_back(input);
         match outcome {
             Ok(Step::Wait) => Step::Wait,
             Ok(Step::Done) => {
-                self.client.input.consume(bytes);
+                self.client.consume(bytes);
                 Step::Done
             }
             Err(reason) => {
@@ -67,7 +67,7 @@ impl Session {
         if !self.is_idle() {
             return Ok(Step::Wait);
         }
-        let out = self.client.output.buffer();
+        let out = self.client.output();
         match admin {
             Ok(admin) => {
                 out.extend_from_slice(backend::PARSE_COMPLETE_FRAME);
@@ -79,7 +79,7 @@ impl Session {
             }
             Err(message) => backend::put_error(out, "ERROR", "42601", message),
         }
-        backend::put_ready(self.client.output.buffer(), self.status);
+        backend::put_ready(self.client.output(), self.transaction.status());
         Ok(Step::Done)
     }
 
@@ -240,7 +240,7 @@ impl Session {
             return Err(Reason::MessageShape);
         }
         // The server may refuse a name that is in use.
-        if self.portals && groups.iter().any(|group| !group.bind.portal.is_empty()) {
+        if self.transaction.has_portals() && groups.iter().any(|group| !group.bind.portal.is_empty()) {
             return Err(Reason::MessageShape);
         }
         // Many large answers at once would not fit the output's bound.
@@ -253,21 +253,21 @@ impl Session {
         let mut bytes = 0;
         for ((group, statement), entry) in groups.iter().zip(statements).zip(entries) {
             if let Some((_, message)) = group.parse {
-                self.client.output.put(backend::PARSE_COMPLETE_FRAME);
+                self.client.put(backend::PARSE_COMPLETE_FRAME);
                 let prepared = self.prepared(statement);
                 self.server.statements.kept_unnamed(prepared, message);
             }
             // The answer to Bind comes behind the description of a statement, and is kept with it.
             if group.describe != Describe::Statement {
-                self.client.output.put(backend::BIND_COMPLETE_FRAME);
+                self.client.put(backend::BIND_COMPLETE_FRAME);
             }
-            self.client.output.put(entry.payload.frames());
+            self.client.put(entry.payload.frames());
             if group.closes {
-                self.client.output.put(backend::CLOSE_COMPLETE_FRAME);
+                self.client.put(backend::CLOSE_COMPLETE_FRAME);
             }
             bytes += entry.payload.frames().len();
         }
-        backend::put_ready(self.client.output.buffer(), self.status);
+        backend::put_ready(self.client.output(), self.transaction.status());
         if statements.iter().any(|statement| statement.query.takes_snapshot) {
             self.query_unseen();
         }
@@ -326,8 +326,8 @@ impl Session {
         if !self.is_idle() {
             return Step::Wait;
         }
-        let before = self.client.output.buffer().len();
-        let out = self.client.output.buffer();
+        let before = self.client.output().len();
+        let out = self.client.output();
         if group.parse.is_some() {
             out.extend_from_slice(backend::PARSE_COMPLETE_FRAME);
         }
@@ -337,17 +337,17 @@ impl Session {
         out.extend_from_slice(backend::BIND_COMPLETE_FRAME);
         let step = self.answer_admin(admin, group.describe == Describe::Portal);
         if step == Step::Wait {
-            self.client.output.buffer().truncate(before);
+            self.client.output().truncate(before);
             return step;
         }
         if group.closes && admin.is_ok() {
-            self.client.output.put(backend::CLOSE_COMPLETE_FRAME);
+            self.client.put(backend::CLOSE_COMPLETE_FRAME);
         }
         if let Some((parse, _)) = group.parse {
             let prepared = self.prepared(statement);
             self.server.statements.kept_admin(parse.name, prepared);
         }
-        backend::put_ready(self.client.output.buffer(), self.status);
+        backend::put_ready(self.client.output(), self.transaction.status());
         step
     }
 }

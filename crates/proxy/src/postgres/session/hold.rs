@@ -27,9 +27,9 @@ use freshet_types::{End, Lsn, Nanos, Reason};
 use freshet_wire::postgres::backend;
 use tokio::time::{Instant, Sleep};
 
+use crate::postgres::session::Session;
 use crate::postgres::session::batch;
 use crate::postgres::session::unit::Unit;
-use crate::postgres::session::{Ending, Session};
 use crate::session::commit_wait::Touched;
 use crate::session::wait_queue::{Patience, Wait, WaitFor};
 
@@ -127,12 +127,12 @@ impl Waiting {
 impl Session {
     /// Nothing is under way on the upstream's connection, and no message is half sent: it can be asked something.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let sending = self.client_rest > 0 || self.passing.is_some();
-        self.is_between_transactions() && self.units.is_empty() && !sending && self.ending == Ending::Open
+        let sending = self.client.is_within_message() || self.client.passes_batch();
+        self.is_between_transactions() && self.pipeline.is_empty() && !sending && self.client.is_open()
     }
 
     /// The batch at the start of the input is not complete: whether its rest is still waited for. `whole`: one message of it is.
-    pub(crate) fn waits_for_rest(&mut self, whole: bool) -> bool {
+    pub(crate) fn wait_for_rest(&mut self, whole: bool) -> bool {
         if !whole {
             return true;
         }
@@ -161,9 +161,9 @@ impl Session {
         if matches!(server, Some(Err(Reason::OtherDatabase))) && !redefined {
             return false;
         }
-        if self.is_free(touched) {
+        if self.check_free(touched) {
             self.shared.waits.waits_skipped.fetch_add(1, Relaxed);
-            self.reads = true; // it needs to know its context, as who reads does
+            self.server.settings.is_used = true; // it needs to know its context, as who reads does
             return false;
         }
         let now = self.now();
@@ -178,7 +178,7 @@ impl Session {
             return false;
         }
         let at_rest = self.is_at_rest();
-        let until = if matches!(self.units.front(), Some(Unit::Own { ask, .. }) if ask.tells_end()) {
+        let until = if matches!(self.pipeline.front(), Some(Unit::Own { ask, .. }) if ask.tells_end()) {
             Until::Asked
         } else if at_rest && matches!(server, Some(Ok(()))) {
             self.ask_end_behind_write();
@@ -209,7 +209,7 @@ impl Session {
             *until = end.map_or(Until::ReadAfter(now), Until::Passed);
             if end.is_none() {
                 self.shared.want_log_end();
-            } else if let Some(end) = self.unflushed.filter(|_| !asynchronous) {
+            } else if let Some(end) = self.watermark.unflushed().filter(|_| !asynchronous) {
                 self.shared.want_flush(end);
             }
         }
@@ -239,7 +239,7 @@ impl Session {
             }
             // What was defined before the write is not delivered, either: a new trigger, say.
             self.settings_may_change();
-            self.reads = true; // what it was last told is forgotten: it asks again, as who reads does
+            self.server.settings.is_used = true; // what it was last told is forgotten: it asks again, as who reads does
         }
         self.waiting.held = None;
         self.waiting.wait = None;
@@ -250,7 +250,7 @@ impl Session {
         } else {
             self.shared.waits.held_for(held);
         }
-        backend::put_ready(self.client.output.buffer(), self.status);
+        backend::put_ready(self.client.output(), self.transaction.status());
         true
     }
 
@@ -279,8 +279,8 @@ impl Session {
 
     /// The log end is about to come on this connection, and nothing else.
     fn is_only_end_owed(&self) -> bool {
-        let mut owed = self.units.iter();
-        matches!((owed.next(), owed.next()), (Some(Unit::Own { ask, .. }), None) if ask.tells_end())
+        let (first, second) = (self.pipeline.front(), self.pipeline.second());
+        matches!((first, second), (Some(Unit::Own { ask, .. }), None) if ask.tells_end())
     }
 
     /// A look-up must bypass for this reason: begins to wait for a position, or for the fill under way. False if that is not worth it.
@@ -302,17 +302,18 @@ impl Session {
                 _ => return false,
             },
             Some(look) if !look.joined => look.due,
-            _ if self.waiting.patience.is_there() => now + self.shared.waits.look_wait(),
+            _ if self.waiting.patience.try_wait() => now + self.shared.waits.look_wait(),
             _ => return false,
         };
-        let until = (*reason == Reason::Watermark).then_some(match (&self.watermark.snapshot, self.watermark.end) {
-            (None, Some(end)) => Until::Passed(end),
-            (None, None) => Until::ReadAfter(self.watermark.since),
-            (Some(snapshot), _) => Until::ReadAfter(snapshot.since),
-        });
+        let until =
+            (*reason == Reason::Watermark).then_some(match (self.watermark.snapshot(), self.watermark.get().end) {
+                (None, Some(end)) => Until::Passed(end),
+                (None, None) => Until::ReadAfter(self.watermark.get().since),
+                (Some(snapshot), _) => Until::ReadAfter(snapshot.since),
+            });
         // What has come does not help: the watermark may lack something else.
         let until = until.filter(|until| !self.is_delivered(*until));
-        let looked = (*reason == Reason::Watermark && self.lacks_look()).then_some(self.watermark.catalog_since);
+        let looked = (*reason == Reason::Watermark && self.lacks_look()).then_some(self.watermark.get().catalog_since);
         let until = until.or(looked.map(Until::LookedAfter));
         match until {
             Some(Until::ReadAfter(since)) => self.shared.want_log_end_since(since),
@@ -330,7 +331,7 @@ impl Session {
     fn due(&self) -> Option<Nanos> {
         let held = self.waiting.held.as_ref().map(|held| held.since + self.shared.settings.hold_max);
         let look = self.waiting.look.as_ref().map(|look| look.due);
-        let fills = (!self.block_fills.is_empty()).then_some(self.block_fills_due);
+        let fills = self.transaction.fills_due();
         [held, look, fills, self.waiting.batch.filter(|due| *due > 0)].into_iter().flatten().min()
     }
 

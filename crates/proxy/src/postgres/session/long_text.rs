@@ -27,6 +27,15 @@ pub(crate) struct LongText {
     prepared: bool,
 }
 
+/// What a text shows before its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shows {
+    /// It may define something.
+    Defines,
+    /// It is prepared, and may define something when it is executed.
+    Prepares,
+}
+
 impl LongText {
     /// A `Query`.
     pub(crate) fn query() -> Self {
@@ -38,9 +47,10 @@ impl LongText {
         Self { names: 1, prepared: true, ..Self::query() }
     }
 
-    /// Whether the next piece shows that it may define something.
-    pub(crate) fn defines(&mut self, bytes: &[u8]) -> bool {
-        bytes.iter().any(|byte| self.defines_at(*byte))
+    /// What the next piece shows, if it shows that the text may define something.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Option<Shows> {
+        let defines = bytes.iter().any(|byte| self.defines_at(*byte));
+        defines.then_some(if self.prepared { Shows::Prepares } else { Shows::Defines })
     }
 
     fn defines_at(&mut self, byte: u8) -> bool {
@@ -83,16 +93,16 @@ impl LongText {
 
 impl Session {
     /// The current message's text may define something.
-    pub(crate) fn text_defines(&mut self) {
-        match self.long_text.take() {
-            Some(text) if text.prepared => self.long_defines = true,
-            Some(_) if self.is_looked_for(Defines::Told) => {
+    pub(crate) fn text_defines(&mut self, shows: Shows) {
+        match shows {
+            Shows::Prepares => self.server.statements.note_unread_definition(),
+            Shows::Defines if self.is_looked_for(Defines::Told) => {
                 self.note_redefining();
-                if let Some(Unit::Client(unit)) = self.units.back_mut() {
+                if let Some(Unit::Client(unit)) = self.pipeline.back_mut() {
                     unit.effects.redefines = true;
                 }
             }
-            None | Some(_) => {}
+            Shows::Defines => {}
         }
     }
 }
@@ -103,14 +113,18 @@ mod tests {
 
     fn defines(text: &str) -> bool {
         let message = [b"Q\0\x01;;", text.as_bytes(), b"\0"].concat();
-        let whole = LongText::query().defines(&message);
+        let whole = LongText::query().read(&message).is_some();
         for at in 0..message.len() {
             let mut long = LongText::query();
             let parts = message.split_at(at);
-            assert_eq!(long.defines(parts.0) || long.defines(parts.1), whole, "{text} in two pieces, at {at}");
+            assert_eq!(
+                long.read(parts.0).or_else(|| long.read(parts.1)).is_some(),
+                whole,
+                "{text} in two pieces, at {at}"
+            );
         }
         let prepared = [b"P\0\x01;;create;\0", text.as_bytes(), b"\0\0\0"].concat();
-        assert_eq!(LongText::parse().defines(&prepared), whole, "{text}, prepared");
+        assert_eq!(LongText::parse().read(&prepared).is_some(), whole, "{text}, prepared");
         whole
     }
 

@@ -7,7 +7,7 @@ use freshet_wire::postgres::backend::rows;
 use freshet_wire::postgres::frontend::Bind;
 
 use crate::postgres::session::batch::Describe;
-use crate::postgres::session::decide::{Execution, Found, parameters};
+use crate::postgres::session::execution::{Execution, Found, parameters};
 use crate::postgres::session::shown::fields;
 use crate::postgres::session::{Known, Session};
 use crate::session::context::Context;

@@ -4,7 +4,7 @@ use freshet_sql::{Literal, LiteralKind, Parameter, ParameterValue};
 use freshet_types::Reason;
 
 use crate::postgres::question::is_keyed;
-use crate::postgres::session::decide::{Execution, parameters, write_key};
+use crate::postgres::session::execution::{Execution, parameters, write_key};
 use crate::postgres::session::unit::Ask;
 use crate::postgres::session::{Known, Session};
 use crate::statement::registry::Statement;

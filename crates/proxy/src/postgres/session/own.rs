@@ -15,24 +15,10 @@ use freshet_wire::postgres::frontend;
 use crate::postgres::Pg;
 use crate::postgres::question as context;
 use crate::postgres::session::Session;
+use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::server_connection::{Known, ServerConnection};
 use crate::postgres::session::unit::{Ask, EndWithin, Unit};
 use crate::statement::registry::Statement;
-
-/// Look-ups of a session that all missed, after which the next ones are expected to miss, too.
-const MISSES_IN_ROW: u8 = 8;
-
-/// Which of them the upstream knows.
-#[expect(clippy::struct_excessive_bools, reason = "one for each statement")]
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct OwnStatements {
-    proof: bool,
-    end: bool,
-    context: bool,
-    end_and_context: bool,
-    /// How many settings the last two ask for by name.
-    pub(super) named: usize,
-}
 
 /// The names of all of them.
 const NAMES: [&[u8]; 5] = [PROOF, END, CONTEXT, END_AND_CONTEXT, QUERY];
@@ -41,13 +27,6 @@ const END: &[u8] = b"_freshet_end";
 const CONTEXT: &[u8] = b"_freshet_context";
 const END_AND_CONTEXT: &[u8] = b"_freshet_end_context";
 const QUERY: &[u8] = b"_freshet_query";
-
-impl OwnStatements {
-    /// It is not certain that the upstream knows the question for the log end.
-    pub(crate) fn forget_end(&mut self) {
-        self.end = false;
-    }
-}
 
 /// The question for a session's context that is sent with its login: [`Ask::Context`].
 pub(crate) fn first_question(named: &[Box<str>]) -> Vec<u8> {
@@ -67,14 +46,14 @@ impl Session {
     pub(crate) fn asked_at_login(&mut self, under: CatalogVersion) {
         self.server.settings.known = Known::Asked { again: false };
         self.server.settings.asked_under = under;
-        self.units.push_back(Unit::own(Ask::Context));
+        self.pipeline.push_own(Ask::Context);
     }
 
     /// Asks, behind everything sent so far.
     pub(crate) fn ask(&mut self, ask: Ask) {
         self.server.put_question(ask, &self.shared);
         frontend::put_sync(self.server.output());
-        self.units.push_back(Unit::own(ask));
+        self.pipeline.push_own(ask);
     }
 
     /// Asks for the log end in the batch that is being sent, whose statements only read; its `Sync` comes next. The
@@ -88,9 +67,9 @@ impl Session {
     /// log. Who hits in between needs to know its own watermark.
     pub(crate) fn await_probe(&mut self) -> bool {
         self.shared.count_end();
-        let none_kept = self.block_fills.is_empty() && self.complete.is_empty();
+        let none_kept = !self.transaction.has_fills() && self.complete.is_empty();
         let awaits_end = none_kept
-            && (self.misses_in_row >= MISSES_IN_ROW || self.shared.settings.faults.shares_probes)
+            && (self.prefetch.expects_misses() || self.shared.settings.faults.shares_probes)
             && self.shared.shares_probes()
             && self.shared.reloads.cover(self.server.settings.configured_at);
         self.last_unit().fills.awaits_end = awaits_end;
@@ -104,7 +83,7 @@ impl Session {
         let under = self.shared.catalog_version();
         let with_context = matches!(self.server.settings.known, Known::Nothing)
             && self.server.identity.is_some()
-            && (std::mem::take(&mut self.reads) || self.server.settings.asked_under != under);
+            && (std::mem::take(&mut self.server.settings.is_used) || self.server.settings.asked_under != under);
         if with_context {
             self.server.settings.asked_under = under;
         }
@@ -113,24 +92,29 @@ impl Session {
 
     /// The last unit, of which nothing has been sent, begins with this statement: what the server must know before it.
     pub(crate) fn precede(&mut self, statement: Option<&Arc<Statement>>) {
-        if !matches!(self.units.back(), Some(Unit::Client(unit)) if !unit.sent.begun) {
+        if !matches!(self.pipeline.back(), Some(Unit::Client(unit)) if !unit.sent.begun) {
             return;
         }
-        let lacks_query = self.lacks_query(statement);
+        let lacks_query = self
+            .transaction
+            .block_mut()
+            .is_some_and(|block| block.take_unseen_query(statement.map(|statement| &**statement)));
         let lists_prepared = statement.is_some_and(|statement| statement.lists_prepared);
         if !lacks_query && !lists_prepared {
             return;
         }
-        let unit = self.units.pop_back();
+        let unit = self.pipeline.pop_back();
         if lacks_query {
             // It reads nothing, so that it fails only where the client's statement would: the connection is lost, or cancelled.
             self.ask(Ask::Query);
         }
         if lists_prepared {
             self.server.close_own();
-            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+            self.pipeline.push_own(Ask::UnnamedStatement);
         }
-        self.units.extend(unit);
+        if let Some(unit) = unit {
+            self.pipeline.push(unit);
+        }
     }
 
     /// Asks for the session's context; the client waits for the answer.
@@ -144,7 +128,7 @@ impl Session {
     /// An answer came from the cache: if the server counts how long the session is idle, it must learn that it is not. Not
     /// every time: a session may end an eighth of the time-out early.
     pub(crate) fn keep_awake(&mut self) {
-        let idle_max = if self.block.is_some() {
+        let idle_max = if self.transaction.block().is_some() {
             self.server.settings.idle_max.in_block
         } else {
             self.server.settings.idle_max.outside
@@ -152,14 +136,14 @@ impl Session {
         let Some(idle_max) = idle_max else { return };
         if self.is_idle() && self.now().saturating_sub(self.server.ready_at) > idle_max / 8 {
             frontend::put_sync(self.server.output());
-            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+            self.pipeline.push_own(Ask::UnnamedStatement);
         }
     }
 
     /// Brings the upstream's unnamed statement in step before messages that may use it.
     pub(crate) fn catch_up_unnamed(&mut self) {
         if self.server.catch_up_unnamed() {
-            self.units.push_back(Unit::own(Ask::UnnamedStatement));
+            self.pipeline.push_own(Ask::UnnamedStatement);
         }
     }
 }

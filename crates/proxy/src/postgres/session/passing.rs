@@ -8,13 +8,14 @@ use freshet_types::Reason;
 use freshet_wire::postgres::frame::{self, Header};
 use freshet_wire::postgres::frontend::{self, Bind, Parse, Target};
 
+use crate::postgres::session::Session;
 use crate::postgres::session::batch::{Describe, Group};
+use crate::postgres::session::block::Block;
 use crate::postgres::session::client::Step;
+use crate::postgres::session::client_side::OpenBatch;
 use crate::postgres::session::statements::{ParsedUnder, Prepared};
-use crate::postgres::session::transaction::Block;
 use crate::postgres::session::unit::{Ask, Kind, NAMES_MAX, Response, Unit};
 use crate::postgres::session::way::is_suspect;
-use crate::postgres::session::{Ending, Session};
 use crate::statement::registry::{Statement, TEXT_BYTES_MAX};
 
 /// The server answers the message by one of those that [`super::upstream`] counts, unless it skips it.
@@ -25,14 +26,14 @@ fn is_answered_once(tag: u8) -> bool {
 impl Session {
     /// Lets the extended protocol's messages pass up to the next `Sync`.
     pub(crate) fn begin_passing_batch(&mut self, reason: Reason) {
-        if self.client.input.bytes().starts_with(&[frontend::PARSE])
-            && self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0)
+        if self.client.received().starts_with(&[frontend::PARSE])
+            && self.client.received().get(frame::HEADER_BYTES) == Some(&0)
         {
             self.server.statements.unnamed_is_replaced();
         }
         self.catch_up_unnamed();
         self.open_unit(true, Kind::Batch);
-        self.passing = Some(reason);
+        self.client.begin_batch(OpenBatch::Passes(reason));
     }
 
     /// One execution of a statement that was prepared before passes, on one portal: all its messages, `Sync` included.
@@ -53,20 +54,20 @@ impl Session {
     /// Its `Sync` has been sent.
     fn end_passing_batch(&mut self) {
         self.last_unit().sent.synced = true;
-        self.passing = None;
+        self.client.end_batch();
         self.close_unit();
     }
 
     /// A portal is executed.
     fn execution_passes(&mut self, unnamed: bool) {
-        let unknown = self.block.as_ref().is_some_and(Block::is_unknown);
+        let unknown = self.transaction.block().is_some_and(Block::is_unknown);
         let unit = self.last_unit();
         unit.effects.tells |= !(unnamed && unit.portals.is_silent);
         if unnamed {
             unit.effects.mark.execute_unnamed();
         }
         if unknown {
-            unit.effects.mark.may_end_unseen();
+            unit.effects.mark.note_unseen_end();
         }
     }
 
@@ -94,19 +95,19 @@ impl Session {
         self.last_unit().sent.synced = true;
         self.server.put(messages);
         frontend::put_sync(self.server.output());
-        self.leads = true;
+        self.client.begin_batch(OpenBatch::Leads);
         Step::Done
     }
 
     /// The server has answered what went ahead. The client awaits the answer to its own `Sync`.
     pub(crate) fn lead_answered(&mut self, failed: bool) {
-        self.leads = false;
+        self.client.end_batch();
         while failed
-            && let Ok(Some(head)) = frame::header(self.client.input.bytes())
+            && let Ok(Some(head)) = frame::header(self.client.received())
             && head.tag != frontend::SYNC
-            && head.frame_bytes <= self.client.input.bytes().len()
+            && head.frame_bytes <= self.client.received().len()
         {
-            self.client.input.consume(head.frame_bytes);
+            self.client.consume(head.frame_bytes);
         }
     }
 
@@ -117,21 +118,21 @@ impl Session {
         }
         let wanted = head.frame_bytes.min(TEXT_BYTES_MAX);
         let watched = matches!(head.tag, frontend::PARSE | frontend::BIND | frontend::CLOSE);
-        if watched && self.client.input.bytes().len() < wanted && !self.client.ended {
+        if watched && self.client.received().len() < wanted && !self.client.has_ended() {
             return Step::Wait;
         }
         match head.tag {
             frontend::PARSE | frontend::BIND | frontend::CLOSE => {
-                let input = self.client.input.take();
+                let input = self.client.take_input();
                 let waits = head.tag == frontend::PARSE
                     && Parse::read(input.bytes().get(..wanted).unwrap_or_default())
-                        .is_ok_and(|parse| self.parse_waits(&parse));
+                        .is_ok_and(|parse| self.begin_to_hold_parse(&parse));
                 if waits {
-                    self.client.input = input;
+                    self.client.put_back(input);
                     return Step::Wait;
                 }
                 self.watch(head, input.bytes().get(..wanted).unwrap_or_default());
-                self.client.input = input;
+                self.client.put_back(input);
             }
             frontend::SYNC => {
                 let step = self.pass(head);
@@ -139,10 +140,10 @@ impl Session {
                 return step;
             }
             frontend::QUERY | frontend::FUNCTION_CALL => return self.query_in_batch(head),
-            frontend::TERMINATE => self.ending = Ending::Goodbye,
+            frontend::TERMINATE => self.client.say_goodbye(),
             frontend::EXECUTE => {
                 // A portal bound before, perhaps, and perhaps by other means.
-                let unnamed = self.client.input.bytes().get(frame::HEADER_BYTES) == Some(&0);
+                let unnamed = self.client.received().get(frame::HEADER_BYTES) == Some(&0);
                 self.execution_passes(unnamed);
             }
             frontend::DESCRIBE => self.last_unit().effects.mark.others = true,
@@ -177,15 +178,15 @@ impl Session {
         // What the server makes of it during COPY depends on how the COPY goes.
         unit.kind = if unit.copy.is_asked() { Kind::Raw } else { Kind::Query };
         self.last_unit().effects.tells = true;
-        self.passing = None;
+        self.client.end_batch();
         self.note_bracket(None);
         self.effect(Effect::Forgets, None);
         self.pass(head)
     }
 
     /// Drivers that send Flush behind Describe: the open batch has only prepared statements, and has been answered.
-    fn has_only_prepared(&mut self) -> bool {
-        let unit = self.last_unit();
+    fn has_only_prepared(&self) -> bool {
+        let Some(Unit::Client(unit)) = self.pipeline.back() else { return false };
         unit.kind == Kind::Batch
             && unit.sent.begun
             && unit.response == Response::Owed(0)
@@ -194,23 +195,23 @@ impl Session {
 
     /// The open batch has only prepared statements, and has been answered: a `Sync` of Freshet's own ends it.
     fn end_prepared_batch(&mut self, head: Header) -> Step {
-        self.passing = None;
-        self.long_text = None;
-        if let Some(Unit::Client(unit)) = self.units.pop_back() {
+        self.client.end_batch();
+        self.client.expect_long_text(None);
+        if let Some(Unit::Client(unit)) = self.pipeline.pop_back() {
             self.client_unit_done(unit, false);
         }
         frontend::put_sync(self.server.output());
-        self.units.push_back(Unit::own(Ask::UnnamedStatement));
+        self.pipeline.push_own(Ask::UnnamedStatement);
         self.step(head)
     }
 
     /// The statement to be prepared is held.
-    fn parse_waits(&mut self, parse: &Parse<'_>) -> bool {
+    fn begin_to_hold_parse(&mut self, parse: &Parse<'_>) -> bool {
         if !is_suspect(parse.query) {
             return false;
         }
         let statement = self.statement(parse.query, parse.types).ok();
-        self.must_make_way(statement.as_deref(), parse.query)
+        self.begin_to_make_way(statement.as_deref(), parse.query)
     }
 
     /// Notes what a passing message does to the session's statements; `bytes` is its start, or all of it.
@@ -269,7 +270,10 @@ impl Session {
         };
         let fallback = match &statement {
             None => Reason::UnknownStatement,
-            Some(_) => self.passing.clone().unwrap_or(Reason::MessageShape),
+            Some(_) => match self.client.batch() {
+                OpenBatch::Passes(reason) => reason.clone(),
+                OpenBatch::None | OpenBatch::Leads => Reason::MessageShape,
+            },
         };
         self.precede(statement.as_ref());
         self.deallocate(statement.as_ref());

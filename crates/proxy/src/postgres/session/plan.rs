@@ -2,7 +2,7 @@
 
 use freshet_types::Reason;
 
-use crate::postgres::session::transaction::Block;
+use crate::postgres::session::block::Block;
 use crate::session::context::Context;
 
 /// What decides whether a session may use the cache at this moment.

@@ -22,6 +22,9 @@ const NEEDED: u8 = 2;
 const ASKED_FROM: u8 = 3;
 const SCORE_MAX: u8 = 4;
 
+/// Look-ups that all missed, after which the next ones are expected to miss, too.
+const MISSES_IN_ROW: u8 = 8;
+
 /// What a session has done behind its statements.
 #[derive(Debug, Default)]
 pub(crate) struct Prefetch {
@@ -35,6 +38,8 @@ pub(crate) struct Prefetch {
     lacked: bool,
     /// What the last one was that told of data, if nothing has hit since.
     behind: Behind,
+    /// Look-ups since the last hit that led to a fill, 255 at most.
+    misses_in_row: u8,
 }
 
 /// What a hit comes right behind.
@@ -61,7 +66,7 @@ impl Prefetch {
     }
 
     /// The next look-up behind this is likely to need the log end: if the last times one did, or if what passes is looked up and lacks it.
-    pub(crate) fn needs_end(&mut self, place: Place) -> bool {
+    pub(crate) fn expect_end_needed(&mut self, place: Place) -> bool {
         std::mem::take(&mut self.lacked)
             || self.scores.iter().any(|(known, score)| *known == place && *score >= ASKED_FROM)
     }
@@ -97,6 +102,21 @@ impl Prefetch {
         std::mem::take(&mut self.behind)
     }
 
+    /// The client was answered from the cache.
+    pub(crate) fn note_hit(&mut self) {
+        self.misses_in_row = 0;
+    }
+
+    /// A look-up leads to a fill.
+    pub(crate) fn note_fill(&mut self) {
+        self.misses_in_row = self.misses_in_row.saturating_add(1);
+    }
+
+    /// The next look-ups are expected to miss.
+    pub(crate) fn expects_misses(&self) -> bool {
+        self.misses_in_row >= MISSES_IN_ROW
+    }
+
     /// A look-up needs to know how new the last statement's answer was.
     fn needed(&mut self) {
         self.sent = 0;
@@ -123,7 +143,7 @@ mod tests {
         for _ in 0..times {
             for number in statements {
                 let place = prefetch.sends(number << 6);
-                asked.push(prefetch.needs_end(place));
+                asked.push(prefetch.expect_end_needed(place));
                 prefetch.told(Some(place), false);
             }
             if looks_up {

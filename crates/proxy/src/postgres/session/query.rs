@@ -11,7 +11,7 @@ use freshet_wire::postgres::frontend;
 
 use crate::postgres::session::Session;
 use crate::postgres::session::client::{Nature, Step};
-use crate::postgres::session::decide::Execution;
+use crate::postgres::session::execution::Execution;
 use crate::postgres::session::long_text::LongText;
 use crate::postgres::session::plan::Allowed;
 use crate::postgres::session::unit::{Ask, Fill, Kind};
@@ -24,11 +24,11 @@ impl Session {
     pub(crate) fn query(&mut self, head: Header) -> Step {
         if head.frame_bytes > TEXT_BYTES_MAX {
             let nature = Nature { defines: Defines::Nothing, ..self.nature(None) };
-            self.long_text = Some(LongText::query());
+            self.client.expect_long_text(Some(LongText::query()));
             self.begin_passing_query(None, &nature, &Reason::TooLong);
             return self.pass(head);
         }
-        let input = self.client.input.take();
+        let input = self.client.take_input();
         let step = match input.bytes().get(..head.frame_bytes) {
             None => Step::Wait,
             Some(message) => {
@@ -40,9 +40,9 @@ impl Session {
                 }
             }
         };
-        self.client.input = input;
+        self.client.put_back(input);
         if step == Step::Done {
-            self.client.input.consume(head.frame_bytes);
+            self.client.consume(head.frame_bytes);
         }
         step
     }
@@ -66,7 +66,7 @@ impl Session {
         if let Some(admin) = &statement.admin {
             let step = self.answer_admin(admin, true);
             if step == Step::Done {
-                backend::put_ready(self.client.output.buffer(), self.status);
+                backend::put_ready(self.client.output(), self.transaction.status());
             }
             return step;
         }
@@ -95,7 +95,7 @@ impl Session {
                 Err(reason) => reason,
             },
         };
-        if self.must_make_way(Some(&statement), text) {
+        if self.begin_to_make_way(Some(&statement), text) {
             return Step::Wait;
         }
         self.pass_query(message, Some(&statement), &nature, &reason)
@@ -121,8 +121,8 @@ impl Session {
             return Step::Wait;
         }
         let frames = entry.payload.frames();
-        self.client.output.put(frames);
-        backend::put_ready(self.client.output.buffer(), self.status);
+        self.client.put(frames);
+        backend::put_ready(self.client.output(), self.transaction.status());
         self.server.statements.query_answered();
         if entry.payload.source.query.takes_snapshot {
             self.query_unseen();

@@ -8,16 +8,19 @@ use std::sync::Arc;
 
 use freshet_sql::{Isolation, Temporary};
 use freshet_types::{CatalogVersion, Nanos, Reason};
-use freshet_wire::postgres::frontend;
+use freshet_wire::postgres::frame::Header;
+use freshet_wire::postgres::{backend, frontend};
 
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::question::{Answer, IdleMax};
-use crate::postgres::session::own::OwnStatements;
+use crate::postgres::session::own_statements::OwnStatements;
 use crate::postgres::session::statements::{Statements, Unnamed};
-use crate::postgres::session::upstream::Way;
 use crate::session::context::Context;
 use crate::shared::ServerIdentity;
+
+/// Longer reports are not looked at.
+const REPORT_BYTES_MAX: usize = 1 << 10;
 
 /// What is known of a session's context.
 #[derive(Debug)]
@@ -37,6 +40,18 @@ pub(super) enum Known {
     Unknowable(Reason),
 }
 
+/// What becomes of a message's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// To the client.
+    #[default]
+    Forward,
+    /// To the client, and into the fill in progress.
+    Keep,
+    /// Nowhere.
+    Swallow,
+}
+
 /// The settings in force on a connection, as far as they are known.
 #[derive(Debug)]
 pub(super) struct ServerSettings {
@@ -45,6 +60,9 @@ pub(super) struct ServerSettings {
     pub(super) asked_under: CatalogVersion,
     /// The columns of the last context that came behind a write, and that context.
     pub(super) context_behind_write: Option<(Box<[u8]>, Arc<Context>)>,
+    /// The session has read, begun a transaction block, written what was not held, or been let go by a fence, since its context was last
+    /// asked for behind a write.
+    pub(super) is_used: bool,
     pub(super) user: String,
     /// `standard_conforming_strings` is off, as last reported.
     pub(super) escapes: bool,
@@ -89,6 +107,7 @@ impl ServerConnection {
             known: Known::Nothing,
             asked_under: CatalogVersion::default(),
             context_behind_write: None,
+            is_used: false,
             user,
             escapes: false,
             temporary: Some(Temporary::default()),
@@ -147,6 +166,18 @@ impl ServerConnection {
     /// The server sends nothing more.
     pub(super) fn has_ended(&self) -> bool {
         self.socket.ended
+    }
+
+    /// The server reports a setting, in the message at the start of the upstream's input; false: it is not whole yet.
+    pub(crate) fn setting_reported(&mut self, head: Header) -> bool {
+        if head.frame_bytes > REPORT_BYTES_MAX {
+            return true;
+        }
+        let Some(message) = self.received().get(..head.frame_bytes) else { return false };
+        if let Some((b"standard_conforming_strings", value)) = backend::parameter_status(message) {
+            self.settings.escapes = value != b"on";
+        }
+        true
     }
 
     /// Puts what brings the unnamed statement in step, if anything does.

@@ -5,7 +5,7 @@ use freshet_types::Tag;
 use freshet_wire::postgres::backend::{data_row, rows};
 use freshet_wire::postgres::frontend::Bind;
 
-use crate::postgres::session::decide::Execution;
+use crate::postgres::session::execution::Execution;
 use crate::session::answer_tags::AnswerTags;
 
 /// What they tell, and how they are written.

@@ -1,18 +1,24 @@
 //! A session begins: its client is let in, and both sides speak in frames from here on.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use freshet_cache::Watermark;
-use freshet_wire::postgres::{backend, frame};
+use freshet_wire::postgres::frame;
 
 use crate::peer::Peer;
 use crate::postgres::Pg;
 use crate::postgres::login::{Admitted, admit};
+use crate::postgres::session::block::Transaction;
+use crate::postgres::session::client_side::ClientSide;
+use crate::postgres::session::complete::CompleteFills;
+use crate::postgres::session::definitions::Definitions;
+use crate::postgres::session::hold::Waiting;
+use crate::postgres::session::pipeline::Pipeline;
 use crate::postgres::session::prefetch::Prefetch;
 use crate::postgres::session::server_connection::ServerConnection;
-use crate::postgres::session::unit::{ClientUnit, Kind, Unit};
+use crate::postgres::session::unit::Kind;
+use crate::postgres::session::watermark::SessionWatermark;
+use crate::postgres::session::way::Way;
 use crate::postgres::session::{Session, SessionError};
 use crate::server::access::Incoming;
 
@@ -48,43 +54,21 @@ async fn converse(admitted: Admitted, shared: &Arc<Pg>, worker: usize) -> Result
 
 impl Session {
     fn new(client: Peer, server: ServerConnection, shared: Arc<Pg>, kind: Kind) -> Self {
-        // The start-up is a unit of the client's: it ends with the first ReadyForQuery.
-        let units = VecDeque::from([Unit::Client(ClientUnit { kind, ..ClientUnit::default() })]);
         Self {
             shared,
             worker: 0,
-            client,
+            client: ClientSide::new(client),
             server,
-            units,
-            impure: 1,
-            status: backend::STATUS_IDLE,
-            watermark: Watermark::default(),
-            unflushed: None,
+            pipeline: Pipeline::new(kind),
+            transaction: Transaction::new(),
+            watermark: SessionWatermark::default(),
             prefetch: Prefetch::default(),
-            passing: None,
-            leads: false,
-            portals: false,
-            absorb_sync: false,
-            notified: false,
-            reads: false,
-            misses_in_row: 0,
-            catalog_dirty: false,
-            client_rest: 0,
-            long_text: None,
-            long_defines: false,
-            proof: None,
-            complete: Vec::new(),
-            block: None,
-            block_fills: Vec::new(),
-            block_fills_due: 0,
-            waiting: crate::postgres::session::hold::Waiting::default(),
-            defining: None,
-            way: super::way::Way::default(),
-            redefined: false,
-            redefining: None,
+            complete: CompleteFills::default(),
+            definitions: Definitions::default(),
+            waiting: Waiting::default(),
+            way: Way::default(),
             key: Vec::with_capacity(frame::HEADER_BYTES * 64),
             looked_up_at: 0,
-            ending: crate::postgres::session::Ending::Open,
         }
     }
 }

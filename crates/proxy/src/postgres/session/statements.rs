@@ -7,20 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use freshet_sql::Defines;
-use freshet_types::{CatalogVersion, Reason};
-use freshet_wire::postgres::backend;
-use freshet_wire::postgres::frame::Header;
+use freshet_types::CatalogVersion;
 use rapidhash::quality::RandomState;
 
-use crate::postgres::session::Session;
-use crate::postgres::session::server_connection::ServerConnection;
 use crate::statement::registry::Statement;
 
 /// Named statements remembered per session; further ones pass.
 const NAMED_MAX: usize = 10_000;
-
-/// Longer reports are not looked at.
-const REPORT_BYTES_MAX: usize = 1 << 10;
 
 /// How the upstream's unnamed statement relates to the client's view of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,27 +25,6 @@ pub(crate) enum Unnamed {
     Unsent,
     /// The client's was dropped by a `Query` that was answered from here.
     Dropped,
-}
-
-impl Session {
-    /// The statement of a text, as the server reads it in this session.
-    pub(crate) fn statement(&self, text: &[u8], types: &[u8]) -> Result<Arc<Statement>, Reason> {
-        self.shared.registry.statement_of(text, types, self.server.settings.escapes)
-    }
-}
-
-impl ServerConnection {
-    /// The server reports a setting, in the message at the start of the upstream's input; false: it is not whole yet.
-    pub(crate) fn setting_reported(&mut self, head: Header) -> bool {
-        if head.frame_bytes > REPORT_BYTES_MAX {
-            return true;
-        }
-        let Some(message) = self.received().get(..head.frame_bytes) else { return false };
-        if let Some((b"standard_conforming_strings", value)) = backend::parameter_status(message) {
-            self.settings.escapes = value != b"on";
-        }
-        true
-    }
 }
 
 /// Under which settings a statement was parsed: its constants were read under them.
@@ -99,6 +71,8 @@ pub(crate) struct Statements {
     upstream_unnamed: bool,
     /// A statement that was forgotten may be there all the same: what was to end it has failed.
     outlives: bool,
+    /// A text was prepared that may define something, of which only the beginnings of its statements are known.
+    has_unread_definition: bool,
     /// The `Parse` that the upstream has not seen; kept to avoid an allocation per hit.
     unsent_parse: Vec<u8>,
 }
@@ -192,6 +166,16 @@ impl Statements {
     /// A statement that is not known here may be one that was forgotten.
     pub(crate) fn may_outlive(&self) -> bool {
         self.outlives
+    }
+
+    /// A text was prepared that may define something, of which no more is known.
+    pub(crate) fn note_unread_definition(&mut self) {
+        self.has_unread_definition = true;
+    }
+
+    /// A statement that is not known here may be one that defines something.
+    pub(crate) fn may_define_unread(&self) -> bool {
+        self.has_unread_definition
     }
 
     /// The next message is a `Parse` of the unnamed statement: the server drops the one before it first of all.

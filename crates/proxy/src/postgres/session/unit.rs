@@ -5,10 +5,10 @@ use std::sync::Arc;
 use freshet_types::{CatalogVersion, Nanos};
 use freshet_wire::postgres::backend;
 
+use crate::postgres::session::mark::{Leaves, Mark};
 use crate::postgres::session::moving::Moving;
 use crate::postgres::session::prefetch::Place;
 use crate::postgres::session::shown::Shown;
-use crate::postgres::session::transaction::{Block, Mark};
 use crate::session::commit_wait::Counted;
 use crate::session::fill::{PendingFill, Reading};
 use crate::statement::registry::{NormalizedQuery, Statement};
@@ -224,7 +224,7 @@ impl Copy {
 #[expect(clippy::struct_excessive_bools, reason = "effects that are independent of each other")]
 pub(crate) struct Effects {
     /// Nothing in it can write or change the session.
-    pub(crate) pure: bool,
+    pure: bool,
     /// What else is to be known of that.
     pub(crate) mark: Mark,
     /// Something in it may have changed the catalogue.
@@ -304,6 +304,20 @@ impl ClientUnit {
         }
     }
 
+    pub(crate) fn new(kind: Kind, pure: bool) -> Self {
+        Self { kind, effects: Effects { pure, ..Effects::default() }, ..Self::default() }
+    }
+
+    /// Nothing in it can write or change the session.
+    pub(crate) fn is_pure(&self) -> bool {
+        self.effects.pure
+    }
+
+    /// Something in it may; whether that is new. [`super::pipeline`] counts such units.
+    pub(crate) fn taint(&mut self) -> bool {
+        std::mem::replace(&mut self.effects.pure, false)
+    }
+
     /// Its answers may say something of the database's state: not so a login, a `Sync` alone or statements that are
     /// only prepared.
     pub(crate) fn tells_of_data(&self) -> bool {
@@ -314,9 +328,13 @@ impl ClientUnit {
         }
     }
 
-    /// Its transaction, with the block that it may be in, may have written.
-    pub(crate) fn has_written(&self, block: Option<&Block>) -> bool {
-        self.effects.mark.writes || block.is_some_and(|block| block.wrote)
+    /// The client may be told that a part of it is committed while its `ReadyForQuery` is still to come.
+    pub(crate) fn may_be_told_early(&self) -> bool {
+        match (self.kind, self.effects.mark.leaves) {
+            (Kind::Batch, Leaves::Closed | Leaves::Unknown) => !self.sent.synced,
+            (_, Leaves::Unknown) => true,
+            _ => false,
+        }
     }
 
     /// A message came that is the answer to one of the extended protocol, or the last of its answers.

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use freshet_types::{Nanos, Reason, Visible};
+use freshet_types::{Reason, Visible};
 use freshet_wire::postgres::backend;
 use freshet_wire::postgres::frame::{self, Header};
 
 use crate::postgres::question::{Answer, CONFIGURATION_COLUMN, CONTEXT_COLUMNS};
-use crate::postgres::session::own::OwnStatements;
+use crate::postgres::session::own_statements::OwnStatements;
+use crate::postgres::session::server_connection::Way;
 use crate::postgres::session::unit::{Ask, ClientUnit, CopyData, Fill, Kind, Response, Unit};
 use crate::postgres::session::{Known, Session, SessionError};
 use crate::session::commit_wait::Touched;
@@ -15,29 +16,17 @@ use crate::session::commit_wait::Touched;
 /// The largest row that Freshet's own statements may answer.
 const OWN_ROW_BYTES_MAX: usize = 64 << 10;
 
-/// What becomes of a message's bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// To the client.
-    #[default]
-    Forward,
-    /// To the client, and into the fill in progress.
-    Keep,
-    /// Nowhere.
-    Swallow,
-}
-
 impl Session {
     /// Handles all that the upstream has sent, as far as the client takes it.
     pub(crate) fn read_upstream(&mut self) -> Result<(), SessionError> {
-        while !self.client.output.is_high() {
+        while !self.client.is_high() {
             if self.server.rest > 0 {
                 if !self.move_upstream_bytes() {
                     break;
                 }
                 continue;
             }
-            if self.waiting.is_holding() && !matches!(self.units.front(), Some(Unit::Own { .. })) {
+            if self.waiting.is_holding() && !matches!(self.pipeline.front(), Some(Unit::Own { .. })) {
                 break;
             }
             if self.move_usual_messages() {
@@ -63,7 +52,7 @@ impl Session {
                 } else if head.tag == backend::ERROR {
                     // The last words of a server that ends the connection are for the client.
                     self.server.way = if backend::is_fatal(message) { Way::Forward } else { Way::Swallow };
-                } else if let Some(row) = self.units.front_mut().and_then(Unit::own_row) {
+                } else if let Some(row) = self.pipeline.front_mut().and_then(Unit::own_row) {
                     *row = Some(message.into());
                     self.server.way = Way::Swallow;
                 }
@@ -78,8 +67,8 @@ impl Session {
     /// Moves all whole messages that have come of an answer that is the client's, as far as they are usual and the same becomes
     /// of them; false if there are none.
     fn move_usual_messages(&mut self) -> bool {
-        let wrote = self.block.as_ref().is_some_and(|block| block.wrote);
-        let Some(Unit::Client(unit)) = self.units.front_mut() else { return false };
+        let wrote = self.transaction.wrote();
+        let Some(Unit::Client(unit)) = self.pipeline.front_mut() else { return false };
         if unit.kind == Kind::Sync {
             return false;
         }
@@ -97,7 +86,7 @@ impl Session {
             match head.tag {
                 backend::DATA_ROW => {}
                 // The client may hear of a commit with it.
-                backend::COMMAND_COMPLETE if wrote || unit.effects.mark.writes => break,
+                backend::COMMAND_COMPLETE if wrote || unit.effects.mark.writes() => break,
                 tag if answers_once(tag) => unit.answered_once(tag),
                 _ => break,
             }
@@ -107,7 +96,7 @@ impl Session {
             (self.server.rest, self.server.way) = (count, Way::Keep);
             return self.move_upstream_bytes();
         }
-        self.client.output.put(input.get(..count).unwrap_or_default());
+        self.client.put(input.get(..count).unwrap_or_default());
         self.server.consume(count);
         count > 0
     }
@@ -118,10 +107,10 @@ impl Session {
         let bytes = input.get(..self.server.rest).unwrap_or(input);
         let count = bytes.len();
         if self.server.way != Way::Swallow {
-            self.client.output.put(bytes);
+            self.client.put(bytes);
         }
         if self.server.way == Way::Keep
-            && let Some(Unit::Client(unit)) = self.units.front_mut()
+            && let Some(Unit::Client(unit)) = self.pipeline.front_mut()
             && let Some(slot) = unit.current_fill()
             && let Some(fill) = slot
             && !fill.keep(bytes)
@@ -135,7 +124,7 @@ impl Session {
 
     /// Answers are to be kept, and the client does not take what comes before or is of them.
     pub(crate) fn stalled_fills(&mut self) -> impl Iterator<Item = &mut Option<Fill>> {
-        let units = self.units.iter_mut().take_while(|_| self.client.output.is_high());
+        let units = self.pipeline.iter_mut().take_while(|_| self.client.is_high());
         let fills =
             units.filter_map(|unit| if let Unit::Client(unit) = unit { Some(&mut unit.fills.results) } else { None });
         fills.flatten().filter(|fill| fill.is_some())
@@ -143,7 +132,7 @@ impl Session {
 
     /// It is needed whole: a row, or an error that may be fatal, of a statement of Freshet's own.
     fn is_own_answer(&self, head: Header) -> bool {
-        matches!(head.tag, backend::DATA_ROW | backend::ERROR) && self.units.front().is_some_and(Unit::is_own_next)
+        matches!(head.tag, backend::DATA_ROW | backend::ERROR) && self.pipeline.front().is_some_and(Unit::is_own_next)
     }
 
     /// Decides what becomes of a message other than `ReadyForQuery`.
@@ -151,13 +140,12 @@ impl Session {
         let asynchronous = matches!(head.tag, backend::PARAMETER_STATUS | backend::NOTIFICATION);
         if head.tag == backend::NOTIFICATION {
             // It tells of a commit that the client may look for at once.
-            self.raise_watermark(self.now());
-            self.notified = true;
+            self.watermark.note_notification(self.shared.clock.now());
         }
         if head.tag == backend::PARAMETER_STATUS {
             self.settings_changed();
         }
-        Ok(match self.units.front_mut() {
+        Ok(match self.pipeline.front_mut() {
             _ if asynchronous => Way::Forward,
             // Nothing is owed: a fatal error such as the server's shutdown.
             None => Way::Forward,
@@ -171,15 +159,12 @@ impl Session {
                     end.note(head.tag);
                     return Ok(Way::Swallow);
                 }
-                let wrote = unit.has_written(self.block.as_ref());
-                if head.tag == backend::COMMAND_COMPLETE
-                    && wrote
-                    && unit.effects.mark.may_be_told_early(unit.kind, unit.sent.synced)
-                {
+                let wrote = unit.effects.mark.writes() || self.transaction.wrote();
+                if head.tag == backend::COMMAND_COMPLETE && wrote && unit.may_be_told_early() {
                     // The client may hear of the commit before its `ReadyForQuery`, which can be held.
                     self.shared.cache.fence_since(self.shared.clock.now());
                     self.shared.want_log_end();
-                    if unit.effects.redefines || self.redefined {
+                    if unit.effects.redefines || self.transaction.has_redefined() {
                         self.shared.cache.fence_catalog(self.shared.clock.now());
                         self.shared.want_catalog();
                     }
@@ -199,9 +184,9 @@ impl Session {
     /// COPY by the extended protocol: the server ignores the `Sync` behind `Execute`, and the one behind the data ends
     /// the unit. That one may have been sent already. What else may have been sent behind a COPY cannot be counted.
     fn copy_begins(&mut self) {
-        let more = self.units.len() > 1;
-        let sync_next = matches!(self.units.get(1), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
-        let Some(Unit::Client(unit)) = self.units.front_mut() else { return };
+        let more = self.pipeline.len() > 1;
+        let sync_next = matches!(self.pipeline.second(), Some(Unit::Client(unit)) if unit.kind == Kind::Sync);
+        let Some(Unit::Client(unit)) = self.pipeline.front_mut() else { return };
         // Of another COPY of the same Query, perhaps: then its data is still to end.
         unit.copy.data = CopyData::Asked;
         let extended = unit.kind == Kind::Batch && unit.sent.synced;
@@ -209,38 +194,38 @@ impl Session {
         if more && !(extended && sync_next) {
             self.become_raw();
         } else if extended && sync_next {
-            self.units.remove(1);
+            self.pipeline.remove_second();
         } else if extended {
-            self.absorb_sync = true;
+            self.pipeline.absorb_sync();
         }
     }
 
     /// The front unit's `ReadyForQuery`; true if it is the client's.
     fn ready(&mut self, status: u8) -> bool {
-        self.status = status;
-        let notified = std::mem::take(&mut self.notified);
+        self.transaction.ready(status);
+        let notified = self.watermark.take_notified();
         if self.server.settings.idle_max.outside.or(self.server.settings.idle_max.in_block).is_some() {
             self.server.ready_at = self.now();
         }
-        if matches!(self.units.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
+        if matches!(self.pipeline.front(), Some(Unit::Client(ClientUnit { kind: Kind::Raw, .. }))) {
             // Whatever it was: hits wait instead of the client.
             self.shared.cache.fence_since(self.now());
             self.shared.want_log_end();
-            if self.redefining.is_some() {
+            if self.definitions.may_be_visible() {
                 self.fence_catalog();
             }
             return true;
         }
-        match self.units.pop_front() {
+        match self.pipeline.pop_front() {
             None => true,
             Some(Unit::Client(unit)) => {
-                let wrote = unit.has_written(self.block.as_ref());
+                let wrote = unit.effects.mark.writes() || self.transaction.wrote();
                 let ended = status == backend::STATUS_IDLE || unit.effects.mark.may_commit();
-                let (copied_out, redefined) = (unit.copy.out, unit.effects.redefines || self.redefined);
-                self.redefined = redefined && status != backend::STATUS_IDLE;
+                let copied_out = unit.copy.out;
+                let redefined = self.transaction.follow_definitions(unit.effects.redefines);
                 let touched =
                     if wrote && ended { self.touched_with(&unit.effects.mark.touched) } else { Touched::Nothing };
-                let (failed, leads) = (unit.has_failed(), self.leads);
+                let (failed, leads) = (unit.has_failed(), self.client.leads_batch());
                 self.client_unit_done(unit, notified);
                 if leads {
                     self.lead_answered(failed);
@@ -258,21 +243,18 @@ impl Session {
 
     /// `notified`: see [`Self::own_unit_done`].
     pub(super) fn client_unit_done(&mut self, mut unit: ClientUnit, notified: bool) {
-        self.absorb_sync = false;
+        self.pipeline.take_absorbed_sync();
         let (tells, now) = (unit.tells_of_data(), self.now());
         if tells {
-            self.raise_watermark(now);
+            self.watermark.raise(now);
             if self.shared.redefining.load(SeqCst) > 0 {
-                self.watermark.catalog_since = now; // it may show what has not been found
+                self.watermark.note_definition(now); // it may show what has not been found
             }
-            let wrote = unit.has_written(self.block.as_ref());
-            self.prefetch.told((self.status == backend::STATUS_IDLE).then_some(unit.place), wrote);
+            let wrote = unit.effects.mark.writes() || self.transaction.wrote();
+            self.prefetch.told(self.transaction.is_idle().then_some(unit.place), wrote);
         }
-        // What a transaction does to the catalogue shows when it commits.
-        self.catalog_dirty |= unit.effects.forgets;
-        if self.catalog_dirty {
-            self.watermark.catalog_since = now;
-            self.catalog_dirty = self.status != backend::STATUS_IDLE;
+        if self.transaction.follow_catalog(unit.effects.forgets) {
+            self.watermark.note_definition(now);
         }
         let failed = unit.has_failed();
         if failed {
@@ -282,12 +264,9 @@ impl Session {
                 self.server.statements.confirm(name, *catalog);
             }
         }
-        if !unit.effects.pure {
-            self.impure = self.impure.saturating_sub(1);
-        }
-        self.portals = self.status != backend::STATUS_IDLE && (self.portals || unit.portals.binds_named);
+        self.transaction.note_portals(unit.portals.binds_named);
         self.follow_block(&unit);
-        self.complete.clear();
+        self.complete.begin();
         for fill in unit.fills.results.iter_mut().flatten().filter(|fill| fill.is_complete()) {
             let took = now.saturating_sub(fill.stage.started);
             fill.stage.answer.took = fill.stage.source.query.figures.fill_took(took, self.shared.waits.turn());
@@ -297,14 +276,14 @@ impl Session {
         if let Some(passed) = &unit.passed {
             self.count_answer(passed.answered(now));
         }
-        if self.block.is_some() {
-            self.proof = None;
-            self.keep_for_later(unit.fills.results);
+        if self.transaction.block().is_some() {
+            self.complete.set_proof(None);
+            self.transaction.keep_fills(unit.fills.results, now);
         } else {
-            self.complete.append(&mut self.block_fills);
-            self.complete.extend(unit.fills.results.into_iter().flatten().filter(Fill::is_complete));
+            self.complete.append(self.transaction.fills());
+            self.complete.extend(unit.fills.results);
         }
-        if tells && self.block.is_some() {
+        if tells && self.transaction.block().is_some() {
             self.shared.want_log_end(); // a position for the next look-up, since none is asked for here
         }
         match unit.fills.end {
@@ -329,25 +308,11 @@ impl Session {
         if unparsed.is_empty() {
             return;
         }
-        let mut misread = 0;
-        for later in self.units.iter_mut().filter_map(Unit::as_client).filter(|unit| unit.kind == Kind::Batch) {
-            later.fills.results.clear();
-            later.effects.tells = true;
-            later.effects.forgets = true;
-            misread += 1;
-            self.impure += usize::from(std::mem::replace(&mut later.effects.pure, false));
-        }
-        if misread > 0 {
+        if self.pipeline.misread_batches() > 0 {
             self.settings_changed();
             self.server.statements.forget_all();
             self.server.own = OwnStatements::default();
         }
-    }
-
-    /// The client has learned something of unknown newness.
-    fn raise_watermark(&mut self, now: Nanos) {
-        self.watermark.end = None;
-        self.watermark.since = now;
     }
 
     /// `notified`: a notification came with the answer, of something that a log-end probe may not cover.
@@ -362,7 +327,7 @@ impl Session {
             Ask::UnnamedStatement | Ask::Query => {}
             Ask::Proof => {
                 let text = columns.first().copied().flatten().and_then(|text| std::str::from_utf8(text).ok());
-                self.proof = text.and_then(Visible::of_snapshot);
+                self.complete.set_proof(text.and_then(Visible::of_snapshot));
             }
             Ask::End => {
                 let (configuration, end) = columns.split_at(columns.len().min(1));

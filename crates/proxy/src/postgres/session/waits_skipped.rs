@@ -1,18 +1,17 @@
 //! Writes that are acknowledged at once ([`crate::session::commit_wait`]).
 
 use freshet_sql::{Defines, Effect};
-use freshet_wire::postgres::backend;
 
 use crate::postgres::session::Session;
-use crate::session::commit_wait::{Counted, Touched};
+use crate::session::commit_wait::Touched;
 
 impl Session {
     /// Something is about to be sent with this effect.
     pub(crate) fn note_defining(&mut self, effect: Effect, keeps_settings: bool) {
         // What keeps the settings for certain runs no code that could define anything.
         let may_define = effect > Effect::TransactionControl && !(effect == Effect::Write && keeps_settings);
-        if may_define && self.defining.is_none() {
-            self.defining = Some(Counted::new(&self.shared.defining));
+        if may_define {
+            self.definitions.note_sent(&self.shared.defining);
         }
     }
 
@@ -20,11 +19,11 @@ impl Session {
     pub(crate) fn end_defining(&mut self) {
         let acknowledged = self.is_between_transactions() && !self.waiting.is_holding();
         if acknowledged {
-            self.defining = None;
+            self.definitions.acknowledged();
         }
         // Nor is a definition visible as long as its transaction waits for its client.
-        if acknowledged || (self.status != backend::STATUS_IDLE && self.units.is_empty()) {
-            self.redefining = None;
+        if acknowledged || (!self.transaction.is_idle() && self.pipeline.is_empty()) {
+            self.definitions.none_becomes_visible();
         }
     }
 
@@ -45,9 +44,7 @@ impl Session {
     /// Something is about to be sent that may make a definition visible which is looked for. What others are answered from now on may show it
     /// before the catalogue has been looked at: it is no older than what they hit next only if that has been (`spec/definitions.py`).
     pub(crate) fn note_redefining(&mut self) {
-        if self.redefining.is_none() {
-            self.redefining = Some(Counted::new(&self.shared.redefining));
-        }
+        self.definitions.note_visible(&self.shared.redefining);
     }
 
     /// A definition may have been acknowledged: hits wait until the catalogue has been looked at.
@@ -58,17 +55,17 @@ impl Session {
 
     /// What the client was told may show a definition that has not been looked for since.
     pub(crate) fn lacks_look(&self) -> bool {
-        self.watermark.catalog_since > self.shared.cache.catalog_as_of()
+        self.watermark.get().catalog_since > self.shared.cache.catalog_as_of()
     }
 
     /// Whether a transaction that touched this needs no holding, as far as can be told now.
-    pub(crate) fn is_free(&mut self, touched: &Touched) -> bool {
+    pub(crate) fn check_free(&mut self, touched: &Touched) -> bool {
         matches!(self.server.compare(&self.shared), Some(Ok(()))) && self.shared.is_free(touched)
     }
 
     /// What the transaction has touched that the last unit ends, all of it.
     pub(crate) fn touched_with(&self, unit: &Touched) -> Touched {
-        let mut touched = self.block.as_ref().map(|block| block.touched.clone()).unwrap_or_default();
+        let mut touched = self.transaction.block().map(|block| block.touched().clone()).unwrap_or_default();
         touched.join(unit);
         touched
     }

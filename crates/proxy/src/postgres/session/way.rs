@@ -54,7 +54,7 @@ fn runs_code(text: &str) -> bool {
 
 impl Session {
     /// Whether the statement, which is about to pass, has to wait. The second time it does not.
-    pub(crate) fn must_make_way(&mut self, statement: Option<&Statement>, text: &[u8]) -> bool {
+    pub(crate) fn begin_to_make_way(&mut self, statement: Option<&Statement>, text: &[u8]) -> bool {
         if matches!(self.way, Way::Made) {
             self.way = Way::NotAsked;
             return false;

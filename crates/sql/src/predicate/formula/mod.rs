@@ -162,7 +162,7 @@ impl Reading<'_> {
 
     /// Dates and times that are what they are in no zone, or in the session's.
     fn is_local(&self, kind: Kind) -> bool {
-        let utc = self.params.is_some_and(|params| params.utc);
+        let utc = self.params.is_some_and(|params| params.client.utc);
         kind.is_local() || (utc && kind == Of(ValueType::TimestampTz))
     }
 

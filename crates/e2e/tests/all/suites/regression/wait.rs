@@ -49,7 +49,7 @@ impl Wait {
         for row in answer.iter().filter(|message| message.tag == b'D') {
             let value = row.columns().pop().flatten().unwrap_or_default();
             let unpublished = asked && value.ends_with(b"(not published yet)");
-            let awaited = unpublished || value.ends_with(b"is being read again") || self.is_new(&value)?;
+            let awaited = unpublished || value.ends_with(b"is being read again") || self.ask_if_new(&value)?;
             if awaited && !self.lost.contains(&value) {
                 return Ok(Some(value));
             }
@@ -58,7 +58,7 @@ impl Wait {
     }
 
     /// Whether it says that a relation is not known that others see.
-    fn is_new(&mut self, value: &[u8]) -> Result<bool> {
+    fn ask_if_new(&mut self, value: &[u8]) -> Result<bool> {
         let value = String::from_utf8_lossy(value);
         let name = value.strip_suffix(" is not known").and_then(|value| value.rsplit_once("relation "));
         let Some((_, name)) = name else { return Ok(false) };

@@ -21,7 +21,7 @@ use crate::postgres::Pg;
 use crate::postgres::question::{self as context, Answer, Recipe};
 use crate::postgres::service::connection::{ServiceError, connect};
 use crate::postgres::session::batch::Describe;
-use crate::postgres::session::decide::{Execution, parameters, write_key};
+use crate::postgres::session::execution::{Execution, parameters, write_key};
 use crate::postgres::session::moving::{Moving, limits};
 use crate::postgres::session::shown::Shown;
 use crate::service::refreshes::{Job, Outcome};

@@ -1,0 +1,70 @@
+//! Complete answers that are to be cached once the log end behind them is known.
+
+use std::sync::Arc;
+
+use freshet_types::{Nanos, Visible};
+
+use crate::postgres::session::unit::{Answer, Fill};
+use crate::session::body::Body;
+use crate::session::fill::{PendingFill, Read, Reading};
+
+/// The answers, and the proof that was read before them.
+#[derive(Debug, Default)]
+pub(super) struct CompleteFills {
+    fills: Vec<Fill>,
+    /// The last proof read, for the fills of the unit behind it.
+    proof: Option<Visible>,
+}
+
+impl CompleteFills {
+    pub(super) fn is_empty(&self) -> bool {
+        self.fills.is_empty()
+    }
+
+    /// When the first of their queries was sent.
+    pub(super) fn started(&self) -> Option<Nanos> {
+        self.fills.iter().map(|fill| fill.stage.started).min()
+    }
+
+    /// A unit has been answered: what was complete before it is given up.
+    pub(super) fn begin(&mut self) {
+        self.fills.clear();
+    }
+
+    /// Answers that waited for the end of their block.
+    pub(super) fn append(&mut self, fills: &mut Vec<Fill>) {
+        self.fills.append(fills);
+    }
+
+    /// Answers of one unit.
+    pub(super) fn extend(&mut self, fills: Vec<Option<Fill>>) {
+        self.fills.extend(fills.into_iter().flatten().filter(Fill::is_complete));
+    }
+
+    /// A proof was read; None: it could not be.
+    pub(super) fn set_proof(&mut self, proof: Option<Visible>) {
+        self.proof = proof;
+    }
+
+    /// They are not cached.
+    pub(super) fn discard(&mut self) {
+        self.proof = None;
+        self.fills.clear();
+    }
+
+    /// The complete results, with the proof that was read before them.
+    pub(super) fn take(&mut self) -> impl Iterator<Item = PendingFill<Read>> {
+        let proof = self.proof.take().map(Arc::new);
+        self.fills.drain(..).map(move |fill| {
+            let PendingFill { permit, mut join_keys, expected, stage, .. } = fill;
+            let Reading { source, frames, started, answer } = stage;
+            let Answer { shown, moving, took, .. } = answer;
+            let told = shown.map(|shown| shown.tags(&frames, join_keys.as_deref_mut()));
+            let reached = moving.and_then(|moving| moving.reached(&frames));
+            let mut body = Body::new(frames, source, started, took);
+            body.reached = reached;
+            let stage = Read { told, body, refreshed: false };
+            PendingFill { permit, join_keys, proof: proof.clone(), expected, stage }
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! What the server owes, in order: one [`Unit`] for each `ReadyForQuery` to come.
+//!
+//! It counts the units that are not pure, so that a look-up knows at once whether anything ahead of it may write, or open a
+//! transaction.
+
+use std::collections::VecDeque;
+
+use crate::postgres::session::unit::{Ask, ClientUnit, Kind, Unit};
+
+/// The units.
+#[derive(Debug)]
+pub(super) struct Pipeline {
+    units: VecDeque<Unit>,
+    /// The client's units among them that are not pure.
+    impure: usize,
+    /// The server, in its COPY mode, ignores the next `Sync`.
+    absorbs_sync: bool,
+}
+
+impl Pipeline {
+    /// A session begins: the start-up is a unit of the client's, and ends with the first `ReadyForQuery`.
+    pub(super) fn new(kind: Kind) -> Self {
+        let mut pipeline = Self { units: VecDeque::new(), impure: 0, absorbs_sync: false };
+        pipeline.push(Unit::Client(ClientUnit::new(kind, false)));
+        pipeline
+    }
+
+    // --- the queue -----------------------------------------------------------------------------------------
+
+    pub(super) fn len(&self) -> usize {
+        self.units.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.units.is_empty()
+    }
+
+    /// The unit that is answered next.
+    pub(super) fn front(&self) -> Option<&Unit> {
+        self.units.front()
+    }
+
+    pub(super) fn front_mut(&mut self) -> Option<&mut Unit> {
+        self.units.front_mut()
+    }
+
+    /// The unit behind that.
+    pub(super) fn second(&self) -> Option<&Unit> {
+        self.units.get(1)
+    }
+
+    /// The unit opened last.
+    pub(super) fn back(&self) -> Option<&Unit> {
+        self.units.back()
+    }
+
+    pub(super) fn back_mut(&mut self) -> Option<&mut Unit> {
+        self.units.back_mut()
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Unit> {
+        self.units.iter_mut()
+    }
+
+    /// One more `ReadyForQuery` is owed.
+    pub(super) fn push(&mut self, unit: Unit) {
+        self.impure += usize::from(is_impure(&unit));
+        self.units.push_back(unit);
+    }
+
+    /// One more is owed to a question of Freshet's own.
+    pub(super) fn push_own(&mut self, ask: Ask) {
+        self.push(Unit::own(ask));
+    }
+
+    /// The first unit has been answered.
+    pub(super) fn pop_front(&mut self) -> Option<Unit> {
+        let unit = self.units.pop_front();
+        self.forget(unit.as_ref());
+        unit
+    }
+
+    /// Takes out the unit opened last.
+    pub(super) fn pop_back(&mut self) -> Option<Unit> {
+        let unit = self.units.pop_back();
+        self.forget(unit.as_ref());
+        unit
+    }
+
+    /// The unit behind the first is not answered.
+    pub(super) fn remove_second(&mut self) {
+        let unit = self.units.remove(1);
+        self.forget(unit.as_ref());
+    }
+
+    /// What is owed behind the first unit cannot be counted any more.
+    pub(super) fn keep_first(&mut self) {
+        self.units.truncate(1);
+        self.impure = self.units.iter().filter(|unit| is_impure(unit)).count();
+    }
+
+    fn forget(&mut self, unit: Option<&Unit>) {
+        self.impure -= usize::from(unit.is_some_and(is_impure));
+    }
+
+    // --- purity --------------------------------------------------------------------------------------------
+
+    /// Nothing in the queue can write or change the session.
+    pub(super) fn is_pure(&self) -> bool {
+        self.impure == 0
+    }
+
+    /// Nothing in it can, but for the unit opened last.
+    pub(super) fn is_pure_before_last(&self) -> bool {
+        self.impure == usize::from(self.units.back().is_some_and(is_impure))
+    }
+
+    /// The unit opened last may write or change the session.
+    pub(super) fn taint_last(&mut self) {
+        if let Some(Unit::Client(unit)) = self.units.back_mut() {
+            self.impure += usize::from(unit.taint());
+        }
+    }
+
+    /// The batches in it may have executed other statements than they were taken for: how many there are.
+    pub(super) fn misread_batches(&mut self) -> usize {
+        let mut misread = 0;
+        for unit in self.units.iter_mut().filter_map(Unit::as_client).filter(|unit| unit.kind == Kind::Batch) {
+            unit.fills.results.clear();
+            unit.effects.tells = true;
+            unit.effects.forgets = true;
+            misread += 1;
+            self.impure += usize::from(unit.taint());
+        }
+        misread
+    }
+
+    // --- COPY ----------------------------------------------------------------------------------------------
+
+    /// The server ignores the next `Sync`, which ends the data of a COPY by the extended protocol.
+    pub(super) fn absorb_sync(&mut self) {
+        self.absorbs_sync = true;
+    }
+
+    /// Whether a `Sync` that is sent now is ignored.
+    pub(super) fn take_absorbed_sync(&mut self) -> bool {
+        std::mem::take(&mut self.absorbs_sync)
+    }
+}
+
+fn is_impure(unit: &Unit) -> bool {
+    matches!(unit, Unit::Client(unit) if !unit.is_pure())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_that_are_not_pure_are_counted() {
+        let mut pipeline = Pipeline::new(Kind::Startup);
+        assert!(!pipeline.is_pure() && pipeline.is_pure_before_last());
+        pipeline.push(Unit::Client(ClientUnit::new(Kind::Batch, true)));
+        assert!(!pipeline.is_pure_before_last());
+        pipeline.pop_front();
+        assert!(pipeline.is_pure());
+        pipeline.push_own(Ask::End);
+        pipeline.taint_last();
+        assert!(pipeline.is_pure());
+        assert_eq!(pipeline.misread_batches(), 1);
+        assert_eq!((pipeline.misread_batches(), pipeline.is_pure()), (1, false));
+        pipeline.push(Unit::Client(ClientUnit::new(Kind::Query, true)));
+        pipeline.taint_last();
+        pipeline.taint_last();
+        pipeline.pop_back();
+        pipeline.keep_first();
+        pipeline.pop_front();
+        assert!(pipeline.is_pure() && pipeline.is_empty());
+    }
+}
